@@ -1,0 +1,15 @@
+"""Scaled dot-product attention, score(q, h) = qᵀ h / √K: Vaswani et al. 2017, eq. 1."""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor
+
+from nmt.attention.dot import Dot
+
+
+class ScaledDot(Dot):
+    """qᵀ h / √K: keeps the scores' variance at 1 for independent unit-variance numbers."""
+
+    def forward(self, query: Float[Tensor, "B T P"], keys: Float[Tensor, "B S K"]) -> Float[Tensor, "B T S"]:
+        return super().forward(query * keys.size(-1) ** -0.5, keys)

@@ -1,0 +1,262 @@
+"""The one place where configuration becomes objects, and sizes meet."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import nn
+
+from nmt import checkpoint as ckpt
+from nmt import corpus as corpora
+from nmt.attention import Attention
+from nmt.batching import Batching, collate, padding_share
+from nmt.check import faults, locate, unknown
+from nmt.corpus import Corpus, Filters
+from nmt.data import Pairs, Splits
+from nmt.encoder import Encoder
+from nmt.errors import UserError
+from nmt.interfaces import Batch, Search
+from nmt.metrics import Metric
+from nmt.ranges import Count
+from nmt.recurrence import CellName
+from nmt.seq2seq import Seq2Seq
+from nmt.tokenizer import Tokenizer
+from nmt.trainer import Precision, Trainer
+from nmt.translator import Translator
+
+log = logging.getLogger(__name__)
+Config = Mapping[str, Any]
+
+CHOICES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "data": ("nmt.data", ()),
+    "tokenizer": ("nmt.tokenizer", ()),
+    "encoder": ("nmt.encoder", ("embedding_size",)),
+    "decoder": ("nmt.decoder", ("attention", "embedding_size", "memory_size")),
+    "attention": ("nmt.attention", ("query_size", "memory_size")),
+    "optimizer": ("nmt.optimizer", ("parameters",)),
+    "schedule": ("nmt.schedule", ()),
+    "objective": ("nmt.objective", ()),
+    "search": ("nmt.search", ()),
+}
+"""Config groups whose `_target_` picks one of several: where it may come from, which arguments are given here."""
+FIXED: dict[str, tuple[Any, tuple[str, ...]]] = {
+    "model": (Seq2Seq, ("source_vocabulary", "target_vocabulary", "encoder", "decoder")),
+    "filters": (Filters, ()),
+    "batching": (Batching, ()),
+    "metric": (Metric, ()),
+    "trainer": (Trainer, ()),
+    "translation": (Translator, ("autocast",)),
+}
+"""Config groups that always configure the same class."""
+
+
+def settings(
+    *,
+    seed: Count,
+    run_dir: str,
+    device: str,
+    cell: CellName,
+    resume: str | None = None,
+    max_validation: Count = 0,
+) -> None:
+    """The keys at the top of the configuration: their names and types."""
+
+
+def make(config: Config, group: str, **given: Any) -> Any:
+    """The object that one group of the configuration describes."""
+    values = {key: value for key, value in config[group].items() if key != "_target_"}
+    target = FIXED[group][0] if group in FIXED else locate(config[group]["_target_"], CHOICES[group][0], group)
+    return target(**values, **given)
+
+
+def check(config: Config) -> None:
+    """Raises UserError listing every unknown key, wrong type, value out of range and impossible combination."""
+    found = []
+    top = {key: value for key, value in config.items() if not isinstance(value, Mapping)}
+    for group in config:
+        if group not in top and group not in CHOICES and group not in FIXED:
+            found.append(unknown(group, group, [*CHOICES, *FIXED]))
+    found += [fault.removeprefix(".") for fault in faults(top, settings, "")]
+    for group, (target, given) in {**FIXED, **CHOICES}.items():
+        node = config.get(group)
+        if not isinstance(node, Mapping):
+            found.append(f"{group}: missing")
+        elif group in FIXED:
+            found += faults(node, target, group, given)
+        elif group == "attention" and "_target_" not in node:
+            found += [unknown(f"attention.{key}", key, []) for key in node]
+        else:
+            try:
+                found += faults(node, locate(node.get("_target_", ""), str(target), group), group, given)
+            except UserError as error:
+                found.append(str(error))
+    if not found:
+        found = _impossible(config)
+    if found:
+        raise UserError("the configuration has faults:\n" + "\n".join(f"  - {fault}" for fault in found))
+
+
+def _impossible(config: Config) -> list[str]:
+    """What the parts say when they are built (on no device, with a small vocabulary)."""
+    found: list[str] = []
+
+    @contextlib.contextmanager
+    def noting() -> Any:
+        try:
+            yield
+        except ValueError as error:
+            found.append(str(error))
+
+    for group in ("data", "tokenizer", "filters", "batching", "search", "schedule", "objective", "trainer", "metric"):
+        with noting():
+            make(config, group)
+    with noting():
+        optimizer = make(config, "optimizer", parameters=[nn.Parameter(torch.zeros(1))])
+        del optimizer
+    if config["model"].get("tying") == "all" and not config["tokenizer"].get("joint", True):
+        found.append("model.tying=all needs one vocabulary for both languages: set tokenizer.joint=true or model.tying=output")
+    with torch.device("meta"), noting():
+        network(config, 10, 10)
+    return found
+
+
+def network(config: Config, source_vocabulary: int, target_vocabulary: int) -> Seq2Seq:
+    """The model of a configuration, newly initialised. Raises ValueError if its parts do not fit together."""
+    embedding_size = config["model"]["embedding_size"]
+    encoder: Encoder = make(config, "encoder", embedding_size=embedding_size)
+    attention = None
+    if "_target_" in config["attention"]:
+        sizes = {"query_size": config["decoder"]["hidden_size"], "memory_size": encoder.memory_size}
+        attention = Attention(make(config, "attention", **sizes))
+    decoder = make(
+        config, "decoder", attention=attention, embedding_size=embedding_size, memory_size=encoder.memory_size
+    )
+    sizes = {"source_vocabulary": source_vocabulary, "target_vocabulary": target_vocabulary}
+    return make(config, "model", encoder=encoder, decoder=decoder, **sizes)
+
+
+def device(name: str) -> torch.device:
+    """auto: the GPU if there is one. Raises UserError if the device cannot be used."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(f"device={name} cannot be used here ({str(error).splitlines()[0]}). Use device=cpu or auto") from None
+    return torch.device(name)
+
+
+def usable_precision(name: Precision, where: torch.device) -> Precision:
+    """The precision itself, or float32, with a warning, where the processor would only emulate it."""
+    if name == "float32":
+        return name
+    if where.type == "cuda":
+        native = name == "float16" or torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        native = name == "bfloat16" and bool(torch.cpu.get_capabilities().get("avx512_bf16"))
+    if native:
+        return name
+    log.warning("precision %s is not native to this processor: running in float32", name)
+    return "float32"
+
+
+def autocast_type(precision: Precision) -> torch.dtype | None:
+    """What torch.autocast is given; None for float32."""
+    return {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}[precision]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Data ready to train on: the text, its tokenizer, the encoded training and validation parts."""
+
+    splits: Splits
+    tokenizer: Tokenizer
+    train: Corpus
+    validation: Corpus
+    kept: np.ndarray
+
+
+def prepare(config: Config, tokenizer: Tokenizer | None = None) -> Prepared:
+    """Reads, filters and encodes the data; trains the tokenizer unless one is given (when resuming).
+
+    Raises UserError if the data cannot be used.
+    """
+    filters: Filters = make(config, "filters")
+    splits: Splits = make(config, "data").load()
+    train = filters.text(splits.train)
+    splits = Splits(train=train, validation=splits.validation, test=splits.test, languages=splits.languages)
+    if tokenizer is None:
+        tokenizer = make(config, "tokenizer").train(train.source, train.target)
+    encoded = encode(train, tokenizer)
+    kept = filters.tokens(encoded, train.name)
+    return Prepared(splits, tokenizer, encoded, encode(splits.validation, tokenizer), kept)
+
+
+def encode(pairs: Pairs, tokenizer: Tokenizer) -> Corpus:
+    """Both sides of some pairs as ids, on disk and memory-mapped if they are many."""
+    sides = [
+        (pairs.source, tokenizer.encode_source, tokenizer.source_size, tokenizer.models[0]),
+        (pairs.target, tokenizer.encode_target, tokenizer.target_size, tokenizer.models[1]),
+    ]
+    if len(pairs) <= corpora.CACHE_ABOVE:
+        return Corpus(*(corpora.encode(lines, encoder, size) for lines, encoder, size, _ in sides))
+    folder = corpora.cache_folder()
+    return Corpus(*(corpora.encode_cached(*side, folder=folder) for side in sides))
+
+
+class EpochBatches:
+    """The batches of one epoch, made when asked for: a pure function of (data, seed, epoch)."""
+
+    def __init__(self, data: Prepared, batching: Batching, seed: int, epoch: int) -> None:
+        self.corpus = data.train
+        if data.tokenizer.sampling:
+            draw = hash((seed, epoch)) % 2**31
+            train, tokenizer = data.splits.train, data.tokenizer
+            source = corpora.encode(train.source, lambda lines: tokenizer.encode_source(lines, draw), tokenizer.source_size)
+            target = corpora.encode(train.target, lambda lines: tokenizer.encode_target(lines, draw), tokenizer.target_size)
+            self.corpus = Corpus(source, target)
+        lengths = self.corpus.source.lengths[data.kept], self.corpus.target.lengths[data.kept]
+        self.indices = [data.kept[batch] for batch in batching.indices(*lengths, seed=seed, epoch=epoch)]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitem__(self, i: int) -> Batch:
+        return collate(self.corpus, self.indices[i])
+
+    @property
+    def padding(self) -> float:
+        return padding_share(self.indices, self.corpus.source.lengths, self.corpus.target.lengths)
+
+
+def translator(
+    path: str,
+    device: str = "auto",
+    search: Search | None = None,
+    precision: Precision = "float32",
+    **options: Any,
+) -> Translator:
+    """The translator of a run directory or checkpoint file; `search` replaces the one it was trained with, `options`
+    are those of `Translator`. Raises UserError if there is no usable checkpoint."""
+    saved = ckpt.read(ckpt.find(path))
+    config = saved.meta.get("config")
+    if not isinstance(config, dict):
+        raise UserError(f"{saved.path}: holds no configuration; it is damaged")
+    try:
+        tokenizer = ckpt.tokenizer_from(saved)
+        model = network(config, tokenizer.source_size, tokenizer.target_size)
+        search = search or make(config, "search")
+        settings = {**config["translation"], **options}
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{saved.path}: its configuration cannot be used ({error})") from error
+    weights = saved.part("ema") or saved.part("model")
+    ckpt.load_weights(model, weights, saved.path)
+    where = globals()["device"](device)
+    autocast = autocast_type(usable_precision(precision, where))
+    return Translator(model.to(where).eval(), tokenizer, search, autocast=autocast, **settings)

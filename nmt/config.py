@@ -1,0 +1,134 @@
+"""The command lines' common ground: where the configuration is, and how its faults and a run's are told to people."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nmt.errors import UserError
+
+_here = Path(__file__).resolve().parent
+CONF = str(_here / "conf" if (_here / "conf").is_dir() else _here.parent / "conf")
+"""conf/ lies inside the package when installed, beside it in a checkout."""
+
+
+def command_line(config_name: str, run: Callable[[dict[str, Any]], Any]) -> Callable[[], Any]:
+    """A `main` that composes conf/{config_name}.yaml with the command line and calls `run(config)`.
+
+    Faults of the user are printed without a traceback; exit status 1, or 130 if interrupted.
+    """
+
+    def main() -> Any:
+        import hydra
+
+        compatible: dict[str, Any] = {"version_base": "1.3"}
+        if "execution_whitelist" in inspect.signature(hydra.main).parameters:  # Hydra ≥ 1.4
+            compatible = {"execution_whitelist": ("nmt.*",)}
+
+        @hydra.main(config_path=CONF, config_name=config_name, **compatible)
+        def task(config: Any) -> Any:
+            from omegaconf import OmegaConf
+
+            return friendly(lambda: run(OmegaConf.to_container(config, resolve=True, throw_on_missing=False)))
+
+        friendly(lambda: check_command_line(config_name, sys.argv[1:]))
+        return task()
+
+    return main
+
+
+def friendly(action: Callable[[], Any]) -> Any:
+    """Does something; a UserError becomes a message on stderr and exit status 1."""
+    try:
+        return action()
+    except UserError as error:
+        logger = logging.getLogger("nmt")
+        if logger.handlers:
+            logger.error("%s", error)
+        else:
+            print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(1) from None
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+    except BrokenPipeError:
+        sys.stderr.close()
+        raise SystemExit(1) from None
+
+
+def check_command_line(config_name: str, arguments: Sequence[str]) -> None:
+    """Raises UserError listing every override that does not fit, and what else is wrong with the configuration."""
+    overrides = [argument for argument in arguments if not argument.startswith("-")]
+    if any(argument.startswith("-") and argument not in ("-m", "--multirun") for argument in arguments):
+        return  # --help, --cfg, --config-dir …: Hydra's own business
+    if not overrides:
+        return
+    from hydra import compose, initialize_config_dir
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    def composed(chosen: list[str]) -> Any:
+        return compose(config_name, overrides=chosen)
+
+    found, good, variants = [], [], []
+    parser = OverridesParser.create()
+    for text in overrides:
+        try:
+            parsed = parser.parse_override(text)
+            sweep = parsed.is_sweep_override()
+            variants += [f"{parsed.get_key_element()}={v}" for v in parsed.sweep_string_iterator()] if sweep else [text]
+        except HydraException:
+            found.append(
+                f"{text}: not of the form key=value. Put values with , ( ) = or ' between quotes twice: key='\"a, b\"'"
+            )
+    with initialize_config_dir(CONF, version_base="1.3"):
+        if not found:
+            try:
+                seen: dict[str, str] = {v.split("=", 1)[0]: v for v in variants}
+                composed(list(seen.values()))
+                if len(seen) == len(variants):
+                    return
+            except (HydraException, OmegaConfBaseException):
+                pass
+        groups = sorted(variants, key=lambda v: "." in v.split("=", 1)[0])  # choices first: they decide which keys exist
+        for text in groups:
+            try:
+                composed([*good, text])
+                good = [g for g in good if g.split("=", 1)[0] != text.split("=", 1)[0]] + [text]
+            except (HydraException, OmegaConfBaseException) as error:
+                found.append(_explain(text, error, OmegaConf.to_container(composed(good), resolve=False)))
+        if found and config_name == "train":
+            from nmt.build import check
+
+            try:
+                rest = composed(good)
+                OmegaConf.set_struct(rest, False)
+                check(OmegaConf.to_container(rest, resolve=True))
+            except UserError as error:
+                found += [line.removeprefix("  - ") for line in str(error).splitlines()[1:]]
+    if found:
+        raise UserError("the configuration has faults:\n" + "\n".join(f"  - {fault}" for fault in found))
+
+
+def _explain(override: str, error: Exception, config: Mapping[str, Any]) -> str:
+    from nmt.check import unknown
+
+    key, _, value = override.partition("=")
+    message = str(error)
+    if "Could not find" in message and "Available options" in message:
+        options = message.split("Available options in")[1].split(":", 1)[1].split()
+        return f"{override}: there is no {value!r} to choose for {key} (there are: {', '.join(options)})"
+    if "is not in struct" in message or "Could not override" in message or "No match" in message:
+        *parents, last = key.lstrip("+~").split(".")
+        node: Any = config
+        for parent in parents:
+            if not isinstance(node, Mapping) or parent not in node:
+                return unknown(key, parent, list(node) if isinstance(node, Mapping) else [])
+            node = node[parent]
+        return unknown(key, last, [k for k in node if k != "_target_"] if isinstance(node, Mapping) else [])
+    return f"{override}: {message.splitlines()[0]}"

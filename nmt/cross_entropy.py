@@ -1,0 +1,83 @@
+"""Output layer and cross-entropy in one, a slice of rows at a time: no [tokens x vocabulary] matrix is ever held.
+
+For each token with features x, logits l = x Wᵀ + b, p = softmax(l), gold word y and smoothing ε (Szegedy et al. 2016):
+
+    loss = −(1−ε) log p_y − ε/V Σ_v log p_v          ∂loss/∂l = p − (1−ε) 1_y − ε/V
+
+The gradient is known as soon as the loss is, so it is taken in the forward pass, while the slice is in the cache:
+three products per slice in all (logits, ∂x, ∂W), none repeated. Backward only scales the results.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.autograd import Function
+
+SLICE = 2**22
+"""Logits held at a time, in numbers (16 MB in float32)."""
+
+
+class _LinearCrossEntropy(Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, smoothing: float, dtype: torch.dtype
+    ) -> tuple[Tensor, Tensor]:
+        ctx.set_materialize_grads(False)
+        needed = any(ctx.needs_input_grad)
+        low, low_weight, vocabulary = x.to(dtype), weight.to(dtype), weight.size(0)
+        accurate = torch.promote_types(dtype, torch.float32)
+        rows = max(1, SLICE // vocabulary)
+        total, nll = (torch.zeros((), dtype=accurate, device=x.device) for _ in range(2))
+        if needed:
+            dx, dw, db = torch.empty_like(x), torch.zeros_like(weight), torch.zeros_like(bias)
+        for start in range(0, x.size(0), rows):
+            part, gold = low[start : start + rows], targets[start : start + rows, None]
+            logits = torch.add(bias, part @ low_weight.t()).to(accurate)
+            log_p = torch.log_softmax(logits, -1)
+            gold_nll = -log_p.gather(1, gold).sum()
+            nll += gold_nll
+            total += (1 - smoothing) * gold_nll
+            if smoothing:
+                total -= smoothing / vocabulary * log_p.sum()
+            if needed:
+                d = log_p.exp_()
+                d.scatter_add_(1, gold, d.new_full(gold.shape, smoothing - 1))
+                if smoothing:
+                    d -= smoothing / vocabulary
+                db += d.sum(0)
+                d_low = d.to(dtype)
+                dx[start : start + rows] = d_low @ low_weight
+                if dtype == weight.dtype:
+                    dw.addmm_(d_low.t(), part)
+                else:
+                    dw += d_low.t() @ part
+        if needed:
+            ctx.save_for_backward(dx, dw, db)
+        ctx.mark_non_differentiable(nll)
+        return total, nll
+
+    @staticmethod
+    def backward(ctx: Any, d: Tensor, _: None) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
+        dx, dw, db = ctx.saved_tensors
+        return dx.mul(d.to(dx.dtype)), dw.mul(d.to(dw.dtype)), db.mul(d.to(db.dtype)), None, None, None
+
+
+def linear_cross_entropy(
+    x: Float[Tensor, "n D"],
+    weight: Float[Tensor, "V D"],
+    bias: Float[Tensor, "V"],
+    targets: Int[Tensor, "n"],
+    smoothing: float = 0.0,
+) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+    """(smoothed loss, plain negative log-likelihood), both summed over n tokens, in nats; only the first has a gradient.
+
+    Under autocast the products run in autocast's type, all sums in float32. `targets` must hold real words only.
+    """
+    device = x.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
+    with torch.autocast(device, enabled=False):
+        return _LinearCrossEntropy.apply(x, weight, bias, targets, smoothing, dtype)

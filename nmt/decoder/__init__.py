@@ -1,0 +1,81 @@
+"""What every decoder is: a recurrence over the target words that reads the memory.
+
+One method serves training (the whole sentence at once) and generation (T = 1 and the state that came back). What recurs
+through attention is a loop inside the decoder, and holds only what recurs; all else is done for all T outside it.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from nmt.attention import Attention
+from nmt.dropout import Dropout
+from nmt.interfaces import DecoderOutput, Memory, State
+from nmt.ranges import Fraction, Size
+from nmt.recurrence import CELLS, CellName, full, tanh
+
+
+class Decoder(nn.Module):
+    """Common to all: sizes, the bridge from the encoder, dropout.
+
+    hidden_size is Q, readout_size D; `dropout` acts between layers, `layer_norm` normalises the top layer's state where
+    the readout reads it. Raises ValueError if a score is missing or superfluous.
+
+    The bridge makes the initial state of every layer, s_0 = tanh(W [→h_S; ←h_1] + b) (Bahdanau et al. 2015, appendix
+    A.2.2, with the summary of both directions); an LSTM's c_0 likewise.
+    """
+
+    attends: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        *,
+        attention: Attention | None,
+        embedding_size: int,
+        memory_size: int,
+        hidden_size: Size,
+        readout_size: Size,
+        num_layers: Size = 1,
+        cell: CellName = "gru",
+        dropout: Fraction = 0.0,
+        variational_dropout: bool = False,
+        layer_norm: bool = False,
+    ) -> None:
+        super().__init__()
+        if self.attends != (attention is not None):
+            name = type(self).__name__.lower()
+            remedy = "choose attention=concat, general, dot or scaled_dot" if self.attends else "add attention=none"
+            need = "needs an attention score" if self.attends else "uses no attention, yet a score is given"
+            raise ValueError(f"decoder: {name} {need}: {remedy}")
+        self.cell_name, self.cell, self.state_parts = cell, CELLS[cell], 2 if cell == "lstm" else 1
+        self.embedding_size, self.memory_size = embedding_size, memory_size
+        self.hidden_size, self.readout_size, self.num_layers = hidden_size, readout_size, num_layers
+        self.attention = attention
+        self.bridge = nn.Linear(memory_size, num_layers * self.state_parts * hidden_size)
+        self.dropout = Dropout(dropout, variational_dropout)
+        self.norm = nn.LayerNorm(hidden_size) if layer_norm else nn.Identity()
+        self.make_layers()
+
+    def make_layers(self) -> None:
+        """Creates what a particular decoder is made of, from the sizes above."""
+        raise NotImplementedError
+
+    def prepare(self, memory: Memory) -> Memory:
+        """Adds to the memory what this decoder needs once per sentence."""
+        return memory
+
+    def initial(self, memory: Memory) -> State:
+        """The state before the first word, one row a sentence."""
+        parts = tanh(full(self.bridge(memory.summary))).split(self.hidden_size, -1)
+        n = self.state_parts
+        return State(cells=tuple(tuple(parts[i * n : (i + 1) * n]) for i in range(self.num_layers)))
+
+    def forward(self, embedded: Float[Tensor, "N T E"], state: State, memory: Memory) -> DecoderOutput:
+        """Readouts for T more words: position t sees embedded[:, :t+1], the state and the memory.
+
+        embedded holds the vectors of the words *before* those to predict; N is a multiple of the memory's sentences.
+        """
+        raise NotImplementedError

@@ -1,0 +1,60 @@
+"""The decoder of Bahdanau et al. 2015 (section 3.1, appendix A.2.2): look first, then update.
+
+    c_t = attend(s_{t-1})        s_t = GRU([E y_{t-1}; c_t], s_{t-1})
+    readout_t = maxout(U s_t + V E y_{t-1} + C c_t)
+
+The readout uses s_t, as the paper's eq. 4 does (its appendix writes s_{t-1}). Its GRU resets after the product rather
+than before (see nmt/recurrence.py). With several layers the first one attends; the others are plain recurrences on top.
+
+Only s recurs, so only this is in the loop: one product of s_{t-1} with [W_query | W_hh], the scores, and α_t times the
+memory already projected to the gates (W_c h_s, once per sentence instead of W_c c_t at every step).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from nmt.attention import average
+from nmt.decoder import Decoder
+from nmt.decoder.readout import Maxout
+from nmt.decoder.stack import Stack
+from nmt.interfaces import DecoderOutput, Memory, State
+from nmt.recurrence import Recurrent, Shared, full, fuse
+
+
+class Bahdanau(Decoder):
+    """Attends with s_{t-1}, then updates on [embedding; context]; maxout readout."""
+
+    def make_layers(self) -> None:
+        inputs = self.embedding_size + self.memory_size
+        self.bottom = Recurrent(self.cell_name, inputs, self.hidden_size)
+        self.upper = Stack(self.cell_name, self.hidden_size, self.hidden_size, self.num_layers - 1, self.dropout)
+        self.readout = Maxout(self.hidden_size + inputs, self.readout_size)
+
+    def prepare(self, memory: Memory) -> Memory:
+        inputs = memory.values @ self.bottom.weights("weight_ih")[self.embedding_size :]
+        return replace(memory, keys=full(self.attention.score.keys(memory.values)), inputs=full(inputs))
+
+    def forward(self, embedded: Float[Tensor, "N T E"], state: State, memory: Memory) -> DecoderOutput:
+        attention, bottom = self.attention, self.bottom
+        gates = embedded @ bottom.weights("weight_ih")[: self.embedding_size] + bottom.weights("bias_ih")
+        recurrent = (bottom.weights("weight_hh"), bottom.weights("bias_hh"))
+        product = fuse(recurrent, *attention.query_blocks())
+        looked_at = Shared(memory.inputs, low_precision=False)
+        cell, hidden, weights = state.cells[0], [], []
+        for a in gates.unbind(1):
+            u, *query = product(cell[0])
+            w = attention.weights((query or cell)[0].unsqueeze(1), memory)
+            cell = self.cell(a + looked_at(w.view(memory.inputs.size(0), -1, w.size(-1))).flatten(0, 1), u, cell)
+            hidden.append(cell[0])
+            weights.append(w)
+        all_weights = torch.cat(weights, 1)
+        context = average(all_weights, memory.values)
+        top = torch.stack(hidden, 1)
+        top, upper = self.upper(self.dropout(top) if self.num_layers > 1 else top, state.cells[1:])
+        readout = self.readout(torch.cat([self.norm(top), embedded, context], -1))
+        return DecoderOutput(readout=readout, weights=all_weights, state=State(cells=(cell, *upper)))

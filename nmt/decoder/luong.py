@@ -1,0 +1,40 @@
+"""The decoder of Luong et al. 2015 (section 3) without input feeding: update first, then look.
+
+    h_t = GRU(E y_{t-1}, h_{t-1})        c_t = attend(h_t)        readout_t = h̃_t = tanh(W_c [c_t; h_t])
+
+Nothing recurs through attention: training is one pass of the recurrence and one batched attention over all T.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from nmt.attention import average
+from nmt.decoder import Decoder
+from nmt.decoder.stack import Stack
+from nmt.interfaces import DecoderOutput, Memory, State
+from nmt.recurrence import full, tanh
+
+
+class Luong(Decoder):
+    """Updates on the embedding, attends with h_t; the attentional vector h̃_t is the readout."""
+
+    def make_layers(self) -> None:
+        self.layers = Stack(self.cell_name, self.embedding_size, self.hidden_size, self.num_layers, self.dropout)
+        self.combine = nn.Linear(self.memory_size + self.hidden_size, self.readout_size)
+        nn.init.xavier_uniform_(self.combine.weight)
+        nn.init.zeros_(self.combine.bias)
+
+    def prepare(self, memory: Memory) -> Memory:
+        return replace(memory, keys=full(self.attention.score.keys(memory.values)))
+
+    def forward(self, embedded: Float[Tensor, "N T E"], state: State, memory: Memory) -> DecoderOutput:
+        hidden, cells = self.layers(embedded, state.cells)
+        weights = self.attention.weights(self.attention.project(hidden), memory)
+        context = average(weights, memory.values)
+        attentional = tanh(full(self.combine(torch.cat([context, self.norm(hidden)], -1))))
+        return DecoderOutput(readout=attentional, weights=weights, state=State(cells=cells))

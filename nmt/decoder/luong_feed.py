@@ -1,0 +1,75 @@
+"""The decoder of Luong et al. 2015 with input feeding (section 3.3): the attentional vector is part of the next input.
+
+    h_t = GRU([E y_{t-1}; h̃_{t-1}], h_{t-1})        c_t = attend(h_t)        readout_t = h̃_t = tanh(W_c [c_t; h_t])
+
+h and h̃ recur, so they are in the loop: one product of the top h_t with [W_hh | W_c's right half | W_query], one of h̃ with
+its part of W_ih, and α_t times the memory already projected by W_c's left half.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from nmt.decoder import Decoder
+from nmt.interfaces import DecoderOutput, Memory, State
+from nmt.recurrence import Recurrent, Shared, full, fuse, tanh
+
+
+@dataclass(frozen=True)
+class FeedState(State):
+    """`feed`: the attentional vector of the previous step (zeros at the start)."""
+
+    feed: Float[Tensor, "N D"]
+
+
+class LuongFeed(Decoder):
+    """Luong's decoder whose attentional vector is fed to the next step."""
+
+    def make_layers(self) -> None:
+        sizes = [self.embedding_size + self.readout_size] + [self.hidden_size] * (self.num_layers - 1)
+        self.layers = nn.ModuleList(Recurrent(self.cell_name, size, self.hidden_size) for size in sizes)
+        self.combine = nn.Linear(self.memory_size + self.hidden_size, self.readout_size)
+        nn.init.xavier_uniform_(self.combine.weight)
+        nn.init.zeros_(self.combine.bias)
+
+    def prepare(self, memory: Memory) -> Memory:
+        left = self.combine.weight[:, : self.memory_size].t()
+        return replace(
+            memory, keys=full(self.attention.score.keys(memory.values)), inputs=full(memory.values @ left)
+        )
+
+    def initial(self, memory: Memory) -> FeedState:
+        cells = super().initial(memory).cells
+        return FeedState(cells=cells, feed=cells[0][0].new_zeros(len(cells[0][0]), self.readout_size))
+
+    def forward(self, embedded: Float[Tensor, "N T E"], state: FeedState, memory: Memory) -> DecoderOutput:
+        first = self.layers[0]
+        gates = embedded @ first.weights("weight_ih")[: self.embedding_size] + first.weights("bias_ih")
+        fed = fuse((first.weights("weight_ih")[self.embedding_size :], None))
+        inputs = [fuse((layer.weights("weight_ih"), layer.weights("bias_ih"))) for layer in self.layers[1:]]
+        recurrent = [(layer.weights("weight_hh"), layer.weights("bias_hh")) for layer in self.layers]
+        lower = [fuse(block) for block in recurrent[:-1]]
+        right = (self.combine.weight[:, self.memory_size :].t(), self.combine.bias)
+        top = fuse(recurrent[-1], right, *self.attention.query_blocks())
+        looked_at = Shared(memory.inputs, low_precision=False)
+
+        cells, feed, readouts, weights = list(state.cells), state.feed, [], []
+        u_top = top(cells[-1][0])[0]
+        for a in gates.unbind(1):
+            a = a + fed(feed)[0]
+            for i, product in enumerate(lower):
+                cells[i] = self.cell(a, product(cells[i][0])[0], cells[i])
+                a = inputs[i](self.dropout(cells[i][0].unsqueeze(1)).squeeze(1))[0]
+            cells[-1] = self.cell(a, u_top, cells[-1])
+            u_top, own, *query = top(cells[-1][0])
+            w = self.attention.weights((query or cells[-1])[0].unsqueeze(1), memory)
+            seen = looked_at(w.view(memory.inputs.size(0), -1, w.size(-1))).flatten(0, 1)
+            feed = tanh(own + seen)
+            readouts.append(feed)
+            weights.append(w)
+        after = FeedState(cells=tuple(cells), feed=feed)
+        return DecoderOutput(readout=torch.stack(readouts, 1), weights=torch.cat(weights, 1), state=after)

@@ -1,0 +1,10 @@
+"""Errors meant for people."""
+
+from __future__ import annotations
+
+
+class UserError(ValueError):
+    """Something the user can mend: the message names the file, line, key or value, and says what to do.
+
+    The command lines print it without a traceback and exit with status 1.
+    """

@@ -1,0 +1,128 @@
+"""The values that cross borders between the parts: frozen, batch-first, typed with shapes.
+
+Dimensions: B sentences, S source length, T target length, E embedding, Q query (decoder state), M memory, K key,
+V vocabulary, N search rows (B x beam), D readout. Masks are Boolean, True = real token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Protocol, Self
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+PAD, UNK, BOS, EOS = 0, 1, 2, 3
+"""Ids of the four special symbols, the same in every vocabulary."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Sentence pairs, padded at the end with PAD. `num_tokens` counts target tokens, EOS included."""
+
+    source: Int[Tensor, "B S"]
+    source_lengths: Int[Tensor, "B"]
+    inputs: Int[Tensor, "B T"]
+    targets: Int[Tensor, "B T"]
+    num_tokens: int
+
+    def to(self, device: torch.device) -> Batch:
+        moved = {f.name: getattr(self, f.name) for f in fields(self)}
+        return Batch(**{k: v.to(device, non_blocking=True) if isinstance(v, Tensor) else v for k, v in moved.items()})
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What the encoder knows of B sentences.
+
+    `keys` (memory projected for scoring) and `inputs` (memory projected to what a recurrent decoder adds to its gates)
+    are made once per sentence by `Decoder.prepare`.
+    """
+
+    values: Float[Tensor, "B S M"]
+    mask: Bool[Tensor, "B S"]
+    summary: Float[Tensor, "B M"]
+    keys: Float[Tensor, "B S K"] | None = None
+    inputs: Float[Tensor, "B S G"] | None = None
+
+    def select(self, sentences: Int[Tensor, "b"]) -> Memory:
+        """The memory of some of the sentences."""
+        held = {f.name: getattr(self, f.name) for f in fields(self)}
+        return replace(self, **{k: v.index_select(0, sentences) for k, v in held.items() if v is not None})
+
+
+def _pick(value: Any, rows: Tensor) -> Any:
+    if isinstance(value, Tensor):
+        return value.index_select(0, rows)
+    return tuple(_pick(v, rows) for v in value)
+
+
+@dataclass(frozen=True)
+class State:
+    """Decoder state: each decoder declares its fields, tensors or nested tuples of tensors, all row-first.
+
+    `cells[i]` is the recurrent state of layer i: (h,) for a GRU, (h, c) for an LSTM, each Float[N Q].
+    """
+
+    cells: tuple[tuple[Tensor, ...], ...]
+
+    def select(self, rows: Int[Tensor, "n"]) -> Self:
+        """The state of the given rows, in the given order (rows may repeat)."""
+        return replace(self, **{f.name: _pick(getattr(self, f.name), rows) for f in fields(self)})
+
+
+@dataclass(frozen=True)
+class DecoderOutput:
+    """Features to predict from, attention weights (None without attention) and the state after the last step."""
+
+    readout: Float[Tensor, "N T D"]
+    weights: Float[Tensor, "N T S"] | None
+    state: State
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A finished translation: tokens without BOS and EOS, natural-log probability (EOS included), penalised score."""
+
+    tokens: list[int]
+    log_prob: float
+    score: float
+
+
+@dataclass(frozen=True)
+class Loss:
+    """`total` is what is differentiated: a sum over `num_tokens` tokens, in nats; `nll` is the plain negative
+    log-likelihood of the same tokens (no smoothing), detached."""
+
+    total: Float[Tensor, ""]
+    nll: Float[Tensor, ""]
+    num_tokens: int
+
+
+class Rows(Protocol):
+    """A search state: something whose rows can be selected."""
+
+    def select(self, rows: Tensor) -> Self: ...
+
+
+class Step(Protocol):
+    """All that a search knows of a model: one step for N rows, sentence by sentence (N = B x rows per sentence)."""
+
+    def __call__(self, tokens: Int[Tensor, "N"], state: Any) -> tuple[Float[Tensor, "N V"], Any]:
+        """Log-probabilities (natural logarithm) of the next token of each row, and the state after it."""
+        ...
+
+    def keep(self, sentences: Int[Tensor, "b"]) -> Step:
+        """The step for some of the sentences only; states passed to it must hold only their rows."""
+        ...
+
+
+class Search(Protocol):
+    """A strategy to find good outputs under a `Step`; it knows no model."""
+
+    def __call__(self, step: Step, state: Any, max_lengths: Sequence[int]) -> list[list[Hypothesis]]:
+        """The best hypotheses of each sentence, best first. `state` holds one row a sentence; `max_lengths[i]`
+        bounds the number of tokens of sentence i, EOS not counted."""
+        ...

@@ -1,0 +1,94 @@
+"""Scheduled sampling (Bengio et al. 2015): at each position a coin decides whether the decoder reads the reference word or
+a word sampled from its own prediction. With probability ε_i, the teacher-forcing ratio after i updates, it is the
+reference.
+
+    constant           ε = start
+    linear             ε = max(end, start − (start − end) i / k)
+    exponential        ε = max(end, start · e^{−i/k})
+    inverse_sigmoid    ε = max(end, start · k' / (k' + e^{i/k'}) · (k'+1)/k'),  k' chosen so that ε/start = 1/2 at i = k
+
+k is `updates`. The prediction of position t is needed before t+1 is read, so training goes step by step while ε < 1.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+
+from nmt.cross_entropy import linear_cross_entropy
+from nmt.interfaces import PAD, Batch, Loss
+from nmt.ranges import Fraction, Ratio, Size
+from nmt.seq2seq import Seq2Seq
+
+Decay = Literal["constant", "linear", "exponential", "inverse_sigmoid"]
+
+
+class ScheduledSampling:
+    """Cross-entropy of the reference words, read from a mixture of reference and model. Validation is teacher-forced."""
+
+    def __init__(
+        self,
+        *,
+        label_smoothing: Fraction = 0.0,
+        decay: Decay = "inverse_sigmoid",
+        start: Ratio = 1.0,
+        end: Ratio = 0.5,
+        updates: Size = 5000,
+    ) -> None:
+        if decay != "constant" and end > start:
+            raise ValueError(f"objective.end={end:g} is above objective.start={start:g}: the ratio can only fall")
+        self.label_smoothing, self.decay, self.start, self.end, self.updates = label_smoothing, decay, start, end, updates
+        self._steepness = _solve_half(updates)
+
+    def ratio(self, step: int) -> float:
+        """The teacher-forcing ratio ε after `step` updates."""
+        k = self.updates
+        if self.decay == "constant":
+            return self.start
+        if self.decay == "linear":
+            return max(self.end, self.start - (self.start - self.end) * step / k)
+        if self.decay == "exponential":
+            return max(self.end, self.start * math.exp(-step / k))
+        s = self._steepness
+        falling = (s + 1) / (s + math.exp(min(step / s, 700.0)))
+        return max(self.end, self.start * falling)
+
+    def __call__(self, model: Seq2Seq, batch: Batch, step: int) -> Loss:
+        ratio = self.ratio(step) if model.training else 1.0
+        if ratio >= 1:
+            readout = model.readouts(batch.source, batch.source_lengths, batch.inputs)
+        else:
+            readout = self._mixed(model, batch, ratio)
+        real = batch.targets != PAD
+        smoothing = self.label_smoothing if model.training else 0.0
+        total, nll = linear_cross_entropy(
+            readout[real], model.output.weight, model.output.bias, batch.targets[real], smoothing
+        )
+        return Loss(total=total, nll=nll, num_tokens=batch.num_tokens)
+
+    def _mixed(self, model: Seq2Seq, batch: Batch, ratio: float) -> torch.Tensor:
+        memory = model.encode(batch.source, batch.source_lengths)
+        state, words, readouts = model.decoder.initial(memory), batch.inputs[:, :1], []
+        for t in range(batch.inputs.size(1)):
+            output = model.decode(words, state, memory)
+            state, readout = output.state, model.readout_dropout(output.readout)
+            readouts.append(readout)
+            if t + 1 < batch.inputs.size(1):
+                reference = batch.inputs[:, t + 1 : t + 2]
+                with torch.no_grad():  # the choice of a word is not differentiated
+                    sampled = torch.distributions.Categorical(logits=model.logits(readout).float()).sample()
+                    coin = torch.rand(reference.shape, device=reference.device) < ratio
+                    words = torch.where(coin | (reference == PAD), reference, sampled)
+        return torch.cat(readouts, 1)
+
+
+def _solve_half(updates: int) -> float:
+    """k' with (k'+1) / (k' + e^{updates/k'}) = 1/2, by bisection."""
+    low, high = updates / 700, max(2.0, float(updates))
+    for _ in range(80):
+        middle = (low + high) / 2
+        falls_late = middle + 2 > math.exp(min(updates / middle, 700.0))
+        low, high = (low, middle) if falls_late else (middle, high)
+    return (low + high) / 2

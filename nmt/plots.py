@@ -1,0 +1,68 @@
+"""Pictures: learning curves and attention maps, by matplotlib (imported only here)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+from matplotlib.ticker import MaxNLocator
+
+from nmt.translator import Alignment
+
+INK, LINE, ACCENT = "#222222", "#3b6ea5", "#c0504d"
+
+
+def learning_curve(records: Sequence[dict[str, Any]], metric: str, path: Path, title: str) -> None:
+    """Training and validation loss beside the validation metric, against epochs."""
+    train = [r for r in records if r["kind"] == "train"]
+    validation = [r for r in records if r["kind"] == "validation"]
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
+    left.plot([r["epoch"] for r in train], [r["loss"] for r in train], color=LINE, alpha=0.5, lw=1, label="training")
+    left.plot([r["epoch"] for r in validation], [r["loss"] for r in validation], "o-", color=ACCENT, ms=3, label="validation")
+    left.set(xlabel="epoch", ylabel="nats per token")
+    left.legend(frameon=False)
+    shown = metric if metric != "loss" else "bleu"
+    right.plot([r["epoch"] for r in validation], [r[shown] for r in validation], "o-", color=ACCENT, ms=3)
+    right.set(xlabel="epoch", ylabel=f"validation {shown}")
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.grid(alpha=0.2)
+    figure.suptitle(title, fontsize=10, color=INK)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+def attention_maps(alignments: Sequence[Alignment], path: Path) -> None:
+    """One heat map a sentence: source pieces across, target pieces down, dark = attended."""
+    columns = min(2, len(alignments))
+    rows = (len(alignments) + columns - 1) // columns
+    widths = max(len(a.source) for a in alignments)
+    heights = max(len(a.target) for a in alignments)
+    size = (columns * (1.6 + 0.27 * widths), rows * (1.2 + 0.27 * heights))
+    figure, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
+    for alignment, ax in zip(alignments, axes.flat, strict=False):
+        ax.imshow(alignment.weights, cmap="Blues", vmin=0, vmax=1, aspect="equal")
+        ax.set_xticks(range(len(alignment.source)), [label(p) for p in alignment.source], rotation=60, ha="left", fontsize=8)
+        ax.set_yticks(range(len(alignment.target)), [label(p) for p in alignment.target], fontsize=8)
+        ax.xaxis.tick_top()
+        ax.tick_params(length=0)
+        ax.set_xticks([x - 0.5 for x in range(1, len(alignment.source))], minor=True)
+        ax.set_yticks([y - 0.5 for y in range(1, len(alignment.target))], minor=True)
+        ax.grid(which="minor", color="#e8e8e8", lw=0.5)
+        ax.tick_params(which="minor", length=0)
+    for ax in axes.flat[len(alignments) :]:
+        ax.set_visible(False)
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
+
+
+def label(piece: str) -> str:
+    """A piece for people: ▁ (a space) as a low line only where it stands alone; dollar signs are not mathematics."""
+    text = piece.replace("▁", "") or "␣"
+    return text.replace("$", r"\$")

@@ -1,0 +1,87 @@
+"""Learning-rate schedules: each gives a factor for the optimizer's rate. Pure functions of the update, or of the
+validation results seen; all warm up linearly for `warmup` updates."""
+
+from __future__ import annotations
+
+from nmt.ranges import Count, Fraction, Positive, Ratio, Size
+
+
+class Schedule:
+    """Constant after warm-up; the base of all."""
+
+    def __init__(self, *, warmup: Count = 0) -> None:
+        self.warmup = warmup
+
+    def factor(self, step: int, total: int, epoch: float) -> float:
+        """Factor of the rate for update `step` (from 0) of at most `total`, `epoch` passes over the data being done."""
+        warm = min(1.0, (step + 1) / self.warmup) if self.warmup else 1.0
+        return warm * self.decay(step, total, epoch)
+
+    def decay(self, step: int, total: int, epoch: float) -> float:
+        return 1.0
+
+    def observe(self, improved: bool) -> None:
+        """Called after each validation with its outcome."""
+
+    def state(self) -> dict[str, float]:
+        """What has to be kept to resume."""
+        return {}
+
+    def load(self, state: dict[str, float]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+
+
+class Constant(Schedule):
+    """The same rate throughout."""
+
+
+class Linear(Schedule):
+    """Falls linearly from 1 to `final` at the last update."""
+
+    def __init__(self, *, warmup: Count = 0, final: Ratio = 0.0) -> None:
+        super().__init__(warmup=warmup)
+        self.final = final
+
+    def decay(self, step: int, total: int, epoch: float) -> float:
+        progress = min(1.0, max(0, step - self.warmup) / max(1, total - self.warmup))
+        return 1 - (1 - self.final) * progress
+
+
+class InverseSqrt(Schedule):
+    """√(w / step) after w = max(warmup, 1) updates (Vaswani et al. 2017, eq. 3, scaled to 1 at its peak)."""
+
+    def decay(self, step: int, total: int, epoch: float) -> float:
+        warm = max(1, self.warmup)
+        return (warm / max(step + 1, warm)) ** 0.5
+
+
+class Plateau(Schedule):
+    """Multiplied by `shrink` after `patience` validations in a row without improvement."""
+
+    def __init__(self, *, warmup: Count = 0, shrink: Fraction = 0.5, patience: Size = 2) -> None:
+        super().__init__(warmup=warmup)
+        self.shrink, self.patience = shrink, patience
+        self.scale, self.worse = 1.0, 0
+
+    def decay(self, step: int, total: int, epoch: float) -> float:
+        return self.scale
+
+    def observe(self, improved: bool) -> None:
+        self.worse = 0 if improved else self.worse + 1
+        if self.worse >= self.patience:
+            self.scale, self.worse = self.scale * self.shrink, 0
+
+    def state(self) -> dict[str, float]:
+        return {"scale": self.scale, "worse": self.worse}
+
+
+class LuongHalving(Schedule):
+    """Halved at `start` epochs and after every further one (Luong et al. 2015, section 4.1)."""
+
+    def __init__(self, *, warmup: Count = 0, start: Count = 5) -> None:
+        super().__init__(warmup=warmup)
+        self.start = start
+
+    def decay(self, step: int, total: int, epoch: float) -> float:
+        return 0.5 ** max(0, int(epoch) - self.start + 1)

@@ -1,0 +1,2 @@
+"""Finding good outputs, step by step, under a `Step` that gives the next word's log-probabilities. A search is one file
+here and one YAML in conf/search; none of them knows what is behind the step."""

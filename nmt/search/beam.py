@@ -1,0 +1,148 @@
+"""Beam search with length penalties and exact early stopping.
+
+At each step every live hypothesis of a sentence is extended by every word, and the best `width` extensions (minus the
+places that finished hypotheses hold already) survive; those that end in EOS are finished. So width 1 is greedy search,
+and a beam as wide as there are hypotheses is exhaustive search.
+
+A sentence ends when no live hypothesis can enter its n best any more: log-probabilities only fall, so one with
+log-probability P can never score more than P / penalty(longest possible length).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nmt.interfaces import BOS, EOS, Hypothesis, Step
+from nmt.ranges import NonNegative, Size
+from nmt.search.penalty import PenaltyName, penalty
+
+COMPACT_BELOW = 0.8
+"""Finished sentences are dropped from the batch once they are more than a fifth of it."""
+
+
+class Beam:
+    """`width` hypotheses a sentence, the `n_best` of them returned; length penalty none, average or wu with `alpha`."""
+
+    def __init__(
+        self,
+        *,
+        width: Size = 5,
+        n_best: Size = 1,
+        length_penalty: PenaltyName = "average",
+        alpha: NonNegative = 0.6,
+    ) -> None:
+        if n_best > width:
+            raise ValueError(f"search.n_best={n_best} is more than search.width={width} hypotheses can give")
+        self.width, self.n_best, self.length_penalty, self.alpha = width, n_best, length_penalty, alpha
+
+    @torch.inference_mode()
+    def __call__(self, step: Step, state: Any, max_lengths: Sequence[int]) -> list[list[Hypothesis]]:
+        if not max_lengths:
+            return []
+        width, device = self.width, torch.device(getattr(step, "device", "cpu"))
+        finished: list[list[Hypothesis]] = [[] for _ in max_lengths]
+        alive = list(range(len(max_lengths)))
+        limits, bounds = torch.tensor(max_lengths, device=device), set(max_lengths)
+        state = state.select(torch.arange(len(alive), device=device).repeat_interleave(width))
+        words = torch.full((len(alive) * width,), BOS, device=device)
+        # One live hypothesis a sentence at first: the other places have log-probability -inf and cannot be extended.
+        totals = torch.full((len(alive), width), -torch.inf, device=device)
+        totals[:, 0] = 0.0
+        history = _History()
+        done = [False] * len(alive)
+        for length in range(max(max_lengths) + 1):
+            log_probs, state = step(words, state)
+            totals, parents, words = self._extend(log_probs, totals, limits == length if length in bounds else None)
+            ended = (words == EOS) & (totals > -torch.inf)
+            history.append(parents, words)
+            self._finish(ended, totals, history, length, alive, finished)
+            totals = totals.masked_fill(ended, -torch.inf)
+            best_live = totals.max(-1).values.tolist()
+            for i, sentence in enumerate(alive):
+                done[i] = done[i] or self._settled(finished[sentence], best_live[i], max_lengths[sentence])
+            left = [i for i, over in enumerate(done) if not over]
+            if not left:
+                break
+            rows = (torch.arange(len(alive), device=device).unsqueeze(1) * width + parents).flatten()
+            if len(left) < COMPACT_BELOW * len(alive):
+                kept = torch.tensor(left, device=device)
+                step, rows = step.keep(kept), rows.view(-1, width)[kept].flatten()
+                totals, words, limits, history = totals[kept], words[kept], limits[kept], history.keep(kept)
+                alive, done = [alive[i] for i in left], [False] * len(left)
+            state, words = state.select(rows), words.flatten()
+        return [sorted(hypotheses, key=lambda h: -h.score)[: self.n_best] for hypotheses in finished]
+
+    def _extend(self, log_probs: Tensor, totals: Tensor, at_limit: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """The best `width` extensions of each sentence: log-probabilities, parent places and words, each [b width].
+
+        At its limit a sentence can only be extended by EOS.
+        """
+        sentences, width = totals.shape
+        vocabulary = log_probs.size(-1)
+        per_place = min(width, vocabulary)
+        best, words = log_probs.topk(per_place, -1)  # no more than `width` of one place can survive
+        if at_limit is not None:
+            forced = at_limit.repeat_interleave(width)
+            best[forced], words[forced] = -torch.inf, EOS
+            best[forced, 0] = log_probs[forced, EOS]
+        candidates = (totals.view(-1, 1) + best).view(sentences, -1)
+        totals, places = candidates.topk(width, -1)
+        return totals, places // per_place, words.view(sentences, -1).gather(1, places)
+
+    def _finish(
+        self,
+        ended: Tensor,
+        totals: Tensor,
+        history: _History,
+        length: int,
+        alive: list[int],
+        finished: list[list[Hypothesis]],
+    ) -> None:
+        places = ended.nonzero()
+        if not len(places):
+            return
+        log_probs = totals[ended].tolist()
+        divisor = penalty(self.length_penalty, self.alpha, length + 1)
+        for (row, _), log_prob, tokens in zip(places.tolist(), log_probs, history.trace(places), strict=True):
+            finished[alive[row]].append(Hypothesis(tokens, log_prob, log_prob / divisor))
+
+    def _settled(self, finished: list[Hypothesis], best_live: float, max_length: int) -> bool:
+        """Whether no live hypothesis can become one of the n best."""
+        if best_live == -float("inf"):
+            return True
+        if len(finished) < self.n_best:
+            return False
+        worst = sorted((h.score for h in finished), reverse=True)[self.n_best - 1]
+        return best_live / penalty(self.length_penalty, self.alpha, max_length + 1) <= worst
+
+
+class _History:
+    """Where each hypothesis came from: per step, the parent place and the word of each of [b width] places."""
+
+    def __init__(self) -> None:
+        self._parents: list[Tensor] = []
+        self._words: list[Tensor] = []
+
+    def append(self, parents: Tensor, words: Tensor) -> None:
+        self._parents.append(parents)
+        self._words.append(words)
+
+    def keep(self, sentences: Tensor) -> _History:
+        self._parents = [p[sentences] for p in self._parents]
+        self._words = [w[sentences] for w in self._words]
+        return self
+
+    def trace(self, places: Tensor) -> list[list[int]]:
+        """The words that lead to the given (sentence, place) pairs [m 2] of the last step, the last word left out."""
+        sentences, place = places[:, 0], self._parents[-1][places[:, 0], places[:, 1]]
+        words = []
+        for parents, chosen in zip(reversed(self._parents[:-1]), reversed(self._words[:-1]), strict=True):
+            words.append(chosen[sentences, place])
+            place = parents[sentences, place]
+        if not words:
+            return [[] for _ in range(len(places))]
+        return torch.stack(words[::-1], 1).tolist()

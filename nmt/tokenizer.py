@@ -1,0 +1,152 @@
+"""Text ↔ ids, by SentencePiece (Kudo & Richardson 2018): trained once from the training text, kept in the checkpoint.
+
+Raw text in, raw text out: SentencePiece keeps the spaces, so nothing is tokenised before it or detokenised after it.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import re
+from collections.abc import Iterable
+from itertools import chain
+from typing import Literal
+
+import sentencepiece
+
+from nmt.errors import UserError
+from nmt.interfaces import BOS, EOS, PAD, UNK
+from nmt.ranges import Ratio, Size
+
+log = logging.getLogger(__name__)
+
+
+class SentencePiece:
+    """How to train a tokenizer: `model` unigram (Kudo 2018), bpe (Sennrich et al. 2016), char or word.
+
+    joint: one vocabulary of `vocabulary_size` for both languages, otherwise one each. `sampling` > 0 draws a new
+    segmentation of the training text every epoch: smoothing α of subword regularisation for unigram, the dropout rate
+    of BPE-dropout (Provilkov et al. 2020) for bpe. `split_digits` makes every digit a piece of its own; with
+    `byte_fallback` unknown characters become their UTF-8 bytes instead of <unk>.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: Literal["unigram", "bpe", "char", "word"] = "unigram",
+        vocabulary_size: Size = 8000,
+        joint: bool = True,
+        lowercase: bool = False,
+        byte_fallback: bool = False,
+        split_digits: bool = False,
+        character_coverage: Ratio = 1.0,
+        sampling: Ratio = 0.0,
+    ) -> None:
+        if sampling and model not in ("unigram", "bpe"):
+            raise ValueError(f"tokenizer.sampling={sampling:g}: only unigram and bpe can sample; set it to 0")
+        self.model, self.vocabulary_size, self.joint, self.lowercase = model, vocabulary_size, joint, lowercase
+        self.options = {
+            "byte_fallback": byte_fallback,
+            "split_digits": split_digits,
+            "character_coverage": character_coverage,
+        }
+        self.sampling = sampling
+
+    def train(self, source: list[str], target: list[str]) -> Tokenizer:
+        """Raises UserError if the text has more distinct characters than the vocabulary has room for."""
+        if self.joint:
+            model = self._train(chain(source, target), "both languages")
+            return Tokenizer(model, model, lowercase=self.lowercase, sampling=self.sampling)
+        models = [self._train(lines, name) for lines, name in ((source, "the source"), (target, "the target"))]
+        return Tokenizer(*models, lowercase=self.lowercase, sampling=self.sampling)
+
+    def _train(self, lines: Iterable[str], name: str) -> bytes:
+        texts = [line.lower() if self.lowercase else line for line in lines]
+        size = self.vocabulary_size
+        try:
+            model = self._fit(texts, size)
+        except RuntimeError as error:
+            most = re.search(r"<= (\d+)", str(error))
+            if most is None:
+                raise UserError(
+                    f"tokenizer: SentencePiece cannot train a vocabulary of {size:,} on {name}: {error}. "
+                    "Try another tokenizer.vocabulary_size, tokenizer.byte_fallback=true or tokenizer=char"
+                ) from error
+            model = self._fit(texts, int(most[1]))
+        made = sentencepiece.SentencePieceProcessor(model_proto=model).get_piece_size()
+        if made < size and self.model in ("unigram", "bpe"):
+            log.info("vocabulary of %s: %s pieces, all that the text supports (asked for %s)", name, f"{made:,}", f"{size:,}")
+        return model
+
+    def _fit(self, texts: list[str], size: int) -> bytes:
+        writer = io.BytesIO()
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(texts),
+            model_writer=writer,
+            model_type=self.model,
+            vocab_size=size,
+            hard_vocab_limit=False,
+            pad_id=PAD,
+            unk_id=UNK,
+            bos_id=BOS,
+            eos_id=EOS,
+            input_sentence_size=2_000_000,
+            max_sentence_length=1_000_000,
+            num_threads=2,  # a constant: the result must not depend on the machine
+            minloglevel=2,
+            **self.options,
+        )
+        return writer.getvalue()
+
+
+class Tokenizer:
+    """A trained tokenizer: two SentencePiece models (the same one twice if joint). Ids never include BOS or EOS."""
+
+    def __init__(self, source_model: bytes, target_model: bytes, *, lowercase: bool, sampling: float = 0.0) -> None:
+        self.models = (source_model, target_model)
+        self.lowercase, self.sampling = lowercase, sampling
+        self._source = sentencepiece.SentencePieceProcessor(model_proto=source_model)
+        self._target = self._source
+        if not self.joint:
+            self._target = sentencepiece.SentencePieceProcessor(model_proto=target_model)
+
+    @property
+    def joint(self) -> bool:
+        return self.models[0] == self.models[1]
+
+    @property
+    def source_size(self) -> int:
+        return self._source.get_piece_size()
+
+    @property
+    def target_size(self) -> int:
+        return self._target.get_piece_size()
+
+    def encode_source(self, lines: list[str], seed: int | None = None) -> list[list[int]]:
+        """Ids of each line; with a `seed` and `sampling` > 0, a random segmentation that depends on the seed alone."""
+        return self._encode(self._source, lines, seed)
+
+    def encode_target(self, lines: list[str], seed: int | None = None) -> list[list[int]]:
+        """As `encode_source`, for the target language."""
+        return self._encode(self._target, lines, seed)
+
+    def _encode(
+        self, model: sentencepiece.SentencePieceProcessor, lines: list[str], seed: int | None
+    ) -> list[list[int]]:
+        if self.lowercase:
+            lines = [line.lower() for line in lines]
+        if seed is None or not self.sampling:
+            return model.encode(lines)
+        sentencepiece.set_random_generator_seed(seed)
+        return model.encode(lines, enable_sampling=True, alpha=self.sampling, nbest_size=-1, num_threads=1)
+
+    def decode(self, ids: list[list[int]]) -> list[str]:
+        """Target ids back to text."""
+        return self._target.decode(ids) if ids else []
+
+    def source_pieces(self, ids: list[int]) -> list[str]:
+        """The pieces as written, for pictures (▁ marks a space)."""
+        return [self._source.id_to_piece(i) for i in ids]
+
+    def target_pieces(self, ids: list[int]) -> list[str]:
+        return [self._target.id_to_piece(i) for i in ids]

@@ -1,0 +1,28 @@
+"""python -m nmt.train [group=choice …] [key=value …]        see conf/train.yaml
+python -m nmt.train resume=RUN_DIR                        goes on where a run stopped
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nmt.config import command_line
+
+
+def run(config: dict[str, Any]) -> float:
+    """Trains, tests and draws one model; returns the test score of the chosen metric."""
+    from hydra.core.hydra_config import HydraConfig
+
+    from nmt import training
+
+    hydra = HydraConfig.get()
+    if config.get("resume"):
+        changes = [text for text in hydra.overrides.task if not text.startswith("resume=")]
+        return training.resume(config["resume"], changes)
+    return training.start(config, hydra.runtime.output_dir)
+
+
+main = command_line("train", run)
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""Text in, text out: the one path by which everything here translates."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from nmt.batching import pad
+from nmt.generation import ModelStep
+from nmt.interfaces import BOS, Hypothesis, Search
+from nmt.ranges import NonNegative, Size
+from nmt.seq2seq import Seq2Seq
+from nmt.tokenizer import Tokenizer
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Attention of one translation: weights[t][s] between target and source pieces, `</s>` last on both sides.
+    `weights` is None if the model has no attention."""
+
+    source: list[str]
+    target: list[str]
+    weights: np.ndarray | None
+
+
+class Translator:
+    """A model, its tokenizer and a search.
+
+    Sentences are encoded, sorted by length, searched in batches of at most `batch_tokens` source positions, and put
+    back in order. Longest translation: max_length_factor · source tokens + max_length_offset. Sources longer than
+    `max_source` tokens are cut, with a warning.
+    """
+
+    def __init__(
+        self,
+        model: Seq2Seq,
+        tokenizer: Tokenizer,
+        search: Search,
+        *,
+        batch_tokens: Size = 1500,
+        max_length_factor: NonNegative = 2.0,
+        max_length_offset: Size = 10,
+        max_source: Size = 1000,
+        autocast: torch.dtype | None = None,
+    ) -> None:
+        self.model, self.tokenizer, self.search = model, tokenizer, search
+        self.batch_tokens, self.max_source = batch_tokens, max_source
+        self.max_length_factor, self.max_length_offset = max_length_factor, max_length_offset
+        self.autocast = autocast
+
+    @classmethod
+    def load(cls, path: str | Path, device: str = "auto", **options: Any) -> Translator:
+        """The translator of a run directory or checkpoint file. `options`: see `nmt.build.translator`.
+
+        Raises UserError if there is no usable checkpoint.
+        """
+        from nmt.build import translator
+
+        return translator(str(path), device=device, **options)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    def translate(self, lines: Sequence[str]) -> list[str]:
+        """One translation per line; an empty line for a line without words."""
+        best = [hypotheses[0].tokens if hypotheses else [] for hypotheses in self.search_ids(self.encode(lines))]
+        return self.tokenizer.decode(best)
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        """Source ids of each line, cut to `max_source`."""
+        rows = self.tokenizer.encode_source(list(lines))
+        for i, row in enumerate(rows):
+            if len(row) > self.max_source:
+                log.warning("line %s has %s tokens: only the first %s are translated", i + 1, len(row), self.max_source)
+                rows[i] = row[: self.max_source]
+        return rows
+
+    @torch.inference_mode()
+    def search_ids(self, sources: Sequence[Sequence[int]]) -> list[list[Hypothesis]]:
+        """The search's hypotheses for each source; none for an empty one."""
+        results: list[list[Hypothesis]] = [[] for _ in sources]
+        for batch in self._batches(sources):
+            ids, lengths = (t.to(self.device) for t in pad(sources, batch))
+            limits = [int(self.max_length_factor * len(sources[i])) + self.max_length_offset for i in batch]
+            with self._evaluation():
+                memory = self.model.encode(ids, lengths)
+                state = self.model.decoder.initial(memory)
+                found = self.search(ModelStep(self.model, memory), state, limits)
+            for i, hypotheses in zip(batch, found, strict=True):
+                results[i] = hypotheses
+        return results
+
+    @torch.inference_mode()
+    def align(self, lines: Sequence[str], translations: Sequence[str]) -> list[Alignment]:
+        """The attention of given translations, by one teacher-forced pass over each pair."""
+        sources, targets = self.encode(lines), self.tokenizer.encode_target(list(translations))
+        results = []
+        for source, target in zip(sources, targets, strict=True):
+            ids, lengths = (t.to(self.device) for t in pad([source], [0]))
+            with self._evaluation():
+                weights = self.model.align(ids, lengths, torch.tensor([[BOS, *target]], device=self.device))
+            results.append(
+                Alignment(
+                    source=[*self.tokenizer.source_pieces(source), "</s>"],
+                    target=[*self.tokenizer.target_pieces(target), "</s>"],
+                    weights=None if weights is None else weights[0].float().cpu().numpy(),
+                )
+            )
+        return results
+
+    def _batches(self, sources: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+        order = sorted((i for i, source in enumerate(sources) if source), key=lambda i: -len(sources[i]))
+        batch: list[int] = []
+        for i in order:  # the first of a batch is its longest
+            if batch and (len(sources[batch[0]]) + 1) * (len(batch) + 1) > self.batch_tokens:
+                yield batch
+                batch = []
+            batch.append(i)
+        if batch:
+            yield batch
+
+    @contextlib.contextmanager
+    def _evaluation(self) -> Iterator[None]:
+        training = self.model.training
+        self.model.eval()
+        try:
+            with torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None):
+                yield
+        finally:
+            self.model.train(training)
