@@ -50,14 +50,20 @@ def faults(node: Mapping[str, Any], target: Callable[..., Any], path: str, given
             continue
         if key not in parameters:
             found.append(unknown(f"{path}.{key}", key, parameters))
+        elif value == "???":
+            found.append(_missing(f"{path}.{key}", hints[key]))
         else:
             problem = mismatch(value, hints[key])
             if problem:
                 found.append(f"{path}.{key}={_shown(value)}: {problem}")
     for name, parameter in parameters.items():
         if parameter.default is parameter.empty and name not in node:
-            found.append(f"{path}.{name}: missing; give {path}.{name}=<{expected(hints[name])}>")
+            found.append(_missing(f"{path}.{name}", hints[name]))
     return found
+
+
+def _missing(path: str, hint: Any) -> str:
+    return f"{path}: missing; give {path}=<{expected(hint)}>"
 
 
 def unknown(path: str, key: str, known: Collection[str]) -> str:
@@ -70,8 +76,6 @@ def unknown(path: str, key: str, known: Collection[str]) -> str:
 def mismatch(value: Any, hint: Any) -> str | None:
     """What is wrong with a value of an annotated parameter, None if nothing."""
     base, *extras = typing.get_args(hint) if typing.get_origin(hint) is Annotated else (hint,)
-    if value == "???":
-        return f"missing; give {expected(hint)}"
     if not _is_a(value, base):
         return f"must be {expected(hint)}"
     for extra in extras:

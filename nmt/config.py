@@ -121,7 +121,7 @@ def _explain(override: str, error: Exception, config: Mapping[str, Any]) -> str:
     key, _, value = override.partition("=")
     message = str(error)
     if "Could not find" in message and "Available options" in message:
-        options = message.split("Available options in")[1].split(":", 1)[1].split()
+        options = message.split("Available options in")[1].split(":", 1)[1].split("Config search path")[0].split()
         return f"{override}: there is no {value!r} to choose for {key} (there are: {', '.join(options)})"
     if "is not in struct" in message or "Could not override" in message or "No match" in message:
         *parents, last = key.lstrip("+~").split(".")

@@ -36,18 +36,19 @@ class _LinearCrossEntropy(Function):
             dx, dw, db = torch.empty_like(x), torch.zeros_like(weight), torch.zeros_like(bias)
         for start in range(0, x.size(0), rows):
             part, gold = low[start : start + rows], targets[start : start + rows, None]
-            logits = torch.add(bias, part @ low_weight.t()).to(accurate)
-            log_p = torch.log_softmax(logits, -1)
-            gold_nll = -log_p.gather(1, gold).sum()
+            logits = (part @ low_weight.t()).to(accurate).add_(bias)
+            p = torch.softmax(logits, -1)
+            # log Σ exp from the most probable word, whose p is at least 1/V: cheaper than a second pass of exp
+            largest, where = logits.max(-1, keepdim=True)
+            normalizer = largest - p.gather(1, where).log()
+            gold_nll = (normalizer - logits.gather(1, gold)).sum()
             nll += gold_nll
             total += (1 - smoothing) * gold_nll
             if smoothing:
-                total -= smoothing / vocabulary * log_p.sum()
+                total += smoothing * (normalizer.sum() - logits.sum() / vocabulary)
             if needed:
-                d = log_p.exp_()
+                d = p.sub_(smoothing / vocabulary) if smoothing else p
                 d.scatter_add_(1, gold, d.new_full(gold.shape, smoothing - 1))
-                if smoothing:
-                    d -= smoothing / vocabulary
                 db += d.sum(0)
                 d_low = d.to(dtype)
                 dx[start : start + rows] = d_low @ low_weight

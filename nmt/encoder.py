@@ -45,7 +45,7 @@ class Encoder(nn.Module):
         """The memory of B sentences; `lengths` in tokens, EOS included."""
         x = embedded
         for i, (layer, norm) in enumerate(zip(self.layers, self.norms, strict=True)):
-            x, (summary, *_) = layer(self.dropout(x) if i else x, lengths=lengths)
-            x = norm(x)
+            x, (last, *_) = layer(self.dropout(x) if i else x, lengths=lengths)
+            x, summary = norm(x), norm(last)
         mask = torch.arange(x.size(1), device=x.device) < lengths.unsqueeze(1)
         return Memory(values=x, mask=mask, summary=summary)

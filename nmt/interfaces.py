@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -68,7 +68,7 @@ class State:
 
     cells: tuple[tuple[Tensor, ...], ...]
 
-    def select(self, rows: Int[Tensor, "n"]) -> Self:
+    def select(self, rows: Int[Tensor, "n"]) -> State:
         """The state of the given rows, in the given order (rows may repeat)."""
         return replace(self, **{f.name: _pick(getattr(self, f.name), rows) for f in fields(self)})
 
@@ -101,12 +101,7 @@ class Loss:
     num_tokens: int
 
 
-class Rows(Protocol):
-    """A search state: something whose rows can be selected."""
-
-    def select(self, rows: Tensor) -> Self: ...
-
-
+@runtime_checkable
 class Step(Protocol):
     """All that a search knows of a model: one step for N rows, sentence by sentence (N = B x rows per sentence)."""
 
@@ -119,6 +114,7 @@ class Step(Protocol):
         ...
 
 
+@runtime_checkable
 class Search(Protocol):
     """A strategy to find good outputs under a `Step`; it knows no model."""
 

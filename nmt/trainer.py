@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +39,7 @@ class Update:
     speed: float
 
 
+@runtime_checkable
 class Observer(Protocol):
     """Whoever watches: progress bar, metrics file, TensorBoard."""
 
@@ -46,6 +47,7 @@ class Observer(Protocol):
     def on_validation(self, update: int, epoch: float, metrics: dict[str, float], best: bool) -> None: ...
 
 
+@runtime_checkable
 class Store(Protocol):
     """Where checkpoints go. `state` is JSON, tensors by name."""
 

@@ -15,6 +15,7 @@ import torch
 
 from nmt import build
 from nmt import checkpoint as ckpt
+from nmt.allocator import keep_freed_memory
 from nmt.batching import Batching, collate
 from nmt.checkpoint import Checkpoint
 from nmt.corpus import fingerprint
@@ -79,6 +80,7 @@ class _Run:
 
     def __init__(self, config: dict[str, Any], folder: Path, saved: Checkpoint | None) -> None:
         self.config, self.folder, self.saved = config, folder, saved
+        keep_freed_memory()
         self.device = build.device(config["device"])
         random.seed(config["seed"])
         np.random.seed(config["seed"])

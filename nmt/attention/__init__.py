@@ -23,7 +23,11 @@ class Score(nn.Module):
     that recur through attention multiply by `query_layer` and their own recurrent weights in one product.
     """
 
-    query_layer: nn.Linear | None = None
+    query_layer: nn.Linear | None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query_layer = None
 
     def keys(self, values: Float[Tensor, "B S M"]) -> Float[Tensor, "B S K"]:
         """The memory as it is compared with queries."""

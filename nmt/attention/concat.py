@@ -15,8 +15,6 @@ from nmt.recurrence import tanh
 class Concat(Score):
     """vᵀ tanh(W q + U h + b), with `size` hidden units."""
 
-    query_layer: nn.Linear
-
     def __init__(self, *, query_size: int, memory_size: int, size: Size) -> None:
         super().__init__()
         self.query_layer = nn.Linear(query_size, size, bias=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from nmt.errors import UserError
 
@@ -30,6 +30,7 @@ class Splits:
     languages: tuple[str, str]
 
 
+@runtime_checkable
 class Data(Protocol):
     """A data set: built from its YAML's keys, loaded once."""
 

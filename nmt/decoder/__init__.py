@@ -21,8 +21,7 @@ from nmt.recurrence import CELLS, CellName, full, tanh
 class Decoder(nn.Module):
     """Common to all: sizes, the bridge from the encoder, dropout.
 
-    hidden_size is Q, readout_size D; `dropout` acts between layers, `layer_norm` normalises the top layer's state where
-    the readout reads it. Raises ValueError if a score is missing or superfluous.
+    hidden_size is Q, readout_size D; `dropout` acts between layers, `layer_norm` normalises the readout. Raises ValueError if a score is missing or superfluous.
 
     The bridge makes the initial state of every layer, s_0 = tanh(W [→h_S; ←h_1] + b) (Bahdanau et al. 2015, appendix
     A.2.2, with the summary of both directions); an LSTM's c_0 likewise.
@@ -56,7 +55,7 @@ class Decoder(nn.Module):
         self.attention = attention
         self.bridge = nn.Linear(memory_size, num_layers * self.state_parts * hidden_size)
         self.dropout = Dropout(dropout, variational_dropout)
-        self.norm = nn.LayerNorm(hidden_size) if layer_norm else nn.Identity()
+        self.norm = nn.LayerNorm(readout_size) if layer_norm else nn.Identity()
         self.make_layers()
 
     def make_layers(self) -> None:

@@ -56,5 +56,5 @@ class Bahdanau(Decoder):
         context = average(all_weights, memory.values)
         top = torch.stack(hidden, 1)
         top, upper = self.upper(self.dropout(top) if self.num_layers > 1 else top, state.cells[1:])
-        readout = self.readout(torch.cat([self.norm(top), embedded, context], -1))
+        readout = self.norm(self.readout(torch.cat([top, embedded, context], -1)))
         return DecoderOutput(readout=readout, weights=all_weights, state=State(cells=(cell, *upper)))

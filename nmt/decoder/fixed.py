@@ -32,5 +32,5 @@ class Fixed(Decoder):
         rows = memory.summary.repeat_interleave(embedded.size(0) // memory.summary.size(0), 0)
         context = rows.unsqueeze(1).expand(-1, embedded.size(1), -1)
         hidden, cells = self.layers(torch.cat([embedded, context], -1), state.cells)
-        readout = self.readout(torch.cat([self.norm(hidden), embedded, context], -1))
+        readout = self.norm(self.readout(torch.cat([hidden, embedded, context], -1)))
         return DecoderOutput(readout=readout, weights=None, state=State(cells=cells))

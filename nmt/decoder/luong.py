@@ -36,5 +36,5 @@ class Luong(Decoder):
         hidden, cells = self.layers(embedded, state.cells)
         weights = self.attention.weights(self.attention.project(hidden), memory)
         context = average(weights, memory.values)
-        attentional = tanh(full(self.combine(torch.cat([context, self.norm(hidden)], -1))))
-        return DecoderOutput(readout=attentional, weights=weights, state=State(cells=cells))
+        attentional = tanh(full(self.combine(torch.cat([context, hidden], -1))))
+        return DecoderOutput(readout=self.norm(attentional), weights=weights, state=State(cells=cells))

@@ -72,4 +72,4 @@ class LuongFeed(Decoder):
             readouts.append(feed)
             weights.append(w)
         after = FeedState(cells=tuple(cells), feed=feed)
-        return DecoderOutput(readout=torch.stack(readouts, 1), weights=torch.cat(weights, 1), state=after)
+        return DecoderOutput(readout=self.norm(torch.stack(readouts, 1)), weights=torch.cat(weights, 1), state=after)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from nmt.interfaces import Batch, Loss
 from nmt.seq2seq import Seq2Seq
 
 
+@runtime_checkable
 class Objective(Protocol):
     """`step` counts the updates done so far, for objectives that change as training goes on."""
 

@@ -1,0 +1,52 @@
+"""python -m nmt.evaluate model=RUN_DIR source=FILE reference=FILE
+
+Translates the source and compares with the reference: BLEU, chrF, TER and exact match with sacreBLEU's signatures.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nmt.config import command_line
+
+
+def run(config: dict[str, Any]) -> float:
+    """Prints one line a metric, `name score signature`, on stdout; returns the score of the chosen metric."""
+    from nmt.allocator import keep_freed_memory
+    from nmt.application import load_translator
+    from nmt.checkpoint import write_atomically
+    from nmt.check import faults
+    from nmt.data.text import check_aligned, find, read_lines
+    from nmt.errors import UserError
+    from nmt.metrics import Metric
+    from nmt.progress import set_up_logging
+
+    from pathlib import Path
+
+    set_up_logging()
+    keep_freed_memory()
+    found = [f"{key}: missing; give {key}=FILE" for key in ("source", "reference") if config[key] == "???"]
+    found += faults(config["metric"], Metric, "metric")
+    if config["metric"].get("name") == "loss":
+        found.append("metric.name=loss: not a comparison of texts; choose bleu, chrf, ter or exact")
+    if found:
+        raise UserError("the configuration has faults:\n" + "\n".join(f"  - {fault}" for fault in found))
+    metric = Metric(**config["metric"])
+    files = [find(config["source"]), find(config["reference"])]
+    source, reference = (read_lines(file) for file in files)
+    check_aligned(files[0], len(source), files[1], len(reference))
+    if not source:
+        raise UserError(f"{files[0]}: it is empty")
+    hypotheses = [" ".join(text.split("\n")) for text in load_translator(config).translate(source)]
+    if config["output"]:
+        write_atomically(Path(config["output"]), "".join(text + "\n" for text in hypotheses).encode())
+    scores = metric.score(hypotheses, reference, ter=True)
+    for name, result in scores.items():
+        print(f"{name:6}{result.score:7.2f}   {result.signature}")
+    return scores[metric.name].score
+
+
+main = command_line("evaluate", run)
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""Small configurations, networks and batches for the tests."""
+
+from pathlib import Path
+
+import torch
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from omegaconf import OmegaConf
+
+from nmt.config import CONF
+from nmt.interfaces import BOS, EOS, PAD, Batch
+
+SIZES = ["model.embedding_size=6", "encoder.hidden_size=4", "decoder.hidden_size=8", "decoder.readout_size=6"]
+NO_DROPOUT = ["model.dropout=0", "model.readout_dropout=0", "encoder.dropout=0", "decoder.dropout=0"]
+
+
+def choices(group: str) -> list[str]:
+    """The YAML files of a config group."""
+    return sorted(path.stem for path in Path(CONF, group).glob("*.yaml"))
+
+
+def compose(*overrides: str, name: str = "train") -> dict:
+    with initialize_config_dir(CONF, version_base="1.3"):
+        config = hydra_compose(name, overrides=list(overrides))
+    OmegaConf.set_struct(config, False)
+    config.pop("hydra", None)
+    if "run_dir" in config:
+        config.run_dir = "unused"
+    return OmegaConf.to_container(config, resolve=True)
+
+
+def network(decoder: str, attention: str, *overrides: str, vocabulary: int = 11):
+    """A tiny network in float64, in evaluation mode."""
+    from nmt import build
+
+    config = compose(f"decoder={decoder}", f"attention={attention}", *SIZES, *NO_DROPOUT, *overrides)
+    torch.manual_seed(1)
+    return build.network(config, vocabulary, vocabulary).double().eval()
+
+
+def pairs_of_choices() -> list[tuple[str, str]]:
+    """Every decoder with every score it can have."""
+    scores = [name for name in choices("attention") if name != "none"]
+    return [(d, a) for d in choices("decoder") if d != "fixed" for a in scores] + [("fixed", "none")]
+
+
+def batch(lengths=(5, 3, 4), target_lengths=(4, 6, 2), vocabulary: int = 11) -> Batch:
+    """Random sentences of the given lengths, EOS included."""
+    generator = torch.Generator().manual_seed(3)
+
+    def ids(sizes):
+        out = torch.full((len(sizes), max(sizes)), PAD)
+        for row, size in zip(out, sizes, strict=True):
+            row[: size - 1] = torch.randint(4, vocabulary, (size - 1,), generator=generator)
+            row[size - 1] = EOS
+        return out
+
+    source, targets = ids(lengths), ids(target_lengths)
+    inputs = torch.full_like(targets, PAD)
+    inputs[:, 1:] = targets[:, :-1].masked_fill(targets[:, :-1] == EOS, PAD)
+    inputs[:, 0] = BOS
+    return Batch(
+        source=source,
+        source_lengths=torch.tensor(lengths),
+        inputs=inputs,
+        targets=targets,
+        num_tokens=sum(target_lengths),
+    )

@@ -1,0 +1,96 @@
+"""Every score against a loop written from its equation; what holds for any score."""
+
+import math
+
+import pytest
+import torch
+from builders import choices, compose
+
+from nmt import build
+from nmt.attention import Attention, average
+from nmt.interfaces import Memory
+
+SCORES = [name for name in choices("attention") if name != "none"]
+B, T, S, SIZE = 2, 3, 4, 6
+
+
+def attention(name: str) -> Attention:
+    config = compose(f"attention={name}")
+    if "size" in config["attention"]:
+        config["attention"]["size"] = 5
+    return Attention(build.make(config, "attention", query_size=SIZE, memory_size=SIZE)).double()
+
+
+def memory_for(model: Attention, values=None) -> Memory:
+    values = torch.randn(B, S, SIZE, dtype=torch.float64) if values is None else values
+    mask = torch.tensor([[True] * 4, [True, True, False, False]])
+    return Memory(values=values, mask=mask, summary=values[:, 0], keys=model.score.keys(values))
+
+
+@torch.no_grad()
+def paper(name: str, score, q: torch.Tensor, h: torch.Tensor) -> float:
+    """The score of one query and one annotation, from the paper's equation."""
+    if name == "concat":  # v' tanh(W q + U h + b)
+        w, u, b = score.query_layer.weight, score.key_layer.weight, score.key_layer.bias
+        return sum(
+            float(score.v[k]) * math.tanh(float(w[k] @ q + u[k] @ h + b[k])) for k in range(len(score.v))
+        )
+    if name == "general":  # q' W h
+        w = score.key_layer.weight
+        return sum(float(q[i] * w[i, j] * h[j]) for i in range(SIZE) for j in range(SIZE))
+    dot = sum(float(q[i] * h[i]) for i in range(SIZE))
+    return {"dot": dot, "scaled_dot": dot / math.sqrt(SIZE)}[name]
+
+
+@pytest.mark.parametrize("name", ["concat", "general", "dot", "scaled_dot"])
+def test_score_equals_its_equation(name):
+    model = attention(name)
+    query = torch.randn(B, T, SIZE, dtype=torch.float64)
+    memory = memory_for(model)
+    scores = model.score(model.project(query), memory.keys)
+    for b in range(B):
+        for t in range(T):
+            for s in range(S):
+                truth = paper(name, model.score, query[b, t], memory.values[b, s])
+                assert scores[b, t, s].item() == pytest.approx(truth, abs=1e-10)
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_rows_sum_to_one_and_padding_gets_exactly_zero(name):
+    model = attention(name)
+    memory = memory_for(model)
+    weights = model.weights(model.project(torch.randn(B, T, SIZE, dtype=torch.float64)), memory)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(B, T, dtype=torch.float64))
+    assert (weights[~memory.mask.unsqueeze(1).expand_as(weights)] == 0).all()
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_rows_of_a_beam_share_the_memory(name):
+    """Three rows a sentence give what three copies of the memory would."""
+    model = attention(name)
+    memory = memory_for(model)
+    query = model.project(torch.randn(3 * B, T, SIZE, dtype=torch.float64))
+    rows = torch.arange(B).repeat_interleave(3)
+    shared, copied = model.weights(query, memory), model.weights(query, memory.select(rows))
+    torch.testing.assert_close(shared, copied)
+    torch.testing.assert_close(average(shared, memory.values), average(copied, memory.values[rows]))
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_gradients_agree_with_finite_differences(name):
+    model = attention(name)
+    query, values = (torch.randn(B, n, SIZE, dtype=torch.float64, requires_grad=True) for n in (T, S))
+    parameters = tuple(model.parameters())
+
+    def context(query, values, *_):
+        memory = memory_for(model, values)
+        return average(model.weights(model.project(query), memory), values)
+
+    assert torch.autograd.gradcheck(context, (query, values, *parameters))
+
+
+def test_dot_says_what_to_change_when_sizes_differ():
+    from nmt.attention.dot import Dot
+
+    with pytest.raises(ValueError, match=r"decoder.hidden_size=8.*attention=general"):
+        Dot(query_size=6, memory_size=8)

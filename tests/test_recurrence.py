@@ -1,0 +1,98 @@
+"""The recurrence against PyTorch's own layers, written loops and finite differences."""
+
+import pytest
+import torch
+from torch.autograd import gradcheck
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from nmt.recurrence import Recurrent, Shared, fuse, gru, lstm, tanh
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+@pytest.mark.parametrize("directions", [1, 2])
+def test_equals_torch_forward_and_backward(cell, directions):
+    """Padding included: torch's packed sequences are the truth for two directions."""
+    layer = Recurrent(cell, 5, 4, directions).double()
+    torch.nn.init.normal_(layer.rnn.bias_hh_l0)
+    lengths = torch.tensor([6, 2, 4])
+    x = torch.randn(3, 6, 5, dtype=torch.float64)
+    state = None if directions == 2 else tuple(torch.randn(3, 4, dtype=torch.float64) for _ in range(layer.state_parts))
+
+    ours, final = layer(x, state, lengths if directions == 2 else None)
+    if directions == 2:
+        packed, truth_final = layer.rnn(pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False))
+        truth, _ = pad_packed_sequence(packed, batch_first=True)
+        real = (torch.arange(6) < lengths.unsqueeze(1)).unsqueeze(-1)
+        ours, truth = ours * real, truth * real
+    else:
+        initial = tuple(part.unsqueeze(0) for part in state)
+        truth, truth_final = layer.rnn(x, initial if cell == "lstm" else initial[0])
+    h = truth_final[0] if cell == "lstm" else truth_final
+    torch.testing.assert_close(ours, truth)
+    torch.testing.assert_close(final[0], h.transpose(0, 1).flatten(1))
+
+    weights, probe = list(layer.parameters()), torch.randn_like(ours)
+    for mine, theirs in zip(
+        torch.autograd.grad((ours * probe).sum(), weights),
+        torch.autograd.grad((truth * probe).sum(), weights),
+        strict=True,
+    ):
+        torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize(("cell", "gates", "parts"), [(gru, 3, 1), (lstm, 4, 2)])
+def test_cell_gradients_agree_with_finite_differences(cell, gates, parts):
+    a, u = (torch.randn(2, gates * 3, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    state = tuple(torch.randn(2, 3, dtype=torch.float64, requires_grad=True) for _ in range(parts))
+    assert gradcheck(lambda a, u, *state: cell(a, u, state), (a, u, *state))
+
+
+@pytest.mark.parametrize("memory", [False, True])
+@pytest.mark.parametrize("biased", [False, True])
+def test_shared_product_gradients(memory, biased):
+    """A weight matrix of all rows, and a memory of each sentence: the deferred gradient is the true one."""
+    leading = (2,) if memory else ()
+    operand = torch.randn(*leading, 4, 4, dtype=torch.float64, requires_grad=True)
+    bias = torch.randn(*((2, 1, 4) if memory else (4,)), dtype=torch.float64, requires_grad=True) if biased else None
+    x = torch.randn(*leading, 3, 4, dtype=torch.float64, requires_grad=True)
+
+    def recur(x, operand, *bias):
+        shared = Shared(operand, *bias)
+        for _ in range(3):
+            x = torch.tanh(shared(x))
+        return x
+
+    assert gradcheck(recur, (x, operand, *([bias] if biased else [])))
+
+
+def test_shared_product_weight_gradient_is_one_product(monkeypatch):
+    """However many steps: nothing of the weight's size is made per step."""
+    operand = torch.randn(4, 4, requires_grad=True)
+    shared, x = Shared(operand), torch.randn(2, 4)
+    for _ in range(7):
+        x = torch.tanh(shared(x))
+    made = []
+    operand.register_hook(lambda gradient: made.append(gradient))
+    x.sum().backward()
+    assert len(made) == 1
+
+
+def test_fused_products_equal_separate_ones():
+    first, second = torch.randn(4, 3), torch.randn(4, 5)
+    bias, x = torch.randn(5), torch.randn(2, 4)
+    expected = (x @ first, x @ second + bias)
+    torch.testing.assert_close(fuse((first, None), (second, bias))(x), expected)
+    with torch.no_grad():
+        torch.testing.assert_close(fuse((first, None), (second, bias))(x), expected)
+
+
+def test_tanh_is_tanh():
+    x = torch.linspace(-30, 30, 1001, dtype=torch.float64)
+    torch.testing.assert_close(tanh(x), torch.tanh(x))
+
+
+def test_bfloat16_stays_close_to_float32():
+    layer, x = Recurrent("gru", 16, 16), torch.randn(4, 9, 16)
+    with torch.autocast("cpu", torch.bfloat16):
+        low, _ = layer(x)
+    torch.testing.assert_close(low, layer(x)[0], atol=0.03, rtol=0)
