@@ -30,32 +30,36 @@ class _LinearCrossEntropy(Function):
         needed = any(ctx.needs_input_grad)
         low, low_weight, vocabulary = x.to(dtype), weight.to(dtype), weight.size(0)
         accurate = torch.promote_types(dtype, torch.float32)
-        rows = max(1, SLICE // vocabulary)
+        rows = min(x.size(0), max(1, SLICE // vocabulary))
         total, nll = (torch.zeros((), dtype=accurate, device=x.device) for _ in range(2))
-        if needed:
-            dx, dw, db = torch.empty_like(x), torch.zeros_like(weight), torch.zeros_like(bias)
+        dx, dw, db = torch.empty_like(x), torch.zeros_like(weight), torch.zeros_like(bias)
+        # One buffer for all slices: fresh memory would cost more than the arithmetic on it.
+        buffer = torch.empty(rows, vocabulary, dtype=accurate, device=x.device)
+        low_buffer = buffer if dtype == accurate else torch.empty_like(buffer, dtype=dtype)
         for start in range(0, x.size(0), rows):
             part, gold = low[start : start + rows], targets[start : start + rows, None]
-            logits = (part @ low_weight.t()).to(accurate).add_(bias)
-            p = torch.softmax(logits, -1)
-            # log Σ exp from the most probable word, whose p is at least 1/V: cheaper than a second pass of exp
-            largest, where = logits.max(-1, keepdim=True)
-            normalizer = largest - p.gather(1, where).log()
-            gold_nll = (normalizer - logits.gather(1, gold)).sum()
+            logits, low_logits = buffer[: len(part)], low_buffer[: len(part)]
+            torch.mm(part, low_weight.t(), out=low_logits)
+            if dtype != accurate:
+                logits.copy_(low_logits)
+            logits.add_(bias)
+            largest, gold_logits, sums = logits.amax(-1, keepdim=True), logits.gather(1, gold), logits.sum(-1, keepdim=True)
+            p = torch.softmax(logits, -1, out=logits)
+            # The largest p is exp(largest − log Σ exp), and never rounds to 0: log Σ exp without another pass of exp.
+            normalizer = largest - p.amax(-1, keepdim=True).log()
+            gold_nll = (normalizer - gold_logits).sum()
             nll += gold_nll
-            total += (1 - smoothing) * gold_nll
-            if smoothing:
-                total += smoothing * (normalizer.sum() - logits.sum() / vocabulary)
+            total += (1 - smoothing) * gold_nll + smoothing * (normalizer - sums / vocabulary).sum()
             if needed:
                 d = p.sub_(smoothing / vocabulary) if smoothing else p
                 d.scatter_add_(1, gold, d.new_full(gold.shape, smoothing - 1))
                 db += d.sum(0)
-                d_low = d.to(dtype)
-                dx[start : start + rows] = d_low @ low_weight
+                low_d = d if dtype == accurate else low_logits.copy_(d)
+                dx[start : start + rows] = low_d @ low_weight
                 if dtype == weight.dtype:
-                    dw.addmm_(d_low.t(), part)
+                    dw.addmm_(low_d.t(), part)
                 else:
-                    dw += d_low.t() @ part
+                    dw.add_(low_d.t() @ part)
         if needed:
             ctx.save_for_backward(dx, dw, db)
         ctx.mark_non_differentiable(nll)
