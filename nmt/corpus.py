@@ -39,7 +39,7 @@ class Ragged:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def __getitem__(self, i: int) -> np.ndarray:
+    def __getitem__(self, i: int | np.integer) -> np.ndarray:
         return self.ids[self.offsets[i] : self.offsets[i + 1]]
 
     @property

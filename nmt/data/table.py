@@ -12,8 +12,8 @@ from nmt.errors import UserError
 
 LOADERS: dict[str, tuple[str, dict[str, Any]]] = {
     # Without these options the reader eats quotation marks and turns "N/A" or "null" into nothing.
-    "tsv": ("csv", {"sep": "\t", "quoting": csv.QUOTE_NONE, "keep_default_na": False, "dtype": str}),
-    "csv": ("csv", {"keep_default_na": False, "dtype": str}),
+    "tsv": ("csv", {"sep": "\t", "quoting": csv.QUOTE_NONE, "keep_default_na": False}),
+    "csv": ("csv", {"keep_default_na": False}),
     "jsonl": ("json", {}),
     "parquet": ("parquet", {}),
 }
@@ -49,6 +49,11 @@ class TableFiles:
         loader, options = LOADERS[self.format]
         datasets.disable_progress_bars()
         try:
+            if loader == "csv":  # numbers are text here
+                with open(file, encoding="utf-8-sig", newline="") as opened:
+                    kind = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if self.format == "tsv" else {}
+                    header = next(csv.reader(opened, **kind), [])
+                options = {**options, "features": datasets.Features({name: datasets.Value("string") for name in header})}
             table = datasets.load_dataset(loader, data_files={"part": file}, split="part", **options)
         except Exception as error:  # the library wraps what its readers raise
             raise UserError(f"{file}: cannot be read as {self.format}: {error.__cause__ or error}") from error

@@ -1,0 +1,105 @@
+"""Checkpoints: complete, atomic, never executed, and clear when they cannot be used."""
+
+import errno
+import io
+import json
+import os
+import pickle
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from nmt import Translator
+from nmt import checkpoint as ckpt
+from nmt.errors import UserError
+
+LINE = "a b c d"
+
+
+def test_a_checkpoint_alone_is_enough(small_run, tmp_path):
+    alone = tmp_path / "moved.safetensors"
+    alone.write_bytes((small_run / ckpt.BEST).read_bytes())
+    assert Translator.load(alone).translate([LINE, ""]) == Translator.load(small_run).translate([LINE, ""])
+
+
+def test_the_run_directory_is_complete(small_run):
+    names = {path.name for path in small_run.iterdir()}
+    assert {
+        "config.yaml", "run.json", "metrics.jsonl", "train.log", "results.json", "test.txt",
+        "best.safetensors", "last.safetensors", "learning_curve.png", "attention.png",
+    } <= names  # fmt: skip
+    assert any(name.startswith("events.out.tfevents") for name in names)
+    results = json.loads((small_run / "results.json").read_text())
+    assert "version:" in results["scores"]["bleu"]["signature"]
+    assert set(json.loads((small_run / "run.json").read_text())) == {"command", "versions", "data"}
+
+
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 0.99])
+def test_a_truncated_checkpoint_is_named(small_run, tmp_path, share):
+    data = (small_run / ckpt.BEST).read_bytes()
+    broken = tmp_path / "broken.safetensors"
+    broken.write_bytes(data[: int(len(data) * share)])
+    with pytest.raises(UserError, match=r"broken\.safetensors: not a readable checkpoint"):
+        Translator.load(broken)
+
+
+def test_damaged_weights_and_foreign_files_are_named(small_run, tmp_path):
+    foreign = tmp_path / "foreign.safetensors"
+    save_file({"x": torch.zeros(1)}, foreign)
+    with pytest.raises(UserError, match="not one that nmt wrote"):
+        Translator.load(foreign)
+    saved = ckpt.read(small_run / ckpt.BEST)
+    fewer = {name: t for name, t in saved.tensors.items() if "decoder" not in name}
+    ckpt.write(tmp_path / "fewer.safetensors", saved.meta, fewer)
+    with pytest.raises(UserError, match="do not fit its config"):
+        Translator.load(tmp_path / "fewer.safetensors")
+
+
+def test_a_newer_format_asks_for_a_newer_version(small_run, tmp_path):
+    saved = ckpt.read(small_run / ckpt.BEST)
+    ckpt.write(tmp_path / "newer.safetensors", {**saved.meta, "format": 99}, saved.tensors)
+    with pytest.raises(UserError, match=r"newer version of nmt \(format 99"):
+        Translator.load(tmp_path / "newer.safetensors")
+
+
+@pytest.mark.parametrize("target", ["os.system", "nmt.config.friendly", "nmt.attention.concat.torch.load", "pickle.loads"])
+def test_a_checkpoint_cannot_name_what_to_run(small_run, tmp_path, target):
+    saved = ckpt.read(small_run / ckpt.BEST)
+    config = {**saved.meta["config"], "attention": {"_target_": target}}
+    ckpt.write(tmp_path / "evil.safetensors", {**saved.meta, "config": config}, saved.tensors)
+    with pytest.raises(UserError, match="not a class of nmt.attention"):
+        Translator.load(tmp_path / "evil.safetensors")
+
+
+def test_pickles_are_never_read(tmp_path):
+    class Bomb:
+        def __reduce__(self):
+            return (pytest.fail, ("a pickle was executed",))
+
+    buffer = io.BytesIO()
+    pickle.dump(Bomb(), buffer)
+    (tmp_path / "bomb.safetensors").write_bytes(buffer.getvalue())
+    with pytest.raises(UserError):
+        Translator.load(tmp_path / "bomb.safetensors")
+
+
+def test_a_full_disk_leaves_the_old_checkpoint(tmp_path, monkeypatch):
+    path = tmp_path / "best.safetensors"
+    ckpt.write(path, {"n": 1}, {"x": torch.ones(3)})
+
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(UserError, match=r"No space left on device.*previous file is unharmed"):
+        ckpt.write(path, {"n": 2}, {"x": torch.zeros(3)})
+    assert ckpt.read(path).meta["n"] == 1
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_missing_models_are_named(tmp_path):
+    with pytest.raises(UserError, match="no such file or folder"):
+        Translator.load(tmp_path / "nothing")
+    with pytest.raises(UserError, match="no best.safetensors or last.safetensors"):
+        Translator.load(tmp_path)

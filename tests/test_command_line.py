@@ -1,0 +1,219 @@
+"""The commands as people type them: good input, bad input, and what is printed."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import nmt
+
+ROOT = Path(nmt.__file__).parent.parent
+SMALL = [
+    "encoder.hidden_size=8", "decoder.hidden_size=16", "decoder.readout_size=8", "model.embedding_size=8",
+    "trainer.max_epochs=1", "tokenizer.vocabulary_size=60", "search=greedy",
+]  # fmt: skip
+
+
+def run(module, *arguments, cwd=None, stdin="", env=None):
+    command = [sys.executable, "-m", f"nmt.{module}", *map(str, arguments)]
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "default", **(env or {})}
+    data = stdin if isinstance(stdin, bytes) else stdin.encode()
+    return subprocess.run(command, input=data, capture_output=True, cwd=cwd, env=variables)
+
+
+def failed(result, *expected):
+    """A friendly failure: exit status 1, no traceback, the expected words on stderr."""
+    errors = result.stderr.decode()
+    assert result.returncode == 1, errors
+    assert "Traceback" not in errors
+    for words in expected:
+        assert words in errors, errors
+    return errors
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """Files as in the README: DIR/train.en, DIR/train.de …"""
+    folder = tmp_path_factory.mktemp("corpus")
+    words = ["red", "green", "blue", "dog", "cat", "bird", "runs", "sleeps"]
+    lines = [f"{a} {b} {c}" for a in words for b in words for c in words[:4]]
+    for part, chosen in (("train", lines), ("val", lines[::20]), ("test", lines[::25])):
+        (folder / f"{part}.en").write_text("\n".join(chosen) + "\n")
+        (folder / f"{part}.de").write_text("\n".join(line.upper() for line in chosen) + "\n")
+    return folder
+
+
+def data_arguments(folder):
+    return [
+        "data=text", f"data.train={folder}/train", f"data.validation={folder}/val", f"data.test={folder}/test",
+        "data.source=en", "data.target=de",
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def trained(corpus, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("out") / "run"
+    result = run("train", *data_arguments(corpus), *SMALL, f"run_dir={folder}", "seed=1", "decoder=bahdanau", "attention=concat")
+    assert result.returncode == 0, result.stderr.decode()
+    assert b"Next:" in result.stderr
+    return folder
+
+
+def test_translate_file_to_file_and_stdin_to_stdout(trained, corpus, tmp_path):
+    out = tmp_path / "out.txt"
+    result = run("translate", f"model={trained}", f"input={corpus}/test.en", f"output={out}", "search=beam", "search.width=5")
+    assert result.returncode == 0, result.stderr.decode()
+    piped = run("translate", f"model={trained}", stdin=(corpus / "test.en").read_text())
+    assert piped.stdout == out.read_bytes()
+    assert out.read_text().count("\n") == (corpus / "test.en").read_text().count("\n")
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_translate_never_fails_on_strange_lines(trained):
+    strange = ["", "   ", "\t", "word " * 3000, "😀🎉", "שלום עולם", "\x00\x01\x02", "a\u2028b\x85c", "\ufeff", "漢字", "x" * 5000]
+    result = run("translate", f"model={trained}", "translation.max_length_offset=3", stdin="\n".join(strange))
+    assert result.returncode == 0, result.stderr.decode()
+    lines = result.stdout.decode().split("\n")
+    assert len(lines) == len(strange) + 1
+    assert lines[:3] == ["", "", ""]
+    assert "only the first 1000 are translated" in result.stderr.decode()
+
+
+def test_translate_keeps_stdout_clean_and_order(trained):
+    lines = [f"{word} dog" for word in ("red", "green", "blue")]
+    whole = run("translate", f"model={trained}", stdin="\n".join(lines) + "\n").stdout.decode().splitlines()
+    alone = [run("translate", f"model={trained}", stdin=line).stdout.decode().rstrip("\n") for line in lines]
+    assert whole == alone
+
+
+@pytest.mark.parametrize("ending", ["html", "png", "json"])
+def test_attention_maps(trained, tmp_path, ending):
+    target = tmp_path / f"map.{ending}"
+    result = run("translate", f"model={trained}", f"attention_map={target}", stdin="red <dog> & bird\n\nblue cat\n")
+    assert result.returncode == 0, result.stderr.decode()
+    if ending == "png":
+        assert target.read_bytes().startswith(b"\x89PNG")
+        return
+    text = target.read_text()
+    if ending == "html":
+        assert text.count("<table>") == 2
+        assert "http" not in text
+        assert "<dog" not in text
+    else:
+        for entry in json.loads(text):
+            assert entry["target"][-1] == entry["source"][-1] == "</s>"
+            assert len(entry["weights"]) == len(entry["target"])
+            assert all(abs(sum(row) - 1) < 1e-3 and len(row) == len(entry["source"]) for row in entry["weights"])
+
+
+def test_evaluate_prints_scores_with_signatures(trained, corpus):
+    result = run("evaluate", f"model={trained}", f"source={corpus}/test.en", f"reference={corpus}/test.de")
+    assert result.returncode == 0, result.stderr.decode()
+    lines = result.stdout.decode().splitlines()
+    assert [line.split()[0] for line in lines] == ["bleu", "chrf", "ter", "exact"]
+    assert all("version:" in line for line in lines[:3])
+
+
+def test_a_sweep_makes_readable_folders(corpus, tmp_path):
+    result = run(
+        "train", "-m", *data_arguments(corpus), *SMALL, "decoder=bahdanau,luong", "attention=general,dot", "seed=1",
+        "trainer.max_updates=2", f"run_dir={tmp_path}/sweep",
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr.decode()
+    names = sorted(path.parent.name for path in tmp_path.glob("sweep/*/results.json"))
+    assert len(names) == 4
+    assert all("attention-" in name and "decoder-" in name and "seed-1" in name for name in names)
+    assert not any(character in name for name in names for character in "=, ")
+
+
+def test_resume_extends_a_finished_run(corpus, tmp_path):
+    run_dir = tmp_path / "run"
+    assert run("train", *data_arguments(corpus), *SMALL, f"run_dir={run_dir}").returncode == 0
+    result = run("train", f"resume={run_dir}", "trainer.max_epochs=2")
+    assert result.returncode == 0, result.stderr.decode()
+    validations = [e for e in map(json.loads, (run_dir / "metrics.jsonl").open()) if e["kind"] == "validation"]
+    assert [round(e["epoch"]) for e in validations] == [1, 2]
+    failed(run("train", f"resume={run_dir}", "decoder.hidden_size=9"), "decoder.hidden_size=9: cannot change when resuming")
+
+
+def test_bad_input_to_training(corpus, tmp_path):
+    def bad(**files):
+        folder = tmp_path / "bad"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(corpus, folder)
+        for name, content in files.items():
+            path = folder / name.replace("_", ".")
+            path.unlink() if content is None else path.write_bytes(content)
+        return run("train", *data_arguments(folder), *SMALL, f"run_dir={tmp_path}/never")
+
+    failed(bad(train_de=None), "train.de: no such file", "train.en")
+    failed(bad(train_de=b"one\ntwo\n"), "train.en has 256 lines", "train.de has 2")
+    failed(bad(val_en=b"", val_de=b""), "val.en", "no sentence pairs")
+    failed(bad(train_en=b"fine\n\xff\xfe\n"), "train.en, line 2: not UTF-8")
+    failed(run("train", "trainer.max_epoch=1", "optimizer.lr=fast"), "did you mean max_epochs", "lr=fast: must be a number")
+    failed(run("train", "decoder=fixed"), "add attention=none")
+    failed(run("train", "resume=/nowhere"), "there is nothing to go on with")
+
+
+def test_a_run_directory_is_not_overwritten(trained, corpus):
+    before = {path.name: path.stat().st_mtime for path in trained.iterdir()}
+    failed(run("train", *data_arguments(corpus), *SMALL, f"run_dir={trained}"), "holds another run", f"resume={trained}")
+    assert {path.name: path.stat().st_mtime for path in trained.iterdir()} == before
+
+
+def test_bad_input_to_translation(trained, tmp_path):
+    (tmp_path / "broken.safetensors").write_bytes(b"nonsense")
+    failed(run("translate"), "model: missing")
+    failed(run("translate", "model=/nowhere"), "no such file or folder")
+    failed(run("translate", f"model={tmp_path}/broken.safetensors"), "not a readable checkpoint")
+    failed(run("translate", f"model={trained}", "input=/nowhere/x"), "/nowhere/x: no such file")
+    failed(run("translate", f"model={trained}", f"output={tmp_path}/no/x", stdin="a"), "cannot be written")
+    failed(run("translate", f"model={trained}", "attention_map=map.gif"), "must end in .html, .png or .json")
+    failed(run("translate", f"model={trained}", "search.width=0", "precision=x", "search.n_best=2"), "search.width=0", "precision=x")
+    failed(run("translate", f"model={trained}", stdin=b"fine\n\xff\n"), "stdin, line 2: not UTF-8")
+    failed(run("evaluate", f"model={trained}", f"source={trained}/config.yaml", f"reference={trained}/test.txt"), "not aligned")
+
+
+def test_a_new_score_is_two_files(tmp_path):
+    """README, "Add a score": one Python file, one YAML, no edits, and everything knows it."""
+    readme = (ROOT / "README.md").read_text()
+    code = re.search(r"```python\n(# nmt/attention/cosine\.py.*?)```", readme, re.DOTALL)[1]
+    yaml = re.search(r"```yaml\n(# conf/attention/cosine\.yaml.*?)```", readme, re.DOTALL)[1]
+    for folder in ("nmt", "conf", "tests"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    (tmp_path / "nmt/attention/cosine.py").write_text(code)
+    (tmp_path / "conf/attention/cosine.yaml").write_text(yaml)
+    contract = subprocess.run(
+        [sys.executable, "-m", "pytest", "-k", "cosine", "tests/test_attention.py", "tests/test_decoders.py", "tests/test_config.py"],
+        cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+    assert contract.returncode == 0, contract.stdout
+    assert int(re.search(r"(\d+) passed", contract.stdout)[1]) > 20
+    wrong = run("train", "attention=cosin", cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)})
+    failed(wrong, "there are: concat, cosine, dot")
+
+
+def test_scripts_say_what_they_need():
+    for name in ("setup", "demo", "test", "check"):
+        script = ROOT / "scripts" / name
+        assert os.access(script, os.X_OK)
+        assert subprocess.run(["sh", "-n", str(script)]).returncode == 0
+    assert "scripts/test" in (ROOT / ".ci/run").read_text()
+
+
+def test_the_commands_of_the_readme_compose():
+    """Every nmt command in the README passes the check of its configuration."""
+    from nmt.config import check_command_line
+
+    text = (ROOT / "README.md").read_text().replace("\\\n", " ")
+    commands = re.findall(r"^python -m nmt\.(train|translate|evaluate)([^#\n|]*)", text, re.MULTILINE)
+    assert len(commands) > 6
+    for module, arguments in commands:
+        words = [word for word in arguments.split() if word not in ("<", ">")]
+        check_command_line(module, [word for word in words if "=" in word or word.startswith("-")])

@@ -1,0 +1,252 @@
+"""The training loop: what is saved is enough, what is promised by each setting holds."""
+
+import json
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from builders import NO_DROPOUT, SIZES, batch, compose, network
+
+from nmt import build, schedule
+from nmt import checkpoint as ckpt
+from nmt.metrics import Metric
+from nmt.objective.cross_entropy import CrossEntropy
+from nmt.objective.scheduled_sampling import ScheduledSampling
+from nmt.trainer import Trainer
+
+RUN = [
+    "data=reverse", "data.train=300", "data.validation=20", "data.test=10", "trainer.max_epochs=3", "seed=5",
+    "encoder.hidden_size=8", "decoder.hidden_size=16", "decoder.readout_size=8", "model.embedding_size=8",
+    "batching.sentences=10", "trainer.ema=0.99", "trainer.average=2", "schedule=plateau",
+]  # fmt: skip
+
+
+def train_command(folder: Path, *extra: str) -> list[str]:
+    return [sys.executable, "-m", "nmt.train", *RUN, f"run_dir={folder}", *extra]
+
+
+def tensors(file: Path) -> dict[str, torch.Tensor]:
+    return ckpt.read(file).tensors
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_killed_at_random_and_resumed_is_bit_identical(tmp_path, precision):
+    """SIGKILL, twice, wherever it hits: the weights, the moving average and the optimizer end up the same."""
+    extra = [f"trainer.precision={precision}", "trainer.save_every=0.0001"]
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    subprocess.run(train_command(whole, *extra), check=True, capture_output=True)
+    command = train_command(broken, *extra)
+    generator = random.Random(os.getpid())
+    for _ in range(2):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        while process.poll() is None and not (broken / ckpt.LAST).exists():
+            time.sleep(0.01)
+        time.sleep(generator.uniform(0, 1.0))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        command = [sys.executable, "-m", "nmt.train", f"resume={broken}"]
+    subprocess.run(command, check=True, capture_output=True)
+    for name in (ckpt.LAST, ckpt.BEST):
+        ours, truth = tensors(broken / name), tensors(whole / name)
+        assert ours.keys() == truth.keys()
+        assert [key for key in truth if not torch.equal(ours[key], truth[key])] == []
+    updates = [json.loads(line).get("update") for line in (broken / "metrics.jsonl").read_text().splitlines()]
+    assert updates == sorted(updates)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_first(tmp_path, number):
+    folder = tmp_path / "run"
+    command = train_command(folder, "trainer.max_epochs=500", "trainer.save_every=1000", "trainer.validate_every=400")
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not (folder / "metrics.jsonl").exists():
+        time.sleep(0.05)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"resume={folder}" in errors
+    assert "Traceback" not in errors
+    assert ckpt.read(folder / ckpt.LAST).meta["training"]["progress"]["update"] > 0
+
+
+class Store:
+    def __init__(self):
+        self.best, self.snapshots = [], {}
+
+    def save_last(self, state, tensors):
+        self.last = (json.loads(json.dumps(state)), {k: v.detach().clone() for k, v in tensors.items()})
+
+    def save_best(self, state, weights):
+        self.best.append((state, {k: v.detach().clone() for k, v in weights.items()}))
+
+    def save_snapshot(self, update, weights, keep):
+        self.snapshots[update] = {k: v.detach().clone() for k, v in weights.items()}
+        self.snapshots = {u: w for u, w in self.snapshots.items() if u in keep}
+
+    def average(self, updates):
+        parts = [self.snapshots[u] for u in updates]
+        return {k: torch.stack([p[k] for p in parts]).mean(0) for k in parts[0]}
+
+
+class Watch:
+    def __init__(self):
+        self.updates, self.validations = [], []
+
+    def on_update(self, update):
+        self.updates.append(update)
+
+    def on_validation(self, update, epoch, metrics, best):
+        self.validations.append((update, metrics, best))
+
+
+def fit(trainer, model, batches, losses=None, optimizer=None, rule=None, resume=None):
+    """Trains on fixed batches; validation losses are read off `losses` (by default they fall)."""
+    given = iter(losses or [1 / n for n in range(1, 1000)])
+    store, watch = Store(), Watch()
+    progress = trainer.fit(
+        model=model,
+        objective=CrossEntropy(),
+        optimizer=optimizer or torch.optim.SGD(model.parameters(), lr=0.1),
+        schedule=rule or schedule.Constant(),
+        batches=lambda epoch: batches,
+        validate=lambda: {"loss": next(given)},
+        metric="loss",
+        better=Metric(name="loss").better,
+        observers=[watch],
+        store=store,
+        resume=resume,
+    )
+    return progress, store, watch
+
+
+def test_patience_stops_and_the_best_is_kept():
+    progress, store, watch = fit(Trainer(max_epochs=50, patience=3), network("luong", "dot"), [batch()], [3, 2, 1, 2, 2, 2, 0])
+    assert len(watch.validations) == 6
+    assert progress.best_update == 3
+    assert [state["update"] for state, _ in store.best] == [1, 2, 3]
+
+
+def test_accumulated_batches_equal_one_large_batch():
+    """Gradients are averaged over tokens, not over batches."""
+    parts = [batch((5, 3), (4, 6)), batch((4,), (2,))]
+    width = max(p.inputs.size(1) for p in parts)
+    whole = batch((5, 3, 4), (4, 6, 2))
+    joined = replace(
+        whole,
+        source=torch.nn.utils.rnn.pad_sequence([row for p in parts for row in p.source], batch_first=True),
+        inputs=torch.cat([torch.nn.functional.pad(p.inputs, (0, width - p.inputs.size(1))) for p in parts]),
+        targets=torch.cat([torch.nn.functional.pad(p.targets, (0, width - p.targets.size(1))) for p in parts]),
+    )
+    models = [network("bahdanau", "concat") for _ in range(2)]
+    fit(Trainer(max_epochs=1, accumulate=2), models[0], parts)
+    fit(Trainer(max_epochs=1), models[1], [joined])
+    for mine, theirs in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_gradient_norm_is_clipped():
+    model = network("luong", "general")
+    before = [p.detach().clone() for p in model.parameters()]
+    fit(Trainer(max_epochs=1, clip_norm=0.5), model, [batch()], optimizer=torch.optim.SGD(model.parameters(), lr=1.0))
+    moved = math.sqrt(sum(float((p.detach() - q).pow(2).sum()) for p, q in zip(model.parameters(), before, strict=True)))
+    assert moved == pytest.approx(0.5, rel=1e-4)
+
+
+def test_moving_average_is_what_is_kept():
+    model = network("luong", "general")
+    trace = []
+    step = torch.optim.SGD(model.parameters(), lr=0.5)
+    step.register_step_post_hook(lambda *_: trace.append(model.output.bias.detach().clone()))
+    start = model.output.bias.detach().clone()
+    _, store, _ = fit(Trainer(max_epochs=4, ema=0.9), model, [batch()], optimizer=step)
+    average = start
+    for i, weights in enumerate(trace):
+        decay = min(0.9, (1 + i) / (10 + i))
+        average = decay * average + (1 - decay) * weights
+    torch.testing.assert_close(store.best[-1][1]["output.bias"], average)
+    assert not torch.equal(trace[-1], average)
+
+
+def test_average_of_the_best_snapshots_is_tried_at_the_end():
+    _, store, watch = fit(Trainer(max_epochs=4, average=2), network("luong", "dot"), [batch()], [4, 1, 3, 2, 0.5])
+    state, weights = store.best[-1]
+    assert state["averaged"] == [2, 4]
+    torch.testing.assert_close(weights["output.bias"], (store.snapshots[2]["output.bias"] + store.snapshots[4]["output.bias"]) / 2)  # fmt: skip
+    assert watch.validations[-1][2]
+
+
+def test_a_loss_that_is_no_number_is_reported():
+    model = network("luong", "dot")
+    with torch.no_grad():
+        model.output.bias[:] = math.nan
+    with pytest.raises(ValueError, match=r"not a number.*lower optimizer\.lr"):
+        fit(Trainer(max_epochs=1, log_every=1), model, [batch()])
+
+
+def test_schedules_by_hand():
+    linear = schedule.Linear(warmup=10, final=0.1)
+    assert [linear.factor(s, 110, 0) for s in (0, 9, 10, 60, 110)] == pytest.approx([0.1, 1, 1, 0.55, 0.1])
+    root = schedule.InverseSqrt(warmup=4)
+    assert [root.factor(s, 0, 0) for s in (0, 1, 3, 15)] == pytest.approx([0.25, 0.5, 1, 0.5])
+    luong = schedule.LuongHalving(start=5)
+    assert [luong.factor(0, 0, e) for e in (0, 4.9, 5, 5.9, 6, 8)] == [1, 1, 0.5, 0.5, 0.25, 0.0625]
+    plateau = schedule.Plateau(shrink=0.5, patience=2)
+    rates = []
+    for improved in (True, False, False, False, True, False, False):
+        plateau.observe(improved)
+        rates.append(plateau.factor(0, 0, 0))
+    assert rates == [1, 1, 0.5, 0.5, 0.5, 0.5, 0.25]
+
+
+@pytest.mark.parametrize("decay", ["constant", "linear", "exponential", "inverse_sigmoid"])
+def test_teacher_forcing_ratio_falls_from_start_to_end(decay):
+    objective = ScheduledSampling(decay=decay, start=0.9, end=0.2, updates=100)
+    ratios = [objective.ratio(step) for step in range(0, 2000, 10)]
+    assert ratios[0] == pytest.approx(0.9, abs=0.02)
+    assert all(a >= b for a, b in zip(ratios, ratios[1:], strict=False))
+    if decay != "constant":
+        assert ratios[-1] == pytest.approx(0.2)
+    if decay == "inverse_sigmoid":
+        assert ScheduledSampling(decay=decay, end=0, updates=100).ratio(100) == pytest.approx(0.5, abs=1e-6)
+
+
+def test_scheduled_sampling_with_ratio_one_is_teacher_forcing_and_with_zero_is_not():
+    model, data = network("bahdanau", "concat").train(), batch()
+    truth = CrossEntropy()(model, data, 0).total
+    torch.testing.assert_close(ScheduledSampling(decay="constant", start=1.0)(model, data, 0).total, truth)
+    objective = ScheduledSampling(decay="constant", start=0.999999999999)  # step by step, always the reference
+    torch.testing.assert_close(objective(model, data, 0).total, truth)
+    free = ScheduledSampling(decay="constant", start=0.0, end=0.0)
+    assert not torch.allclose(free(model, data, 0).total, truth)
+    free(model, data, 0).total.backward()
+    assert all(p.grad is not None for p in model.parameters())
+
+
+def test_every_dropout_acts_in_training_only():
+    for name in ("model.dropout", "model.word_dropout", "model.readout_dropout", "encoder.dropout", "decoder.dropout"):
+        off = [setting for setting in NO_DROPOUT if not setting.startswith(name + "=")]
+        for variational in ("false", "true"):
+            extra = [f"{name}=0.5", "encoder.num_layers=2", "decoder.num_layers=2"]
+            extra += [f"{part}.variational_dropout={variational}" for part in ("model", "encoder", "decoder")]
+            config = compose("decoder=luong_feed", "attention=general", *SIZES, *off, *extra)
+            torch.manual_seed(0)
+            model, data = build.network(config, 11, 11), batch()
+            losses = [CrossEntropy()(model.train(mode), data, 0).total.item() for mode in (True, True, False, False)]
+            assert losses[0] != losses[1], name
+            assert losses[2] == losses[3], name
+
+
+def test_variational_dropout_drops_the_same_features_at_every_step():
+    from nmt.dropout import Dropout
+
+    kept = Dropout(0.5, variational=True)(torch.ones(3, 7, 50))
+    assert (kept == kept[:, :1]).all()
+    assert 0 < (kept == 0).float().mean() < 1
