@@ -36,4 +36,3 @@ def load_translator(config: Mapping[str, Any]) -> Translator:
     return build.translator(
         config["model"], device=config["device"], search=searcher, precision=config["precision"], **options
     )
-

@@ -7,6 +7,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from nmt.checkpoint import write_atomically
 from nmt.errors import UserError
 from nmt.translator import Alignment
@@ -35,25 +37,27 @@ hover for the weight. A space is part of the piece after it; &lt;/s&gt; ends the
 
 def write_map(alignments: Sequence[Alignment], path: Path) -> None:
     """Writes what the ending of `path` says. Raises UserError if the model has no attention."""
-    shown = [a for a in alignments if a.weights is not None and len(a.source) > 1]
+    shown = [(a, a.weights) for a in alignments if a.weights is not None and len(a.source) > 1]
     if not shown:
-        raise UserError(f"attention_map={path}: there is no attention to show (a model without it, or only empty lines)")
+        raise UserError(
+            f"attention_map={path}: there is no attention to show (a model without it, or only empty lines)"
+        )
     if path.suffix == ".png":
         from nmt.plots import attention_maps
 
-        attention_maps(shown[:PICTURES], path)
+        attention_maps([alignment for alignment, _ in shown[:PICTURES]], path)
     elif path.suffix == ".json":
-        rows = [{"source": a.source, "target": a.target, "weights": a.weights.round(5).tolist()} for a in shown]
+        rows = [{"source": a.source, "target": a.target, "weights": w.round(5).tolist()} for a, w in shown]
         write_atomically(path, (json.dumps(rows, ensure_ascii=False) + "\n").encode())
     else:
-        page = PAGE.format(sections="\n".join(_section(a) for a in shown))
+        page = PAGE.format(sections="\n".join(_section(a, w) for a, w in shown))
         write_atomically(path, page.encode())
 
 
-def _section(alignment: Alignment) -> str:
+def _section(alignment: Alignment, rows_of_weights: np.ndarray) -> str:
     head = "".join(f"<th>{_piece(piece)}</th>" for piece in alignment.source)
     rows = []
-    for word, weights in zip(alignment.target, alignment.weights, strict=True):
+    for word, weights in zip(alignment.target, rows_of_weights, strict=True):
         cells = "".join(
             f'<td style="background:rgba(31,97,161,{w:.3f})" title="{_piece(word)} ← {_piece(source)}: {w:.3f}"></td>'
             for source, w in zip(alignment.source, weights, strict=True)

@@ -71,7 +71,9 @@ def collate(corpus: Corpus, indices: Sequence[int] | np.ndarray) -> Batch:
     )
 
 
-def pad(sequences: Ragged | Sequence[Sequence[int]], indices: Sequence[int] | np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+def pad(
+    sequences: Ragged | Sequence[Sequence[int]], indices: Sequence[int] | np.ndarray
+) -> tuple[torch.Tensor, torch.Tensor]:
     """([n L] ids with EOS appended and padding after it, [n] lengths with EOS)."""
     rows = [sequences[i] for i in indices]
     lengths = np.fromiter((len(row) + 1 for row in rows), np.int64, len(rows))

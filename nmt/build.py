@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as Collection
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -119,7 +119,9 @@ def _impossible(config: Config, faulty: Collection[str]) -> list[str]:
     attempt(["optimizer"], lambda: make(config, "optimizer", parameters=[nn.Parameter(torch.zeros(1))]))
     joint = config.get("tokenizer", {}).get("joint", True)
     if not faulty & {"model", "tokenizer"} and config["model"].get("tying") == "all" and not joint:
-        found.append("model.tying=all needs one vocabulary for both languages: set tokenizer.joint=true or model.tying=output")
+        found.append(
+            "model.tying=all needs one vocabulary for both languages: set tokenizer.joint=true or model.tying=output"
+        )
     with torch.device("meta"):
         attempt(["model", "encoder", "decoder", "attention", "cell"], lambda: network(config, 10, 10))
     return found
@@ -147,7 +149,9 @@ def device(name: str) -> torch.device:
     try:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as error:
-        raise UserError(f"device={name} cannot be used here ({str(error).splitlines()[0]}). Use device=cpu or auto") from None
+        raise UserError(
+            f"device={name} cannot be used here ({str(error).splitlines()[0]}). Use device=cpu or auto"
+        ) from None
     return torch.device(name)
 
 
@@ -217,8 +221,12 @@ class EpochBatches:
         if data.tokenizer.sampling:
             draw = hash((seed, epoch)) % 2**31
             train, tokenizer = data.splits.train, data.tokenizer
-            source = corpora.encode(train.source, lambda lines: tokenizer.encode_source(lines, draw), tokenizer.source_size)
-            target = corpora.encode(train.target, lambda lines: tokenizer.encode_target(lines, draw), tokenizer.target_size)
+            source = corpora.encode(
+                train.source, lambda lines: tokenizer.encode_source(lines, draw), tokenizer.source_size
+            )
+            target = corpora.encode(
+                train.target, lambda lines: tokenizer.encode_target(lines, draw), tokenizer.target_size
+            )
             self.corpus = Corpus(source, target)
         lengths = self.corpus.source.lengths[data.kept], self.corpus.target.lengths[data.kept]
         self.indices = [data.kept[batch] for batch in batching.indices(*lengths, seed=seed, epoch=epoch)]

@@ -119,4 +119,4 @@ def _is_a(value: Any, hint: Any) -> bool:
 
 
 def _shown(value: Any) -> str:
-    return {None: "null", True: "true", False: "false"}.get(value, str(value)) if not isinstance(value, list) else str(value)
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

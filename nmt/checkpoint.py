@@ -73,7 +73,9 @@ def find(model: str) -> Path:
         for name in (BEST, LAST):
             if (path / name).is_file():
                 return path / name
-        raise UserError(f"model={model}: no {BEST} or {LAST} in this folder. Is it a run directory, and has it trained?")
+        raise UserError(
+            f"model={model}: no {BEST} or {LAST} in this folder. Is it a run directory, and has it trained?"
+        )
     if not path.is_file():
         raise UserError(f"model={model}: no such file or folder. Give a run directory or a .safetensors file")
     return path

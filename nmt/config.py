@@ -33,7 +33,8 @@ def command_line(config_name: str, run: Callable[[dict[str, Any]], Any]) -> Call
         def task(config: Any) -> Any:
             from omegaconf import OmegaConf
 
-            return friendly(lambda: run(OmegaConf.to_container(config, resolve=True, throw_on_missing=False)))
+            plain: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=False)
+            return friendly(lambda: run(plain))
 
         friendly(lambda: check_command_line(config_name, sys.argv[1:]))
         return task()
@@ -75,7 +76,9 @@ def check_command_line(config_name: str, arguments: Sequence[str]) -> None:
     def composed(chosen: list[str]) -> Any:
         return compose(config_name, overrides=chosen)
 
-    found, good, variants = [], [], []
+    found: list[str] = []
+    good: list[str] = []
+    variants: list[str] = []
     parser = OverridesParser.create()
     for text in overrides:
         try:
@@ -95,20 +98,24 @@ def check_command_line(config_name: str, arguments: Sequence[str]) -> None:
                     return
             except (HydraException, OmegaConfBaseException):
                 pass
-        groups = sorted(variants, key=lambda v: "." in v.split("=", 1)[0])  # choices first: they decide which keys exist
+        groups = sorted(
+            variants, key=lambda v: "." in v.split("=", 1)[0]
+        )  # choices first: they decide which keys exist
         for text in groups:
             try:
                 composed([*good, text])
                 good = [g for g in good if g.split("=", 1)[0] != text.split("=", 1)[0]] + [text]
             except (HydraException, OmegaConfBaseException) as error:
-                found.append(_explain(text, error, OmegaConf.to_container(composed(good), resolve=False)))
+                known: Any = OmegaConf.to_container(composed(good), resolve=False)
+                found.append(_explain(text, error, known))
         if found and config_name == "train":
             from nmt.build import check
 
             try:
                 rest = composed(good)
                 OmegaConf.set_struct(rest, False)
-                check(OmegaConf.to_container(rest, resolve=True))
+                remaining: Any = OmegaConf.to_container(rest, resolve=True)
+                check(remaining)
             except UserError as error:
                 found += [line.removeprefix("  - ") for line in str(error).splitlines()[1:]]
     if found:

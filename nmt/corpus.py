@@ -12,6 +12,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -86,7 +87,7 @@ def encode_cached(lines: list[str], encoder: Encoder, vocabulary: int, key: byte
             raw.flush()
             ids = np.memmap(raw, dtype, "r", shape=(int(offsets[-1]),)) if offsets[-1] else np.empty(0, dtype)
             for name, array in zip(names, (ids, offsets), strict=True):
-                _write_atomically(name, lambda file, array=array: np.save(file, array))
+                _write_atomically(name, partial(_save, array))
     log.info("encoded text: mapped from %s", names[0])
     return Ragged(np.load(names[0], mmap_mode="r"), np.load(names[1], mmap_mode="r"))
 
@@ -106,6 +107,10 @@ def _chunks(lines: list[str], encoder: Encoder, dtype: type) -> Iterator[tuple[n
         rows = encoder(lines[start : start + CHUNK])
         lengths = np.fromiter(map(len, rows), np.int64, len(rows))
         yield np.fromiter((i for row in rows for i in row), dtype, int(lengths.sum())), lengths
+
+
+def _save(array: np.ndarray, file: BinaryIO) -> None:
+    np.save(file, array)
 
 
 def _write_atomically(name: Path, write: Callable[[BinaryIO], None]) -> None:
@@ -164,7 +169,9 @@ class Filters:
         if dropped:
             log.info("%s: kept %s of %s pairs (dropped: %s)", name, f"{after:,}", f"{before:,}", dropped)
         if not after:
-            raise UserError(f"{name}: no sentence pairs left of {before:,} (dropped: {dropped}). See the data.filters keys")
+            raise UserError(
+                f"{name}: no sentence pairs left of {before:,} (dropped: {dropped}). See the data.filters keys"
+            )
 
 
 def fingerprint(pairs: Pairs) -> str:

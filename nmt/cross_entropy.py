@@ -43,7 +43,11 @@ class _LinearCrossEntropy(Function):
             if dtype != accurate:
                 logits.copy_(low_logits)
             logits.add_(bias)
-            largest, gold_logits, sums = logits.amax(-1, keepdim=True), logits.gather(1, gold), logits.sum(-1, keepdim=True)
+            largest, gold_logits, sums = (
+                logits.amax(-1, keepdim=True),
+                logits.gather(1, gold),
+                logits.sum(-1, keepdim=True),
+            )
             p = torch.softmax(logits, -1, out=logits)
             # The largest p is exp(largest − log Σ exp), and never rounds to 0: log Σ exp without another pass of exp.
             normalizer = largest - p.amax(-1, keepdim=True).log()

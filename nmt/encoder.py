@@ -1,6 +1,6 @@
 """The bidirectional recurrent encoder (Schuster & Paliwal 1997; Bahdanau et al. 2015, section 3.2).
 
-    h_s = [→h_s; ←h_s]        summary = [→h_S; ←h_1]
+h_s = [→h_s; ←h_s]        summary = [→h_S; ←h_1]
 """
 
 from __future__ import annotations

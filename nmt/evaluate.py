@@ -12,16 +12,16 @@ from nmt.config import command_line
 
 def run(config: dict[str, Any]) -> float:
     """Prints one line a metric, `name score signature`, on stdout; returns the score of the chosen metric."""
+    from pathlib import Path
+
     from nmt.allocator import keep_freed_memory
     from nmt.application import load_translator
-    from nmt.checkpoint import write_atomically
     from nmt.check import faults
+    from nmt.checkpoint import write_atomically
     from nmt.data.text import check_aligned, find, read_lines
     from nmt.errors import UserError
     from nmt.metrics import Metric
     from nmt.progress import set_up_logging
-
-    from pathlib import Path
 
     set_up_logging()
     keep_freed_memory()

@@ -28,7 +28,9 @@ class Metric:
         self,
         *,
         name: MetricName = "bleu",
-        tokenize: Literal["13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "none", "flores101", "flores200"] = "13a",
+        tokenize: Literal[
+            "13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "none", "flores101", "flores200"
+        ] = "13a",
         lowercase: bool = False,
         char_order: Size = 6,
     ) -> None:

@@ -23,7 +23,9 @@ def learning_curve(records: Sequence[dict[str, Any]], metric: str, path: Path, t
     validation = [r for r in records if r["kind"] == "validation"]
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
     left.plot([r["epoch"] for r in train], [r["loss"] for r in train], color=LINE, alpha=0.5, lw=1, label="training")
-    left.plot([r["epoch"] for r in validation], [r["loss"] for r in validation], "o-", color=ACCENT, ms=3, label="validation")
+    left.plot(
+        [r["epoch"] for r in validation], [r["loss"] for r in validation], "o-", color=ACCENT, ms=3, label="validation"
+    )
     left.set(xlabel="epoch", ylabel="nats per token")
     left.legend(frameon=False)
     shown = metric if metric != "loss" else "bleu"
@@ -48,7 +50,9 @@ def attention_maps(alignments: Sequence[Alignment], path: Path) -> None:
     figure, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
     for alignment, ax in zip(alignments, axes.flat, strict=False):
         ax.imshow(alignment.weights, cmap="Blues", vmin=0, vmax=1, aspect="equal")
-        ax.set_xticks(range(len(alignment.source)), [label(p) for p in alignment.source], rotation=60, ha="left", fontsize=8)
+        ax.set_xticks(
+            range(len(alignment.source)), [label(p) for p in alignment.source], rotation=60, ha="left", fontsize=8
+        )
         ax.set_yticks(range(len(alignment.target)), [label(p) for p in alignment.target], fontsize=8)
         ax.xaxis.tick_top()
         ax.tick_params(length=0)

@@ -57,7 +57,9 @@ class ProgressBar:
             columns = (
                 TextColumn("epoch {task.fields[epoch]:.2f}"),
                 BarColumn(),
-                TextColumn("{task.completed}/{task.total}  loss {task.fields[loss]:.3f}  {task.fields[speed]:,.0f} tok/s"),
+                TextColumn(
+                    "{task.completed}/{task.total}  loss {task.fields[loss]:.3f}  {task.fields[speed]:,.0f} tok/s"
+                ),
                 TimeElapsedColumn(),
                 TextColumn("left"),
                 TimeRemainingColumn(),

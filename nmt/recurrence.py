@@ -222,21 +222,22 @@ class Recurrent(nn.Module):
             return self._forward_cudnn(x, state, lengths)
         if self.directions == 1:
             a = torch.matmul(x, self.weights("weight_ih")) + self.weights("bias_ih")
-            outputs, final = self._loop(a.transpose(0, 1), state or self._zeros(x))
-            return outputs.transpose(0, 1), final
-        assert lengths is not None and state is None
+            outputs, last = self._loop(a.transpose(0, 1), state or self._zeros(x))
+            return outputs.transpose(0, 1), last
+        assert lengths is not None, "two directions need the lengths"
         order = _reversal(lengths, x.size(1))
         both = torch.stack([x, _take(x, order)]).transpose(1, 2)  # [2 T B I]
         a = torch.matmul(both.flatten(1, 2), self.weights("weight_ih")) + self.weights("bias_ih").unsqueeze(1)
         zeros = tuple(torch.stack([z, z]) for z in self._zeros(x))
         outputs, _ = self._loop(a.view(2, *both.shape[1:3], -1).transpose(0, 1), zeros)  # [T 2 B H]
         forward, backward = outputs[:, 0].transpose(0, 1), outputs[:, 1].transpose(0, 1)
-        last = (lengths - 1).view(-1, 1, 1).expand(-1, 1, self.size)
-        final = torch.cat([side.gather(1, last).squeeze(1) for side in (forward, backward)], -1)
+        ends = (lengths - 1).view(-1, 1, 1).expand(-1, 1, self.size)
+        final = torch.cat([side.gather(1, ends).squeeze(1) for side in (forward, backward)], -1)
         return torch.cat([forward, _take(backward, order)], -1), (final,)
 
     def _zeros(self, x: Tensor) -> Cell:
-        return tuple(torch.zeros(x.size(0), self.size, dtype=self.rnn.weight_hh_l0.dtype) for _ in range(self.state_parts))
+        weight: Tensor = self.rnn.weight_hh_l0  # type: ignore[assignment]
+        return tuple(weight.new_zeros(x.size(0), self.size) for _ in range(self.state_parts))
 
     def _loop(self, a: Tensor, state: Cell) -> tuple[Tensor, Cell]:
         """a: gates of the input, time first; outputs time first."""

@@ -1,10 +1,10 @@
 """The run directory: everything that one training leaves behind.
 
-    config.yaml          the resolved configuration               best.safetensors   the best model (see checkpoint.py)
-    run.json             versions, command, data fingerprint      last.safetensors   everything needed to resume
-    train.log            what was printed                         learning_curve.png, attention.png
-    metrics.jsonl        every figure, one JSON object a line     results.json       final scores with signatures
-    events.out.tfevents  the same for TensorBoard                 test.txt           translations of the test part
+config.yaml          the resolved configuration               best.safetensors   the best model (see checkpoint.py)
+run.json             versions, command, data fingerprint      last.safetensors   everything needed to resume
+train.log            what was printed                         learning_curve.png, attention.png
+metrics.jsonl        every figure, one JSON object a line     results.json       final scores with signatures
+events.out.tfevents  the same for TensorBoard                 test.txt           translations of the test part
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import logging
 import re
 from collections.abc import Iterable
 from itertools import chain
-from typing import Literal
+from typing import Any, Literal
 
 import sentencepiece
 
@@ -45,7 +45,7 @@ class SentencePiece:
         if sampling and model not in ("unigram", "bpe"):
             raise ValueError(f"tokenizer.sampling={sampling:g}: only unigram and bpe can sample; set it to 0")
         self.model, self.vocabulary_size, self.joint, self.lowercase = model, vocabulary_size, joint, lowercase
-        self.options = {
+        self.options: dict[str, Any] = {
             "byte_fallback": byte_fallback,
             "split_digits": split_digits,
             "character_coverage": character_coverage,
@@ -75,7 +75,9 @@ class SentencePiece:
             model = self._fit(texts, int(most[1]))
         made = sentencepiece.SentencePieceProcessor(model_proto=model).get_piece_size()
         if made < size and self.model in ("unigram", "bpe"):
-            log.info("vocabulary of %s: %s pieces, all that the text supports (asked for %s)", name, f"{made:,}", f"{size:,}")
+            log.info(
+                "vocabulary of %s: %s pieces, all that the text supports (asked for %s)", name, f"{made:,}", f"{size:,}"
+            )
         return model
 
     def _fit(self, texts: list[str], size: int) -> bytes:

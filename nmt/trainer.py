@@ -40,6 +40,14 @@ class Update:
 
 
 @runtime_checkable
+class Batches(Protocol):
+    """The batches of one epoch, by index."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, i: int, /) -> Batch: ...
+
+
+@runtime_checkable
 class Observer(Protocol):
     """Whoever watches: progress bar, metrics file, TensorBoard."""
 
@@ -100,7 +108,12 @@ class Trainer:
         save_every: NonNegative = 5.0,
         log_every: Size = 20,
     ) -> None:
-        self.max_epochs, self.max_updates, self.accumulate, self.clip_norm = max_epochs, max_updates, accumulate, clip_norm
+        self.max_epochs, self.max_updates, self.accumulate, self.clip_norm = (
+            max_epochs,
+            max_updates,
+            accumulate,
+            clip_norm,
+        )
         self.precision, self.validate_every, self.patience = precision, validate_every, patience
         self.ema, self.average = ema, average
         self.save_every, self.log_every = save_every, log_every
@@ -112,7 +125,7 @@ class Trainer:
         objective: Callable[[Any, Batch, int], Loss],
         optimizer: torch.optim.Optimizer,
         schedule: Schedule,
-        batches: Callable[[int], Sequence[Batch]],
+        batches: Callable[[int], Batches],
         validate: Callable[[], dict[str, float]],
         metric: str,
         better: Callable[[float, float | None], bool],
@@ -196,7 +209,8 @@ class _Loop:
         self._reset()
 
     def _reset(self) -> None:
-        self._tokens, self._loss, self._since = 0, None, time.monotonic()
+        self._tokens, self._since = 0, time.monotonic()
+        self._loss: Tensor | None = None
 
     def step(self, clip_norm: float) -> Tensor:
         """One optimizer step; the gradient's norm before clipping."""

@@ -65,7 +65,7 @@ def _changed(config: dict[str, Any], changes: Sequence[str]) -> dict[str, Any]:
 
     structure = ("encoder", "decoder", "attention", "model", "tokenizer", "cell")
     for change in changes:
-        key, _, value = change.partition("=")
+        key = change.partition("=")[0]
         if key.split(".")[0] in structure or ("." not in key and not isinstance(config.get(key), str | int | float)):
             raise UserError(f"{change}: cannot change when resuming (the weights were made for the old value)")
     try:
@@ -175,18 +175,27 @@ class _Run:
         """Tests the best weights, draws, and says what to type next."""
         best = ckpt.read(self.folder / ckpt.BEST)
         ckpt.load_weights(self.model, best.part("model"), best.path)
-        name, part = ("test", self.data.splits.test) if self.data.splits.test else ("validation", self.data.splits.validation)
+        name, part = (
+            ("test", self.data.splits.test) if self.data.splits.test else ("validation", self.data.splits.validation)
+        )
         began = time.monotonic()
         translator = self.translator(build.make(self.config, "search"))
         hypotheses = translator.translate(part.source)
         seconds = time.monotonic() - began
         scores = self.metric.score(hypotheses, part.target)
         self.files.write_text(f"{name}.txt", "".join(line + "\n" for line in hypotheses))
-        self.files.write_text("results.json", json.dumps(self._results(name, scores, best.meta, progress, seconds), indent=2))
+        self.files.write_text(
+            "results.json", json.dumps(self._results(name, scores, best.meta, progress, seconds), indent=2)
+        )
         self.draw(translator)
         for metric, result in scores.items():
             log.info("%s %s %.2f   %s", name, metric, result.score, result.signature)
-        log.info("trained %.0f s, best at update %s; everything is in %s", progress.seconds, progress.best_update, self.folder)
+        log.info(
+            "trained %.0f s, best at update %s; everything is in %s",
+            progress.seconds,
+            progress.best_update,
+            self.folder,
+        )
         self._say_next(part)
         chosen = self.metric.name
         return scores[chosen].score if chosen in scores else best.meta["metrics"][chosen]

@@ -113,7 +113,7 @@ class _output:
 
     def __exit__(self, kind: Any, *_: Any) -> None:
         self._file.close()
-        if self._partial != self._path and kind is None:
+        if self._partial is not None and self._path is not None and self._partial != self._path and kind is None:
             os.replace(self._partial, self._path)
 
 

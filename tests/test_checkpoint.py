@@ -63,7 +63,9 @@ def test_a_newer_format_asks_for_a_newer_version(small_run, tmp_path):
         Translator.load(tmp_path / "newer.safetensors")
 
 
-@pytest.mark.parametrize("target", ["os.system", "nmt.config.friendly", "nmt.attention.concat.torch.load", "pickle.loads"])
+@pytest.mark.parametrize(
+    "target", ["os.system", "nmt.config.friendly", "nmt.attention.concat.torch.load", "pickle.loads"]
+)
 def test_a_checkpoint_cannot_name_what_to_run(small_run, tmp_path, target):
     saved = ckpt.read(small_run / ckpt.BEST)
     config = {**saved.meta["config"], "attention": {"_target_": target}}

@@ -58,7 +58,9 @@ def data_arguments(folder):
 @pytest.fixture(scope="module")
 def trained(corpus, tmp_path_factory):
     folder = tmp_path_factory.mktemp("out") / "run"
-    result = run("train", *data_arguments(corpus), *SMALL, f"run_dir={folder}", "seed=1", "decoder=bahdanau", "attention=concat")
+    result = run(
+        "train", *data_arguments(corpus), *SMALL, f"run_dir={folder}", "seed=1", "decoder=bahdanau", "attention=concat"
+    )
     assert result.returncode == 0, result.stderr.decode()
     assert b"Next:" in result.stderr
     return folder
@@ -66,7 +68,9 @@ def trained(corpus, tmp_path_factory):
 
 def test_translate_file_to_file_and_stdin_to_stdout(trained, corpus, tmp_path):
     out = tmp_path / "out.txt"
-    result = run("translate", f"model={trained}", f"input={corpus}/test.en", f"output={out}", "search=beam", "search.width=5")
+    result = run(
+        "translate", f"model={trained}", f"input={corpus}/test.en", f"output={out}", "search=beam", "search.width=5"
+    )
     assert result.returncode == 0, result.stderr.decode()
     piped = run("translate", f"model={trained}", stdin=(corpus / "test.en").read_text())
     assert piped.stdout == out.read_bytes()
@@ -75,7 +79,19 @@ def test_translate_file_to_file_and_stdin_to_stdout(trained, corpus, tmp_path):
 
 
 def test_translate_never_fails_on_strange_lines(trained):
-    strange = ["", "   ", "\t", "word " * 3000, "😀🎉", "שלום עולם", "\x00\x01\x02", "a\u2028b\x85c", "\ufeff", "漢字", "x" * 5000]
+    strange = [
+        "",
+        "   ",
+        "\t",
+        "word " * 3000,
+        "😀🎉",
+        "שלום עולם",
+        "\x00\x01\x02",
+        "a\u2028b\x85c",
+        "\ufeff",
+        "漢字",
+        "x" * 5000,
+    ]
     result = run("translate", f"model={trained}", "translation.max_length_offset=3", stdin="\n".join(strange))
     assert result.returncode == 0, result.stderr.decode()
     lines = result.stdout.decode().split("\n")
@@ -138,7 +154,9 @@ def test_resume_extends_a_finished_run(corpus, tmp_path):
     assert result.returncode == 0, result.stderr.decode()
     validations = [e for e in map(json.loads, (run_dir / "metrics.jsonl").open()) if e["kind"] == "validation"]
     assert [round(e["epoch"]) for e in validations] == [1, 2]
-    failed(run("train", f"resume={run_dir}", "decoder.hidden_size=9"), "decoder.hidden_size=9: cannot change when resuming")
+    failed(
+        run("train", f"resume={run_dir}", "decoder.hidden_size=9"), "decoder.hidden_size=9: cannot change when resuming"
+    )
 
 
 def test_bad_input_to_training(corpus, tmp_path):
@@ -155,14 +173,18 @@ def test_bad_input_to_training(corpus, tmp_path):
     failed(bad(train_de=b"one\ntwo\n"), "train.en has 256 lines", "train.de has 2")
     failed(bad(val_en=b"", val_de=b""), "val.en", "no sentence pairs")
     failed(bad(train_en=b"fine\n\xff\xfe\n"), "train.en, line 2: not UTF-8")
-    failed(run("train", "trainer.max_epoch=1", "optimizer.lr=fast"), "did you mean max_epochs", "lr=fast: must be a number")
+    failed(
+        run("train", "trainer.max_epoch=1", "optimizer.lr=fast"), "did you mean max_epochs", "lr=fast: must be a number"
+    )
     failed(run("train", "decoder=fixed"), "add attention=none")
     failed(run("train", "resume=/nowhere"), "there is nothing to go on with")
 
 
 def test_a_run_directory_is_not_overwritten(trained, corpus):
     before = {path.name: path.stat().st_mtime for path in trained.iterdir()}
-    failed(run("train", *data_arguments(corpus), *SMALL, f"run_dir={trained}"), "holds another run", f"resume={trained}")
+    failed(
+        run("train", *data_arguments(corpus), *SMALL, f"run_dir={trained}"), "holds another run", f"resume={trained}"
+    )
     assert {path.name: path.stat().st_mtime for path in trained.iterdir()} == before
 
 
@@ -174,9 +196,16 @@ def test_bad_input_to_translation(trained, tmp_path):
     failed(run("translate", f"model={trained}", "input=/nowhere/x"), "/nowhere/x: no such file")
     failed(run("translate", f"model={trained}", f"output={tmp_path}/no/x", stdin="a"), "cannot be written")
     failed(run("translate", f"model={trained}", "attention_map=map.gif"), "must end in .html, .png or .json")
-    failed(run("translate", f"model={trained}", "search.width=0", "precision=x", "search.n_best=2"), "search.width=0", "precision=x")
+    failed(
+        run("translate", f"model={trained}", "search.width=0", "precision=x", "search.n_best=2"),
+        "search.width=0",
+        "precision=x",
+    )
     failed(run("translate", f"model={trained}", stdin=b"fine\n\xff\n"), "stdin, line 2: not UTF-8")
-    failed(run("evaluate", f"model={trained}", f"source={trained}/config.yaml", f"reference={trained}/test.txt"), "not aligned")
+    failed(
+        run("evaluate", f"model={trained}", f"source={trained}/config.yaml", f"reference={trained}/test.txt"),
+        "not aligned",
+    )
 
 
 def test_a_new_score_is_two_files(tmp_path):

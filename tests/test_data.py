@@ -74,7 +74,7 @@ def test_missing_and_empty_files_are_named(tmp_path):
         text_files(tmp_path, source="", target="").load()
 
 
-ROWS = [("He said \"hi\"", "Er sagte „hi“"), ("N/A", "null"), ("a, b", "c, d")]
+ROWS = [('He said "hi"', "Er sagte „hi“"), ("N/A", "null"), ("a, b", "c, d")]
 
 
 @pytest.mark.parametrize("kind", ["tsv", "csv", "jsonl", "parquet"])

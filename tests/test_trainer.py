@@ -1,5 +1,6 @@
 """The training loop: what is saved is enough, what is promised by each setting holds."""
 
+import itertools
 import json
 import math
 import os
@@ -128,7 +129,9 @@ def fit(trainer, model, batches, losses=None, optimizer=None, rule=None, resume=
 
 
 def test_patience_stops_and_the_best_is_kept():
-    progress, store, watch = fit(Trainer(max_epochs=50, patience=3), network("luong", "dot"), [batch()], [3, 2, 1, 2, 2, 2, 0])
+    progress, store, watch = fit(
+        Trainer(max_epochs=50, patience=3), network("luong", "dot"), [batch()], [3, 2, 1, 2, 2, 2, 0]
+    )
     assert len(watch.validations) == 6
     assert progress.best_update == 3
     assert [state["update"] for state, _ in store.best] == [1, 2, 3]
@@ -156,7 +159,9 @@ def test_gradient_norm_is_clipped():
     model = network("luong", "general")
     before = [p.detach().clone() for p in model.parameters()]
     fit(Trainer(max_epochs=1, clip_norm=0.5), model, [batch()], optimizer=torch.optim.SGD(model.parameters(), lr=1.0))
-    moved = math.sqrt(sum(float((p.detach() - q).pow(2).sum()) for p, q in zip(model.parameters(), before, strict=True)))
+    moved = math.sqrt(
+        sum(float((p.detach() - q).pow(2).sum()) for p, q in zip(model.parameters(), before, strict=True))
+    )
     assert moved == pytest.approx(0.5, rel=1e-4)
 
 
@@ -211,7 +216,7 @@ def test_teacher_forcing_ratio_falls_from_start_to_end(decay):
     objective = ScheduledSampling(decay=decay, start=0.9, end=0.2, updates=100)
     ratios = [objective.ratio(step) for step in range(0, 2000, 10)]
     assert ratios[0] == pytest.approx(0.9, abs=0.02)
-    assert all(a >= b for a, b in zip(ratios, ratios[1:], strict=False))
+    assert all(a >= b for a, b in itertools.pairwise(ratios))
     if decay != "constant":
         assert ratios[-1] == pytest.approx(0.2)
     if decay == "inverse_sigmoid":

@@ -18,6 +18,8 @@ from nmt.ranges import Size
 
 Writer = Callable[[str], str]
 """Writes one meaning in the language of a locale."""
+Kind = Callable[[random.Random], tuple[Any, Writer]]
+"""Draws a meaning: something that identifies it, and how it is written."""
 
 UNITS = ("length-kilometer", "length-meter", "mass-kilogram", "mass-gram", "volume-liter", "temperature-celsius")
 DURATIONS = ("duration-year", "duration-month", "duration-week", "duration-day", "duration-hour", "duration-minute")
@@ -49,13 +51,15 @@ class Everyday:
             try:
                 Locale.parse(name)
             except (UnknownLocaleError, ValueError) as error:
-                raise UserError(f"data.{key}={name}: not a locale ({error}). Use one like en, de, fr, pt_BR or ja") from None
-        kinds = [_date, _date, _time, _amount, _duration, _unit]
+                raise UserError(
+                    f"data.{key}={name}: not a locale ({error}). Use one like en, de, fr, pt_BR or ja"
+                ) from None
+        kinds: list[Kind] = [_date, _date, _time, _amount, _duration, _unit]
         if all(_speaks(name) for name in self.languages):
             kinds += [_number_word] * 4
         return self._sample(kinds)
 
-    def _sample(self, kinds: list[Callable[[random.Random], tuple[Any, Writer]]]) -> Splits:
+    def _sample(self, kinds: list[Kind]) -> Splits:
         rng = random.Random(self.seed)
         owner: dict[tuple[str, Any], int] = {}  # which part a meaning belongs to
         taken: dict[str, int] = {}  # which part a source sentence belongs to
@@ -66,7 +70,9 @@ class Everyday:
             while len(source) < self.sizes[part]:
                 tries += 1
                 if tries > 50 * sum(self.sizes):
-                    raise UserError(f"data: there are not {self.sizes[part]:,} different things to say: lower data.train")
+                    raise UserError(
+                        f"data: there are not {self.sizes[part]:,} different things to say: lower data.train"
+                    )
                 kind = rng.choice(kinds)
                 meaning, write = kind(rng)
                 if owner.setdefault((kind.__name__, meaning), part) != part:
@@ -78,7 +84,8 @@ class Everyday:
                 source.append(line)
                 target.append(write(self.languages[1]))
         names = ("train", "validation", "test")
-        return Splits(*(Pairs(*p, f"everyday, {n}") for p, n in zip(parts, names, strict=True)), languages=self.languages)
+        made = [Pairs(*part, f"everyday, {name}") for part, name in zip(parts, names, strict=True)]
+        return Splits(made[0], made[1], made[2], languages=self.languages)
 
 
 def _plain(text: str) -> str:

@@ -29,8 +29,13 @@ class HubData:
         self.splits, self.languages = (train, validation, test), (source, target)
 
     def load(self) -> Splits:
-        train, validation, test = (None if split is None else self._pairs(split) for split in self.splits)
-        return Splits(train=train, validation=validation, test=test, languages=self.languages)
+        train, validation, test = self.splits
+        return Splits(
+            train=self._pairs(train),
+            validation=self._pairs(validation),
+            test=None if test is None else self._pairs(test),
+            languages=self.languages,
+        )
 
     def _pairs(self, split: str) -> Pairs:
         import datasets

@@ -23,7 +23,9 @@ class Reverse:
         seed: int = 0,
     ) -> None:
         if sum(symbols**n for n in range(min_length, max_length + 1)) < 2 * (train + validation + test):
-            raise ValueError("data: too few distinct sequences for data.train, validation and test: raise data.max_length")
+            raise ValueError(
+                "data: too few distinct sequences for data.train, validation and test: raise data.max_length"
+            )
         self.sizes, self.seed = (train, validation, test), seed
         self.symbols, self.lengths = symbols, (min_length, max_length)
 
@@ -38,4 +40,4 @@ class Reverse:
             source, target = [" ".join(line) for line in chosen], [" ".join(reversed(line)) for line in chosen]
             parts.append(Pairs(source, target, f"reverse, {name}"))
             start += size
-        return Splits(*parts, languages=("forward", "backward"))
+        return Splits(parts[0], parts[1], parts[2], languages=("forward", "backward"))

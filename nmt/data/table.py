@@ -38,8 +38,13 @@ class TableFiles:
         self.format, self.files, self.languages = format, (train, validation, test), (source, target)
 
     def load(self) -> Splits:
-        train, validation, test = (None if file is None else self._pairs(file) for file in self.files)
-        return Splits(train=train, validation=validation, test=test, languages=self.languages)
+        train, validation, test = self.files
+        return Splits(
+            train=self._pairs(train),
+            validation=self._pairs(validation),
+            test=None if test is None else self._pairs(test),
+            languages=self.languages,
+        )
 
     def _pairs(self, file: str) -> Pairs:
         if not Path(file).is_file():
@@ -51,9 +56,12 @@ class TableFiles:
         try:
             if loader == "csv":  # numbers are text here
                 with open(file, encoding="utf-8-sig", newline="") as opened:
-                    kind = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if self.format == "tsv" else {}
-                    header = next(csv.reader(opened, **kind), [])
-                options = {**options, "features": datasets.Features({name: datasets.Value("string") for name in header})}
+                    dialect = csv.excel_tab if self.format == "tsv" else csv.excel
+                    header = next(csv.reader(opened, dialect), [])
+                options = {
+                    **options,
+                    "features": datasets.Features({name: datasets.Value("string") for name in header}),
+                }
             table = datasets.load_dataset(loader, data_files={"part": file}, split="part", **options)
         except Exception as error:  # the library wraps what its readers raise
             raise UserError(f"{file}: cannot be read as {self.format}: {error.__cause__ or error}") from error
@@ -82,5 +90,5 @@ def columns(table: Any, source: str, target: str, name: str) -> Pairs:
         for i, value in enumerate(values):
             if not isinstance(value, str):
                 raise UserError(f"{name}, row {i + 1:,}: column {side!r} holds {value!r}, not text")
-    clean = [[" ".join(value.split("\n")) for value in values] for values in sides]
-    return check_not_empty(Pairs(*clean, name=name))
+    first, second = ([" ".join(value.split("\n")) for value in values] for values in sides)
+    return check_not_empty(Pairs(first, second, name))

@@ -21,8 +21,13 @@ class TextFiles:
         self.languages = (source, target)
 
     def load(self) -> Splits:
-        train, validation, test = (None if prefix is None else self._pairs(prefix) for prefix in self.prefixes)
-        return Splits(train=train, validation=validation, test=test, languages=self.languages)
+        train, validation, test = self.prefixes
+        return Splits(
+            train=self._pairs(train),
+            validation=self._pairs(validation),
+            test=None if test is None else self._pairs(test),
+            languages=self.languages,
+        )
 
     def _pairs(self, prefix: str) -> Pairs:
         files = [find(f"{prefix}.{language}") for language in self.languages]

@@ -21,7 +21,8 @@ from nmt.recurrence import CELLS, CellName, full, tanh
 class Decoder(nn.Module):
     """Common to all: sizes, the bridge from the encoder, dropout.
 
-    hidden_size is Q, readout_size D; `dropout` acts between layers, `layer_norm` normalises the readout. Raises ValueError if a score is missing or superfluous.
+    hidden_size is Q, readout_size D; `dropout` acts between layers, `layer_norm` normalises the readout. Raises
+    ValueError if a score is missing or superfluous.
 
     The bridge makes the initial state of every layer, s_0 = tanh(W [→h_S; ←h_1] + b) (Bahdanau et al. 2015, appendix
     A.2.2, with the summary of both directions); an LSTM's c_0 likewise.
@@ -52,7 +53,7 @@ class Decoder(nn.Module):
         self.cell_name, self.cell, self.state_parts = cell, CELLS[cell], 2 if cell == "lstm" else 1
         self.embedding_size, self.memory_size = embedding_size, memory_size
         self.hidden_size, self.readout_size, self.num_layers = hidden_size, readout_size, num_layers
-        self.attention = attention
+        self.attention: Attention = attention  # type: ignore[assignment]  # None where `attends` is False
         self.bridge = nn.Linear(memory_size, num_layers * self.state_parts * hidden_size)
         self.dropout = Dropout(dropout, variational_dropout)
         self.norm = nn.LayerNorm(readout_size) if layer_norm else nn.Identity()

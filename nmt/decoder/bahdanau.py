@@ -44,6 +44,7 @@ class Bahdanau(Decoder):
         gates = embedded @ bottom.weights("weight_ih")[: self.embedding_size] + bottom.weights("bias_ih")
         recurrent = (bottom.weights("weight_hh"), bottom.weights("bias_hh"))
         product = fuse(recurrent, *attention.query_blocks())
+        assert memory.inputs is not None, "Decoder.prepare makes them"
         looked_at = Shared(memory.inputs, low_precision=False)
         cell, hidden, weights = state.cells[0], [], []
         for a in gates.unbind(1):

@@ -38,16 +38,14 @@ class LuongFeed(Decoder):
 
     def prepare(self, memory: Memory) -> Memory:
         left = self.combine.weight[:, : self.memory_size].t()
-        return replace(
-            memory, keys=full(self.attention.score.keys(memory.values)), inputs=full(memory.values @ left)
-        )
+        return replace(memory, keys=full(self.attention.score.keys(memory.values)), inputs=full(memory.values @ left))
 
     def initial(self, memory: Memory) -> FeedState:
         cells = super().initial(memory).cells
         return FeedState(cells=cells, feed=cells[0][0].new_zeros(len(cells[0][0]), self.readout_size))
 
     def forward(self, embedded: Float[Tensor, "N T E"], state: FeedState, memory: Memory) -> DecoderOutput:
-        first = self.layers[0]
+        first: Recurrent = self.layers[0]  # type: ignore[assignment]
         gates = embedded @ first.weights("weight_ih")[: self.embedding_size] + first.weights("bias_ih")
         fed = fuse((first.weights("weight_ih")[self.embedding_size :], None))
         inputs = [fuse((layer.weights("weight_ih"), layer.weights("bias_ih"))) for layer in self.layers[1:]]
@@ -55,6 +53,7 @@ class LuongFeed(Decoder):
         lower = [fuse(block) for block in recurrent[:-1]]
         right = (self.combine.weight[:, self.memory_size :].t(), self.combine.bias)
         top = fuse(recurrent[-1], right, *self.attention.query_blocks())
+        assert memory.inputs is not None, "Decoder.prepare makes them"
         looked_at = Shared(memory.inputs, low_precision=False)
 
         cells, feed, readouts, weights = list(state.cells), state.feed, [], []

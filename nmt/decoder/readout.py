@@ -1,6 +1,6 @@
 """The maxout readout (Goodfellow et al. 2013) of Bahdanau et al. 2015, appendix A.2.2:
 
-    t̃ = U s + V E y + C c        readout_k = max(t̃_{2k-1}, t̃_{2k})
+t̃ = U s + V E y + C c        readout_k = max(t̃_{2k-1}, t̃_{2k})
 """
 
 from __future__ import annotations

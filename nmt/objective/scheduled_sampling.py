@@ -39,7 +39,13 @@ class ScheduledSampling:
     ) -> None:
         if decay != "constant" and end > start:
             raise ValueError(f"objective.end={end:g} is above objective.start={start:g}: the ratio can only fall")
-        self.label_smoothing, self.decay, self.start, self.end, self.updates = label_smoothing, decay, start, end, updates
+        self.label_smoothing, self.decay, self.start, self.end, self.updates = (
+            label_smoothing,
+            decay,
+            start,
+            end,
+            updates,
+        )
         self._steepness = _solve_half(updates)
 
     def ratio(self, step: int) -> float:

@@ -1,8 +1,8 @@
 """Length penalties: a finished hypothesis of n words (EOS counted) and log-probability P has the score P / penalty(n).
 
-    none         penalty(n) = 1
-    average      penalty(n) = n
-    wu           penalty(n) = ((5 + n) / 6)^α          Wu et al. 2016, eq. 14
+none         penalty(n) = 1
+average      penalty(n) = n
+wu           penalty(n) = ((5 + n) / 6)^α          Wu et al. 2016, eq. 14
 """
 
 from __future__ import annotations
