@@ -36,3 +36,8 @@ def load_translator(config: Mapping[str, Any]) -> Translator:
     return build.translator(
         config["model"], device=config["device"], search=searcher, precision=config["precision"], **options
     )
+
+
+def one_line(text: str) -> str:
+    """A translation as one line of a file (byte fallback can write a newline)."""
+    return " ".join(text.split("\n"))

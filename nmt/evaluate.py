@@ -15,7 +15,7 @@ def run(config: dict[str, Any]) -> float:
     from pathlib import Path
 
     from nmt.allocator import keep_freed_memory
-    from nmt.application import load_translator
+    from nmt.application import load_translator, one_line
     from nmt.check import faults
     from nmt.checkpoint import write_atomically
     from nmt.data.text import check_aligned, find, read_lines
@@ -37,7 +37,7 @@ def run(config: dict[str, Any]) -> float:
     check_aligned(files[0], len(source), files[1], len(reference))
     if not source:
         raise UserError(f"{files[0]}: it is empty")
-    hypotheses = [" ".join(text.split("\n")) for text in load_translator(config).translate(source)]
+    hypotheses = [one_line(text) for text in load_translator(config).translate(source)]
     if config["output"]:
         write_atomically(Path(config["output"]), "".join(text + "\n" for text in hypotheses).encode())
     scores = metric.score(hypotheses, reference, ter=True)

@@ -22,7 +22,14 @@ def learning_curve(records: Sequence[dict[str, Any]], metric: str, path: Path, t
     train = [r for r in records if r["kind"] == "train"]
     validation = [r for r in records if r["kind"] == "validation"]
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
-    left.plot([r["epoch"] for r in train], [r["loss"] for r in train], color=LINE, alpha=0.5, lw=1, label="training")
+    left.plot(
+        [r["epoch"] for r in train],
+        [r["loss"] for r in train],
+        color=LINE,
+        alpha=0.5,
+        lw=1,
+        label="training (with smoothing, dropout)",
+    )
     left.plot(
         [r["epoch"] for r in validation], [r["loss"] for r in validation], "o-", color=ACCENT, ms=3, label="validation"
     )
@@ -35,6 +42,7 @@ def learning_curve(records: Sequence[dict[str, Any]], metric: str, path: Path, t
         axes.spines[["top", "right"]].set_visible(False)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.2)
+        axes.set_xlim(left=0)
     figure.suptitle(title, fontsize=10, color=INK)
     figure.savefig(path, dpi=150)
     plt.close(figure)

@@ -227,7 +227,7 @@ class _Run:
         if translator is None:
             return
         lines = _of_middling_length(self.data.splits.validation)
-        alignments = [a for a in translator.align(lines, translator.translate(lines)) if a.weights is not None]
+        alignments = [a for a in translator.align(lines, translator.best(lines)) if a.weights is not None]
         if alignments:
             plots.attention_maps(alignments, self.folder / "attention.png")
 

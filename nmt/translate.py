@@ -20,7 +20,7 @@ CHUNK = 2000
 def run(config: dict[str, Any]) -> None:
     """Translates a file or stdin."""
     from nmt.allocator import keep_freed_memory
-    from nmt.application import load_translator
+    from nmt.application import load_translator, one_line
     from nmt.errors import UserError
     from nmt.progress import set_up_logging
 
@@ -31,13 +31,13 @@ def run(config: dict[str, Any]) -> None:
         raise UserError(f"attention_map={show}: the name must end in .html, .png or .json")
     lines = _chunks(config["input"])
     translator = load_translator(config)
-    seen: list[tuple[str, str]] = []
+    seen: list[tuple[str, list[int]]] = []
     with _output(config["output"]) as write:
         for chunk in lines:
-            translations = [" ".join(text.split("\n")) for text in translator.translate(chunk)]
-            write("".join(text + "\n" for text in translations))
+            best = translator.best(chunk)
+            write("".join(one_line(text) + "\n" for text in translator.tokenizer.decode(best)))
             if show:
-                seen += zip(chunk, translations, strict=True)
+                seen += zip(chunk, best, strict=True)
     if show:
         from nmt.attention_map import write_map
 

@@ -73,8 +73,11 @@ class Translator:
 
     def translate(self, lines: Sequence[str]) -> list[str]:
         """One translation per line; an empty line for a line without words."""
-        best = [hypotheses[0].tokens if hypotheses else [] for hypotheses in self.search_ids(self.encode(lines))]
-        return self.tokenizer.decode(best)
+        return self.tokenizer.decode(self.best(lines))
+
+    def best(self, lines: Sequence[str]) -> list[list[int]]:
+        """Target ids of the best translation of each line; none for a line without words."""
+        return [hypotheses[0].tokens if hypotheses else [] for hypotheses in self.search_ids(self.encode(lines))]
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """Source ids of each line, cut to `max_source`."""
@@ -101,18 +104,17 @@ class Translator:
         return results
 
     @torch.inference_mode()
-    def align(self, lines: Sequence[str], translations: Sequence[str]) -> list[Alignment]:
-        """The attention of given translations, by one teacher-forced pass over each pair."""
-        sources, targets = self.encode(lines), self.tokenizer.encode_target(list(translations))
+    def align(self, lines: Sequence[str], targets: Sequence[Sequence[int]]) -> list[Alignment]:
+        """The attention of given translations (target ids), by one teacher-forced pass over each pair."""
         results = []
-        for source, target in zip(sources, targets, strict=True):
+        for source, target in zip(self.encode(lines), targets, strict=True):
             ids, lengths = (t.to(self.device) for t in pad([source], [0]))
             with self._evaluation():
                 weights = self.model.align(ids, lengths, torch.tensor([[BOS, *target]], device=self.device))
             results.append(
                 Alignment(
                     source=[*self.tokenizer.source_pieces(source), "</s>"],
-                    target=[*self.tokenizer.target_pieces(target), "</s>"],
+                    target=[*self.tokenizer.target_pieces(list(target)), "</s>"],
                     weights=None if weights is None else weights[0].float().cpu().numpy(),
                 )
             )
