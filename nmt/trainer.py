@@ -1,5 +1,5 @@
-"""The training loop. It knows no model: it gets an objective, an optimizer, batches and a function that validates, and its
-whole state can be saved after any update and taken up again, bit for bit."""
+"""The training loop. It knows no model: it gets an objective, an optimizer, batches and a function that validates, and
+its whole state (training_state.py) can be saved after any update and taken up again, bit for bit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import math
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
@@ -18,6 +18,7 @@ from nmt.errors import UserError
 from nmt.interfaces import Batch, Loss
 from nmt.ranges import Count, Fraction, NonNegative, Positive, Size
 from nmt.schedule import Schedule
+from nmt.training_state import Progress, TrainingState
 
 Precision = Literal["float32", "bfloat16", "float16"]
 
@@ -63,23 +64,6 @@ class Store(Protocol):
     def save_best(self, state: dict[str, Any], weights: dict[str, Tensor]) -> None: ...
     def save_snapshot(self, update: int, weights: dict[str, Tensor], keep: Sequence[int]) -> None: ...
     def average(self, updates: Sequence[int]) -> dict[str, Tensor]: ...
-
-
-@dataclass
-class Progress:
-    """All of the training's state that is not a tensor."""
-
-    update: int = 0
-    epoch: int = 0
-    batch: int = 0  # batches of this epoch that are done
-    best: float | None = None
-    best_update: int = 0
-    worse: int = 0  # validations in a row without improvement
-    finished: bool = False
-    seconds: float = 0.0
-    history: list[dict[str, float]] = field(default_factory=list)
-    snapshots: list[tuple[int, float]] = field(default_factory=list)
-    schedule: dict[str, float] = field(default_factory=dict)
 
 
 class Trainer:
@@ -133,255 +117,157 @@ class Trainer:
         store: Store,
         resume: tuple[dict[str, Any], dict[str, Tensor]] | None = None,
     ) -> Progress:
-        """Trains to the end. `batches(epoch)` gives an epoch's batches, by index; `metric` names the entry of
-        `validate()` that chooses the best weights. Raises Stopped after saving if interrupted, UserError if the loss
-        is no longer a number."""
-        loop = _Loop(self, model, optimizer, schedule, store)
+        """Trains to the end. `batches(epoch)` gives an epoch's batches; `metric` names the entry of `validate()` that
+        chooses the best weights. Raises Stopped after saving if interrupted, UserError if the loss is no longer a
+        number."""
+        state = TrainingState(model, optimizer, schedule, ema=self.ema, scale=self.precision == "float16")
         if resume is not None:
-            loop.load(*resume)
-        progress, device = loop.progress, next(model.parameters()).device
-        rates = [group["lr"] for group in optimizer.param_groups]
-        rates = loop.base_rates or rates
-        loop.base_rates = rates
-        autocast = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}[self.precision]
+            state.load(*resume)
+            state.progress.finished = 0 < self.patience <= state.progress.worse  # more epochs may be asked for now
+        loop = _Loop(self, state, objective, validate, metric, better, observers, store)
         model.train()
         with _interruptible() as interrupted:
-            while not progress.finished and progress.epoch < self.max_epochs:
-                epoch_batches = batches(progress.epoch)
-                per_epoch = math.ceil(len(epoch_batches) / self.accumulate)
-                total = self.max_epochs * per_epoch
-                total = min(total, self.max_updates) if self.max_updates else total
-                between = max(1, round(self.validate_every * per_epoch))
-                while progress.batch < len(epoch_batches) and progress.update < total:
-                    group = [epoch_batches[i] for i in _span(progress.batch, self.accumulate, len(epoch_batches))]
-                    passed = progress.epoch + progress.batch / len(epoch_batches)
-                    factor = schedule.factor(progress.update, total, passed)
-                    for settings, rate in zip(optimizer.param_groups, rates, strict=True):
-                        settings["lr"] = rate * factor
-                    tokens, loss = sum(b.num_tokens for b in group), torch.zeros((), device=device)
-                    for batch in group:
-                        with torch.autocast(device.type, autocast, enabled=autocast is not None):
-                            part = objective(model, batch.to(device), progress.update)
-                        loop.scaler.scale(part.total / tokens).backward()
-                        loss += part.total.detach()
-                    norm = loop.step(self.clip_norm)
-                    progress.update += 1
-                    progress.batch += len(group)
-                    loop.count(tokens, loss)
-                    if progress.update % self.log_every == 0:
-                        logged = loop.report(total, len(epoch_batches), rates[0] * factor, norm)
-                        for observer in observers:
-                            observer.on_update(logged)
-                    last = progress.batch == len(epoch_batches) and progress.epoch + 1 == self.max_epochs
-                    if progress.update % between == 0 or progress.update == total or last:
-                        loop.validated(validate, metric, better, observers, len(epoch_batches), self.patience)
-                    if interrupted:
-                        loop.save()
-                        raise Stopped
-                    if time.monotonic() - loop.saved_at > 60 * self.save_every:
-                        loop.save()
-                    if progress.finished:
-                        break
-                if progress.batch >= len(epoch_batches):
-                    progress.epoch, progress.batch = progress.epoch + 1, 0
-                if self.max_updates and progress.update >= self.max_updates:
-                    break
-            progress.finished = True
-            if self.average and len(progress.snapshots) > 1:
-                loop.try_average(validate, metric, better, observers)
+            while not state.progress.finished and state.progress.epoch < self.max_epochs:
+                loop.epoch(batches(state.progress.epoch), interrupted)
+            state.progress.finished = True
+            loop.try_average()
             loop.save()
-        return progress
+        return state.progress
 
 
 class _Loop:
-    """The mutable side of `Trainer.fit`: what is counted, saved and loaded."""
+    """One call of `Trainer.fit`: its parts, and the figures since they were last reported."""
 
     def __init__(
-        self, trainer: Trainer, model: nn.Module, optimizer: torch.optim.Optimizer, schedule: Schedule, store: Store
+        self,
+        trainer: Trainer,
+        state: TrainingState,
+        objective: Callable[[Any, Batch, int], Loss],
+        validate: Callable[[], dict[str, float]],
+        metric: str,
+        better: Callable[[float, float | None], bool],
+        observers: Sequence[Observer],
+        store: Store,
     ) -> None:
-        self.trainer, self.model, self.optimizer, self.schedule, self.store = trainer, model, optimizer, schedule, store
-        self.progress = Progress()
-        self.base_rates: list[float] = []
-        self.names, self.parameters = zip(*model.named_parameters(), strict=True)
-        self.average = [p.detach().clone() for p in self.parameters] if trainer.ema else []
-        self.scaler = torch.amp.GradScaler(self.parameters[0].device.type, enabled=trainer.precision == "float16")
-        self.saved_at = self.started = time.monotonic()
+        self.trainer, self.state, self.objective = trainer, state, objective
+        self.validate, self.metric, self.better = validate, metric, better
+        self.observers, self.store = observers, store
+        self.device = state.parameters[0].device
+        self.autocast = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}[trainer.precision]
+        self.saved_at = self.counted_from = time.monotonic()
         self._reset()
 
     def _reset(self) -> None:
         self._tokens, self._since = 0, time.monotonic()
-        self._loss: Tensor | None = None
+        self._loss = torch.zeros((), device=self.device)
 
-    def step(self, clip_norm: float) -> Tensor:
-        """One optimizer step; the gradient's norm before clipping."""
-        self.scaler.unscale_(self.optimizer)
-        norm = nn.utils.clip_grad_norm_(self.parameters, clip_norm or math.inf)
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
-        self.optimizer.zero_grad(set_to_none=True)
-        if self.average:
-            decay = min(self.trainer.ema, (1 + self.progress.update) / (10 + self.progress.update))
-            with torch.no_grad():
-                torch._foreach_lerp_(self.average, list(self.parameters), 1 - decay)
-        return norm
+    def epoch(self, batches: Batches, interrupted: list[int]) -> None:
+        """What is left of an epoch. Raises Stopped if interrupted."""
+        trainer, progress = self.trainer, self.state.progress
+        per_epoch = math.ceil(len(batches) / trainer.accumulate)
+        total = trainer.max_epochs * per_epoch
+        total = min(total, trainer.max_updates) if trainer.max_updates else total
+        between = max(1, round(trainer.validate_every * per_epoch))
+        while progress.batch < len(batches) and progress.update < total and not progress.finished:
+            end = min(progress.batch + trainer.accumulate, len(batches))
+            group = [batches[i] for i in range(progress.batch, end)]
+            self.state.set_rate(total, progress.epoch + progress.batch / len(batches))
+            norm = self._update(group)
+            progress.update, progress.batch = progress.update + 1, end
+            if progress.update % trainer.log_every == 0:
+                self._report(total, progress.epoch + end / len(batches), norm)
+            at_end = end == len(batches) and progress.epoch + 1 == trainer.max_epochs
+            if progress.update % between == 0 or progress.update == total or at_end:
+                self._validate(progress.epoch + end / len(batches))
+            if interrupted:
+                self.save()
+                raise Stopped
+            if time.monotonic() - self.saved_at > 60 * trainer.save_every:
+                self.save()
+        if progress.update >= total:
+            progress.finished = True
+        if progress.batch >= len(batches):
+            progress.epoch, progress.batch = progress.epoch + 1, 0
 
-    def count(self, tokens: int, loss: Tensor) -> None:
+    def _update(self, group: list[Batch]) -> Tensor:
+        """One update from the gradient of the group's mean loss per token; the gradient's norm before clipping."""
+        tokens = sum(batch.num_tokens for batch in group)
+        for batch in group:
+            with torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None):
+                loss = self.objective(self.state.model, batch.to(self.device), self.state.progress.update)
+            self.state.scaler.scale(loss.total / tokens).backward()
+            self._loss += loss.total.detach()
         self._tokens += tokens
-        self._loss = loss if self._loss is None else self._loss + loss
+        return self.state.step(self.trainer.clip_norm)
 
-    def report(self, total: int, batches: int, rate: float, norm: Tensor) -> Update:
-        assert self._loss is not None
+    def _report(self, total: int, epoch: float, norm: Tensor) -> None:
         loss, seconds = float(self._loss) / self._tokens, time.monotonic() - self._since
+        update = self.state.progress.update
         if not math.isfinite(loss):
             raise UserError(
-                f"the loss is not a number any more (update {self.progress.update:,}): lower optimizer.lr, lower "
-                "trainer.clip_norm or use trainer.precision=float32"
+                f"the loss is not a number any more (update {update:,}): lower optimizer.lr, lower trainer.clip_norm or "
+                "use trainer.precision=float32"
             )
-        update = Update(
-            update=self.progress.update,
-            total=total,
-            epoch=self.progress.epoch + self.progress.batch / batches,
-            loss=loss,
-            rate=rate,
-            gradient_norm=float(norm),
-            speed=self._tokens / seconds,
-        )
+        speed, rate = self._tokens / seconds, self.state.rate
+        for observer in self.observers:
+            observer.on_update(Update(update, total, epoch, loss, rate, float(norm), speed))
         self._reset()
-        return update
 
-    def weights(self) -> dict[str, Tensor]:
-        """What is validated and kept: the moving average if there is one."""
-        return dict(zip(self.names, self.average or self.parameters, strict=True))
-
-    @contextlib.contextmanager
-    def _using(self, weights: dict[str, Tensor]) -> Iterator[None]:
-        """The model with other weights for a while."""
-        own = [p.data for p in self.parameters]
-        for name, parameter in zip(self.names, self.parameters, strict=True):
-            parameter.data = weights[name].data
-        self.model.eval()
-        try:
-            yield
-        finally:
-            for parameter, data in zip(self.parameters, own, strict=True):
-                parameter.data = data
-            self.model.train()
-
-    def validated(
-        self,
-        validate: Callable[[], dict[str, float]],
-        metric: str,
-        better: Callable[[float, float | None], bool],
-        observers: Sequence[Observer],
-        batches: int,
-        patience: int,
-    ) -> None:
+    def _validate(self, epoch: float) -> None:
         """Validates, keeps the best weights, tells the schedule and the observers, decides whether to stop."""
-        progress, weights = self.progress, self.weights()
-        with self._using(weights):
-            metrics = validate()
-        best = better(metrics[metric], progress.best)
+        progress, weights = self.state.progress, self.state.weights()
+        with self.state.using(weights):
+            metrics = self.validate()
+        score = metrics[self.metric]
+        best = self.better(score, progress.best)
         progress.worse = 0 if best else progress.worse + 1
-        epoch = progress.epoch + progress.batch / batches
-        progress.history.append({"update": progress.update, "epoch": epoch, **metrics})
-        self.schedule.observe(best)
+        self.state.schedule.observe(best)
         if best:
-            progress.best, progress.best_update = metrics[metric], progress.update
+            progress.best, progress.best_update = score, progress.update
             self.store.save_best({"update": progress.update, "metrics": metrics}, weights)
         if self.trainer.average:
-            self._snapshot(metrics[metric], better, weights)
-        for observer in observers:
+            self._snapshot(score, weights)
+        for observer in self.observers:
             observer.on_validation(progress.update, epoch, metrics, best)
-        if patience and progress.worse >= patience:
+        if self.trainer.patience and progress.worse >= self.trainer.patience:
             progress.finished = True
         self.save()
         self._reset()
 
-    def _snapshot(
-        self, score: float, better: Callable[[float, float | None], bool], weights: dict[str, Tensor]
-    ) -> None:
-        kept = [*self.progress.snapshots, (self.progress.update, score)]
+    def _snapshot(self, score: float, weights: dict[str, Tensor]) -> None:
+        """Keeps the weights of the best validations."""
+        kept = [*self.state.progress.snapshots, (self.state.progress.update, score)]
         if len(kept) > self.trainer.average:
             worst = kept[0]
             for snapshot in kept[1:]:
-                worst = snapshot if better(worst[1], snapshot[1]) else worst
+                worst = snapshot if self.better(worst[1], snapshot[1]) else worst
             kept.remove(worst)
-        self.progress.snapshots = kept
-        self.store.save_snapshot(self.progress.update, weights, [update for update, _ in kept])
+        self.state.progress.snapshots = kept
+        self.store.save_snapshot(self.state.progress.update, weights, [update for update, _ in kept])
 
-    def try_average(
-        self,
-        validate: Callable[[], dict[str, float]],
-        metric: str,
-        better: Callable[[float, float | None], bool],
-        observers: Sequence[Observer],
-    ) -> None:
+    def try_average(self) -> None:
         """Averages the snapshots; they become the best if they are better."""
-        progress = self.progress
-        weights = self.store.average([update for update, _ in progress.snapshots])
-        with self._using(weights):
-            metrics = validate()
-        best = better(metrics[metric], progress.best)
+        progress = self.state.progress
+        if len(progress.snapshots) < 2:
+            return
+        updates = [update for update, _ in progress.snapshots]
+        weights = self.store.average(updates)
+        with self.state.using(weights):
+            metrics = self.validate()
+        best = self.better(metrics[self.metric], progress.best)
         if best:
-            progress.best, progress.best_update = metrics[metric], progress.update
-            state = {"update": progress.update, "metrics": metrics, "averaged": [u for u, _ in progress.snapshots]}
-            self.store.save_best(state, weights)
-        for observer in observers:
+            progress.best, progress.best_update = metrics[self.metric], progress.update
+            self.store.save_best({"update": progress.update, "metrics": metrics, "averaged": updates}, weights)
+        for observer in self.observers:
             observer.on_validation(progress.update, float(progress.epoch), metrics, best)
 
     def save(self) -> None:
         """Everything needed to go on from here."""
-        self.progress.schedule = self.schedule.state()
         now = time.monotonic()
-        self.progress.seconds, self.started = self.progress.seconds + now - self.started, now
-        tensors = {f"model/{n}": p for n, p in zip(self.names, self.parameters, strict=True)}
-        tensors |= {f"ema/{n}": p for n, p in zip(self.names, self.average, strict=False)}
-        tensors["rng/cpu"] = torch.get_rng_state()
-        if self.parameters[0].is_cuda:
-            tensors["rng/cuda"] = torch.cuda.get_rng_state(self.parameters[0].device)
-        optimizer = self.optimizer.state_dict()
-        plain: dict[str, Any] = {}
-        for index, values in optimizer["state"].items():
-            for name, value in values.items():
-                if isinstance(value, Tensor):
-                    tensors[f"optimizer/{index}/{name}"] = value
-                else:
-                    plain.setdefault(str(index), {})[name] = value
-        state = {
-            "progress": asdict(self.progress),
-            "optimizer": {"groups": optimizer["param_groups"], "plain": plain},
-            "rates": self.base_rates,
-            "scaler": self.scaler.state_dict(),
-        }
-        self.store.save_last(state, tensors)
+        self.state.progress.seconds += now - self.counted_from
+        self.counted_from = now
+        self.store.save_last(*self.state.save())
         self.saved_at = time.monotonic()
-
-    def load(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        """The counterpart of `save`."""
-        self.progress = Progress(**state["progress"])
-        self.progress.snapshots = [(int(u), float(s)) for u, s in self.progress.snapshots]
-        self.schedule.load(self.progress.schedule)
-        self.base_rates = state["rates"]
-        self.scaler.load_state_dict(state["scaler"])
-        device = self.parameters[0].device
-        with torch.no_grad():
-            for name, parameter in zip(self.names, self.parameters, strict=True):
-                parameter.copy_(tensors[f"model/{name}"])
-            for name, average in zip(self.names, self.average, strict=False):
-                average.copy_(tensors[f"ema/{name}"])
-        values: dict[int, dict[str, Any]] = {int(i): dict(v) for i, v in state["optimizer"]["plain"].items()}
-        for name, tensor in tensors.items():
-            if name.startswith("optimizer/"):
-                _, index, key = name.split("/")
-                values.setdefault(int(index), {})[key] = tensor
-        self.optimizer.load_state_dict({"state": values, "param_groups": state["optimizer"]["groups"]})
-        torch.set_rng_state(tensors["rng/cpu"].cpu())
-        if "rng/cuda" in tensors and device.type == "cuda":
-            torch.cuda.set_rng_state(tensors["rng/cuda"].cpu(), device)
-
-
-def _span(start: int, count: int, end: int) -> range:
-    return range(start, min(start + count, end))
 
 
 @contextlib.contextmanager

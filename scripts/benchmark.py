@@ -4,9 +4,10 @@
         data.source=en data.target=de [--model RUN_DIR] [--out benchmark.json] [--compare OLD.json]
 
 Trains every decoder x {concat, general, dot} for a few batches at the reference setting (GRU 256 per direction,
-decoder 512, embeddings 256, attention 512, readout 512, vocabulary 8k, nothing tied, 80 sentences a batch), the configurations in turn, in
-float32 and bfloat16; decodes the test part with a trained model if one is given; times start-up. Medians; the machine's
-product rates are measured in the same run. The floor counts each product once forward and twice backward.
+decoder 512, embeddings 256, attention 512, readout 512, vocabulary 8k, nothing tied, 80 sentences a batch), the
+configurations in turn, in float32 and bfloat16; decodes the test part with a trained model if one is given; times
+start-up. Medians; the machine's product rates are measured in the same run. The floor counts each product once forward
+and twice backward.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ LAYERS = [
     ["attention", "corpus", "check"],
     ["decoder", "encoder", "batching"],
     ["seq2seq"],
-    ["objective", "generation"],
+    ["objective", "generation", "training_state"],
     ["trainer", "translator", "checkpoint"],
     ["progress", "run", "plots", "attention_map"],
     ["build"],

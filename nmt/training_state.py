@@ -1,0 +1,133 @@
+"""Everything that changes while a model is trained: weights, their moving average, optimizer, schedule, random numbers and
+the place in the data. It can be taken apart into JSON and tensors, and put together again, bit for bit."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from nmt.schedule import Schedule
+
+
+@dataclass
+class Progress:
+    """All of the state that is neither tensor nor optimizer."""
+
+    update: int = 0
+    epoch: int = 0
+    batch: int = 0  # batches of this epoch that are done
+    best: float | None = None
+    best_update: int = 0
+    worse: int = 0  # validations in a row without improvement
+    finished: bool = False
+    seconds: float = 0.0
+    snapshots: list[tuple[int, float]] = field(default_factory=list)  # (update, score) of the kept validations
+
+
+class TrainingState:
+    """What an update changes, and how it is saved. `ema`: decay of the moving average (0: none); `scale`: scale the
+    loss against underflow (float16)."""
+
+    def __init__(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, schedule: Schedule, *, ema: float, scale: bool
+    ) -> None:
+        self.model, self.optimizer, self.schedule, self.ema = model, optimizer, schedule, ema
+        self.progress = Progress()
+        self.names, self.parameters = zip(*model.named_parameters(), strict=True)
+        self.average = [p.detach().clone() for p in self.parameters] if ema else []
+        self.scaler = torch.amp.GradScaler(self.parameters[0].device.type, enabled=scale)
+        self.base_rates = [group["lr"] for group in optimizer.param_groups]
+
+    @property
+    def rate(self) -> float:
+        """The current learning rate (of the first group)."""
+        return self.optimizer.param_groups[0]["lr"]
+
+    def set_rate(self, total: int, epoch: float) -> None:
+        """The learning rates of the next update, by the schedule."""
+        factor = self.schedule.factor(self.progress.update, total, epoch)
+        for group, rate in zip(self.optimizer.param_groups, self.base_rates, strict=True):
+            group["lr"] = rate * factor
+
+    def step(self, clip_norm: float) -> Tensor:
+        """One optimizer step; the gradient's norm before clipping."""
+        self.scaler.unscale_(self.optimizer)
+        norm = nn.utils.clip_grad_norm_(self.parameters, clip_norm or math.inf)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad(set_to_none=True)
+        if self.average:
+            decay = min(self.ema, (1 + self.progress.update) / (10 + self.progress.update))
+            with torch.no_grad():
+                torch._foreach_lerp_(self.average, list(self.parameters), 1 - decay)
+        return norm
+
+    def weights(self) -> dict[str, Tensor]:
+        """What is validated and kept: the moving average if there is one."""
+        return dict(zip(self.names, self.average or self.parameters, strict=True))
+
+    @contextlib.contextmanager
+    def using(self, weights: dict[str, Tensor]) -> Iterator[None]:
+        """The model in evaluation mode with other weights for a while."""
+        own = [p.data for p in self.parameters]
+        for name, parameter in zip(self.names, self.parameters, strict=True):
+            parameter.data = weights[name].data
+        self.model.eval()
+        try:
+            yield
+        finally:
+            for parameter, data in zip(self.parameters, own, strict=True):
+                parameter.data = data
+            self.model.train()
+
+    def save(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """The state as (JSON, tensors)."""
+        tensors = {f"model/{n}": p for n, p in zip(self.names, self.parameters, strict=True)}
+        tensors |= {f"ema/{n}": p for n, p in zip(self.names, self.average, strict=False)}
+        tensors["rng/cpu"] = torch.get_rng_state()
+        if self.parameters[0].is_cuda:
+            tensors["rng/cuda"] = torch.cuda.get_rng_state(self.parameters[0].device)
+        optimizer = self.optimizer.state_dict()
+        plain: dict[str, Any] = {}
+        for index, values in optimizer["state"].items():
+            for name, value in values.items():
+                if isinstance(value, Tensor):
+                    tensors[f"optimizer/{index}/{name}"] = value
+                else:
+                    plain.setdefault(str(index), {})[name] = value
+        state = {
+            "progress": asdict(self.progress),
+            "schedule": self.schedule.state(),
+            "optimizer": {"groups": optimizer["param_groups"], "plain": plain},
+            "rates": self.base_rates,
+            "scaler": self.scaler.state_dict(),
+        }
+        return state, tensors
+
+    def load(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        """The counterpart of `save`."""
+        self.progress = Progress(**state["progress"])
+        self.progress.snapshots = [(int(u), float(s)) for u, s in self.progress.snapshots]
+        self.schedule.load(state["schedule"])
+        self.base_rates = state["rates"]
+        self.scaler.load_state_dict(state["scaler"])
+        with torch.no_grad():
+            for name, parameter in zip(self.names, self.parameters, strict=True):
+                parameter.copy_(tensors[f"model/{name}"])
+            for name, average in zip(self.names, self.average, strict=False):
+                average.copy_(tensors[f"ema/{name}"])
+        values: dict[int, dict[str, Any]] = {int(i): dict(v) for i, v in state["optimizer"]["plain"].items()}
+        for name, tensor in tensors.items():
+            if name.startswith("optimizer/"):
+                _, index, key = name.split("/")
+                values.setdefault(int(index), {})[key] = tensor
+        self.optimizer.load_state_dict({"state": values, "param_groups": state["optimizer"]["groups"]})
+        torch.set_rng_state(tensors["rng/cpu"].cpu())
+        if "rng/cuda" in tensors and self.parameters[0].is_cuda:
+            torch.cuda.set_rng_state(tensors["rng/cuda"].cpu(), self.parameters[0].device)
