@@ -21,7 +21,7 @@ class ModelStep:
     def __call__(self, tokens: Int[Tensor, "N"], state: State) -> tuple[Float[Tensor, "N V"], State]:
         output = self.model.decode(tokens.unsqueeze(1), state, self.memory)
         logits = full(self.model.logits(output.readout.squeeze(1)))
-        log_probs = torch.log_softmax(logits, -1)
+        log_probs = torch.log_softmax(logits, -1, out=logits)
         log_probs[:, [PAD, BOS]] = -torch.inf
         return log_probs, output.state
 

@@ -13,6 +13,7 @@ from nmt.interfaces import BOS, EOS
 from nmt.search.beam import Beam
 from nmt.search.greedy import Greedy
 from nmt.search.penalty import penalty
+from nmt.search.top_k import top_k
 
 A, B = 4, 5
 WORDS = [EOS, A, B]
@@ -142,6 +143,18 @@ def test_stopping_early_changes_nothing(seed, width, name):
     [eager] = find(Beam(width=width, length_penalty=name), [table], [6])
     [patient] = find(Patient(width=width, length_penalty=name), [table], [6])
     assert eager[0].tokens == patient[0].tokens
+
+
+@pytest.mark.parametrize("size", [500, 2560, 2600, 8000])
+@pytest.mark.parametrize("k", [1, 5, 7])
+def test_top_k_by_blocks_is_topk(size, k):
+    x = torch.randn(9, size)
+    x[0, -1], x[1, :], x[1, 3] = 99.0, -torch.inf, 0.0
+    values, indices = top_k(x, k)
+    truth = x.topk(k, -1)
+    assert torch.equal(values, truth.values)
+    assert torch.equal(x.gather(1, indices), values)
+    assert torch.equal(indices[2:], truth.indices[2:])
 
 
 def test_an_empty_batch_gives_nothing():

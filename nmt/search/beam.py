@@ -19,6 +19,7 @@ from torch import Tensor
 from nmt.interfaces import BOS, EOS, Hypothesis, Step
 from nmt.ranges import NonNegative, Size
 from nmt.search.penalty import PenaltyName, penalty
+from nmt.search.top_k import top_k
 
 COMPACT_BELOW = 0.8
 """Finished sentences are dropped from the batch once they are more than a fifth of it."""
@@ -84,7 +85,7 @@ class Beam:
         sentences, width = totals.shape
         vocabulary = log_probs.size(-1)
         per_place = min(width, vocabulary)
-        best, words = log_probs.topk(per_place, -1)  # no more than `width` of one place can survive
+        best, words = top_k(log_probs, per_place)  # no more than `width` of one place can survive
         if at_limit is not None:
             forced = at_limit.repeat_interleave(width)
             best[forced], words[forced] = -torch.inf, EOS
