@@ -3,38 +3,73 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from nmt import build
 from nmt.check import faults, locate
 from nmt.errors import UserError
+from nmt.metrics import Metric
+from nmt.trainer import Precision
 from nmt.translator import Translator
 
 
-def load_translator(config: Mapping[str, Any]) -> Translator:
-    """The translator that `config` (conf/translate.yaml or conf/evaluate.yaml) asks for.
+def translate_settings(
+    *,
+    model: str,
+    device: str,
+    precision: Precision,
+    input: str | None = None,
+    output: str | None = None,
+    attention_map: str | None = None,
+) -> None:
+    """The keys at the top of conf/translate.yaml: their names and types."""
 
-    Raises UserError listing all faults of the configuration, or if there is no usable checkpoint.
-    """
-    options = {key: value for key, value in config["translation"].items() if value is not None}
+
+def evaluate_settings(
+    *, model: str, source: str, reference: str, device: str, precision: Precision, output: str | None = None
+) -> None:
+    """The keys at the top of conf/evaluate.yaml."""
+
+
+def check(config: Mapping[str, Any], command: Literal["translate", "evaluate"]) -> None:
+    """Raises UserError listing everything that is wrong with the configuration."""
+    top = {key: value for key, value in config.items() if not isinstance(value, Mapping)}
+    found = faults(top, translate_settings if command == "translate" else evaluate_settings, "")
+    found = [fault.removeprefix(".").replace("give .", "give ") for fault in found]
+    found += faults(chosen(config["translation"]), Translator, "translation", ("autocast",))
+    found += faults(config.get("metric", {}), Metric, "metric")
     search = config["search"]
-    target = locate(search.get("_target_", ""), "nmt.search", "search")
-    found = faults(search, target, "search") + faults(options, Translator, "translation", ("autocast",))
-    if config.get("model") in (None, "???"):
-        found.append("model: missing; give model=RUN_DIR or model=FILE.safetensors")
-    if config["precision"] not in ("float32", "bfloat16", "float16"):
-        found.append(f"precision={config['precision']}: must be one of float32, bfloat16, float16")
-    if not found and search.get("n_best", 1) > 1:
-        found.append("search.n_best: only the best translation is written here; use search.n_best=1")
-    if not found:
+    wrong = faults(search, locate(search.get("_target_", ""), "nmt.search", "search"), "search")
+    if not wrong:
         try:
-            searcher = build.make(config, "search")
+            build.make(config, "search")
         except ValueError as error:
-            found.append(str(error))
+            wrong.append(str(error))
+    if isinstance(search.get("n_best", 1), int) and search.get("n_best", 1) > 1:
+        wrong.append("search.n_best: only the best translation is written; use search.n_best=1")
+    found += wrong
+    if config.get("metric", {}).get("name") == "loss":
+        found.append("metric.name=loss: not a comparison of texts; choose bleu, chrf, ter or exact")
+    shown = config.get("attention_map")
+    if isinstance(shown, str) and not shown.endswith((".html", ".png", ".json")):
+        found.append(f"attention_map={shown}: the name must end in .html, .png or .json")
     if found:
         raise UserError("the configuration has faults:\n" + "\n".join(f"  - {fault}" for fault in found))
+
+
+def chosen(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those options that are not left to the model."""
+    return {key: value for key, value in options.items() if value is not None}
+
+
+def load_translator(config: Mapping[str, Any]) -> Translator:
+    """The translator that a checked configuration asks for. Raises UserError if there is no usable checkpoint."""
     return build.translator(
-        config["model"], device=config["device"], search=searcher, precision=config["precision"], **options
+        config["model"],
+        device=config["device"],
+        search=build.make(config, "search"),
+        precision=config["precision"],
+        **chosen(config["translation"]),
     )
 
 

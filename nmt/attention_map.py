@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import html
 import json
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from nmt.checkpoint import write_atomically
-from nmt.errors import UserError
 from nmt.translator import Alignment
 
 PICTURES = 8
 """Sentences drawn in a .png; .html and .json hold all."""
+LONGEST = 100
+"""Pieces shown of either side of a sentence in .html and .png; .json holds all."""
+
+log = logging.getLogger(__name__)
 
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Attention</title><style>
@@ -36,12 +40,13 @@ hover for the weight. A space is part of the piece after it; &lt;/s&gt; ends the
 
 
 def write_map(alignments: Sequence[Alignment], path: Path) -> None:
-    """Writes what the ending of `path` says. Raises UserError if the model has no attention."""
+    """Writes what the ending of `path` says; empty sentences are left out."""
     shown = [(a, a.weights) for a in alignments if a.weights is not None and len(a.source) > 1]
     if not shown:
-        raise UserError(
-            f"attention_map={path}: there is no attention to show (a model without it, or only empty lines)"
-        )
+        log.warning("%s is not written: there are only empty lines", path)
+        return
+    if path.suffix != ".json":
+        shown = [_cut(a, w) for a, w in shown]
     if path.suffix == ".png":
         from nmt.plots import attention_maps
 
@@ -52,6 +57,15 @@ def write_map(alignments: Sequence[Alignment], path: Path) -> None:
     else:
         page = PAGE.format(sections="\n".join(_section(a, w) for a, w in shown))
         write_atomically(path, page.encode())
+
+
+def _cut(alignment: Alignment, weights: np.ndarray) -> tuple[Alignment, np.ndarray]:
+    """The first LONGEST pieces of both sides."""
+    weights = weights[:LONGEST, :LONGEST]
+    source, target = (
+        side if len(side) <= LONGEST else [*side[: LONGEST - 1], "…"] for side in (alignment.source, alignment.target)
+    )
+    return Alignment(source=source, target=target, weights=weights), weights
 
 
 def _section(alignment: Alignment, rows_of_weights: np.ndarray) -> str:

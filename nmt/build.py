@@ -97,6 +97,8 @@ def check(config: Config) -> None:
                 found += faults(node, locate(node.get("_target_", ""), str(target), group), group, given)
             except UserError as error:
                 found.append(str(error))
+    if any(fault.startswith("cell=") for fault in found):  # encoder and decoder repeat it
+        found = [fault for fault in found if ".cell=" not in fault]
     faulty = {fault.partition(".")[0].partition(":")[0] for fault in found}
     found += _impossible(config, faulty)
     if found:

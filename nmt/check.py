@@ -68,9 +68,11 @@ def _missing(path: str, hint: Any) -> str:
 
 def unknown(path: str, key: str, known: Collection[str]) -> str:
     """The message for a key that does not exist: the nearest one that does, and all of them."""
+    if not known:
+        return f"{path}: no such key (this choice has no settings)"
     near = difflib.get_close_matches(key, known, 1, 0.6)
     hint = f"; did you mean {near[0]}?" if near else ""
-    return f"{path}: no such key{hint} (there are: {', '.join(sorted(known)) or 'none'})"
+    return f"{path}: no such key{hint} (there are: {', '.join(sorted(known))})"
 
 
 def mismatch(value: Any, hint: Any) -> str | None:
@@ -119,4 +121,4 @@ def _is_a(value: Any, hint: Any) -> bool:
 
 
 def _shown(value: Any) -> str:
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value) or "(nothing)"

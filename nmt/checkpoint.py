@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,8 +44,9 @@ class Checkpoint:
 
 def write(path: Path, meta: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
     """Atomically replaces `path`. Raises UserError if it cannot be written; the old file is untouched then."""
-    header = {"nmt": json.dumps({"format": FORMAT, **meta}, ensure_ascii=False)}
-    data = save({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, metadata=header)
+    held = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
+    described = {"format": FORMAT, **meta, "checksum": _checksum(held)}
+    data = save(held, metadata={"nmt": json.dumps(described, ensure_ascii=False)})
     write_atomically(path, data)
 
 
@@ -98,7 +100,17 @@ def read(path: Path) -> Checkpoint:
         raise UserError(
             f"{path}: written by a newer version of nmt (format {version}; this one reads up to {FORMAT}). Upgrade nmt"
         )
+    if meta.get("checksum") != _checksum(tensors):
+        raise UserError(f"{path}: damaged: its content does not match its checksum")
     return Checkpoint(meta=meta, tensors=tensors, path=path)
+
+
+def _checksum(tensors: Mapping[str, Tensor]) -> int:
+    """CRC-32 of all tensors, in the order of their names."""
+    value = 0
+    for name in sorted(tensors):
+        value = zlib.crc32(tensors[name].reshape(-1).view(torch.uint8).numpy().data, value)
+    return value
 
 
 def weights(model: nn.Module) -> dict[str, Tensor]:

@@ -16,8 +16,10 @@ CONF = str(_here / "conf" if (_here / "conf").is_dir() else _here.parent / "conf
 """conf/ lies inside the package when installed, beside it in a checkout."""
 
 
-def command_line(config_name: str, run: Callable[[dict[str, Any]], Any]) -> Callable[[], Any]:
-    """A `main` that composes conf/{config_name}.yaml with the command line and calls `run(config)`.
+def command_line(
+    config_name: str, check: Callable[[dict[str, Any]], None], run: Callable[[dict[str, Any]], Any]
+) -> Callable[[], Any]:
+    """A `main` that composes conf/{config_name}.yaml with the command line, and calls `check(config)`, `run(config)`.
 
     Faults of the user are printed without a traceback; exit status 1, or 130 if interrupted.
     """
@@ -31,12 +33,14 @@ def command_line(config_name: str, run: Callable[[dict[str, Any]], Any]) -> Call
 
         @hydra.main(config_path=CONF, config_name=config_name, **compatible)
         def task(config: Any) -> Any:
-            from omegaconf import OmegaConf
+            def checked() -> Any:
+                plain = _resolved(config)
+                check(plain)
+                return run(plain)
 
-            plain: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=False)
-            return friendly(lambda: run(plain))
+            return friendly(checked)
 
-        friendly(lambda: check_command_line(config_name, sys.argv[1:]))
+        friendly(lambda: check_command_line(config_name, sys.argv[1:], check))
         return task()
 
     return main
@@ -60,7 +64,21 @@ def friendly(action: Callable[[], Any]) -> Any:
         raise SystemExit(1) from None
 
 
-def check_command_line(config_name: str, arguments: Sequence[str]) -> None:
+def _resolved(config: Any) -> dict[str, Any]:
+    """An OmegaConf config as plain containers. Raises UserError if a ${reference} in it leads nowhere."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        return OmegaConf.to_container(config, resolve=True, throw_on_missing=False)  # type: ignore[return-value]
+    except OmegaConfBaseException as error:
+        key = getattr(error, "full_key", None)
+        raise UserError(f"{key or 'the configuration'}: {str(error).splitlines()[0]}") from error
+
+
+def check_command_line(
+    config_name: str, arguments: Sequence[str], check: Callable[[dict[str, Any]], None] = lambda _: None
+) -> None:
     """Raises UserError listing every override that does not fit, and what else is wrong with the configuration."""
     overrides = [argument for argument in arguments if not argument.startswith("-")]
     if any(argument.startswith("-") and argument not in ("-m", "--multirun") for argument in arguments):
@@ -86,9 +104,8 @@ def check_command_line(config_name: str, arguments: Sequence[str]) -> None:
             sweep = parsed.is_sweep_override()
             variants += [f"{parsed.get_key_element()}={v}" for v in parsed.sweep_string_iterator()] if sweep else [text]
         except HydraException:
-            found.append(
-                f"{text}: not of the form key=value. Put values with , ( ) = or ' between quotes twice: key='\"a, b\"'"
-            )
+            quotes = ". Put values with , ( ) = or ' between quotes twice: key='\"a, b\"'" if "=" in text else ""
+            found.append(f"{text}: not of the form key=value{quotes}")
     with initialize_config_dir(CONF, version_base="1.3"):
         if not found:
             try:
@@ -108,14 +125,12 @@ def check_command_line(config_name: str, arguments: Sequence[str]) -> None:
             except (HydraException, OmegaConfBaseException) as error:
                 known: Any = OmegaConf.to_container(composed(good), resolve=False)
                 found.append(_explain(text, error, known))
-        if found and config_name == "train":
-            from nmt.build import check
-
+        if found:
             try:
                 rest = composed(good)
                 OmegaConf.set_struct(rest, False)
-                remaining: Any = OmegaConf.to_container(rest, resolve=True)
-                check(remaining)
+                rest.pop("hydra", None)
+                check(_resolved(rest))
             except UserError as error:
                 found += [line.removeprefix("  - ") for line in str(error).splitlines()[1:]]
     if found:

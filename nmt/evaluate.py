@@ -10,13 +10,19 @@ from typing import Any
 from nmt.config import command_line
 
 
+def check(config: dict[str, Any]) -> None:
+    """Raises UserError listing everything that is wrong with the configuration."""
+    from nmt.application import check
+
+    check(config, "evaluate")
+
+
 def run(config: dict[str, Any]) -> float:
     """Prints one line a metric, `name score signature`, on stdout; returns the score of the chosen metric."""
     from pathlib import Path
 
     from nmt.allocator import keep_freed_memory
     from nmt.application import load_translator, one_line
-    from nmt.check import faults
     from nmt.checkpoint import write_atomically
     from nmt.data.text import check_aligned, find, read_lines
     from nmt.errors import UserError
@@ -25,12 +31,6 @@ def run(config: dict[str, Any]) -> float:
 
     set_up_logging()
     keep_freed_memory()
-    found = [f"{key}: missing; give {key}=FILE" for key in ("source", "reference") if config[key] == "???"]
-    found += faults(config["metric"], Metric, "metric")
-    if config["metric"].get("name") == "loss":
-        found.append("metric.name=loss: not a comparison of texts; choose bleu, chrf, ter or exact")
-    if found:
-        raise UserError("the configuration has faults:\n" + "\n".join(f"  - {fault}" for fault in found))
     metric = Metric(**config["metric"])
     files = [find(config["source"]), find(config["reference"])]
     source, reference = (read_lines(file) for file in files)
@@ -46,7 +46,7 @@ def run(config: dict[str, Any]) -> float:
     return scores[metric.name].score
 
 
-main = command_line("evaluate", run)
+main = command_line("evaluate", check, run)
 
 if __name__ == "__main__":
     main()

@@ -28,6 +28,7 @@ def learning_curve(records: Sequence[dict[str, Any]], metric: str, path: Path, t
         color=LINE,
         alpha=0.5,
         lw=1,
+        marker="." if len(train) < 20 else "",
         label="training (with smoothing, dropout)",
     )
     left.plot(

@@ -13,6 +13,7 @@ from nmt.decoder import Decoder
 from nmt.dropout import Dropout, WordDropout
 from nmt.encoder import Encoder
 from nmt.interfaces import PAD, DecoderOutput, Memory, State
+from nmt.ranges import Fraction, Size
 
 Tying = Literal["none", "output", "all"]
 """Which embeddings share weights: none; `output`: target embedding and output layer; `all`: the source's too."""
@@ -29,14 +30,14 @@ class Seq2Seq(nn.Module):
         *,
         source_vocabulary: int,
         target_vocabulary: int,
-        embedding_size: int,
+        embedding_size: Size,
         encoder: Encoder,
         decoder: Decoder,
         tying: Tying = "none",
-        dropout: float = 0.0,
+        dropout: Fraction = 0.0,
         variational_dropout: bool = False,
-        word_dropout: float = 0.0,
-        readout_dropout: float = 0.0,
+        word_dropout: Fraction = 0.0,
+        readout_dropout: Fraction = 0.0,
     ) -> None:
         super().__init__()
         if tying != "none" and decoder.readout_size != embedding_size:

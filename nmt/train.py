@@ -9,9 +9,18 @@ from typing import Any
 from nmt.config import command_line
 
 
+def check(config: dict[str, Any]) -> None:
+    """Raises UserError listing everything that is wrong with the configuration of a new run."""
+    from nmt import build
+
+    if not config.get("resume"):
+        build.check(config)
+
+
 def run(config: dict[str, Any]) -> float:
     """Trains, tests and draws one model; returns the test score of the chosen metric."""
     from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
 
     from nmt import training
 
@@ -19,10 +28,10 @@ def run(config: dict[str, Any]) -> float:
     if config.get("resume"):
         changes = [text for text in hydra.overrides.task if not text.startswith("resume=")]
         return training.resume(config["resume"], changes)
-    return training.start(config, hydra.runtime.output_dir)
+    return training.start(config, hydra.runtime.output_dir if hydra.mode == RunMode.MULTIRUN else config["run_dir"])
 
 
-main = command_line("train", run)
+main = command_line("train", check, run)
 
 if __name__ == "__main__":
     main()

@@ -219,11 +219,12 @@ class _Loop:
         with self.state.using(weights):
             metrics = self.validate()
         score = metrics[self.metric]
-        best = self.better(score, progress.best)
+        loss = metrics.get("loss", math.inf)
+        best = self.better(score, progress.best) or (score == progress.best and loss < progress.best_loss)
         progress.worse = 0 if best else progress.worse + 1
         self.state.schedule.observe(best)
         if best:
-            progress.best, progress.best_update = score, progress.update
+            progress.best, progress.best_loss, progress.best_update = score, loss, progress.update
             self.store.save_best({"update": progress.update, "metrics": metrics}, weights)
         if self.trainer.average:
             self._snapshot(score, weights)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import random
@@ -34,13 +35,19 @@ log = logging.getLogger(__name__)
 
 def start(config: dict[str, Any], path: str) -> float:
     """A new run in the folder `path`. Raises UserError if the configuration or the data cannot be used."""
-    build.check(config)
     build.device(config["device"])
     folder = Path(path)
     RunDirectory.claim(folder)
     set_up_logging(folder / "train.log")
-    config = {**config, "run_dir": str(folder)}
-    return _Run(config, folder, None).go()
+    try:
+        run = _Run({**config, "run_dir": str(folder)}, folder, None)
+    except UserError:  # the data cannot be used: leave no trace
+        set_up_logging()
+        (folder / "train.log").unlink()
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+        raise
+    return run.go()
 
 
 def resume(path: str, changes: Sequence[str]) -> float:
@@ -55,6 +62,11 @@ def resume(path: str, changes: Sequence[str]) -> float:
     config = _changed(saved.meta["config"], changes)
     build.check(config)
     set_up_logging(folder / "train.log")
+    progress, most = saved.meta["training"]["progress"], config["trainer"]["max_updates"]
+    done = progress["epoch"] >= config["trainer"]["max_epochs"] or 0 < most <= progress["update"]
+    if done and (folder / "results.json").is_file():
+        log.info("%s is finished (%s epochs). To train it further, add trainer.max_epochs=N", folder, progress["epoch"])
+        return progress["best"]
     log.info("resuming %s at update %s", folder, f"{saved.meta['training']['progress']['update']:,}")
     return _Run(config, folder, saved).go()
 
@@ -121,8 +133,8 @@ class _Run:
         parameters = sum(p.numel() for p in self.model.parameters())
         names = [type(self.model.decoder).__name__.lower(), str(self.config["attention"].get("_target_", "none"))]
         log.info(
-            "model: %s with %s, %s cells, %.1f million parameters; %s on %s",
-            names[0], names[1].rpartition(".")[2].lower(), self.config["cell"], parameters / 1e6,
+            "model: %s with %s, %s cells, %s parameters; %s on %s",
+            names[0], names[1].rpartition(".")[2].lower(), self.config["cell"], f"{parameters:,}",
             self.trainer.precision, self.device,
         )  # fmt: skip
 
@@ -226,8 +238,8 @@ class _Run:
             plots.learning_curve(records, self.metric.name, self.folder / "learning_curve.png", title)
         if translator is None:
             return
-        lines = _of_middling_length(self.data.splits.validation)
-        alignments = [a for a in translator.align(lines, translator.best(lines)) if a.weights is not None]
+        sources = translator.encode(_of_middling_length(self.data.splits.validation))
+        alignments = [a for a in translator.align(sources, translator.best(sources)) if a.weights is not None]
         if alignments:
             plots.attention_maps(alignments, self.folder / "attention.png")
 

@@ -23,6 +23,7 @@ class Progress:
     epoch: int = 0
     batch: int = 0  # batches of this epoch that are done
     best: float | None = None
+    best_loss: float = math.inf
     best_update: int = 0
     worse: int = 0  # validations in a row without improvement
     finished: bool = False

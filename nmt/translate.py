@@ -17,6 +17,13 @@ CHUNK = 2000
 """Lines translated together: enough for batches of equal length, few enough to see the output grow."""
 
 
+def check(config: dict[str, Any]) -> None:
+    """Raises UserError listing everything that is wrong with the configuration."""
+    from nmt.application import check
+
+    check(config, "translate")
+
+
 def run(config: dict[str, Any]) -> None:
     """Translates a file or stdin."""
     from nmt.allocator import keep_freed_memory
@@ -27,17 +34,18 @@ def run(config: dict[str, Any]) -> None:
     set_up_logging()
     keep_freed_memory()
     show = config["attention_map"]
-    if show and Path(show).suffix not in (".html", ".png", ".json"):
-        raise UserError(f"attention_map={show}: the name must end in .html, .png or .json")
     lines = _chunks(config["input"])
     translator = load_translator(config)
-    seen: list[tuple[str, list[int]]] = []
+    if show and translator.model.decoder.attention is None:
+        raise UserError(f"attention_map={show}: this model has no attention to show (decoder=fixed)")
+    seen: list[tuple[list[int], list[int]]] = []
     with _output(config["output"]) as write:
         for chunk in lines:
-            best = translator.best(chunk)
+            sources = translator.encode(chunk)
+            best = translator.best(sources)
             write("".join(one_line(text) + "\n" for text in translator.tokenizer.decode(best)))
             if show:
-                seen += zip(chunk, best, strict=True)
+                seen += zip(sources, best, strict=True)
     if show:
         from nmt.attention_map import write_map
 
@@ -117,7 +125,7 @@ class _output:
             os.replace(self._partial, self._path)
 
 
-main = command_line("translate", run)
+main = command_line("translate", check, run)
 
 if __name__ == "__main__":
     main()

@@ -73,18 +73,19 @@ class Translator:
 
     def translate(self, lines: Sequence[str]) -> list[str]:
         """One translation per line; an empty line for a line without words."""
-        return self.tokenizer.decode(self.best(lines))
+        return self.tokenizer.decode(self.best(self.encode(lines)))
 
-    def best(self, lines: Sequence[str]) -> list[list[int]]:
-        """Target ids of the best translation of each line; none for a line without words."""
-        return [hypotheses[0].tokens if hypotheses else [] for hypotheses in self.search_ids(self.encode(lines))]
+    def best(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:
+        """Target ids of the best translation of each source; none for an empty one."""
+        return [hypotheses[0].tokens if hypotheses else [] for hypotheses in self.search_ids(sources)]
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """Source ids of each line, cut to `max_source`."""
         rows = self.tokenizer.encode_source(list(lines))
         for i, row in enumerate(rows):
             if len(row) > self.max_source:
-                log.warning("line %s has %s tokens: only the first %s are translated", i + 1, len(row), self.max_source)
+                shown = lines[i][:40]
+                log.warning('"%s …" has %s tokens: only the first %s are translated', shown, len(row), self.max_source)
                 rows[i] = row[: self.max_source]
         return rows
 
@@ -104,16 +105,16 @@ class Translator:
         return results
 
     @torch.inference_mode()
-    def align(self, lines: Sequence[str], targets: Sequence[Sequence[int]]) -> list[Alignment]:
-        """The attention of given translations (target ids), by one teacher-forced pass over each pair."""
+    def align(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[Alignment]:
+        """The attention of given translations, by one teacher-forced pass over each pair of ids."""
         results = []
-        for source, target in zip(self.encode(lines), targets, strict=True):
+        for source, target in zip(sources, targets, strict=True):
             ids, lengths = (t.to(self.device) for t in pad([source], [0]))
             with self._evaluation():
                 weights = self.model.align(ids, lengths, torch.tensor([[BOS, *target]], device=self.device))
             results.append(
                 Alignment(
-                    source=[*self.tokenizer.source_pieces(source), "</s>"],
+                    source=[*self.tokenizer.source_pieces(list(source)), "</s>"],
                     target=[*self.tokenizer.target_pieces(list(target)), "</s>"],
                     weights=None if weights is None else weights[0].float().cpu().numpy(),
                 )

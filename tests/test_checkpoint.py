@@ -44,6 +44,14 @@ def test_a_truncated_checkpoint_is_named(small_run, tmp_path, share):
         Translator.load(broken)
 
 
+def test_a_flipped_byte_is_found(small_run, tmp_path):
+    data = bytearray((small_run / ckpt.BEST).read_bytes())
+    data[-1000] ^= 1
+    (tmp_path / "flipped.safetensors").write_bytes(data)
+    with pytest.raises(UserError, match="does not match its checksum"):
+        Translator.load(tmp_path / "flipped.safetensors")
+
+
 def test_damaged_weights_and_foreign_files_are_named(small_run, tmp_path):
     foreign = tmp_path / "foreign.safetensors"
     save_file({"x": torch.zeros(1)}, foreign)

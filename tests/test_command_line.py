@@ -107,6 +107,21 @@ def test_translate_keeps_stdout_clean_and_order(trained):
     assert whole == alone
 
 
+def test_resuming_a_finished_run_changes_nothing(trained):
+    before = {path.name: path.stat().st_mtime for path in trained.iterdir() if path.name != "train.log"}
+    result = run("train", f"resume={trained}")
+    assert result.returncode == 0
+    assert b"is finished" in result.stderr
+    assert {path.name: path.stat().st_mtime for path in trained.iterdir() if path.name != "train.log"} == before
+
+
+def test_a_map_of_empty_lines_is_no_failure(trained, tmp_path):
+    result = run("translate", f"model={trained}", f"attention_map={tmp_path}/map.html", stdin="\n\n")
+    assert result.returncode == 0
+    assert result.stdout == b"\n\n"
+    assert b"only empty lines" in result.stderr
+
+
 @pytest.mark.parametrize("ending", ["html", "png", "json"])
 def test_attention_maps(trained, tmp_path, ending):
     target = tmp_path / f"map.{ending}"
@@ -152,7 +167,9 @@ def test_resume_extends_a_finished_run(corpus, tmp_path):
     assert run("train", *data_arguments(corpus), *SMALL, f"run_dir={run_dir}").returncode == 0
     result = run("train", f"resume={run_dir}", "trainer.max_epochs=2")
     assert result.returncode == 0, result.stderr.decode()
-    validations = [e for e in map(json.loads, (run_dir / "metrics.jsonl").open()) if e["kind"] == "validation"]
+    validations = [
+        e for e in map(json.loads, (run_dir / "metrics.jsonl").read_text().splitlines()) if e["kind"] == "validation"
+    ]
     assert [round(e["epoch"]) for e in validations] == [1, 2]
     failed(
         run("train", f"resume={run_dir}", "decoder.hidden_size=9"), "decoder.hidden_size=9: cannot change when resuming"
@@ -178,6 +195,9 @@ def test_bad_input_to_training(corpus, tmp_path):
     )
     failed(run("train", "decoder=fixed"), "add attention=none")
     failed(run("train", "resume=/nowhere"), "there is nothing to go on with")
+    failed(run("train", "model.dropout=1.5", "~cell", cwd=tmp_path), "cell")
+    assert not (tmp_path / "never").exists()
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_run_directory_is_not_overwritten(trained, corpus):

@@ -11,6 +11,7 @@ from nmt import build
 from nmt.config import check_command_line
 from nmt.errors import UserError
 from nmt.interfaces import Batch
+from nmt.train import check
 
 NEEDED = {
     "text": ["data.train=a", "data.validation=b", "data.source=en", "data.target=de"],
@@ -47,7 +48,7 @@ def test_the_groups_of_train_yaml_are_listed_in_it():
 
 def faults(*overrides: str) -> str:
     with pytest.raises(UserError) as caught:
-        check_command_line("train", list(overrides))
+        check_command_line("train", list(overrides), check)
         build.check(compose(*overrides))
     return str(caught.value)
 

@@ -29,6 +29,7 @@ def test_reversal_is_learnt(reverser):
 def test_attention_is_the_anti_diagonal(reverser):
     translator = Translator.load(reverser)
     lines = ["a b c d e f", "j i h g f e d", "c a b d"]
-    for alignment in translator.align(lines, translator.best(lines)):
+    sources = translator.encode(lines)
+    for alignment in translator.align(sources, translator.best(sources)):
         words = len(alignment.source) - 1
         assert np.argmax(alignment.weights[:words], 1).tolist() == list(range(words))[::-1]
