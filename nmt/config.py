@@ -27,21 +27,35 @@ def command_line(
     def main() -> Any:
         import hydra
 
+        failures: list[str] = []
         compatible: dict[str, Any] = {"version_base": "1.3"}
         if "execution_whitelist" in inspect.signature(hydra.main).parameters:  # Hydra ≥ 1.4
             compatible = {"execution_whitelist": ("nmt.*",)}
 
         @hydra.main(config_path=CONF, config_name=config_name, **compatible)
         def task(config: Any) -> Any:
+            from hydra.core.hydra_config import HydraConfig
+            from hydra.types import RunMode
+
             def checked() -> Any:
                 plain = _resolved(config)
                 check(plain)
                 return run(plain)
 
-            return friendly(checked)
+            if HydraConfig.get().mode != RunMode.MULTIRUN:
+                return friendly(checked)
+            try:  # one bad run must not end a sweep
+                return checked()
+            except UserError as error:
+                _tell(error)
+                failures.append(str(error))
+                return float("nan")
 
         friendly(lambda: check_command_line(config_name, sys.argv[1:], check))
-        return task()
+        result = task()
+        if failures:
+            raise SystemExit(1)
+        return result
 
     return main
 
@@ -51,17 +65,21 @@ def friendly(action: Callable[[], Any]) -> Any:
     try:
         return action()
     except UserError as error:
-        logger = logging.getLogger("nmt")
-        if logger.handlers:
-            logger.error("%s", error)
-        else:
-            print(f"error: {error}", file=sys.stderr)
+        _tell(error)
         raise SystemExit(1) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     except BrokenPipeError:
         sys.stderr.close()
         raise SystemExit(1) from None
+
+
+def _tell(error: UserError) -> None:
+    logger = logging.getLogger("nmt")
+    if logger.handlers:
+        logger.error("%s", error)
+    else:
+        print(f"error: {error}", file=sys.stderr)
 
 
 def _resolved(config: Any) -> dict[str, Any]:
@@ -86,48 +104,32 @@ def check_command_line(
     if not overrides:
         return
     from hydra import compose, initialize_config_dir
-    from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    def composed(chosen: list[str]) -> Any:
-        return compose(config_name, overrides=chosen)
-
     found: list[str] = []
-    good: list[str] = []
-    variants: list[str] = []
-    parser = OverridesParser.create()
-    for text in overrides:
-        try:
-            parsed = parser.parse_override(text)
-            sweep = parsed.is_sweep_override()
-            variants += [f"{parsed.get_key_element()}={v}" for v in parsed.sweep_string_iterator()] if sweep else [text]
-        except HydraException:
-            quotes = ". Put values with , ( ) = or ' between quotes twice: key='\"a, b\"'" if "=" in text else ""
-            found.append(f"{text}: not of the form key=value{quotes}")
+    variants = [variant for text in overrides for variant in _variants(text, found)]
     with initialize_config_dir(CONF, version_base="1.3"):
-        if not found:
+        last = {variant.split("=", 1)[0]: variant for variant in variants}
+        if not found and len(last) == len(variants):
             try:
-                seen: dict[str, str] = {v.split("=", 1)[0]: v for v in variants}
-                composed(list(seen.values()))
-                if len(seen) == len(variants):
-                    return
+                compose(config_name, overrides=variants)
+                return
             except (HydraException, OmegaConfBaseException):
                 pass
-        groups = sorted(
-            variants, key=lambda v: "." in v.split("=", 1)[0]
-        )  # choices first: they decide which keys exist
-        for text in groups:
+        good: dict[str, str] = {}
+        # Choices before values: they decide which keys exist.
+        for text in sorted(variants, key=lambda variant: "." in variant.split("=", 1)[0]):
             try:
-                composed([*good, text])
-                good = [g for g in good if g.split("=", 1)[0] != text.split("=", 1)[0]] + [text]
+                compose(config_name, overrides=[*good.values(), text])
+                good[text.split("=", 1)[0]] = text
             except (HydraException, OmegaConfBaseException) as error:
-                known: Any = OmegaConf.to_container(composed(good), resolve=False)
+                known: Any = OmegaConf.to_container(compose(config_name, overrides=list(good.values())), resolve=False)
                 found.append(_explain(text, error, known))
         if found:
             try:
-                rest = composed(good)
+                rest = compose(config_name, overrides=list(good.values()))
                 OmegaConf.set_struct(rest, False)
                 rest.pop("hydra", None)
                 check(_resolved(rest))
@@ -135,6 +137,22 @@ def check_command_line(
                 found += [line.removeprefix("  - ") for line in str(error).splitlines()[1:]]
     if found:
         raise UserError("the configuration has faults:\n" + "\n".join(f"  - {fault}" for fault in found))
+
+
+def _variants(override: str, found: list[str]) -> list[str]:
+    """An override as one key=value for every value it sweeps over; a fault in its form is added to `found`."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        parsed = OverridesParser.create().parse_override(override)
+    except HydraException:
+        quotes = ". Put values with , ( ) = or ' between quotes twice: key='\"a, b\"'" if "=" in override else ""
+        found.append(f"{override}: not of the form key=value{quotes}")
+        return []
+    if not parsed.is_sweep_override():
+        return [override]
+    return [f"{parsed.get_key_element()}={value}" for value in parsed.sweep_string_iterator()]
 
 
 def _explain(override: str, error: Exception, config: Mapping[str, Any]) -> str:

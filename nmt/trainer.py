@@ -125,6 +125,8 @@ class Trainer:
             state.load(*resume)
             state.progress.finished = 0 < self.patience <= state.progress.worse  # more epochs may be asked for now
         loop = _Loop(self, state, objective, validate, metric, better, observers, store)
+        if resume is None:
+            loop.save()  # whatever happens from here on, there is something to go on with
         model.train()
         with _interruptible() as interrupted:
             while not state.progress.finished and state.progress.epoch < self.max_epochs:

@@ -162,6 +162,14 @@ def test_a_sweep_makes_readable_folders(corpus, tmp_path):
     assert not any(character in name for name in names for character in "=, ")
 
 
+def test_a_failing_run_does_not_end_the_sweep(corpus, tmp_path):
+    sweep = ["decoder.hidden_size=16,20", "attention=dot", "trainer.max_updates=1", f"run_dir={tmp_path}/sweep"]
+    small = [setting for setting in SMALL if not setting.startswith("decoder.hidden_size")]
+    result = run("train", "-m", *data_arguments(corpus), *small, *sweep[::-1])
+    failed(result, "compares the decoder state (20) with the memory (16)")
+    assert len(list(tmp_path.glob("sweep/*/results.json"))) == 1
+
+
 def test_resume_extends_a_finished_run(corpus, tmp_path):
     run_dir = tmp_path / "run"
     assert run("train", *data_arguments(corpus), *SMALL, f"run_dir={run_dir}").returncode == 0
