@@ -2,7 +2,7 @@
 number words (num2words), in any two locales.
 
 A meaning (a day, a number …) is drawn first, then written in both languages in one of several styles. The three parts
-share no meaning: a day seen in training in one style is never tested in another. The numbers below 100, of which all
+share no meaning: a day seen in training in one style is never tested in another. The numbers below 1,000, of which all
 number words are made, are always training.
 """
 
@@ -63,7 +63,7 @@ class Everyday:
     def _sample(self, kinds: list[Kind]) -> Splits:
         rng = random.Random(self.seed)
         owner: dict[tuple[str, Any], int] = {}  # which part a meaning belongs to
-        taken: dict[str, int] = {}  # which part a source sentence belongs to
+        held_out: set[str] = set()  # source sentences of the two small parts
         parts: list[tuple[list[str], list[str]]] = [([], []), ([], []), ([], [])]
         tries = 0
         for part in (2, 1, 0):  # the small parts first: they get their share of every kind
@@ -76,14 +76,15 @@ class Everyday:
                     )
                 kind = rng.choice(kinds)
                 meaning, write = kind(rng)
-                if (kind is _number_word and meaning < 100 and part) or (
+                if (kind is _number_word and meaning < 1000 and part) or (
                     owner.setdefault((kind.__name__, meaning), part) != part
                 ):
                     continue
                 line = write(self.languages[0])
-                if line in taken:
+                if line in held_out:
                     continue
-                taken[line] = part
+                if part:
+                    held_out.add(line)  # only training repeats itself: small numbers are common
                 source.append(line)
                 target.append(write(self.languages[1]))
         names = ("train", "validation", "test")
@@ -147,7 +148,8 @@ def _unit(rng: random.Random) -> tuple[Any, Writer]:
 def _number_word(rng: random.Random) -> tuple[Any, Writer]:
     from num2words import num2words
 
-    number = int(10 ** rng.uniform(0, 6))
+    digits = str(int(10 ** rng.uniform(0, 6)) - 1)
+    number = int("".join(digit if rng.random() < 0.7 else "0" for digit in digits))  # round numbers are common
     return number, lambda locale: num2words(number, lang=locale)
 
 
