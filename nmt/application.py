@@ -9,7 +9,7 @@ from nmt import build
 from nmt.check import faults, locate
 from nmt.errors import UserError
 from nmt.metrics import Metric
-from nmt.trainer import Precision
+from nmt.packed import GenerationPrecision
 from nmt.translator import Translator
 
 
@@ -17,7 +17,7 @@ def translate_settings(
     *,
     model: str,
     device: str,
-    precision: Precision,
+    precision: GenerationPrecision,
     input: str | None = None,
     output: str | None = None,
     attention_map: str | None = None,
@@ -26,7 +26,7 @@ def translate_settings(
 
 
 def evaluate_settings(
-    *, model: str, source: str, reference: str, device: str, precision: Precision, output: str | None = None
+    *, model: str, source: str, reference: str, device: str, precision: GenerationPrecision, output: str | None = None
 ) -> None:
     """The keys at the top of conf/evaluate.yaml."""
 
@@ -36,7 +36,7 @@ def check(config: Mapping[str, Any], command: Literal["translate", "evaluate"]) 
     top = {key: value for key, value in config.items() if not isinstance(value, Mapping)}
     found = faults(top, translate_settings if command == "translate" else evaluate_settings, "")
     found = [fault.removeprefix(".").replace("give .", "give ") for fault in found]
-    found += faults(chosen(config["translation"]), Translator, "translation", ("autocast",))
+    found += faults(chosen(config["translation"]), Translator, "translation", ("precision",))
     found += faults(config.get("metric", {}), Metric, "metric")
     search = config["search"]
     wrong = faults(search, locate(search.get("_target_", ""), "nmt.search", "search"), "search")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as Collection
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from nmt.encoder import Encoder
 from nmt.errors import UserError
 from nmt.interfaces import Batch, Search
 from nmt.metrics import Metric
+from nmt.packed import GenerationPrecision, int8_is_native
 from nmt.ranges import Count
 from nmt.recurrence import CellName
 from nmt.seq2seq import Seq2Seq
@@ -52,7 +53,7 @@ FIXED: dict[str, tuple[Any, tuple[str, ...]]] = {
     "batching": (Batching, ()),
     "metric": (Metric, ()),
     "trainer": (Trainer, ()),
-    "translation": (Translator, ("autocast",)),
+    "translation": (Translator, ("precision",)),
 }
 """Config groups that always configure the same class."""
 
@@ -157,23 +158,20 @@ def device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def usable_precision(name: Precision, where: torch.device) -> Precision:
+AnyPrecision = TypeVar("AnyPrecision", Precision, GenerationPrecision)
+
+
+def usable_precision(name: AnyPrecision, where: torch.device) -> AnyPrecision:
     """The precision itself, or float32, with a warning, where the processor would only emulate it."""
     if name == "float32":
         return name
-    if where.type == "cuda":
-        native = name == "float16" or torch.cuda.is_bf16_supported(including_emulation=False)
-    else:
-        native = name == "bfloat16" and bool(torch.cpu.get_capabilities().get("avx512_bf16"))
-    if native:
+    on_gpu = {"float16": lambda: True, "bfloat16": lambda: torch.cuda.is_bf16_supported(including_emulation=False)}
+    on_cpu = {"bfloat16": lambda: torch.cpu.get_capabilities().get("avx512_bf16"), "int8": int8_is_native}
+    native = (on_gpu if where.type == "cuda" else on_cpu).get(name, lambda: False)
+    if native():
         return name
     log.warning("precision %s is not native to this processor: running in float32", name)
     return "float32"
-
-
-def autocast_type(precision: Precision) -> torch.dtype | None:
-    """What torch.autocast is given; None for float32."""
-    return {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}[precision]
 
 
 @dataclass(frozen=True)
@@ -248,7 +246,7 @@ def translator(
     path: str,
     device: str = "auto",
     search: Search | None = None,
-    precision: Precision = "float32",
+    precision: GenerationPrecision = "float32",
     **options: Any,
 ) -> Translator:
     """The translator of a run directory or checkpoint file; `search` replaces the one it was trained with, `options`
@@ -267,5 +265,5 @@ def translator(
     weights = saved.part("ema") or saved.part("model")
     ckpt.load_weights(model, weights, saved.path)
     where = globals()["device"](device)
-    autocast = autocast_type(usable_precision(precision, where))
-    return Translator(model.to(where).eval(), tokenizer, search, autocast=autocast, **settings)
+    precision = usable_precision(precision, where)
+    return Translator(model.to(where).eval(), tokenizer, search, precision=precision, **settings)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nmt.interfaces import BOS, PAD, Memory, State
+from nmt.interfaces import BOS, PAD, Layout, Memory, State
 from nmt.recurrence import full
 from nmt.seq2seq import Seq2Seq
 
@@ -18,8 +20,10 @@ class ModelStep:
         self.model, self.memory = model, memory
         self.device = memory.values.device
 
-    def __call__(self, tokens: Int[Tensor, "N"], state: State) -> tuple[Float[Tensor, "N V"], State]:
-        output = self.model.decode(tokens.unsqueeze(1), state, self.memory)
+    def __call__(
+        self, tokens: Int[Tensor, "N"], state: State, layout: Layout | None = None
+    ) -> tuple[Float[Tensor, "N V"], State]:
+        output = self.model.decode(tokens.unsqueeze(1), state, replace(self.memory, layout=layout))
         logits = full(self.model.logits(output.readout.squeeze(1)))
         log_probs = torch.log_softmax(logits, -1, out=logits)
         log_probs[:, [PAD, BOS]] = -torch.inf

@@ -35,11 +35,23 @@ class Batch:
 
 
 @dataclass(frozen=True)
+class Layout:
+    """Where the rows of a search stand: each of B sentences has `width` places, some of which may be empty.
+
+    `places[i]`, rising, is the place of row i among all B·width.
+    """
+
+    width: int
+    places: Int[Tensor, "N"]
+
+
+@dataclass(frozen=True)
 class Memory:
     """What the encoder knows of B sentences.
 
     `keys` (memory projected for scoring) and `inputs` (memory projected to what a recurrent decoder adds to its gates)
-    are made once per sentence by `Decoder.prepare`.
+    are made once per sentence by `Decoder.prepare`. The N rows that read the memory are sentence by sentence, equally
+    many for each, unless a `layout` says otherwise; so the memory is never copied, however many rows read it.
     """
 
     values: Float[Tensor, "B S M"]
@@ -47,11 +59,25 @@ class Memory:
     summary: Float[Tensor, "B M"]
     keys: Float[Tensor, "B S K"] | None = None
     inputs: Float[Tensor, "B S G"] | None = None
+    layout: Layout | None = None
 
     def select(self, sentences: Int[Tensor, "b"]) -> Memory:
         """The memory of some of the sentences."""
         held = {f.name: getattr(self, f.name) for f in fields(self)}
-        return replace(self, **{k: v.index_select(0, sentences) for k, v in held.items() if v is not None})
+        return replace(self, **{k: v.index_select(0, sentences) for k, v in held.items() if isinstance(v, Tensor)})
+
+    def spread(self, rows: Float[Tensor, "N T X"]) -> Float[Tensor, "B n X"]:
+        """The rows of each sentence side by side, zeros in empty places."""
+        sentences = self.mask.size(0)
+        if self.layout is not None:
+            grid = rows.new_zeros(sentences * self.layout.width, *rows.shape[1:])
+            rows = grid.index_copy_(0, self.layout.places, rows)
+        return rows.reshape(sentences, -1, rows.size(-1))
+
+    def gather(self, grid: Float[Tensor, "B n X"], steps: int) -> Float[Tensor, "N T X"]:
+        """The inverse of `spread`, for rows of T = `steps`."""
+        rows = grid.reshape(-1, steps, grid.size(-1))
+        return rows if self.layout is None else rows.index_select(0, self.layout.places)
 
 
 def _pick(value: Any, rows: Tensor) -> Any:
@@ -104,10 +130,14 @@ class Loss:
 
 @runtime_checkable
 class Step(Protocol):
-    """All that a search knows of a model: one step for N rows, sentence by sentence (N = B x rows per sentence)."""
+    """All that a search knows of a model: one step for N rows, sentence by sentence."""
 
-    def __call__(self, tokens: Int[Tensor, "N"], state: Any) -> tuple[Float[Tensor, "N V"], Any]:
-        """Log-probabilities (natural logarithm) of the next token of each row, and the state after it."""
+    def __call__(
+        self, tokens: Int[Tensor, "N"], state: Any, layout: Layout | None = None
+    ) -> tuple[Float[Tensor, "N V"], Any]:
+        """Log-probabilities (natural logarithm) of the next token of each row, and the state after it.
+
+        Without a `layout` every sentence has equally many rows."""
         ...
 
     def keep(self, sentences: Int[Tensor, "b"]) -> Step:

@@ -41,6 +41,8 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from nmt.packed import Block, join, linear, packed
+
 Cell = tuple[Tensor, ...]
 """The state of one layer: (h,) for a GRU, (h, c) for an LSTM."""
 CellName = Literal["gru", "lstm"]
@@ -62,7 +64,7 @@ class _Gather(Function):
     @staticmethod
     def forward(ctx: Any, operand: Tensor, bias: Tensor | None, tape: list[tuple[Tensor, Tensor]]) -> Any:
         ctx.set_materialize_grads(False)
-        ctx.tape, ctx.has_bias = tape, bias is not None
+        ctx.tape, ctx.has_bias, ctx.transposed = tape, bias is not None, operand.stride(-1) != 1
         return operand.view_as(operand), None if bias is None else bias.view_as(bias)
 
     @staticmethod
@@ -71,7 +73,11 @@ class _Gather(Function):
             return None, None, None
         x, d = (torch.cat(column, dim=-2) for column in zip(*ctx.tape, strict=True))
         ctx.tape.clear()
-        return x.transpose(-1, -2) @ d, d.sum(-2, keepdim=d.dim() == 3) if ctx.has_bias else None, None
+        if ctx.transposed:  # the gradient in the weight's own order, so that nobody has to turn it
+            product = (d.transpose(-1, -2) @ x).transpose(-1, -2)
+        else:
+            product = x.transpose(-1, -2) @ d
+        return product, d.sum(-2, keepdim=d.dim() == 3) if ctx.has_bias else None, None
 
 
 class _Product(Function):
@@ -116,18 +122,14 @@ class Shared:
         return _Product.apply(x, self._operand, self._bias, self._tape)
 
 
-def fuse(*blocks: tuple[Tensor, Tensor | None]) -> Callable[[Tensor], tuple[Tensor, ...]]:
-    """Several products with the same x, as one: blocks of (weight [K M_i], bias [M_i] or None).
-
-    Without gradients (generation, a step at a time) fusing would cost a copy of the weights at each step; there every
-    block is multiplied on its own.
-    """
-    if not torch.is_grad_enabled():
-        return lambda x: tuple(x @ w if b is None else torch.addmm(b, x, w) for w, b in blocks)
-    sizes = [weight.size(1) for weight, _ in blocks]
-    biases = [weight.new_zeros(weight.size(1)) if bias is None else bias for weight, bias in blocks]
-    shared = Shared(torch.cat([weight for weight, _ in blocks], 1), torch.cat(biases))
-    return lambda x: shared(x).split(sizes, -1)
+def fuse(owner: nn.Module, name: str, *blocks: Block) -> Callable[[Tensor], tuple[Tensor, ...]]:
+    """Several products with the same x, as one; `name` tells the owner's products apart where they are kept packed."""
+    product = packed(owner, name, *blocks)
+    if product is not None:
+        return product
+    weight, bias = blocks[0] if len(blocks) == 1 else join(*blocks)
+    shared = Shared(weight.t(), bias)
+    return lambda x: shared(x).split([len(weight) for weight, _ in blocks], -1)
 
 
 class _GRUPointwise(Function):
@@ -203,10 +205,15 @@ class Recurrent(nn.Module):
             if cell == "lstm" and name.startswith("bias_ih"):
                 nn.init.ones_(gates[1])  # remember by default (Jozefowicz et al. 2015)
 
-    def weights(self, name: str) -> Tensor:
-        """weight_ih, weight_hh (transposed: [in, gates]) or bias_ih, bias_hh; with two directions stacked first."""
-        both = [getattr(self.rnn, f"{name}_l0{suffix}").t() for suffix in ("", "_reverse")[: self.directions]]
-        return both[0] if self.directions == 1 else torch.stack(both)
+    def block(self, name: str, columns: slice = slice(None), direction: int = 0) -> Block:
+        """The weight and bias of the inputs ("ih", some columns of it if asked) or of the state ("hh")."""
+        suffix = f"{name}_l0{('', '_reverse')[direction]}"
+        return getattr(self.rnn, f"weight_{suffix}")[:, columns], getattr(self.rnn, f"bias_{suffix}")
+
+    def _both(self, name: str) -> tuple[Tensor, Tensor]:
+        """Those of both directions: weights [2 K M], biases [2 1 M]."""
+        (weight, bias), (weight_back, bias_back) = self.block(name), self.block(name, direction=1)
+        return torch.stack([weight, weight_back]).transpose(1, 2), torch.stack([bias, bias_back]).unsqueeze(1)  # type: ignore[list-item]
 
     def forward(
         self,
@@ -221,15 +228,17 @@ class Recurrent(nn.Module):
         if x.is_cuda:
             return self._forward_cudnn(x, state, lengths)
         if self.directions == 1:
-            a = torch.matmul(x, self.weights("weight_ih")) + self.weights("bias_ih")
-            outputs, last = self._loop(a.transpose(0, 1), state or self._zeros(x))
+            a = linear(self, "input", x, self.block("ih"))
+            u = fuse(self, "state", self.block("hh"))
+            outputs, last = self._loop(a.transpose(0, 1), lambda h: u(h)[0], state or self._zeros(x))
             return outputs.transpose(0, 1), last
         assert lengths is not None, "two directions need the lengths"
         order = _reversal(lengths, x.size(1))
         both = torch.stack([x, _take(x, order)]).transpose(1, 2)  # [2 T B I]
-        a = torch.matmul(both.flatten(1, 2), self.weights("weight_ih")) + self.weights("bias_ih").unsqueeze(1)
+        weight, bias = self._both("ih")
+        a = torch.matmul(both.flatten(1, 2), weight) + bias
         zeros = tuple(torch.stack([z, z]) for z in self._zeros(x))
-        outputs, _ = self._loop(a.view(2, *both.shape[1:3], -1).transpose(0, 1), zeros)  # [T 2 B H]
+        outputs, _ = self._loop(a.view(2, *both.shape[1:3], -1).transpose(0, 1), Shared(*self._both("hh")), zeros)
         forward, backward = outputs[:, 0].transpose(0, 1), outputs[:, 1].transpose(0, 1)
         ends = (lengths - 1).view(-1, 1, 1).expand(-1, 1, self.size)
         final = torch.cat([side.gather(1, ends).squeeze(1) for side in (forward, backward)], -1)
@@ -239,10 +248,8 @@ class Recurrent(nn.Module):
         weight: Tensor = self.rnn.weight_hh_l0  # type: ignore[assignment]
         return tuple(weight.new_zeros(x.size(0), self.size) for _ in range(self.state_parts))
 
-    def _loop(self, a: Tensor, state: Cell) -> tuple[Tensor, Cell]:
-        """a: gates of the input, time first; outputs time first."""
-        bias = self.weights("bias_hh")
-        u = Shared(self.weights("weight_hh"), bias if self.directions == 1 else bias.unsqueeze(1))
+    def _loop(self, a: Tensor, u: Callable[[Tensor], Tensor], state: Cell) -> tuple[Tensor, Cell]:
+        """a: gates of the input, time first; u: gates of the state; outputs time first."""
         outputs = []
         for a_t in a.unbind(0):
             state = self.cell(a_t, u(state[0]), state)

@@ -7,12 +7,12 @@ from typing import Literal
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from nmt.decoder import Decoder
 from nmt.dropout import Dropout, WordDropout
 from nmt.encoder import Encoder
 from nmt.interfaces import PAD, DecoderOutput, Memory, State
+from nmt.packed import Linear
 from nmt.ranges import Fraction, Size
 
 Tying = Literal["none", "output", "all"]
@@ -50,7 +50,7 @@ class Seq2Seq(nn.Module):
         if tying != "all":
             self.target_embedding = nn.Embedding(target_vocabulary, embedding_size, padding_idx=PAD)
         self.encoder, self.decoder = encoder, decoder
-        self.output = nn.Linear(decoder.readout_size, target_vocabulary)
+        self.output = Linear(decoder.readout_size, target_vocabulary)
         for embedding in (self.source_embedding, self.target_embedding):
             nn.init.normal_(embedding.weight, std=embedding_size**-0.5)
             nn.init.zeros_(embedding.weight[PAD])
@@ -80,7 +80,7 @@ class Seq2Seq(nn.Module):
 
     def logits(self, readout: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
         """Unnormalised log-probabilities of the next word."""
-        return F.linear(readout, self.output.weight, self.output.bias)
+        return self.output(readout)
 
     @torch.no_grad()
     def align(self, source: Tensor, lengths: Tensor, inputs: Int[Tensor, "B T"]) -> Float[Tensor, "B T S"] | None:

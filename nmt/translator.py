@@ -15,6 +15,7 @@ import torch
 from nmt.batching import pad
 from nmt.generation import ModelStep
 from nmt.interfaces import BOS, Hypothesis, Search
+from nmt.packed import GenerationPrecision, generating
 from nmt.ranges import NonNegative, Size
 from nmt.seq2seq import Seq2Seq
 from nmt.tokenizer import Tokenizer
@@ -50,12 +51,12 @@ class Translator:
         max_length_factor: NonNegative = 2.0,
         max_length_offset: Size = 10,
         max_source: Size = 1000,
-        autocast: torch.dtype | None = None,
+        precision: GenerationPrecision = "float32",
     ) -> None:
         self.model, self.tokenizer, self.search = model, tokenizer, search
         self.batch_tokens, self.max_source = batch_tokens, max_source
         self.max_length_factor, self.max_length_offset = max_length_factor, max_length_offset
-        self.autocast = autocast
+        self.precision = precision
 
     @classmethod
     def load(cls, path: str | Path, device: str = "auto", **options: Any) -> Translator:
@@ -97,7 +98,8 @@ class Translator:
             ids, lengths = (t.to(self.device) for t in pad(sources, batch))
             limits = [int(self.max_length_factor * len(sources[i])) + self.max_length_offset for i in batch]
             with self._evaluation():
-                memory = self.model.encode(ids, lengths)
+                with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision != "float32"):
+                    memory = self.model.encode(ids, lengths)
                 state = self.model.decoder.initial(memory)
                 found = self.search(ModelStep(self.model, memory), state, limits)
             for i, hypotheses in zip(batch, found, strict=True):
@@ -137,7 +139,7 @@ class Translator:
         training = self.model.training
         self.model.eval()
         try:
-            with torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None):
+            with generating(self.precision):
                 yield
         finally:
             self.model.train(training)

@@ -164,7 +164,7 @@ def test_luong_step_by_step_from_the_paper(feed):
         h = cell(torch.cat([y, attentional], 1) if feed else y, h)
         scores = torch.einsum("bq,qm,bsm->bs", h, decoder.attention.score.key_layer.weight, memory.values)
         alpha = scores.masked_fill(~memory.mask, -1e30).softmax(-1)
-        c = average(alpha[:, None], memory.values)[:, 0]
+        c = average(alpha[:, None], memory)[:, 0]
         attentional = torch.tanh(decoder.combine(torch.cat([c, h], 1)))
         torch.testing.assert_close(output.readout[:, t], attentional)
 

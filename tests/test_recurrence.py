@@ -5,6 +5,7 @@ import torch
 from torch.autograd import gradcheck
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from nmt.packed import generating
 from nmt.recurrence import Recurrent, Shared, fuse, gru, lstm, tanh
 
 
@@ -78,12 +79,13 @@ def test_shared_product_weight_gradient_is_one_product(monkeypatch):
 
 
 def test_fused_products_equal_separate_ones():
-    first, second = torch.randn(4, 3), torch.randn(4, 5)
+    first, second = torch.randn(3, 4), torch.randn(5, 4)
     bias, x = torch.randn(5), torch.randn(2, 4)
-    expected = (x @ first, x @ second + bias)
-    torch.testing.assert_close(fuse((first, None), (second, bias))(x), expected)
-    with torch.no_grad():
-        torch.testing.assert_close(fuse((first, None), (second, bias))(x), expected)
+    expected = (x @ first.t(), x @ second.t() + bias)
+    owner = torch.nn.Identity()
+    torch.testing.assert_close(fuse(owner, "both", (first, None), (second, bias))(x), expected)
+    with torch.no_grad(), generating("float32"):
+        torch.testing.assert_close(fuse(owner, "both", (first, None), (second, bias))(x), expected)
 
 
 def test_tanh_is_tanh():

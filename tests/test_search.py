@@ -36,13 +36,16 @@ class Table:
     def __init__(self, tables):
         self.tables = tables
 
-    def __call__(self, tokens, state):
+    def __call__(self, tokens, state, layout=None):
         rows = torch.cat([state.rows, tokens[:, None]], 1)
         per_sentence = len(rows) // len(self.tables)
+        sentences = [i // per_sentence for i in range(len(rows))]
+        if layout is not None:
+            sentences = (layout.places // layout.width).tolist()
         log_probs = torch.full((len(rows), VOCABULARY), -torch.inf, dtype=torch.float64)
         for i, row in enumerate(rows.tolist()):
             words = tuple(word for word in row if word != BOS)
-            for word, p in self.tables[i // per_sentence](words).items():
+            for word, p in self.tables[sentences[i]](words).items():
                 log_probs[i, word] = math.log(p) if p else -math.inf
         return log_probs, Words(rows)
 

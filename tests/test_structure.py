@@ -9,7 +9,7 @@ import nmt
 
 PACKAGE = Path(nmt.__file__).parent
 LAYERS = [
-    ["interfaces", "errors", "ranges", "allocator"],
+    ["interfaces", "errors", "ranges", "allocator", "packed"],
     ["recurrence", "dropout", "cross_entropy", "data", "tokenizer", "metrics", "schedule", "optimizer", "search"],
     ["attention", "corpus", "check"],
     ["decoder", "encoder", "batching"],

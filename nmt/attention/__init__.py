@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nmt.interfaces import Memory
+from nmt.packed import Block
 from nmt.recurrence import full
 
 
@@ -41,8 +42,7 @@ class Score(nn.Module):
 class Attention(nn.Module):
     """Distributes each query over the real positions of its sentence's memory; remembers nothing between calls.
 
-    Rows may be a multiple of the memory's sentences, sentence by sentence (the hypotheses of a beam): they are treated
-    as more queries of the same sentence, so that the memory is never copied.
+    The rows of one sentence (the hypotheses of a beam) are more queries of the same memory, which is never copied.
     """
 
     def __init__(self, score: Score) -> None:
@@ -53,21 +53,19 @@ class Attention(nn.Module):
         """The query as the score wants it."""
         return query if self.score.query_layer is None else self.score.query_layer(query)
 
-    def query_blocks(self) -> list[tuple[Tensor, None]]:
-        """The matrix of `project` [Q P] as a block for `fuse`; an empty list if the query is taken as it is."""
-        return [] if self.score.query_layer is None else [(self.score.query_layer.weight.t(), None)]
+    def query_blocks(self) -> list[Block]:
+        """The matrix of `project` [P Q] as a block for `fuse`; an empty list if the query is taken as it is."""
+        return [] if self.score.query_layer is None else [(self.score.query_layer.weight, None)]
 
     def weights(self, query: Float[Tensor, "N T P"], memory: Memory) -> Float[Tensor, "N T S"]:
         """Attention weights of projected queries: each row sums to 1, padding gets exactly 0."""
         assert memory.keys is not None, "Decoder.prepare makes the keys"
-        sentences = memory.keys.size(0)
-        queries = full(query).reshape(sentences, -1, query.size(-1))
-        scores = self.score(queries, memory.keys)
+        scores = self.score(memory.spread(full(query)), memory.keys)
         weights = scores.masked_fill(~memory.mask.unsqueeze(1), -torch.inf).softmax(-1)
-        return weights.view(query.size(0), query.size(1), -1)
+        return memory.gather(weights, query.size(1))
 
 
-def average(weights: Float[Tensor, "N T S"], values: Float[Tensor, "B S M"]) -> Float[Tensor, "N T M"]:
-    """Weighted sums of the memory, N rows over B sentences as in `Attention.weights`."""
-    folded = weights.reshape(values.size(0), -1, weights.size(-1)).to(values.dtype)
-    return torch.bmm(folded, values).view(weights.size(0), weights.size(1), -1)
+def average(weights: Float[Tensor, "N T S"], memory: Memory) -> Float[Tensor, "N T M"]:
+    """Weighted sums of the memory's values, one for each row and step."""
+    summed = torch.bmm(memory.spread(weights).to(memory.values.dtype), memory.values)
+    return memory.gather(summed, weights.size(1))

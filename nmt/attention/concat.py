@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nmt.attention import Score
+from nmt.packed import Linear
 from nmt.ranges import Size
 
 
@@ -17,7 +18,7 @@ class Concat(Score):
     def __init__(self, *, query_size: int, memory_size: int, size: Size) -> None:
         super().__init__()
         self.query_layer = nn.Linear(query_size, size, bias=False)
-        self.key_layer = nn.Linear(memory_size, size)
+        self.key_layer = Linear(memory_size, size)
         self.v = nn.Parameter(torch.empty(size).uniform_(-1, 1) * size**-0.5)
 
     def keys(self, values: Float[Tensor, "B S M"]) -> Float[Tensor, "B S K"]:

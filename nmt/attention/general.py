@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nmt.attention import Score
+from nmt.packed import Linear
 
 
 class General(Score):
@@ -14,7 +15,7 @@ class General(Score):
 
     def __init__(self, *, query_size: int, memory_size: int) -> None:
         super().__init__()
-        self.key_layer = nn.Linear(memory_size, query_size, bias=False)
+        self.key_layer = Linear(memory_size, query_size, bias=False)
 
     def keys(self, values: Float[Tensor, "B S M"]) -> Float[Tensor, "B S K"]:
         return self.key_layer(values)

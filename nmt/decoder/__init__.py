@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from nmt.attention import Attention
 from nmt.dropout import Dropout
 from nmt.interfaces import DecoderOutput, Memory, State
+from nmt.packed import Linear
 from nmt.ranges import Fraction, Size
 from nmt.recurrence import CELLS, CellName, full, tanh
 
@@ -54,7 +55,7 @@ class Decoder(nn.Module):
         self.embedding_size, self.memory_size = embedding_size, memory_size
         self.hidden_size, self.readout_size, self.num_layers = hidden_size, readout_size, num_layers
         self.attention: Attention = attention  # type: ignore[assignment]  # None where `attends` is False
-        self.bridge = nn.Linear(memory_size, num_layers * self.state_parts * hidden_size)
+        self.bridge = Linear(memory_size, num_layers * self.state_parts * hidden_size)
         self.dropout = Dropout(dropout, variational_dropout)
         self.norm = nn.LayerNorm(readout_size) if layer_norm else nn.Identity()
         self.make_layers()

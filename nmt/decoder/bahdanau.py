@@ -23,6 +23,7 @@ from nmt.decoder import Decoder
 from nmt.decoder.readout import Maxout
 from nmt.decoder.stack import Stack
 from nmt.interfaces import DecoderOutput, Memory, State
+from nmt.packed import linear
 from nmt.recurrence import Recurrent, Shared, full, fuse
 
 
@@ -36,25 +37,26 @@ class Bahdanau(Decoder):
         self.readout = Maxout(self.hidden_size + inputs, self.readout_size)
 
     def prepare(self, memory: Memory) -> Memory:
-        inputs = memory.values @ self.bottom.weights("weight_ih")[self.embedding_size :]
+        weight, _ = self.bottom.block("ih", slice(self.embedding_size, None))
+        inputs = linear(self, "inputs", memory.values, (weight, None))
         return replace(memory, keys=full(self.attention.score.keys(memory.values)), inputs=full(inputs))
 
     def forward(self, embedded: Float[Tensor, "N T E"], state: State, memory: Memory) -> DecoderOutput:
         attention, bottom = self.attention, self.bottom
-        gates = embedded @ bottom.weights("weight_ih")[: self.embedding_size] + bottom.weights("bias_ih")
-        recurrent = (bottom.weights("weight_hh"), bottom.weights("bias_hh"))
-        product = fuse(recurrent, *attention.query_blocks())
+        gates = linear(self, "gates", embedded, bottom.block("ih", slice(self.embedding_size)))
+        product = fuse(self, "state", bottom.block("hh"), *attention.query_blocks())
         assert memory.inputs is not None, "Decoder.prepare makes them"
         looked_at = Shared(memory.inputs, low_precision=False)
         cell, hidden, weights = state.cells[0], [], []
         for a in gates.unbind(1):
             u, *query = product(cell[0])
             w = attention.weights((query or cell)[0].unsqueeze(1), memory)
-            cell = self.cell(a + looked_at(w.view(memory.inputs.size(0), -1, w.size(-1))).flatten(0, 1), u, cell)
+            seen = memory.gather(looked_at(memory.spread(w)), 1).squeeze(1)
+            cell = self.cell(a + seen, u, cell)
             hidden.append(cell[0])
             weights.append(w)
         all_weights = torch.cat(weights, 1)
-        context = average(all_weights, memory.values)
+        context = average(all_weights, memory)
         top = torch.stack(hidden, 1)
         top, upper = self.upper(self.dropout(top) if self.num_layers > 1 else top, state.cells[1:])
         readout = self.norm(self.readout(torch.cat([top, embedded, context], -1)))

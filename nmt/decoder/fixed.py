@@ -29,8 +29,9 @@ class Fixed(Decoder):
         self.readout = Maxout(self.hidden_size + inputs, self.readout_size)
 
     def forward(self, embedded: Float[Tensor, "N T E"], state: State, memory: Memory) -> DecoderOutput:
-        rows = memory.summary.repeat_interleave(embedded.size(0) // memory.summary.size(0), 0)
-        context = rows.unsqueeze(1).expand(-1, embedded.size(1), -1)
+        width = embedded.size(0) // memory.summary.size(0) if memory.layout is None else memory.layout.width
+        rows = memory.gather(memory.summary.unsqueeze(1).expand(-1, width, -1), 1)
+        context = rows.expand(-1, embedded.size(1), -1)
         hidden, cells = self.layers(torch.cat([embedded, context], -1), state.cells)
         readout = self.norm(self.readout(torch.cat([hidden, embedded, context], -1)))
         return DecoderOutput(readout=readout, weights=None, state=State(cells=cells))

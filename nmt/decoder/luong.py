@@ -17,6 +17,7 @@ from nmt.attention import average
 from nmt.decoder import Decoder
 from nmt.decoder.stack import Stack
 from nmt.interfaces import DecoderOutput, Memory, State
+from nmt.packed import Linear
 from nmt.recurrence import full, tanh
 
 
@@ -25,7 +26,7 @@ class Luong(Decoder):
 
     def make_layers(self) -> None:
         self.layers = Stack(self.cell_name, self.embedding_size, self.hidden_size, self.num_layers, self.dropout)
-        self.combine = nn.Linear(self.memory_size + self.hidden_size, self.readout_size)
+        self.combine = Linear(self.memory_size + self.hidden_size, self.readout_size)
         nn.init.xavier_uniform_(self.combine.weight)
         nn.init.zeros_(self.combine.bias)
 
@@ -35,6 +36,6 @@ class Luong(Decoder):
     def forward(self, embedded: Float[Tensor, "N T E"], state: State, memory: Memory) -> DecoderOutput:
         hidden, cells = self.layers(embedded, state.cells)
         weights = self.attention.weights(self.attention.project(hidden), memory)
-        context = average(weights, memory.values)
+        context = average(weights, memory)
         attentional = tanh(full(self.combine(torch.cat([context, hidden], -1))))
         return DecoderOutput(readout=self.norm(attentional), weights=weights, state=State(cells=cells))

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from nmt.decoder import Decoder
 from nmt.interfaces import DecoderOutput, Memory, State
+from nmt.packed import linear
 from nmt.recurrence import Recurrent, Shared, full, fuse, tanh
 
 
@@ -37,8 +38,8 @@ class LuongFeed(Decoder):
         nn.init.zeros_(self.combine.bias)
 
     def prepare(self, memory: Memory) -> Memory:
-        left = self.combine.weight[:, : self.memory_size].t()
-        return replace(memory, keys=full(self.attention.score.keys(memory.values)), inputs=full(memory.values @ left))
+        inputs = linear(self, "inputs", memory.values, (self.combine.weight[:, : self.memory_size], None))
+        return replace(memory, keys=full(self.attention.score.keys(memory.values)), inputs=full(inputs))
 
     def initial(self, memory: Memory) -> FeedState:
         cells = super().initial(memory).cells
@@ -46,13 +47,12 @@ class LuongFeed(Decoder):
 
     def forward(self, embedded: Float[Tensor, "N T E"], state: FeedState, memory: Memory) -> DecoderOutput:
         first: Recurrent = self.layers[0]  # type: ignore[assignment]
-        gates = embedded @ first.weights("weight_ih")[: self.embedding_size] + first.weights("bias_ih")
-        fed = fuse((first.weights("weight_ih")[self.embedding_size :], None))
-        inputs = [fuse((layer.weights("weight_ih"), layer.weights("bias_ih"))) for layer in self.layers[1:]]
-        recurrent = [(layer.weights("weight_hh"), layer.weights("bias_hh")) for layer in self.layers]
-        lower = [fuse(block) for block in recurrent[:-1]]
-        right = (self.combine.weight[:, self.memory_size :].t(), self.combine.bias)
-        top = fuse(recurrent[-1], right, *self.attention.query_blocks())
+        gates = linear(self, "gates", embedded, first.block("ih", slice(self.embedding_size)))
+        fed = fuse(self, "feed", (first.block("ih", slice(self.embedding_size, None))[0], None))
+        inputs = [fuse(layer, "input", layer.block("ih")) for layer in self.layers[1:]]
+        lower = [fuse(layer, "state", layer.block("hh")) for layer in self.layers[:-1]]
+        right = (self.combine.weight[:, self.memory_size :], self.combine.bias)
+        top = fuse(self, "top", self.layers[-1].block("hh"), right, *self.attention.query_blocks())
         assert memory.inputs is not None, "Decoder.prepare makes them"
         looked_at = Shared(memory.inputs, low_precision=False)
 
@@ -66,8 +66,7 @@ class LuongFeed(Decoder):
             cells[-1] = self.cell(a, u_top, cells[-1])
             u_top, own, *query = top(cells[-1][0])
             w = self.attention.weights((query or cells[-1])[0].unsqueeze(1), memory)
-            seen = looked_at(w.view(memory.inputs.size(0), -1, w.size(-1))).flatten(0, 1)
-            feed = tanh(own + seen)
+            feed = tanh(own + memory.gather(looked_at(memory.spread(w)), 1).squeeze(1))
             readouts.append(feed)
             weights.append(w)
         after = FeedState(cells=tuple(cells), feed=feed)

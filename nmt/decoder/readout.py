@@ -8,13 +8,15 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from nmt.packed import Linear
+
 
 class Maxout(nn.Module):
     """A linear layer on the concatenated inputs, then the larger of each of two halves."""
 
     def __init__(self, input_size: int, size: int) -> None:
         super().__init__()
-        self.layer = nn.Linear(input_size, 2 * size)
+        self.layer = Linear(input_size, 2 * size)
         nn.init.xavier_uniform_(self.layer.weight)
         nn.init.zeros_(self.layer.bias)
 

@@ -2,7 +2,7 @@
 
 At each step every live hypothesis of a sentence is extended by every word, and the best `width` extensions (minus the
 places that finished hypotheses hold already) survive; those that end in EOS are finished. So width 1 is greedy search,
-and a beam as wide as there are hypotheses is exhaustive search.
+and a beam as wide as there are hypotheses is exhaustive search. Only live hypotheses are rows of the next step.
 
 A sentence ends when no live hypothesis can enter its n best any more: log-probabilities only fall, so one with
 log-probability P can never score more than P / penalty(longest possible length).
@@ -16,14 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nmt.interfaces import BOS, EOS, Hypothesis, Step
+from nmt.interfaces import BOS, EOS, Hypothesis, Layout, Step
 from nmt.ranges import NonNegative, Size
 from nmt.search.penalty import PenaltyName, penalty
 from nmt.search.top_k import top_k
-
-COMPACT_BELOW = 0.8
-"""Finished sentences are dropped from the batch once they are more than a fifth of it."""
-
 
 class Beam:
     """`width` hypotheses a sentence, the `n_best` of them returned; length penalty none, average or wu with `alpha`."""
@@ -48,16 +44,20 @@ class Beam:
         finished: list[list[Hypothesis]] = [[] for _ in max_lengths]
         alive = list(range(len(max_lengths)))
         limits, bounds = torch.tensor(max_lengths, device=device), set(max_lengths)
-        state = state.select(torch.arange(len(alive), device=device).repeat_interleave(width))
-        words = torch.full((len(alive) * width,), BOS, device=device)
-        # One live hypothesis a sentence at first: the other places have log-probability -inf and cannot be extended.
-        totals = torch.full((len(alive), width), -torch.inf, device=device)
+        # A place without a live hypothesis has log-probability -inf and no row in the state; at first each sentence has one.
+        totals = torch.full((len(alive), width), -torch.inf, device=device, dtype=torch.float64)
         totals[:, 0] = 0.0
+        words = torch.full((len(alive),), BOS, device=device)
         history = _History()
         done = [False] * len(alive)
         for length in range(max(max_lengths) + 1):
-            log_probs, state = step(words, state)
-            totals, parents, words = self._extend(log_probs, totals, limits == length if length in bounds else None)
+            live = (totals > -torch.inf).flatten().nonzero().squeeze(1)
+            layout = None if len(live) == totals.numel() else Layout(width, live)
+            log_probs, state = step(words, state, layout)
+            row_of = torch.zeros(totals.numel(), dtype=torch.long, device=device)
+            row_of[live] = torch.arange(len(live), device=device)
+            at_limit = (limits == length).repeat_interleave(width)[live] if length in bounds else None
+            totals, parents, words = self._extend(log_probs, totals, live, at_limit)
             ended = (words == EOS) & (totals > -torch.inf)
             history.append(parents, words)
             self._finish(ended, totals, history, length, alive, finished)
@@ -68,31 +68,35 @@ class Beam:
             left = [i for i, over in enumerate(done) if not over]
             if not left:
                 break
-            rows = (torch.arange(len(alive), device=device).unsqueeze(1) * width + parents).flatten()
-            if len(left) < COMPACT_BELOW * len(alive):
+            rows = row_of[torch.arange(len(alive), device=device).unsqueeze(1) * width + parents]
+            if len(left) < len(alive):
                 kept = torch.tensor(left, device=device)
-                step, rows = step.keep(kept), rows.view(-1, width)[kept].flatten()
+                step, rows = step.keep(kept), rows[kept]
                 totals, words, limits, history = totals[kept], words[kept], limits[kept], history.keep(kept)
                 alive, done = [alive[i] for i in left], [False] * len(left)
-            state, words = state.select(rows), words.flatten()
+            going = totals > -torch.inf
+            state, words = state.select(rows[going]), words[going]
         return [sorted(hypotheses, key=lambda h: -h.score)[: self.n_best] for hypotheses in finished]
 
-    def _extend(self, log_probs: Tensor, totals: Tensor, at_limit: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    def _extend(
+        self, log_probs: Tensor, totals: Tensor, live: Tensor, at_limit: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """The best `width` extensions of each sentence: log-probabilities, parent places and words, each [b width].
 
-        At its limit a sentence can only be extended by EOS.
+        log_probs [n V] belong to the live places; rows `at_limit` can only be extended by EOS.
         """
         sentences, width = totals.shape
-        vocabulary = log_probs.size(-1)
-        per_place = min(width, vocabulary)
+        per_place = min(width, log_probs.size(-1))
         best, words = top_k(log_probs, per_place)  # no more than `width` of one place can survive
         if at_limit is not None:
-            forced = at_limit.repeat_interleave(width)
-            best[forced], words[forced] = -torch.inf, EOS
-            best[forced, 0] = log_probs[forced, EOS]
-        candidates = (totals.view(-1, 1) + best).view(sentences, -1)
-        totals, places = candidates.topk(width, -1)
-        return totals, places // per_place, words.view(sentences, -1).gather(1, places)
+            best[at_limit], words[at_limit] = -torch.inf, EOS
+            best[at_limit, 0] = log_probs[at_limit, EOS]
+        candidates = totals.new_full((sentences * width, per_place), -torch.inf)
+        candidates[live] = totals.view(-1, 1)[live] + best
+        chosen = words.new_full(candidates.shape, EOS)
+        chosen[live] = words
+        totals, places = candidates.view(sentences, -1).topk(width, -1)
+        return totals, places // per_place, chosen.view(sentences, -1).gather(1, places)
 
     def _finish(
         self,

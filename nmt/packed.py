@@ -1,0 +1,125 @@
+"""Products with matrices that no longer change: generation, where every step multiplies few rows by the same weights.
+
+The blocks that meet the same rows are joined and laid out once, in the precision asked for, and kept until a weight
+changes. Rows go in and come out in float32; the bias is added in float32.
+
+    float32     the joined matrix as it is
+    bfloat16    rows and matrix rounded to 8 bits of mantissa, products summed in float32
+    int8        w ≈ s_w · [-127 … 127] with a scale for each output, made once; x ≈ s_x · [-127 … 127] with a scale for
+                each row, made at each call, so that a row's result does not depend on its neighbours; products summed
+                exactly in 32 bits (Jacob et al. 2018, eq. 2-4). For CPUs with VNNI instructions
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+from weakref import WeakKeyDictionary
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+GenerationPrecision = Literal["float32", "bfloat16", "int8"]
+Block = tuple[Tensor, Tensor | None]
+"""A weight [M K], as torch.nn.Linear keeps it, and its bias [M]."""
+
+_precision: contextvars.ContextVar[GenerationPrecision | None] = contextvars.ContextVar("precision", default=None)
+_kept: WeakKeyDictionary[nn.Module, dict[tuple[str, str], tuple[Any, Packed]]] = WeakKeyDictionary()
+
+
+@contextlib.contextmanager
+def generating(precision: GenerationPrecision) -> Iterator[None]:
+    """Inside, products without gradients use packed weights."""
+    token = _precision.set(precision)
+    try:
+        yield
+    finally:
+        _precision.reset(token)
+
+
+def packed(owner: nn.Module, name: str, *blocks: Block) -> Packed | None:
+    """The packed form of some of the owner's weights, made at the first call and again when they have changed; None
+    outside `generating`, and wherever gradients are wanted."""
+    precision = _precision.get()
+    if precision is None or torch.is_grad_enabled():
+        return None
+    kept = _kept.setdefault(owner, {})
+    version = [(w.data_ptr(), w._version, None if b is None else (b.data_ptr(), b._version)) for w, b in blocks]
+    found = kept.get((name, precision))
+    if found is None or found[0] != version:
+        found = kept[name, precision] = version, Packed(blocks, precision)
+    return found[1]
+
+
+class Packed:
+    """x [… K] → x Wᵀ + b for each of the blocks, as one product."""
+
+    def __init__(self, blocks: tuple[Block, ...], precision: GenerationPrecision) -> None:
+        self.sizes = [len(weight) for weight, _ in blocks]
+        weight, bias = join(*blocks)
+        self._multiply = _LAYOUTS[precision](weight.detach(), bias.detach())
+
+    def __call__(self, x: Float[Tensor, "*rows K"]) -> tuple[Tensor, ...]:
+        y = self._multiply(x)
+        return (y,) if len(self.sizes) == 1 else y.split(self.sizes, -1)
+
+
+def join(*blocks: Block) -> tuple[Tensor, Tensor]:
+    """One weight and one bias for all blocks."""
+    biases = [weight.new_zeros(len(weight)) if bias is None else bias for weight, bias in blocks]
+    return torch.cat([weight for weight, _ in blocks]), torch.cat(biases)
+
+
+def _float32(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
+    return lambda x: F.linear(x, weight, bias)
+
+
+def _bfloat16(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
+    low = weight.bfloat16()
+    return lambda x: F.linear(x.bfloat16(), low).float().add_(bias)
+
+
+def _int8(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
+    scales = weight.abs().amax(1).float().clamp(min=1e-12) / 127
+    whole = (weight / scales.unsqueeze(1)).round().to(torch.int8)
+    prepacked = torch.ops.onednn.qlinear_prepack(whole, None)
+    ones, zeros = torch.ones(1), torch.zeros_like(scales, dtype=torch.int32)
+    middle = torch.full((1,), 128, dtype=torch.int32)
+    rounding = torch.tensor(128.5)  # the conversion to uint8 cuts off the fraction
+
+    def multiply(x: Tensor) -> Tensor:
+        rows = x.reshape(-1, x.size(-1))
+        scale = rows.abs().amax(-1, keepdim=True).clamp_(min=1e-12).mul_(1 / 127)
+        low = torch.addcdiv(rounding, rows, scale).to(torch.uint8)
+        y = torch.ops.onednn.qlinear_pointwise(
+            low, ones, middle, prepacked, scales, zeros, None, 1.0, 0, torch.float32, "none", [], ""
+        )
+        return torch.addcmul(bias, y, scale, out=y).view(*x.shape[:-1], -1)
+
+    return multiply
+
+
+_LAYOUTS = {"float32": _float32, "bfloat16": _bfloat16, "int8": _int8}
+
+
+def int8_is_native() -> bool:
+    """Whether this processor multiplies 8-bit numbers without overflow, and this torch lets it."""
+    able = torch.cpu.get_capabilities()
+    return bool(able.get("avx512_vnni") or able.get("avx_vnni")) and hasattr(torch.ops.onednn, "qlinear_pointwise")
+
+
+def linear(owner: nn.Module, name: str, x: Float[Tensor, "*rows K"], block: Block) -> Float[Tensor, "*rows M"]:
+    """x Wᵀ + b, packed in generation; `name` tells the owner's products apart."""
+    product = packed(owner, name, block)
+    return F.linear(x, *block) if product is None else product(x)[0]
+
+
+class Linear(nn.Linear):
+    """torch.nn.Linear that multiplies by its packed weight in generation."""
+
+    def forward(self, x: Float[Tensor, "*rows K"]) -> Float[Tensor, "*rows M"]:
+        return linear(self, "", x, (self.weight, self.bias))
