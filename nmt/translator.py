@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from nmt.seq2seq import Seq2Seq
 from nmt.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
+MAX_WORKERS = 4
+"""Batches searched at the same time; beyond that, Python's lock is what they wait for."""
 
 
 @dataclass(frozen=True)
@@ -90,21 +93,24 @@ class Translator:
                 rows[i] = row[: self.max_source]
         return rows
 
-    @torch.inference_mode()
     def search_ids(self, sources: Sequence[Sequence[int]]) -> list[list[Hypothesis]]:
         """The search's hypotheses for each source; none for an empty one."""
         results: list[list[Hypothesis]] = [[] for _ in sources]
-        for batch in self._batches(sources):
-            ids, lengths = (t.to(self.device) for t in pad(sources, batch))
-            limits = [int(self.max_length_factor * len(sources[i])) + self.max_length_offset for i in batch]
-            with self._evaluation():
-                with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision != "float32"):
-                    memory = self.model.encode(ids, lengths)
-                state = self.model.decoder.initial(memory)
-                found = self.search(ModelStep(self.model, memory), state, limits)
-            for i, hypotheses in zip(batch, found, strict=True):
-                results[i] = hypotheses
+        batches = list(self._batches(sources))
+        with self._evaluation(), _workers(self.device, len(batches)) as each:
+            for batch, found in zip(batches, each(lambda batch: self._search(sources, batch), batches), strict=True):
+                for i, hypotheses in zip(batch, found, strict=True):
+                    results[i] = hypotheses
         return results
+
+    @torch.inference_mode()
+    def _search(self, sources: Sequence[Sequence[int]], batch: list[int]) -> list[list[Hypothesis]]:
+        ids, lengths = (t.to(self.device) for t in pad(sources, batch))
+        limits = [int(self.max_length_factor * len(sources[i])) + self.max_length_offset for i in batch]
+        with generating(self.precision):
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision != "float32"):
+                memory = self.model.encode(ids, lengths)
+            return self.search(ModelStep(self.model, memory), self.model.decoder.initial(memory), limits)
 
     @torch.inference_mode()
     def align(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[Alignment]:
@@ -112,7 +118,7 @@ class Translator:
         results = []
         for source, target in zip(sources, targets, strict=True):
             ids, lengths = (t.to(self.device) for t in pad([source], [0]))
-            with self._evaluation():
+            with self._evaluation(), generating(self.precision):
                 weights = self.model.align(ids, lengths, torch.tensor([[BOS, *target]], device=self.device))
             results.append(
                 Alignment(
@@ -139,7 +145,23 @@ class Translator:
         training = self.model.training
         self.model.eval()
         try:
-            with generating(self.precision):
-                yield
+            yield
         finally:
             self.model.train(training)
+
+
+@contextlib.contextmanager
+def _workers(device: torch.device, jobs: int) -> Iterator[Callable[..., Iterable[Any]]]:
+    """A `map` that runs jobs at the same time. On a CPU two threads with a batch each finish sooner than two threads that
+    share the small products of one batch and wait for each other after every one of them."""
+    threads = torch.get_num_threads()
+    workers = min(threads, MAX_WORKERS, jobs)
+    if device.type != "cpu" or workers < 2:
+        yield map
+        return
+    pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(threads // workers,))
+    try:
+        yield pool.map
+    finally:
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(threads)

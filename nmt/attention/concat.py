@@ -12,6 +12,10 @@ from nmt.packed import Linear
 from nmt.ranges import Size
 
 
+CACHED = 2**18
+"""Numbers of the widest tensor made at a time where it need not be kept: 1 MB stays in the processor's cache."""
+
+
 class Concat(Score):
     """vᵀ tanh(W q + U h + b), with `size` hidden units."""
 
@@ -25,6 +29,12 @@ class Concat(Score):
         return 2 * self.key_layer(values)
 
     def forward(self, query: Float[Tensor, "B T P"], keys: Float[Tensor, "B S K"]) -> Float[Tensor, "B T S"]:
+        if torch.is_grad_enabled():
+            return self._score(query, keys)
+        few = max(1, CACHED // (query.size(1) * keys.size(1) * keys.size(2)))  # a few sentences at a time
+        return torch.cat([self._score(q, k) for q, k in zip(query.split(few), keys.split(few), strict=True)])
+
+    def _score(self, query: Tensor, keys: Tensor) -> Tensor:
         # tanh(x) = 2σ(2x) − 1, with the factors moved to where the tensors are small: this is the widest tensor of all.
         hidden = torch.sigmoid((2 * query).unsqueeze(2) + keys.unsqueeze(1))
         scores = torch.mv(hidden.flatten(0, 2), 2 * self.v) - self.v.sum()

@@ -48,7 +48,7 @@ class Beam:
         totals = torch.full((len(alive), width), -torch.inf, device=device, dtype=torch.float64)
         totals[:, 0] = 0.0
         words = torch.full((len(alive),), BOS, device=device)
-        history = _History()
+        prefixes = words.unsqueeze(1)  # the words so far of each row, BOS first
         done = [False] * len(alive)
         for length in range(max(max_lengths) + 1):
             live = (totals > -torch.inf).flatten().nonzero().squeeze(1)
@@ -58,24 +58,25 @@ class Beam:
             row_of[live] = torch.arange(len(live), device=device)
             at_limit = (limits == length).repeat_interleave(width)[live] if length in bounds else None
             totals, parents, words = self._extend(log_probs, totals, live, at_limit)
+            rows = row_of[torch.arange(len(alive), device=device).unsqueeze(1) * width + parents]
             ended = (words == EOS) & (totals > -torch.inf)
-            history.append(parents, words)
-            self._finish(ended, totals, history, length, alive, finished)
-            totals = totals.masked_fill(ended, -torch.inf)
+            if ended.any():
+                self._finish(ended.nonzero()[:, 0].tolist(), totals[ended], prefixes[rows[ended]], alive, finished)
+                totals = totals.masked_fill(ended, -torch.inf)
             best_live = totals.max(-1).values.tolist()
             for i, sentence in enumerate(alive):
                 done[i] = done[i] or self._settled(finished[sentence], best_live[i], max_lengths[sentence])
             left = [i for i, over in enumerate(done) if not over]
             if not left:
                 break
-            rows = row_of[torch.arange(len(alive), device=device).unsqueeze(1) * width + parents]
             if len(left) < len(alive):
                 kept = torch.tensor(left, device=device)
                 step, rows = step.keep(kept), rows[kept]
-                totals, words, limits, history = totals[kept], words[kept], limits[kept], history.keep(kept)
+                totals, words, limits = totals[kept], words[kept], limits[kept]
                 alive, done = [alive[i] for i in left], [False] * len(left)
             going = totals > -torch.inf
-            state, words = state.select(rows[going]), words[going]
+            rows, words = rows[going], words[going]
+            state, prefixes = state.select(rows), torch.cat([prefixes[rows], words.unsqueeze(1)], 1)
         return [sorted(hypotheses, key=lambda h: -h.score)[: self.n_best] for hypotheses in finished]
 
     def _extend(
@@ -99,20 +100,11 @@ class Beam:
         return totals, places // per_place, chosen.view(sentences, -1).gather(1, places)
 
     def _finish(
-        self,
-        ended: Tensor,
-        totals: Tensor,
-        history: _History,
-        length: int,
-        alive: list[int],
-        finished: list[list[Hypothesis]],
+        self, rows: list[int], log_probs: Tensor, prefixes: Tensor, alive: list[int], finished: list[list[Hypothesis]]
     ) -> None:
-        places = ended.nonzero()
-        if not len(places):
-            return
-        log_probs = totals[ended].tolist()
-        divisor = penalty(self.length_penalty, self.alpha, length + 1)
-        for (row, _), log_prob, tokens in zip(places.tolist(), log_probs, history.trace(places), strict=True):
+        """Adds hypotheses that have just ended: the row of their sentence, log-probability and words (BOS first)."""
+        divisor = penalty(self.length_penalty, self.alpha, prefixes.size(1))  # EOS in place of BOS
+        for row, log_prob, tokens in zip(rows, log_probs.tolist(), prefixes[:, 1:].tolist(), strict=True):
             finished[alive[row]].append(Hypothesis(tokens, log_prob, log_prob / divisor))
 
     def _settled(self, finished: list[Hypothesis], best_live: float, max_length: int) -> bool:
@@ -123,31 +115,3 @@ class Beam:
             return False
         worst = sorted((h.score for h in finished), reverse=True)[self.n_best - 1]
         return best_live / penalty(self.length_penalty, self.alpha, max_length + 1) <= worst
-
-
-class _History:
-    """Where each hypothesis came from: per step, the parent place and the word of each of [b width] places."""
-
-    def __init__(self) -> None:
-        self._parents: list[Tensor] = []
-        self._words: list[Tensor] = []
-
-    def append(self, parents: Tensor, words: Tensor) -> None:
-        self._parents.append(parents)
-        self._words.append(words)
-
-    def keep(self, sentences: Tensor) -> _History:
-        self._parents = [p[sentences] for p in self._parents]
-        self._words = [w[sentences] for w in self._words]
-        return self
-
-    def trace(self, places: Tensor) -> list[list[int]]:
-        """The words that lead to the given (sentence, place) pairs [m 2] of the last step, the last word left out."""
-        sentences, place = places[:, 0], self._parents[-1][places[:, 0], places[:, 1]]
-        words = []
-        for parents, chosen in zip(reversed(self._parents[:-1]), reversed(self._words[:-1]), strict=True):
-            words.append(chosen[sentences, place])
-            place = parents[sentences, place]
-        if not words:
-            return [[] for _ in range(len(places))]
-        return torch.stack(words[::-1], 1).tolist()
