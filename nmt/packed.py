@@ -87,18 +87,19 @@ def _int8(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
     scales = weight.abs().amax(1).float().clamp(min=1e-12) / 127
     whole = (weight / scales.unsqueeze(1)).round().to(torch.int8)
     prepacked = torch.ops.onednn.qlinear_prepack(whole, None)
+    scales = scales / 127  # of rows whose largest number has become 127
     ones, zeros = torch.ones(1), torch.zeros_like(scales, dtype=torch.int32)
     middle = torch.full((1,), 128, dtype=torch.int32)
     rounding = torch.tensor(128.5)  # the conversion to uint8 cuts off the fraction
 
     def multiply(x: Tensor) -> Tensor:
         rows = x.reshape(-1, x.size(-1))
-        scale = rows.abs().amax(-1, keepdim=True).clamp_(min=1e-12).mul_(1 / 127)
-        low = torch.addcdiv(rounding, rows, scale).to(torch.uint8)
+        largest = rows.abs().amax(-1, keepdim=True).clamp_(min=1e-12)
+        low = torch.addcdiv(rounding, rows, largest, value=127).to(torch.uint8)
         y = torch.ops.onednn.qlinear_pointwise(
             low, ones, middle, prepacked, scales, zeros, None, 1.0, 0, torch.float32, "none", [], ""
         )
-        return torch.addcmul(bias, y, scale, out=y).view(*x.shape[:-1], -1)
+        return torch.addcmul(bias, y, largest, out=y).view(*x.shape[:-1], -1)
 
     return multiply
 

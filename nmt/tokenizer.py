@@ -101,6 +101,11 @@ class SentencePiece:
         return writer.getvalue()
 
 
+def _threads(rows: list[Any]) -> int:
+    """SentencePiece's default is all cores, which for a few lines costs more than the work."""
+    return 1 if len(rows) < 200 else -1
+
+
 class Tokenizer:
     """A trained tokenizer: two SentencePiece models (the same one twice if joint). Ids never include BOS or EOS."""
 
@@ -138,13 +143,13 @@ class Tokenizer:
         if self.lowercase:
             lines = [line.lower() for line in lines]
         if seed is None or not self.sampling:
-            return model.encode(lines)
+            return model.encode(lines, num_threads=_threads(lines))
         sentencepiece.set_random_generator_seed(seed)
         return model.encode(lines, enable_sampling=True, alpha=self.sampling, nbest_size=-1, num_threads=1)
 
     def decode(self, ids: list[list[int]]) -> list[str]:
         """Target ids back to text."""
-        return self._target.decode(ids) if ids else []
+        return self._target.decode(ids, num_threads=_threads(ids)) if ids else []
 
     def source_pieces(self, ids: list[int]) -> list[str]:
         """The pieces as written, for pictures (▁ marks a space)."""
