@@ -17,8 +17,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd import Function
 
-SLICE = 2**22
-"""Logits held at a time, in numbers (16 MB in float32)."""
+SLICE = 2**23
+"""Logits held at a time, in numbers (32 MB in float32)."""
 
 
 class _LinearCrossEntropy(Function):

@@ -1,7 +1,7 @@
 """Products with matrices that no longer change: generation, where every step multiplies few rows by the same weights.
 
-The blocks that meet the same rows are joined and laid out once, in the precision asked for, and kept until a weight
-changes. Rows go in and come out in float32; the bias is added in float32.
+The blocks that meet the same rows are joined and laid out once, in the precision asked for, and kept. Rows go in and
+come out in float32; the bias is added in float32.
 
     float32     the joined matrix as it is
     bfloat16    rows and matrix rounded to 8 bits of mantissa, products summed in float32
@@ -15,8 +15,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 from collections.abc import Callable, Iterator
-from typing import Any, Literal
-from weakref import WeakKeyDictionary
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -27,32 +26,38 @@ GenerationPrecision = Literal["float32", "bfloat16", "int8"]
 Block = tuple[Tensor, Tensor | None]
 """A weight [M K], as torch.nn.Linear keeps it, and its bias [M]."""
 
-_precision: contextvars.ContextVar[GenerationPrecision | None] = contextvars.ContextVar("precision", default=None)
-_kept: WeakKeyDictionary[nn.Module, dict[tuple[str, str], tuple[Any, Packed]]] = WeakKeyDictionary()
+
+class Packs:
+    """The packed weights of a model, made when they are first needed. The weights must not change while these live."""
+
+    def __init__(self, precision: GenerationPrecision) -> None:
+        self.precision = precision
+        self._made: dict[tuple[nn.Module, str], Packed] = {}
+
+    def get(self, owner: nn.Module, name: str, blocks: tuple[Block, ...]) -> Packed:
+        found = self._made.get((owner, name))
+        if found is None:
+            found = self._made[owner, name] = Packed(blocks, self.precision)
+        return found
+
+
+_current: contextvars.ContextVar[Packs | None] = contextvars.ContextVar("packs", default=None)
 
 
 @contextlib.contextmanager
-def generating(precision: GenerationPrecision) -> Iterator[None]:
+def generating(packs: Packs) -> Iterator[None]:
     """Inside, products without gradients use packed weights."""
-    token = _precision.set(precision)
+    token = _current.set(packs)
     try:
         yield
     finally:
-        _precision.reset(token)
+        _current.reset(token)
 
 
 def packed(owner: nn.Module, name: str, *blocks: Block) -> Packed | None:
-    """The packed form of some of the owner's weights, made at the first call and again when they have changed; None
-    outside `generating`, and wherever gradients are wanted."""
-    precision = _precision.get()
-    if precision is None or torch.is_grad_enabled():
-        return None
-    kept = _kept.setdefault(owner, {})
-    version = [(w.data_ptr(), w._version, None if b is None else (b.data_ptr(), b._version)) for w, b in blocks]
-    found = kept.get((name, precision))
-    if found is None or found[0] != version:
-        found = kept[name, precision] = version, Packed(blocks, precision)
-    return found[1]
+    """The packed form of some of the owner's weights; None outside `generating`, and where gradients are wanted."""
+    packs = _current.get()
+    return None if packs is None or torch.is_grad_enabled() else packs.get(owner, name, blocks)
 
 
 class Packed:

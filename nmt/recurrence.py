@@ -73,11 +73,10 @@ class _Gather(Function):
             return None, None, None
         x, d = (torch.cat(column, dim=-2) for column in zip(*ctx.tape, strict=True))
         ctx.tape.clear()
-        if ctx.transposed:  # the gradient in the weight's own order, so that nobody has to turn it
-            product = (d.transpose(-1, -2) @ x).transpose(-1, -2)
-        else:
-            product = x.transpose(-1, -2) @ d
-        return product, d.sum(-2, keepdim=d.dim() == 3) if ctx.has_bias else None, None
+        d_bias = d.sum(-2, keepdim=d.dim() == 3) if ctx.has_bias else None
+        if ctx.transposed:  # in the operand's own order of memory, so that nobody has to turn the gradient
+            return (d.transpose(-1, -2) @ x).transpose(-1, -2), d_bias, None
+        return x.transpose(-1, -2) @ d, d_bias, None
 
 
 class _Product(Function):

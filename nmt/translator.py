@@ -16,7 +16,7 @@ import torch
 from nmt.batching import pad
 from nmt.generation import ModelStep
 from nmt.interfaces import BOS, Hypothesis, Search
-from nmt.packed import GenerationPrecision, generating
+from nmt.packed import GenerationPrecision, Packs, generating
 from nmt.ranges import NonNegative, Size
 from nmt.seq2seq import Seq2Seq
 from nmt.tokenizer import Tokenizer
@@ -37,7 +37,7 @@ class Alignment:
 
 
 class Translator:
-    """A model, its tokenizer and a search.
+    """A model, its tokenizer and a search. The model's weights must not change while its translator lives.
 
     Sentences are encoded, sorted by length, searched in batches of at most `batch_tokens` source positions, and put
     back in order. Longest translation: max_length_factor · source tokens + max_length_offset. Sources longer than
@@ -59,7 +59,7 @@ class Translator:
         self.model, self.tokenizer, self.search = model, tokenizer, search
         self.batch_tokens, self.max_source = batch_tokens, max_source
         self.max_length_factor, self.max_length_offset = max_length_factor, max_length_offset
-        self.precision = precision
+        self.precision, self.packs = precision, Packs(precision)
 
     @classmethod
     def load(cls, path: str | Path, device: str = "auto", **options: Any) -> Translator:
@@ -107,7 +107,7 @@ class Translator:
     def _search(self, sources: Sequence[Sequence[int]], batch: list[int]) -> list[list[Hypothesis]]:
         ids, lengths = (t.to(self.device) for t in pad(sources, batch))
         limits = [int(self.max_length_factor * len(sources[i])) + self.max_length_offset for i in batch]
-        with generating(self.precision):
+        with generating(self.packs):
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision != "float32"):
                 memory = self.model.encode(ids, lengths)
             return self.search(ModelStep(self.model, memory), self.model.decoder.initial(memory), limits)
@@ -118,7 +118,7 @@ class Translator:
         results = []
         for source, target in zip(sources, targets, strict=True):
             ids, lengths = (t.to(self.device) for t in pad([source], [0]))
-            with self._evaluation(), generating(self.precision):
+            with self._evaluation(), generating(self.packs):
                 weights = self.model.align(ids, lengths, torch.tensor([[BOS, *target]], device=self.device))
             results.append(
                 Alignment(

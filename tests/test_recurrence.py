@@ -5,7 +5,7 @@ import torch
 from torch.autograd import gradcheck
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from nmt.packed import generating
+from nmt.packed import Packs, generating
 from nmt.recurrence import Recurrent, Shared, fuse, gru, lstm, tanh
 
 
@@ -84,7 +84,7 @@ def test_fused_products_equal_separate_ones():
     expected = (x @ first.t(), x @ second.t() + bias)
     owner = torch.nn.Identity()
     torch.testing.assert_close(fuse(owner, "both", (first, None), (second, bias))(x), expected)
-    with torch.no_grad(), generating("float32"):
+    with torch.no_grad(), generating(Packs("float32")):
         torch.testing.assert_close(fuse(owner, "both", (first, None), (second, bias))(x), expected)
 
 

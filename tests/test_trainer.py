@@ -255,3 +255,14 @@ def test_variational_dropout_drops_the_same_features_at_every_step():
     kept = Dropout(0.5, variational=True)(torch.ones(3, 7, 50))
     assert (kept == kept[:, :1]).all()
     assert 0 < (kept == 0).float().mean() < 1
+
+
+def test_dropout_drops_as_often_as_asked_and_keeps_the_mean():
+    from nmt.dropout import dropout
+
+    torch.manual_seed(1)
+    x = torch.ones(1000, 1000)
+    for p in (0.1, 0.3, 0.5, 0.999):
+        y = dropout(x, p)
+        assert abs(float((y == 0).float().mean()) - p) < 4 * (p * (1 - p)) ** 0.5 / 1000 + 2**-16
+        torch.testing.assert_close(y[y != 0], torch.full_like(y[y != 0], 1 / (1 - p)), rtol=0.02, atol=0)

@@ -11,7 +11,6 @@ from nmt.attention import Score
 from nmt.packed import Linear
 from nmt.ranges import Size
 
-
 CACHED = 2**18
 """Numbers of the widest tensor made at a time where it need not be kept: 1 MB stays in the processor's cache."""
 

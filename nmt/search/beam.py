@@ -21,6 +21,7 @@ from nmt.ranges import NonNegative, Size
 from nmt.search.penalty import PenaltyName, penalty
 from nmt.search.top_k import top_k
 
+
 class Beam:
     """`width` hypotheses a sentence, the `n_best` of them returned; length penalty none, average or wu with `alpha`."""
 
