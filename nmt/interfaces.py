@@ -63,8 +63,9 @@ class Memory:
 
     def select(self, sentences: Int[Tensor, "b"]) -> Memory:
         """The memory of some of the sentences."""
-        held = {f.name: getattr(self, f.name) for f in fields(self)}
-        return replace(self, **{k: v.index_select(0, sentences) for k, v in held.items() if isinstance(v, Tensor)})
+        held: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        kept: dict[str, Any] = {k: v.index_select(0, sentences) for k, v in held.items() if isinstance(v, Tensor)}
+        return replace(self, **kept)
 
     def spread(self, rows: Float[Tensor, "N T X"]) -> Float[Tensor, "B n X"]:
         """The rows of each sentence side by side, zeros in empty places."""
