@@ -5,9 +5,10 @@
 
 Trains every decoder x {concat, general, dot} for a few batches at the reference setting (GRU 256 per direction,
 decoder 512, embeddings 256, attention 512, readout 512, vocabulary 8k, nothing tied, 80 sentences a batch), the
-configurations in turn, in float32 and bfloat16; decodes the test part with a trained model if one is given; times
-start-up. Medians; the machine's product rates are measured in the same run. The floor counts each product once forward
-and twice backward.
+configurations in turn, in float32 and bfloat16; decodes the test part with a trained model if one is given, the
+precisions in turn; times start-up. Medians; the machine's product rates are measured in the same run. The floor counts
+each product once forward and twice backward, for real tokens only, at the machine's rate. `growth.py` beside this file
+measures how cost grows with the sizes.
 """
 
 from __future__ import annotations
@@ -22,20 +23,26 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
+from torch.profiler import ProfilerActivity, profile
 
 from nmt import build
 from nmt.allocator import keep_freed_memory
 from nmt.batching import padding_share
 from nmt.config import CONF
+from nmt.decoder.readout import Maxout
 from nmt.interfaces import Batch
+from nmt.packed import int8_is_native
 from nmt.search.beam import Beam
 from nmt.search.greedy import Greedy
+from nmt.seq2seq import Seq2Seq
 
 REFERENCE = (
     "model.embedding_size=256", "encoder.hidden_size=256", "decoder.hidden_size=512", "decoder.readout_size=512",
@@ -57,61 +64,91 @@ def composed(overrides: list[str]) -> dict[str, Any]:
     return OmegaConf.to_container(config, resolve=True)  # type: ignore[return-value]
 
 
-def seconds(action: Callable[[], Any], least: float = 0.15) -> float:
+def seconds(action: Callable[[], Any], least: float = 0.0) -> float:
     """Seconds per call, over at least `least` seconds."""
-    action()
     began, calls = time.perf_counter(), 0
-    while time.perf_counter() - began < least:
+    while not calls or time.perf_counter() - began < least:
         action()
         calls += 1
     return (time.perf_counter() - began) / calls
 
 
 def product_rates(repeats: int) -> dict[str, float]:
-    """Multiply-adds per second of the products a training step is made of, weighted as they occur in it."""
+    """Multiply-adds per second of the products a training step is made of, weighted as they occur in it; int8, which only
+    generation uses, at the size of the output layer."""
     shapes = {(1280, 512, 8000): 5.2e9, (1280, 512, 1536): 1e9, (80, 512, 2048): 1.3e9, (1280, 1280, 1024): 1.7e9}
-    rates = {}
-    for name, dtype in DTYPES.items():
-        spent = 0.0
-        for (m, k, n), weight in shapes.items():
-            a, b = torch.randn(m, k).to(dtype), torch.randn(k, n).to(dtype)
-            best = statistics.median(seconds(lambda a=a, b=b: a @ b) for _ in range(repeats))  # type: ignore[misc]
-            spent += weight * best / (m * k * n)
-        rates[name] = sum(shapes.values()) / spent
-    quantised = torch.randint(-9, 9, (1280, 512), dtype=torch.int8), torch.randint(-9, 9, (512, 8000), dtype=torch.int8)
-    try:
-        took = statistics.median(seconds(lambda: torch._int_mm(*quantised)) for _ in range(repeats))
-        rates["int8"] = 1280 * 512 * 8000 / took
-    except RuntimeError:  # not in this build of torch
-        pass
+    spent: dict[str, list[float]] = {name: [0.0] * repeats for name in DTYPES}
+    for (m, k, n), weight in shapes.items():
+        operands = {name: (torch.randn(m, k).to(t), torch.randn(k, n).to(t)) for name, t in DTYPES.items()}
+        for i in range(-1, repeats):  # the first round warms up
+            for name, (a, b) in operands.items():
+                took = seconds(lambda a=a, b=b: a @ b, 0.1)  # type: ignore[misc]
+                spent[name][i] += (i >= 0) * weight * took / (m * k * n)
+    rates = {name: sum(shapes.values()) / statistics.median(found) for name, found in spent.items()}
+    if int8_is_native():
+        m, k, n = 1280, 512, 8000
+        rows = torch.randint(0, 256, (m, k), dtype=torch.uint8)
+        weights = torch.ops.onednn.qlinear_prepack(torch.randint(-127, 128, (n, k), dtype=torch.int8), None)
+        scale, middle = torch.ones(1), torch.full((1,), 128, dtype=torch.int32)
+        scales, zeros = torch.ones(n), torch.zeros(n, dtype=torch.int32)
+        multiply = lambda: torch.ops.onednn.qlinear_pointwise(  # noqa: E731
+            rows, scale, middle, weights, scales, zeros, None, 1.0, 0, torch.float32, "none", [], ""
+        )
+        multiply()
+        rates["int8"] = m * k * n / statistics.median(seconds(multiply, 0.1) for _ in range(repeats))
     return rates
 
 
-def multiply_adds(decoder: str, score: str, source: int, target: int, pairs: int, vocabulary: int) -> float:
-    """Multiply-adds of one forward pass: `source` and `target` tokens, `pairs` = Σ source length x target length."""
-    e, h, m, q, a, d = 256, 256, 512, 512, 512, 512
-    per_source, per_target, per_pair = 2 * 3 * h * (e + h), d * vocabulary, 0
-    per_target += {
-        "bahdanau": 3 * q * (e + m + q) + 2 * d * (q + e + m),
-        "fixed": 3 * q * (e + m + q) + 2 * d * (q + e + m),
-        "luong": 3 * q * (e + q) + d * (q + m),
-        "luong_feed": 3 * q * (e + q + d) + d * (q + m),
-    }[decoder]
-    if score != "none":
-        per_pair += m + {"concat": a, "general": q, "dot": q}[score]
-        per_source += {"concat": m * a, "general": m * q, "dot": 0}[score]
-        per_target += q * a if score == "concat" else 0
-    return source * per_source + target * per_target + pairs * per_pair
+@dataclass(frozen=True)
+class Costs:
+    """Multiply-adds of one forward pass, by what they are needed for."""
+
+    per_source: int
+    per_target: int
+    per_pair: int
+
+    @classmethod
+    def of(cls, model: Seq2Seq) -> Costs:
+        """Counted from the paper's equations and the model's sizes, not from what the code happens to do."""
+        decoder, e, m = model.decoder, model.source_embedding.embedding_dim, model.decoder.memory_size
+        h, q, d, vocabulary = m // 2, decoder.hidden_size, decoder.readout_size, model.output.weight.size(0)
+        gates, kind = 3, type(decoder).__name__
+        fed = {"Bahdanau": e + m, "Fixed": e + m, "Luong": e, "LuongFeed": e + d}[kind]
+        wide = 2 * (q + e + m) if isinstance(getattr(decoder, "readout", None), Maxout) else q + m
+        source, target, pair = 2 * gates * h * (e + h), gates * q * (fed + q) + d * wide + d * vocabulary, 0
+        if decoder.attends:
+            score = type(decoder.attention.score).__name__
+            hidden = decoder.attention.score.query_layer
+            a = 0 if hidden is None else hidden.out_features
+            source += {"Concat": m * a, "General": m * q, "Dot": 0}[score]
+            target += q * a
+            pair = m + (a or q)
+        return cls(source, target, pair)
+
+    def forward(self, source: int, target: int, pairs: int) -> int:
+        """`source` and `target` tokens, `pairs` = Σ source length x target length."""
+        return source * self.per_source + target * self.per_target + pairs * self.per_pair
+
+
+def peak_bytes(action: Callable[[], Any]) -> int:
+    """The most memory that tensors made during an action held at once."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
+        action()
+    events = [e for e in record.profiler.kineto_results.events() if e.name() == "[memory]"]  # type: ignore[union-attr]
+    held = most = 0
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        held += event.nbytes()
+        most = max(most, held)
+    return most
 
 
 class Training:
     """One configuration, ready to take training steps."""
 
-    def __init__(self, overrides: list[str], decoder: str, score: str, data: build.Prepared) -> None:
-        config = composed([*overrides, *REFERENCE, f"decoder={decoder}", f"attention={score}"])
+    def __init__(self, overrides: list[str], source_vocabulary: int, target_vocabulary: int) -> None:
+        config = composed([*REFERENCE, *overrides])
         torch.manual_seed(1)
-        self.decoder, self.score = decoder, score
-        self.model = build.network(config, data.tokenizer.source_size, data.tokenizer.target_size)
+        self.model = build.network(config, source_vocabulary, target_vocabulary)
         self.objective = build.make(config, "objective")
         self.optimizer = build.make(config, "optimizer", parameters=list(self.model.parameters()))
 
@@ -131,13 +168,9 @@ class Training:
 
     def floor(self, batch: Batch, rate: float) -> float:
         """Seconds that the products of a step must take at `rate` multiply-adds per second."""
-        lengths = (batch.targets != 0).sum(1)
-        pairs = int((lengths * batch.source_lengths).sum())
-        vocabulary = self.model.output.weight.size(0)
-        forward = multiply_adds(
-            self.decoder, self.score, int(batch.source_lengths.sum()), batch.num_tokens, pairs, vocabulary
-        )
-        return 3 * forward / rate
+        pairs = int(((batch.targets != 0).sum(1) * batch.source_lengths).sum())
+        source = int(batch.source_lengths.sum())
+        return 3 * Costs.of(self.model).forward(source, batch.num_tokens, pairs) / rate
 
 
 def training(overrides: list[str], rates: dict[str, float], repeats: int) -> list[dict[str, Any]]:
@@ -148,66 +181,76 @@ def training(overrides: list[str], rates: dict[str, float], repeats: int) -> lis
     share = padding_share(epoch.indices, data.train.source.lengths, data.train.target.lengths)
     print(f"padding {100 * share:.1f} %")
     batches = [epoch[i] for i in range(repeats)]
-    tokens = sum(batch.num_tokens for batch in batches)
-    runs = [Training(overrides, *pair, data) for pair in PAIRS]
+    sizes = data.tokenizer.source_size, data.tokenizer.target_size
+    runs = [(*pair, Training([f"decoder={pair[0]}", f"attention={pair[1]}"], *sizes)) for pair in PAIRS]
     timed: dict[tuple[str, str, str], list[tuple[float, float, float]]] = {}
     for i in range(-1, repeats):  # the first round warms up
-        for run in runs:
+        for decoder, score, run in runs:
             for precision in DTYPES:
                 spent = run.step(batches[max(i, 0)], precision)
                 if i >= 0:
-                    timed.setdefault((run.decoder, run.score, precision), []).append(spent)
-    rows = []
-    for run in runs:
+                    timed.setdefault((decoder, score, precision), []).append(spent)
+    rows: list[dict[str, Any]] = []
+    for decoder, score, run in runs:
         for precision in DTYPES:
-            parts = timed[run.decoder, run.score, precision]
+            parts = timed[decoder, score, precision]
             speeds = [b.num_tokens / sum(p) for b, p in zip(batches, parts, strict=True)]
-            floor = sum(run.floor(b, rates["float32"]) for b in batches)
-            total = sum(map(sum, parts))
+            shares = [run.floor(b, rates["float32"]) / sum(p) for b, p in zip(batches, parts, strict=True)]
             rows.append({
-                "decoder": run.decoder, "score": run.score, "precision": precision,
-                "tokens_per_second": statistics.median(speeds), "share_of_float32_floor": floor / total,
+                "decoder": decoder, "score": score, "precision": precision,
+                "tokens_per_second": statistics.median(speeds), "share_of_float32_floor": statistics.median(shares),
                 "forward_ms": 1e3 * statistics.median(p[0] for p in parts),
                 "backward_ms": 1e3 * statistics.median(p[1] for p in parts),
                 "optimizer_ms": 1e3 * statistics.median(p[2] for p in parts),
-                "tokens": tokens, "padding": share,
+                "peak_mb": peak_bytes(partial(run.step, batches[0], precision)) / 2**20,
+                "padding": share,
             })  # fmt: skip
-            print("{decoder:10} {score:8} {precision:8} {tokens_per_second:7,.0f} target tokens/s  {share:4.0%} of the "
-                  "float32 floor  (forward {forward_ms:.0f}, backward {backward_ms:.0f}, optimizer {optimizer_ms:.0f} ms)"
-                  .format(share=rows[-1]["share_of_float32_floor"], **rows[-1]))  # fmt: skip
+            print("{decoder:10} {score:8} {precision:8} {tokens_per_second:6,.0f} target tokens/s {share:4.0%} of the "
+                  "float32 floor  forward {forward_ms:.0f}, backward {backward_ms:.0f}, optimizer {optimizer_ms:.0f} ms  "
+                  "{peak_mb:.0f} MB".format(share=rows[-1]["share_of_float32_floor"], **rows[-1]))  # fmt: skip
     return rows
 
 
-def decoding(model: str, overrides: list[str], repeats: int) -> list[dict[str, Any]]:
-    """The test part with a trained model: batched, and one sentence at a time."""
+def decoding(model: str, overrides: list[str], rates: dict[str, float], repeats: int) -> list[dict[str, Any]]:
+    """The test part with a trained model, the precisions in turn: batched, and one sentence at a time.
+
+    The floor counts every step of the best translation `width` times: the beam's losing ends are not counted."""
     splits = build.make(composed(overrides), "data").load()
-    part = splits.test or splits.validation
-    rows = []
-    for precision in DTYPES:
-        for name, search in (("greedy", Greedy()), ("beam 5", Beam(width=5))):
-            translator = build.translator(model, device="cpu", search=search, precision=precision)  # type: ignore[arg-type]
-            took = [seconds_once(lambda t=translator: t.translate(part.source)) for _ in range(repeats)]  # type: ignore[misc]
-            single = [seconds_once(lambda t=translator, s=s: t.translate([s])) for s in part.source[:100]]  # type: ignore[misc]
-            row = {
-                "search": name, "precision": precision, "sentences_per_second": len(part) / statistics.median(took),
-                "latency_ms": 1e3 * statistics.median(single),
-                "latency_95_ms": 1e3 * statistics.quantiles(single, n=20)[-1],
-            }  # fmt: skip
-            rows.append(row)
-            print("{search:7} {precision:8} {sentences_per_second:6.0f} sentences/s; one at a time: median "
-                  "{latency_ms:.0f} ms, 95 % {latency_95_ms:.0f} ms".format(**row))  # fmt: skip
+    source = (splits.test or splits.validation).source
+    precisions = [name for name in ("float32", "bfloat16", "int8") if name in rates]
+    rows: list[dict[str, Any]] = []
+    for name, search, width in (("greedy", Greedy(), 1), ("beam 5", Beam(width=5), 5)):
+        translators = {p: build.translator(model, device="cpu", search=search, precision=p) for p in precisions}  # type: ignore[arg-type]
+        took: dict[str, list[float]] = {p: [] for p in precisions}
+        single: dict[str, list[float]] = {p: [] for p in precisions}
+        for translator in translators.values():
+            translator.translate(source[:50])
+        for _ in range(repeats):
+            for precision, translator in translators.items():
+                took[precision].append(seconds(lambda t=translator: t.translate(source)))  # type: ignore[misc]
+        for line in source[:100]:
+            for precision, translator in translators.items():
+                single[precision].append(seconds(lambda t=translator, s=line: t.translate([s])))  # type: ignore[misc]
+        for precision, translator in translators.items():
+            ids = translator.encode(source)
+            lengths = [(len(s) + 1, width * (len(t) + 1)) for s, t in zip(ids, translator.best(ids), strict=True)]
+            totals = [sum(s for s, _ in lengths), sum(t for _, t in lengths), sum(s * t for s, t in lengths)]
+            needed = Costs.of(translator.model).forward(*totals) / rates[precision]
+            seconds_taken = statistics.median(took[precision])
+            rows.append({
+                "search": name, "precision": precision, "sentences_per_second": len(source) / seconds_taken,
+                "share_of_floor": needed / seconds_taken, "latency_ms": 1e3 * statistics.median(single[precision]),
+                "latency_95_ms": 1e3 * statistics.quantiles(single[precision], n=20)[-1],
+            })  # fmt: skip
+            print("{search:7} {precision:8} {sentences_per_second:6.0f} sentences/s {share_of_floor:4.0%} of its floor; "
+                  "one at a time: median {latency_ms:.0f} ms, 95 % {latency_95_ms:.0f} ms".format(**rows[-1]))  # fmt: skip
     return rows
-
-
-def seconds_once(action: Callable[[], Any]) -> float:
-    began = time.perf_counter()
-    action()
-    return time.perf_counter() - began
 
 
 def startup(model: str | None, repeats: int) -> dict[str, float]:
     """Seconds of cold processes."""
     commands = {
+        "python alone": [sys.executable, "-c", "pass"],
         "import nmt": [sys.executable, "-c", "import nmt"],
         "nmt.translate --help": [sys.executable, "-m", "nmt.translate", "--help"],
     }
@@ -216,28 +259,36 @@ def startup(model: str | None, repeats: int) -> dict[str, float]:
     found = {}
     for name, command in commands.items():
         run = lambda command=command: subprocess.run(command, input=b"A dog .\n", capture_output=True, check=True)  # noqa: E731
-        found[name] = statistics.median(seconds_once(run) for _ in range(repeats))
+        found[name] = statistics.median(seconds(run) for _ in range(repeats))
         print(f"{name}: {found[name]:.2f} s")
     return found
 
 
-def draw(rows: list[dict[str, Any]], path: Path) -> None:
+def draw(result: dict[str, Any], path: Path) -> None:
+    """Bars: training speed of every configuration, decoding speed of every search, by precision."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(8, 3.8), layout="constrained")
-    for offset, (precision, colour) in enumerate((("float32", "#3b6ea5"), ("bfloat16", "#c0504d"))):
-        chosen = [row for row in rows if row["precision"] == precision]
-        places = [i + 0.4 * offset for i in range(len(chosen))]
-        axes.bar(places, [row["tokens_per_second"] for row in chosen], 0.4, color=colour, label=precision)
-    axes.set_xticks(
-        [i + 0.2 for i in range(len(chosen))], [f"{r['decoder']}\n{r['score']}" for r in chosen], fontsize=8
-    )
-    axes.set_ylabel("target tokens per second")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False)
+    figure, axes = plt.subplots(1, 2, figsize=(12, 3.8), width_ratios=[5, 1.4], layout="constrained")
+    for place, kind, names, speed in (
+        (axes[0], "training", ("decoder", "score"), "tokens_per_second"),
+        (axes[1], "decoding", ("search",), "sentences_per_second"),
+    ):
+        rows = result.get(kind, [])
+        labels = list(dict.fromkeys("\n".join(row[name] for name in names) for row in rows))
+        precisions = list(dict.fromkeys(row["precision"] for row in rows))
+        for i, (precision, colour) in enumerate(zip(precisions, ("#3b6ea5", "#c0504d", "#7f9c4f"), strict=False)):
+            bars = [row[speed] for row in rows if row["precision"] == precision]
+            place.bar([j + 0.27 * i for j in range(len(bars))], bars, 0.27, color=colour, label=precision)
+        place.set_xticks([j + 0.135 * (len(precisions) - 1) for j in range(len(labels))], labels, fontsize=8)
+        place.set_title(
+            {"training": "training, target tokens/s", "decoding": "decoding, sentences/s"}[kind], fontsize=10
+        )
+        place.spines[["top", "right"]].set_visible(False)
+        if rows:
+            place.legend(frameon=False, fontsize=8)
     figure.savefig(path, dpi=150)
 
 
@@ -252,6 +303,9 @@ def compare(old: dict[str, Any], new: dict[str, Any]) -> None:
             name = tuple(row[key] for key in keys)
             if name in before:
                 print(f"{kind:9} {' '.join(name):30} {row[figure] / before[name]:5.2f} x")
+    for name, took in new["startup_seconds"].items():
+        if name in old.get("startup_seconds", {}):
+            print(f"startup   {name:30} {took / old['startup_seconds'][name]:5.2f} x the time")
 
 
 def main() -> None:
@@ -269,13 +323,13 @@ def main() -> None:
         "date": time.strftime("%Y-%m-%d"), "machine": platform.processor() or platform.machine(),
         "cores": os.cpu_count(), "torch": torch.__version__, "multiply_adds_per_second": rates,
     }  # fmt: skip
-    result["training"] = training(options.overrides, rates, options.repeats)
-    result["peak_memory_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    if options.model:
-        result["decoding"] = decoding(options.model, options.overrides, max(3, options.repeats // 2))
     result["startup_seconds"] = startup(options.model, options.repeats)
+    if options.model:
+        result["decoding"] = decoding(options.model, options.overrides, rates, options.repeats)
+    result["training"] = training(options.overrides, rates, options.repeats)
+    result["peak_process_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     options.out.write_text(json.dumps(result, indent=1) + "\n")
-    draw(result["training"], options.out.with_suffix(".png"))
+    draw(result, options.out.with_suffix(".png"))
     if options.compare:
         compare(json.loads(options.compare.read_text()), result)
 
