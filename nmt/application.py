@@ -2,42 +2,96 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from nmt import build
 from nmt.check import faults, locate
+from nmt.data.text import Errors
 from nmt.errors import UserError
+from nmt.formats import ONE_BEST, FormatName
+from nmt.generation import Averaging
 from nmt.metrics import Metric
 from nmt.packed import GenerationPrecision
+from nmt.ranges import Positive
 from nmt.translator import Translator
 
 
 def translate_settings(
     *,
-    model: str,
+    model: str | list[str],
     device: str,
     precision: GenerationPrecision,
+    averaging: Averaging,
+    shares: list[Positive] | None = None,
     input: str | None = None,
     output: str | None = None,
+    format: FormatName,
+    errors: Errors,
+    resume: bool,
+    prefix: str | None = None,
+    constraints: str | None = None,
     attention_map: str | None = None,
 ) -> None:
     """The keys at the top of conf/translate.yaml: their names and types."""
 
 
 def evaluate_settings(
-    *, model: str, source: str, reference: str, device: str, precision: GenerationPrecision, output: str | None = None
+    *,
+    model: str | list[str],
+    source: str,
+    reference: str,
+    device: str,
+    precision: GenerationPrecision,
+    averaging: Averaging,
+    shares: list[Positive] | None = None,
+    output: str | None = None,
 ) -> None:
     """The keys at the top of conf/evaluate.yaml."""
 
 
-def check(config: Mapping[str, Any], command: Literal["translate", "evaluate"]) -> None:
+def score_settings(
+    *,
+    model: str | list[str],
+    source: str,
+    target: str | None = None,
+    nbest: str | None = None,
+    output: str | None = None,
+    format: Literal["text", "jsonl"],
+    normalize: Literal["none", "average"],
+    errors: Errors,
+    device: str,
+    precision: GenerationPrecision,
+    averaging: Averaging,
+    shares: list[Positive] | None = None,
+) -> None:
+    """The keys at the top of conf/score.yaml."""
+
+
+SETTINGS: dict[str, Callable[..., None]] = {
+    "translate": translate_settings,
+    "evaluate": evaluate_settings,
+    "score": score_settings,
+}
+
+
+def check(config: Mapping[str, Any], command: Literal["translate", "evaluate", "score"]) -> None:
     """Raises UserError listing everything that is wrong with the configuration."""
     top = {key: value for key, value in config.items() if not isinstance(value, Mapping)}
-    found = faults(top, translate_settings if command == "translate" else evaluate_settings, "")
-    found = [fault.removeprefix(".").replace("give .", "give ") for fault in found]
-    found += faults(chosen(config["translation"]), Translator, "translation", ("precision",))
+    found = [fault.removeprefix(".").replace("give .", "give ") for fault in faults(top, SETTINGS[command], "")]
+    found += faults(chosen(config["translation"]), Translator, "translation", ("precision", "averaging", "shares"))
     found += faults(config.get("metric", {}), Metric, "metric")
+    if "search" in config:
+        found += _faults_of_search(config)
+    if config.get("metric", {}).get("name") == "loss":
+        found.append("metric.name=loss: not a comparison of texts; choose bleu, chrf, ter or exact")
+    if not found:
+        found += {"translate": _translate_faults, "score": _score_faults}.get(command, lambda _: [])(config)
+    if found:
+        raise UserError("the configuration has faults:\n" + "\n".join(f"  - {fault}" for fault in found))
+
+
+def _faults_of_search(config: Mapping[str, Any]) -> list[str]:
     search = config["search"]
     wrong = faults(search, locate(search.get("_target_", ""), "nmt.search", "search"), "search")
     if not wrong:
@@ -45,16 +99,34 @@ def check(config: Mapping[str, Any], command: Literal["translate", "evaluate"]) 
             build.make(config, "search")
         except ValueError as error:
             wrong.append(str(error))
-    if isinstance(search.get("n_best", 1), int) and search.get("n_best", 1) > 1:
-        wrong.append("search.n_best: only the best translation is written; use search.n_best=1")
-    found += wrong
-    if config.get("metric", {}).get("name") == "loss":
-        found.append("metric.name=loss: not a comparison of texts; choose bleu, chrf, ter or exact")
-    shown = config.get("attention_map")
-    if isinstance(shown, str) and not shown.endswith((".html", ".png", ".json")):
+    if config.get("format", "text") in ONE_BEST and search.get("n_best", 1) != 1:
+        wrong.append(f"search.n_best={search['n_best']}: shown by format=jsonl and format=moses only")
+    return wrong
+
+
+def _translate_faults(config: Mapping[str, Any]) -> list[str]:
+    """Combinations that cannot be."""
+    found = []
+    shown, output = config["attention_map"], config["output"]
+    if shown and not shown.endswith((".html", ".png", ".json")):
         found.append(f"attention_map={shown}: the name must end in .html, .png or .json")
-    if found:
-        raise UserError("the configuration has faults:\n" + "\n".join(f"  - {fault}" for fault in found))
+    if config["resume"] and not (output and config["input"]):
+        found.append("resume=true: needs input=FILE and output=FILE")
+    if config["resume"] and shown:
+        found.append("resume=true: an attention map needs all sentences; leave attention_map out")
+    if config["prefix"] and config["constraints"]:
+        found.append("prefix and constraints: give one of them; lines of constraints=FILE.jsonl may hold a prefix")
+    if (config["prefix"] or config["constraints"]) and not config["input"]:
+        found.append("prefix and constraints belong to the lines of a file: give input=FILE")
+    return found
+
+
+def _score_faults(config: Mapping[str, Any]) -> list[str]:
+    if (config["target"] is None) == (config["nbest"] is None):
+        return ["target, nbest: give one of them, target=FILE (a translation a line) or nbest=FILE (Moses format)"]
+    if config["nbest"] and (config["format"] != "text" or config["normalize"] != "none"):
+        return ["nbest: is written back in its own format, with log-probabilities; leave format and normalize out"]
+    return []
 
 
 def chosen(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,12 +139,9 @@ def load_translator(config: Mapping[str, Any]) -> Translator:
     return build.translator(
         config["model"],
         device=config["device"],
-        search=build.make(config, "search"),
+        search=build.make(config, "search") if "search" in config else None,
         precision=config["precision"],
+        averaging=config["averaging"],
+        shares=config["shares"],
         **chosen(config["translation"]),
     )
-
-
-def one_line(text: str) -> str:
-    """A translation as one line of a file (byte fallback can write a newline)."""
-    return " ".join(text.split("\n"))

@@ -53,7 +53,7 @@ FIXED: dict[str, tuple[Any, tuple[str, ...]]] = {
     "batching": (Batching, ()),
     "metric": (Metric, ()),
     "trainer": (Trainer, ()),
-    "translation": (Translator, ("precision",)),
+    "translation": (Translator, ("precision", "averaging", "shares")),
 }
 """Config groups that always configure the same class."""
 
@@ -243,14 +243,36 @@ class EpochBatches:
 
 
 def translator(
-    path: str,
+    path: str | Sequence[str],
     device: str = "auto",
     search: Search | None = None,
     precision: GenerationPrecision = "float32",
     **options: Any,
 ) -> Translator:
-    """The translator of a run directory or checkpoint file; `search` replaces the one it was trained with, `options`
-    are those of `Translator`. Raises UserError if there is no usable checkpoint."""
+    """The translator of a run directory or checkpoint file, or of several as an ensemble; `search` replaces the one that
+    the first was trained with, `options` are those of `Translator`. Raises UserError if there is no usable checkpoint,
+    or if the vocabularies differ."""
+    paths = [path] if isinstance(path, str) else list(path)
+    where = globals()["device"](device)
+    loaded = [_load(each) for each in paths]
+    _, tokenizer, config = loaded[0]
+    for other, (_, theirs, _) in zip(paths[1:], loaded[1:], strict=True):
+        if theirs.models != tokenizer.models or theirs.lowercase != tokenizer.lowercase:
+            raise UserError(
+                f"model: {paths[0]} and {other} have different vocabularies, so their probabilities cannot be averaged. "
+                "Train the members on the same data with the same tokenizer settings"
+            )
+    try:
+        settings = {**config["translation"], **options}
+        search = search or make(config, "search")
+        models = [model.to(where).eval() for model, _, _ in loaded]
+        return Translator(models, tokenizer, search, precision=usable_precision(precision, where), **settings)
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{paths[0]}: its configuration cannot be used ({error})") from error
+
+
+def _load(path: str) -> tuple[Seq2Seq, Tokenizer, Config]:
+    """Model, tokenizer and configuration of a checkpoint."""
     saved = ckpt.read(ckpt.find(path))
     config = saved.meta.get("config")
     if not isinstance(config, dict):
@@ -258,12 +280,7 @@ def translator(
     try:
         tokenizer = ckpt.tokenizer_from(saved)
         model = network(config, tokenizer.source_size, tokenizer.target_size)
-        search = search or make(config, "search")
-        settings = {**config["translation"], **options}
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{saved.path}: its configuration cannot be used ({error})") from error
-    weights = saved.part("ema") or saved.part("model")
-    ckpt.load_weights(model, weights, saved.path)
-    where = globals()["device"](device)
-    precision = usable_precision(precision, where)
-    return Translator(model.to(where).eval(), tokenizer, search, precision=precision, **settings)
+    ckpt.load_weights(model, saved.part("ema") or saved.part("model"), saved.path)
+    return model, tokenizer, config

@@ -22,10 +22,11 @@ def run(config: dict[str, Any]) -> float:
     from pathlib import Path
 
     from nmt.allocator import keep_freed_memory
-    from nmt.application import load_translator, one_line
+    from nmt.application import load_translator
     from nmt.checkpoint import write_atomically
     from nmt.data.text import check_aligned, find, read_lines
     from nmt.errors import UserError
+    from nmt.formats import one_line
     from nmt.metrics import Metric
     from nmt.progress import set_up_logging
 

@@ -129,16 +129,47 @@ class Loss:
     num_tokens: int
 
 
+@dataclass(frozen=True)
+class Request:
+    """What is asked of a search for one sentence, in target ids.
+
+    At most `max_length` tokens, EOS not counted. The output begins with `prefix`, holds every sequence of `required` as a
+    whole (no word of `continuing` follows one, which would make its last word another word), and none of `forbidden`.
+    `seed` is where a search that draws starts: it belongs to the sentence, not to its place in the batch.
+    """
+
+    max_length: int
+    seed: int = 0
+    prefix: tuple[int, ...] = ()
+    required: tuple[tuple[int, ...], ...] = ()
+    forbidden: tuple[tuple[int, ...], ...] = ()
+    continuing: frozenset[int] = frozenset()
+
+    @property
+    def constrained(self) -> bool:
+        return bool(self.prefix or self.required or self.forbidden)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One step of N rows: log-probabilities of the next token (natural logarithm; whoever gets them may write into
+    them), the state after it, and the attention it was predicted with (None without attention)."""
+
+    log_probs: Float[Tensor, "N V"]
+    state: Any
+    weights: Float[Tensor, "N S"] | None = None
+
+
 @runtime_checkable
 class Step(Protocol):
-    """All that a search knows of a model: one step for N rows, sentence by sentence."""
+    """All that a search knows of a model: one step for N rows, sentence by sentence. `mask` tells the real source
+    positions of its sentences (None without attention)."""
 
-    def __call__(
-        self, tokens: Int[Tensor, "N"], state: Any, layout: Layout | None = None
-    ) -> tuple[Float[Tensor, "N V"], Any]:
-        """Log-probabilities (natural logarithm) of the next token of each row, and the state after it.
+    device: torch.device
+    mask: Bool[Tensor, "B S"] | None
 
-        Without a `layout` every sentence has equally many rows."""
+    def __call__(self, tokens: Int[Tensor, "N"], state: Any, layout: Layout | None = None) -> Prediction:
+        """What follows the given tokens, one a row. Without a `layout` every sentence has equally many rows."""
         ...
 
     def keep(self, sentences: Int[Tensor, "b"]) -> Step:
@@ -150,7 +181,8 @@ class Step(Protocol):
 class Search(Protocol):
     """A strategy to find good outputs under a `Step`; it knows no model."""
 
-    def __call__(self, step: Step, state: Any, max_lengths: Sequence[int]) -> list[list[Hypothesis]]:
-        """The best hypotheses of each sentence, best first. `state` holds one row a sentence; `max_lengths[i]`
-        bounds the number of tokens of sentence i, EOS not counted."""
+    def __call__(self, step: Step, state: Any, requests: Sequence[Request]) -> list[list[Hypothesis]]:
+        """The best hypotheses of each sentence, best first. `state` holds one row a sentence.
+
+        Raises ValueError if it cannot do what is requested."""
         ...

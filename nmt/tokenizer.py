@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import logging
 import re
+import unicodedata
 from collections.abc import Iterable
 from itertools import chain
 from typing import Any, Literal
@@ -19,6 +20,10 @@ from nmt.interfaces import BOS, EOS, PAD, UNK
 from nmt.ranges import Ratio, Size
 
 log = logging.getLogger(__name__)
+SPACE = "▁"
+"""How SentencePiece writes a space, at the beginning of a piece."""
+WITHOUT_SPACES = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
+"""Unicode names of letters of scripts without spaces between words begin so."""
 
 
 class SentencePiece:
@@ -151,9 +156,60 @@ class Tokenizer:
         """Target ids back to text."""
         return self._target.decode(ids, num_threads=_threads(ids)) if ids else []
 
+    def source_words(self, line: str, ids: list[int]) -> list[int]:
+        """For each piece of an encoded line, the number of the word (as the user wrote it: what lies between spaces) that
+        it belongs to. Pieces never cross spaces, so a line's pieces are those of its words."""
+        words = line.split()
+        each = self.encode_source(words) if words else []
+        if [i for word in each for i in word][: len(ids)] == ids:
+            return [n for n, word in enumerate(each) for _ in word][: len(ids)]
+        return _words(self.source_pieces(ids), len(words))  # where normalisation makes or removes spaces
+
+    def target_words(self, text: str, ids: list[int]) -> list[int]:
+        """For each piece of a translation, the number of the word of its text that it belongs to."""
+        return _words(self.target_pieces(ids), len(text.split()))
+
+    def continuing(self) -> frozenset[int]:
+        """Target ids that lengthen the word before them: letters without a space before, in scripts that write spaces."""
+        pieces = (self._target.id_to_piece(i) for i in range(self.target_size))
+        return frozenset(i for i, piece in enumerate(pieces) if _lengthens(piece))
+
+    def spellings(self, text: str, most: int = 64) -> list[list[int]]:
+        """Ways to write a text in target pieces, the usual one first: all that there are for the shortest words, the
+        `most` with the fewest pieces for others."""
+        [usual] = self.encode_target([text])
+        spelled = "".join(self.target_pieces(usual))
+        known = {self._target.id_to_piece(i): i for i in range(self.target_size)}
+        paths: list[list[list[int]]] = [[[]], *([] for _ in spelled)]
+        for end in range(1, len(spelled) + 1):
+            for begin in range(end):
+                piece = known.get(spelled[begin:end])
+                if piece is not None and piece not in (PAD, UNK, BOS, EOS):
+                    paths[end] += [[*path, piece] for path in paths[begin]]
+            paths[end] = sorted(paths[end], key=len)[:most]
+        return [usual, *(path for path in paths[-1] if path != usual)]
+
     def source_pieces(self, ids: list[int]) -> list[str]:
         """The pieces as written, for pictures (▁ marks a space)."""
         return [self._source.id_to_piece(i) for i in ids]
 
     def target_pieces(self, ids: list[int]) -> list[str]:
         return [self._target.id_to_piece(i) for i in ids]
+
+
+def _words(pieces: list[str], words: int) -> list[int]:
+    """Counts the pieces that begin a word; at most the last of so many words."""
+    number, found, begun = -1, [], True
+    for piece in pieces:
+        begun = begun or piece.startswith(SPACE)
+        if begun and piece.strip(SPACE):
+            number, begun = number + 1, False
+        found.append(min(max(number + begun, 0), max(words - 1, 0)))
+    return found
+
+
+def _lengthens(piece: str) -> bool:
+    first = piece[:1]
+    if not first or not (first.isalnum() or unicodedata.category(first).startswith("M")):
+        return False
+    return not unicodedata.name(first, "").startswith(WITHOUT_SPACES)

@@ -238,8 +238,9 @@ class _Run:
             plots.learning_curve(records, self.metric.name, self.folder / "learning_curve.png", title)
         if translator is None:
             return
-        sources = translator.encode(_of_middling_length(self.data.splits.validation))
-        alignments = [a for a in translator.align(sources, translator.best(sources)) if a.weights is not None]
+        shown = [t for t in translator.translations(_of_middling_length(self.data.splits.validation)) if t.hypotheses]
+        found = translator.align([t.source for t in shown], [t.hypotheses[0].tokens for t in shown])
+        alignments = [a for a in found if a.weights is not None]
         if alignments:
             plots.attention_maps(alignments, self.folder / "attention.png")
 

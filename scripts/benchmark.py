@@ -232,10 +232,10 @@ def decoding(model: str, overrides: list[str], rates: dict[str, float], repeats:
             for precision, translator in translators.items():
                 single[precision].append(seconds(lambda t=translator, s=line: t.translate([s])))  # type: ignore[misc]
         for precision, translator in translators.items():
-            ids = translator.encode(source)
-            lengths = [(len(s) + 1, width * (len(t) + 1)) for s, t in zip(ids, translator.best(ids), strict=True)]
+            found = translator.translations(source)
+            lengths = [(len(t.source) + 1, width * (len(t.hypotheses[0].tokens) + 1)) for t in found]
             totals = [sum(s for s, _ in lengths), sum(t for _, t in lengths), sum(s * t for s, t in lengths)]
-            needed = Costs.of(translator.model).forward(*totals) / rates[precision]
+            needed = Costs.of(translator.models[0]).forward(*totals) / rates[precision]
             seconds_taken = statistics.median(took[precision])
             rows.append({
                 "search": name, "precision": precision, "sentences_per_second": len(source) / seconds_taken,

@@ -150,6 +150,52 @@ def test_evaluate_prints_scores_with_signatures(trained, corpus):
     assert all("version:" in line for line in lines[:3])
 
 
+def test_score(trained, corpus, tmp_path):
+    pair = f"source={corpus}/test.en", f"target={corpus}/test.de"
+    result = run("score", f"model={trained}", *pair)
+    assert result.returncode == 0, result.stderr.decode()
+    scores = [float(line) for line in result.stdout.decode().splitlines()]
+    assert len(scores) == len((corpus / "test.en").read_text().splitlines())
+    assert all(score < 0 for score in scores)
+    assert b"perplexity" in result.stderr
+    rows = [json.loads(line) for line in run("score", f"model={trained}", *pair, "format=jsonl").stdout.splitlines()]
+    assert [row["log_prob"] for row in rows] == pytest.approx(scores, abs=1e-4)
+    assert all(sum(row["token_log_probs"]) == pytest.approx(row["log_prob"], abs=1e-3) for row in rows)
+    average = [float(x) for x in run("score", f"model={trained}", *pair, "normalize=average").stdout.split()]
+    assert average == pytest.approx([s / len(r["tokens"]) for s, r in zip(scores, rows, strict=True)], abs=1e-5)
+    nbest = tmp_path / "list"
+    command = "translate", f"model={trained}", f"input={corpus}/test.en"
+    assert run(*command, "format=moses", "search=beam", "search.n_best=3", f"output={nbest}").returncode == 0
+    again = run("score", f"model={trained}", f"source={corpus}/test.en", f"nbest={nbest}").stdout.decode().splitlines()
+    assert len(again) == len(nbest.read_text().splitlines())
+    for line in again:
+        features = re.search(r"logprob= (\S+) nmt= (\S+) \|\|\| (\S+)", line)
+        if (
+            features[1] != "0"
+        ):  # the same model, hence the same numbers; but text can be cut into pieces in several ways
+            assert features[2] == features[3]
+    failed(run("score", f"model={trained}", pair[0]), "target, nbest: give one of them")
+    failed(run("score", f"model={trained}", pair[0], f"target={corpus}/train.de"), "not aligned")
+    nbest.write_text("7 ||| x ||| y\n3 ||| x ||| y\n")
+    failed(run("score", f"model={trained}", pair[0], f"nbest={nbest}"), "line 2", "numbers must ascend")
+
+
+def test_ensembles_and_searches_from_the_command_line(trained, corpus):
+    alone = run("translate", f"model={trained}", f"input={corpus}/test.en")
+    both = run("translate", f"model=[{trained},{trained}]", f"input={corpus}/test.en", "shares=[2,1]")
+    assert both.returncode == 0, both.stderr.decode()
+    assert alone.stdout == both.stdout
+    for search in ("sample", "diverse", "mbr"):
+        found = run("translate", f"model={trained}", f"input={corpus}/test.en", f"search={search}")
+        assert found.returncode == 0, found.stderr.decode()
+        assert found.stdout.count(b"\n") == alone.stdout.count(b"\n")
+    failed(
+        run("translate", f"model=[{trained}]", "shares=[1,1]", stdin="a"), "one positive number for each of 1 models"
+    )
+    failed(run("translate", f"model={trained}", "format=html"), "format=html: must be one of text, jsonl")
+    failed(run("translate", f"model={trained}", "resume=true"), "needs input=FILE and output=FILE")
+
+
 def test_a_sweep_makes_readable_folders(corpus, tmp_path):
     result = run(
         "train", "-m", *data_arguments(corpus), *SMALL, "decoder=bahdanau,luong", "attention=general,dot", "seed=1",
@@ -269,7 +315,7 @@ def test_the_commands_of_the_readme_compose():
     from nmt.config import check_command_line
 
     text = (ROOT / "README.md").read_text().replace("\\\n", " ")
-    commands = re.findall(r"^python -m nmt\.(train|translate|evaluate)([^#\n|]*)", text, re.MULTILINE)
+    commands = re.findall(r"^python -m nmt\.(train|translate|evaluate|score)([^#\n|]*)", text, re.MULTILINE)
     assert len(commands) > 6
     for module, arguments in commands:
         words = [word for word in arguments.split() if word not in ("<", ">")]

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections import Counter
 from dataclasses import dataclass
 
 import pytest
@@ -9,15 +10,30 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt.interfaces import BOS, EOS
+from nmt.interfaces import BOS, EOS, Hypothesis, Prediction, Request
+from nmt.search import breadth
+from nmt.search.allocation import progress
 from nmt.search.beam import Beam
+from nmt.search.constrained import Constrained
+from nmt.search.diverse import Diverse
 from nmt.search.greedy import Greedy
-from nmt.search.penalty import penalty
+from nmt.search.mbr import MBR
+from nmt.search.penalty import Penalty
+from nmt.search.sample import Sample
 from nmt.search.top_k import top_k
 
 A, B = 4, 5
 WORDS = [EOS, A, B]
 VOCABULARY = 6
+PENALTIES = [
+    Penalty("none"), Penalty("average"), Penalty("wu", 0.8), Penalty("reward", 0.7),
+    Penalty("none", coverage=0.4), Penalty("wu", 0.8, coverage=0.4),
+]  # fmt: skip
+any_penalty = st.sampled_from(PENALTIES)
+
+
+def beam(penalty, **options):
+    return Beam(length_penalty=penalty.name, alpha=penalty.alpha, coverage=penalty.coverage, **options)
 
 
 @dataclass
@@ -30,11 +46,20 @@ class Words:
         return Words(self.rows[rows])
 
 
+def attention(words, source=3):
+    """Some attention over three source positions that depends on the words so far."""
+    generator = torch.Generator().manual_seed(hash(words) % 2**31)
+    return torch.rand(source, generator=generator, dtype=torch.float64).softmax(-1)
+
+
 class Table:
     """A Step from a function of the words so far; `tables[i]` belongs to sentence i."""
 
-    def __init__(self, tables):
-        self.tables = tables
+    device = torch.device("cpu")
+
+    def __init__(self, tables, vocabulary=VOCABULARY):
+        self.tables, self.vocabulary = tables, vocabulary
+        self.mask = torch.tensor([[True, True, True, False]]).expand(len(tables), 4)
 
     def __call__(self, tokens, state, layout=None):
         rows = torch.cat([state.rows, tokens[:, None]], 1)
@@ -42,39 +67,56 @@ class Table:
         sentences = [i // per_sentence for i in range(len(rows))]
         if layout is not None:
             sentences = (layout.places // layout.width).tolist()
-        log_probs = torch.full((len(rows), VOCABULARY), -torch.inf, dtype=torch.float64)
+        log_probs = torch.full((len(rows), self.vocabulary), -torch.inf, dtype=torch.float64)
+        weights = torch.zeros(len(rows), 4, dtype=torch.float64)
         for i, row in enumerate(rows.tolist()):
             words = tuple(word for word in row if word != BOS)
+            weights[i, :3] = attention(words)
             for word, p in self.tables[sentences[i]](words).items():
                 log_probs[i, word] = math.log(p) if p else -math.inf
-        return log_probs, Words(rows)
+        return Prediction(log_probs, Words(rows), weights)
 
     def keep(self, sentences):
-        return Table([self.tables[i] for i in sentences.tolist()])
+        return Table([self.tables[i] for i in sentences.tolist()], self.vocabulary)
 
 
-def find(search, tables, limits):
-    return search(Table(tables), Words(torch.empty(len(tables), 0, dtype=torch.long)), limits)
+def find(search, tables, requests, vocabulary=VOCABULARY):
+    """`requests`: a Request or just the longest length for each table."""
+    requests = [Request(r, seed=i) if isinstance(r, int) else r for i, r in enumerate(requests)]
+    step, state = Table(tables, vocabulary), Words(torch.empty(len(tables), 0, dtype=torch.long))
+    if any(request.constrained for request in requests):
+        step = Constrained(step, requests)
+        state = step.start(state)
+    return search(step, state, requests)
 
 
-def random_table(seed):
+def random_table(seed, words_=WORDS):
     """Random probabilities for every history, the same every time they are asked for."""
 
     def table(words):
         generator = torch.Generator().manual_seed(hash((seed, words)) % 2**31)
-        p = torch.rand(len(WORDS), generator=generator, dtype=torch.float64) + 0.01
-        return dict(zip(WORDS, (p / p.sum()).tolist(), strict=True))
+        p = torch.rand(len(words_), generator=generator, dtype=torch.float64) + 0.01
+        return dict(zip(words_, (p / p.sum()).tolist(), strict=True))
 
     return table
 
 
-def brute_force(table, limit, name, alpha):
-    """All hypotheses of at most `limit` words, best score first."""
+def brute_force(table, limit, penalty, words_=(A, B)):
+    """All hypotheses of at most `limit` words, best score first: (score, words, log-probability)."""
     found = []
     for length in range(limit + 1):
-        for words in itertools.product([A, B], repeat=length):
+        for words in itertools.product(words_, repeat=length):
             log_prob = sum(math.log(table(words[:i])[word]) for i, word in enumerate([*words, EOS]))
-            found.append((log_prob / penalty(name, alpha, length + 1), list(words), log_prob))
+            n = length + 1
+            score = {
+                "none": log_prob,
+                "average": log_prob / n,
+                "wu": log_prob / ((5 + n) / 6) ** penalty.alpha,
+                "reward": log_prob + penalty.alpha * n,
+            }[penalty.name]
+            seen = sum(attention(words[:i]) for i in range(n))
+            score += penalty.coverage * sum(math.log(min(1.0, float(each))) for each in seen)
+            found.append((score, list(words), log_prob))
     return sorted(found, key=lambda h: -h[0])
 
 
@@ -96,12 +138,12 @@ def test_greedy_takes_the_best_word_and_beam_the_best_sentence():
     assert best.log_prob == pytest.approx(math.log(0.4 * 0.95))
 
 
-@pytest.mark.parametrize("name", ["none", "average", "wu"])
+@pytest.mark.parametrize("penalty", PENALTIES, ids=lambda p: f"{p.name}-{p.coverage:g}")
 @pytest.mark.parametrize("seed", range(4))
-def test_full_width_is_brute_force(name, seed):
+def test_full_width_is_brute_force(penalty, seed):
     table, limit, n = random_table(seed), 4, 7
-    truth = brute_force(table, limit, name, 0.8)
-    [found] = find(Beam(width=40, n_best=n, length_penalty=name, alpha=0.8), [table], [limit])
+    truth = brute_force(table, limit, penalty)
+    [found] = find(beam(penalty, width=40, n_best=n), [table], [limit])
     assert [h.tokens for h in found] == [words for _, words, _ in truth[:n]]
     for hypothesis, (score, _, log_prob) in zip(found, truth, strict=False):
         assert hypothesis.score == pytest.approx(score, abs=1e-6)
@@ -109,43 +151,204 @@ def test_full_width_is_brute_force(name, seed):
 
 
 @settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 10**6), limit=st.integers(0, 6), name=st.sampled_from(["none", "average", "wu"]))
-def test_width_one_is_greedy(seed, limit, name):
+@given(seed=st.integers(0, 10**6), limit=st.integers(0, 6), penalty=any_penalty)
+def test_width_one_is_greedy(seed, limit, penalty):
     [[greedy]] = find(Greedy(), [random_table(seed)], [limit])
-    [[beam]] = find(Beam(width=1, length_penalty=name), [random_table(seed)], [limit])
-    assert beam.tokens == greedy.tokens
-    assert beam.log_prob == pytest.approx(greedy.log_prob, abs=1e-6)
+    [[found]] = find(beam(penalty, width=1), [random_table(seed)], [limit])
+    assert found.tokens == greedy.tokens
+    assert found.log_prob == pytest.approx(greedy.log_prob, abs=1e-6)
 
 
 @settings(max_examples=40, deadline=None)
 @given(
     seeds=st.lists(st.integers(0, 10**6), min_size=1, max_size=7),
     width=st.integers(1, 6),
-    name=st.sampled_from(["none", "average", "wu"]),
+    penalty=any_penalty,
     data=st.data(),
 )
-def test_a_batch_is_one_by_one(seeds, width, name, data):
+def test_a_batch_is_one_by_one_in_any_order(seeds, width, penalty, data):
     limits = data.draw(st.lists(st.integers(0, 6), min_size=len(seeds), max_size=len(seeds)))
-    tables = [random_table(seed) for seed in seeds]
-    for search in (Greedy(), Beam(width=width, length_penalty=name)):
-        together = find(search, tables, limits)
-        alone = [find(search, [table], [limit])[0] for table, limit in zip(tables, limits, strict=True)]
-        assert [[h.tokens for h in found] for found in together] == [[h.tokens for h in found] for found in alone]
+    order = data.draw(st.permutations(range(len(seeds))))
+    tables, requests = [random_table(seed) for seed in seeds], [Request(n, seed=i) for i, n in enumerate(limits)]
+    diverse = Diverse(width=2 * width, groups=2, n_best=2)
+    for search in (Greedy(), beam(penalty, width=width), Sample(n_best=3, seed=4), diverse):
+        together = find(search, tables, requests)
+        shuffled = find(search, [tables[i] for i in order], [requests[i] for i in order])
+        alone = [find(search, [table], [request])[0] for table, request in zip(tables, requests, strict=True)]
+        assert together == alone
+        assert shuffled == [alone[i] for i in order]
 
 
 @settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 10**6), width=st.integers(1, 8), name=st.sampled_from(["none", "average", "wu"]))
-def test_stopping_early_changes_nothing(seed, width, name):
+@given(seed=st.integers(0, 10**6), width=st.integers(1, 8), penalty=any_penalty, n_best=st.integers(1, 3))
+def test_stopping_early_changes_nothing(seed, width, penalty, n_best):
     """The same beam that goes on until no hypothesis lives."""
+    search, table = beam(penalty, width=max(width, n_best), n_best=n_best), random_table(seed)
+    eager = find(search, [table], [6])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(breadth, "_settled", lambda *_: False)
+        assert find(search, [table], [6]) == eager
 
-    class Patient(Beam):
-        def _settled(self, finished, best_live, max_length):
-            return best_live == -math.inf
 
-    table = random_table(seed)
-    [eager] = find(Beam(width=width, length_penalty=name), [table], [6])
-    [patient] = find(Patient(width=width, length_penalty=name), [table], [6])
-    assert eager[0].tokens == patient[0].tokens
+def test_coverage_needs_attention():
+    class Blind(Table):
+        def __call__(self, *arguments):
+            found = super().__call__(*arguments)
+            return Prediction(found.log_probs, found.state)
+
+    step = Blind([random_table(1)])
+    with pytest.raises(ValueError, match=r"search\.coverage"):
+        Beam(coverage=0.1)(step, Words(torch.empty(1, 0, dtype=torch.long)), [Request(3)])
+
+
+@pytest.mark.parametrize(
+    ("options", "allowed"),
+    [({}, None), ({"temperature": 0.5}, None), ({"top_k": 2}, 2), ({"top_p": 0.6}, None), ({"epsilon": 0.3}, None)],
+    ids=["plain", "temperature", "top_k", "top_p", "epsilon"],
+)
+def test_samples_are_distributed_as_they_should(options, allowed):
+    """A chi-square test (at 0.1 %) of 4,000 samples against the distribution worked out by hand."""
+    table = random_table(11)
+
+    def adjusted(words):
+        p = {w: q ** (1 / options.get("temperature", 1.0)) for w, q in table(words).items()}
+        p = {w: q / sum(p.values()) for w, q in p.items()}
+        ranked = sorted(p, key=lambda w: -p[w])
+        before = [sum(p[w] for w in ranked[:i]) for i in range(len(ranked))]
+        kept = [
+            w for i, w in enumerate(ranked)
+            if i == 0 or (i < (allowed or 9) and before[i] < options.get("top_p", 1) and p[w] >= options.get("epsilon", 0))
+        ]  # fmt: skip
+        return {w: p[w] / sum(p[v] for v in kept) if w in kept else 0.0 for w in p}
+
+    expected = {}
+    for length in range(3):
+        for words in itertools.product([A, B], repeat=length):
+            path = [*words, EOS] if length < 2 else list(words)  # at the limit only EOS is left
+            expected[words] = math.prod(adjusted(words[:i])[word] for i, word in enumerate(path))
+    draws = 1000
+    found = find(Sample(n_best=4, seed=2, **options), [table] * draws, [Request(2, seed=i) for i in range(draws)])
+    counts = Counter(tuple(h.tokens) for hypotheses in found for h in hypotheses)
+    possible = {words: p for words, p in expected.items() if p}
+    assert set(counts) <= set(possible)
+    statistic = sum((counts[w] - 4 * draws * p) ** 2 / (4 * draws * p) for w, p in possible.items())
+    critical = {1: 10.83, 2: 13.82, 3: 16.27, 4: 18.47, 5: 20.52, 6: 22.46}
+    assert statistic < critical[max(1, len(possible) - 1)]
+    for hypothesis in found[0]:  # the score is the model's own
+        truth = sum(math.log(table(hypothesis.tokens[:i] and tuple(hypothesis.tokens[:i]))[w]) if i else math.log(table(())[w]) for i, w in enumerate([*hypothesis.tokens, EOS]))  # fmt: skip
+        assert hypothesis.score == hypothesis.log_prob == pytest.approx(truth)
+
+
+def test_one_diverse_group_is_a_beam():
+    for seed in range(10):
+        [one] = find(Diverse(width=3, groups=1, n_best=3), [random_table(seed)], [5])
+        [same] = find(Beam(width=3, n_best=3), [random_table(seed)], [5])
+        assert one == same
+
+
+def test_diverse_groups_avoid_each_other():
+    """Groups of one by hand: the second takes B first, because A has been taken and costs 1 more."""
+    [[first, second]] = find(
+        Diverse(width=2, groups=2, diversity=1.0, n_best=2, length_penalty="none"), [garden_path], [5]
+    )
+    assert {tuple(first.tokens), tuple(second.tokens)} == {(B,), (A, A)}
+    assert first.log_prob == pytest.approx(math.log(0.4 * 0.95))
+    # without a penalty both groups do the same, and only one hypothesis is different from the others
+    [alone] = find(Diverse(width=2, groups=2, diversity=0.0, n_best=2), [garden_path], [5])
+    assert len(alone) == 1
+    with pytest.raises(ValueError, match="groups of equal size"):
+        Diverse(width=5, groups=2)
+
+
+LETTERS = (4, 5, 6, 7)
+
+
+def holds(tokens, sequence):
+    return any(tuple(tokens[i : i + len(sequence)]) == tuple(sequence) for i in range(len(tokens)))
+
+
+def satisfies(tokens, request):
+    met, _ = progress(request, tokens)
+    return (
+        tuple(tokens[: len(request.prefix)]) == request.prefix
+        and met == sum(map(len, request.required))
+        and not any(holds(tokens, sequence) for sequence in request.forbidden)
+    )
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_constrained_search_with_full_width_is_brute_force(seed):
+    table, limit = random_table(seed, (EOS, *LETTERS)), 4
+    request = [
+        Request(limit, required=((4, 5),)), Request(limit, required=((6,), (5,))),
+        Request(limit, prefix=(7,), required=((4,),)), Request(limit, forbidden=((4,), (5, 6))),
+        Request(limit, prefix=(5, 5)), Request(limit, required=((4,),), continuing=frozenset({5})),
+    ][seed % 6]  # fmt: skip
+    truth = [
+        h for h in brute_force(table, limit, Penalty("average"), LETTERS)
+        if satisfies(h[1], request) and not (request.continuing and holds(h[1], (4, 5)))
+    ]  # fmt: skip
+    [found] = find(Beam(width=1500, n_best=3), [table], [request], vocabulary=8)
+    assert [h.tokens for h in found] == [words for _, words, _ in truth[:3]]
+    assert found[0].log_prob == pytest.approx(truth[0][2])
+
+
+def test_a_thousand_random_constraints_are_kept():
+    """However small the beam and improbable the words: every hypothesis found satisfies its request."""
+    generator = torch.Generator().manual_seed(5)
+    draw = lambda low, high: int(torch.randint(low, high + 1, (), generator=generator))  # noqa: E731
+    some = lambda low, high: tuple(draw(4, 5) for _ in range(draw(low, high)))  # noqa: E731
+    requests = []
+    for i in range(1000):
+        required = tuple(some(1, 3) for _ in range(draw(0, 3)))
+        prefix = some(0, 2)
+        forbidden = ((6,), (7, 4)) if i % 3 == 0 else ()
+        room = len(prefix) + sum(map(len, required))
+        requests.append(Request(room + draw(1, 4), i, prefix, required, forbidden))
+    for width in (1, 3, 5):
+        tables = [random_table(i, (EOS, *LETTERS)) for i in range(len(requests))]
+        found = find(Beam(width=width), tables, requests, vocabulary=8)
+        assert all(
+            hypotheses and satisfies(hypotheses[0].tokens, r) for hypotheses, r in zip(found, requests, strict=True)
+        )
+
+
+def test_the_other_searches_keep_prefixes_and_refuse_what_they_cannot_promise():
+    table = random_table(3)
+    for search in (Greedy(), Sample(n_best=2), Diverse(n_best=2), MBR(candidates=2)):
+        [found] = find(search, [table], [Request(5, prefix=(B, A), forbidden=((B, B),))])
+        assert all(h.tokens[:2] == [B, A] and not holds(h.tokens, (B, B)) for h in found)
+    for search in (Greedy(), Sample(), Diverse()):
+        with pytest.raises(ValueError, match="search=beam"):
+            find(search, [table], [Request(5, required=((A,),))])
+
+
+def test_progress_finds_sequences_at_places_of_their_own():
+    request = Request(9, required=((4, 5), (4,)), continuing=frozenset({7}))
+    assert progress(request, []) == (0, [4, 4])
+    assert progress(request, [4]) == (1, [4])
+    assert progress(request, [4, 4]) == (2, [5])
+    assert progress(request, [4, 5]) == (2, [4])
+    assert progress(request, [4, 5, 4]) == (3, [])
+    assert progress(request, [4, 7]) == (0, [4, 4])
+    assert progress(request, [4, 5, 7, 6]) == (1, [4])  # the longer one was lengthened; its first word counts alone
+
+
+@pytest.mark.parametrize("utility", ["chrf", "bleu"])
+@pytest.mark.parametrize("source", ["sample", "beam"])
+def test_minimum_bayes_risk_takes_what_is_most_like_the_others(utility, source):
+    import sacrebleu
+
+    texts = ["the cat sat", "the cat sat", "a cat sat down", "dogs", "the cat sits"]
+    hypotheses = [Hypothesis([i], -0.5 * i, -0.5 * i) for i in range(len(texts))]
+    metric = sacrebleu.sentence_chrf if utility == "chrf" else sacrebleu.sentence_bleu
+    p = [math.exp(h.log_prob) if source == "beam" else 1.0 for h in hypotheses]
+    risks = {
+        text: sum(q * metric(text, [other]).score for q, other in zip(p, texts, strict=True)) / sum(p) for text in texts
+    }
+    found = MBR(utility=utility, source=source, n_best=3).rerank(hypotheses, texts)
+    assert [text for _, text in found] == sorted(risks, key=lambda text: -risks[text])[:3]
+    assert [h.score for h, _ in found] == pytest.approx([risks[text] for _, text in found])
 
 
 @pytest.mark.parametrize("size", [500, 2560, 2600, 8000])

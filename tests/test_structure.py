@@ -9,17 +9,17 @@ import nmt
 
 PACKAGE = Path(nmt.__file__).parent
 LAYERS = [
-    ["interfaces", "errors", "ranges", "allocator", "packed"],
+    ["interfaces", "errors", "ranges", "allocator", "packed", "word_alignment"],
     ["recurrence", "dropout", "cross_entropy", "data", "tokenizer", "metrics", "schedule", "optimizer", "search"],
     ["attention", "corpus", "check"],
     ["decoder", "encoder", "batching"],
     ["seq2seq"],
     ["objective", "generation", "training_state"],
     ["trainer", "translator", "checkpoint"],
-    ["progress", "run", "plots", "attention_map"],
+    ["progress", "run", "plots", "attention_map", "formats", "streams"],
     ["build"],
     ["training", "application", "config"],
-    ["train", "translate", "evaluate"],
+    ["train", "translate", "evaluate", "score"],
 ]
 """From the bottom up: a file imports only from its own package or from layers below it."""
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 from nmt.data import Pairs, Splits, check_not_empty
 from nmt.errors import UserError
+
+BOM = codecs.BOM_UTF8
 
 
 class TextFiles:
@@ -55,25 +60,35 @@ def find(path: str) -> Path:
     raise UserError(f"{path}: {what}" + (f". In that folder: {', '.join(near)}" if near else ""))
 
 
+Errors = Literal["strict", "replace"]
+"""What happens to bytes that are not UTF-8: a UserError, or the replacement character U+FFFD."""
+
+
 def read_lines(file: Path) -> list[str]:
-    """The lines of a UTF-8 file. Newline is the only separator (the Unicode line separators are not); a carriage return
-    before it and a byte order mark are dropped.
+    """All lines of a UTF-8 file: see `stream_lines`."""
+    return list(stream_lines(file))
+
+
+def stream_lines(file: Path, errors: Errors = "strict") -> Iterator[str]:
+    """The lines of a UTF-8 file, plain or .gz, one after another. Newline is the only separator (the Unicode line
+    separators are not); a carriage return before it and a byte order mark are dropped.
 
     Raises UserError naming file and line if the bytes are not UTF-8, or not a whole gzip file.
     """
     try:
-        data = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+        with gzip.open(file, "rb") if file.suffix == ".gz" else open(file, "rb") as opened:
+            for number, line in enumerate(opened, 1):
+                yield decode_line(line.removeprefix(BOM) if number == 1 else line, number, str(file), errors)
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{file}: cannot be read ({error})") from error
+
+
+def decode_line(line: bytes, number: int, name: str, errors: Errors = "strict") -> str:
+    """One line of `name` without its end. Raises UserError if it is not UTF-8."""
     try:
-        text = data.decode("utf-8-sig")
+        return line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", errors)
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
         raise UserError(
-            f"{file}, line {line:,}: not UTF-8 (byte 0x{data[error.start]:02x}). "
-            "Convert the file first, e.g. with iconv -f latin1 -t utf-8."
+            f"{name}, line {number:,}: not UTF-8 (byte 0x{line[error.start]:02x}). "
+            "Convert the text first, e.g. with iconv -f latin1 -t utf-8"
         ) from error
-    lines = text.split("\n")
-    if lines[-1] == "":
-        lines.pop()
-    return [line.removesuffix("\r") for line in lines]

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from nmt.interfaces import BOS, EOS, Hypothesis, Step
+from nmt.interfaces import BOS, EOS, Hypothesis, Request, Step
+from nmt.search.constrained import refuse_required
 
 
 class Greedy:
@@ -16,16 +17,17 @@ class Greedy:
     n_best = 1
 
     @torch.inference_mode()
-    def __call__(self, step: Step, state: Any, max_lengths: Sequence[int]) -> list[list[Hypothesis]]:
-        sentences = len(max_lengths)
-        device = torch.device(getattr(step, "device", "cpu"))
-        limits = torch.tensor(max_lengths, device=device)
+    def __call__(self, step: Step, state: Any, requests: Sequence[Request]) -> list[list[Hypothesis]]:
+        refuse_required(requests, "greedy")
+        sentences, device = len(requests), step.device
+        limits = torch.tensor([request.max_length for request in requests], device=device)
         alive = torch.arange(sentences, device=device)  # the sentences still being written, a row each
         words = torch.full((sentences,), BOS, device=device)
         totals = torch.zeros(sentences, device=device, dtype=torch.float64)
         tokens: list[list[int]] = [[] for _ in range(sentences)]
-        for length in range(max(max_lengths, default=-1) + 1):
-            log_probs, state = step(words, state)
+        for length in range(max((request.max_length for request in requests), default=-1) + 1):
+            prediction = step(words, state)
+            log_probs, state = prediction.log_probs, prediction.state
             best, words = log_probs.max(-1)
             at_end = limits[alive] == length  # only EOS is left at the limit
             best, words = torch.where(at_end, log_probs[:, EOS], best), words.masked_fill(at_end, EOS)

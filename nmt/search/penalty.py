@@ -1,19 +1,50 @@
-"""Length penalties: a finished hypothesis of n words (EOS counted) and log-probability P has the score P / penalty(n).
+"""The score of a finished hypothesis Y of n words (EOS counted) and log-probability P:
 
-none         penalty(n) = 1
-average      penalty(n) = n
-wu           penalty(n) = ((5 + n) / 6)^α          Wu et al. 2016, eq. 14
+    score(Y) = P / penalty(n)  or  P + α n,   plus  β Σ_s log min(1, Σ_t a_ts)
+
+none         P
+average      P / n
+wu           P / ((5 + n) / 6)^α          Wu et al. 2016, eq. 14
+reward       P + α n                      a reward for every word
+coverage     the last term (Wu et al. 2016, eq. 14): a_ts is the attention of word t to source position s, so β > 0 prefers
+             hypotheses that have looked everywhere. It is never above 0
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
-PenaltyName = Literal["none", "average", "wu"]
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+PenaltyName = Literal["none", "average", "wu", "reward"]
+UNSEEN = 1e-6
+"""The least that a source position counts as attended to, so that one of exactly 0 costs much, but not everything."""
 
 
-def penalty(name: PenaltyName, alpha: float, length: int) -> float:
-    """What a log-probability of `length` words is divided by; never falls as the length grows."""
-    if name == "none":
-        return 1.0
-    return float(length) if name == "average" else ((5 + length) / 6) ** alpha
+@dataclass(frozen=True)
+class Penalty:
+    """A length penalty by name with its `alpha`; `coverage` is β."""
+
+    name: PenaltyName = "none"
+    alpha: float = 0.0
+    coverage: float = 0.0
+
+    def score(self, log_prob: float, words: int, uncovered: float = 0.0) -> float:
+        """The score of a hypothesis of so many words; `uncovered` is what `of_coverage` gives."""
+        if self.name == "reward":
+            return log_prob + self.alpha * words + uncovered
+        divisor = {"none": 1.0, "average": float(words), "wu": ((5 + words) / 6) ** self.alpha}[self.name]
+        return log_prob / divisor + uncovered
+
+    def bound(self, log_prob: float, shortest: int, longest: int) -> float:
+        """No hypothesis that goes on from this log-probability and ends within these numbers of words scores more:
+        log-probabilities only fall, coverage never helps beyond 0, and every score is monotone in the length."""
+        return max(self.score(log_prob, shortest), self.score(log_prob, longest))
+
+    def of_coverage(self, covered: Float[Tensor, "n S"], mask: Bool[Tensor, "n S"]) -> Float[Tensor, "n"]:
+        """The coverage term of each row, from the attention it has given to each source position in all."""
+        logs = covered.clamp(UNSEEN, 1.0).log().masked_fill(~mask, 0.0)
+        return self.coverage * logs.sum(-1, dtype=torch.float64)

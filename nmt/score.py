@@ -1,0 +1,108 @@
+"""python -m nmt.score model=RUN_DIR source=FILE target=FILE [output=FILE] [format=jsonl] [normalize=average]
+
+How probable the model finds given translations: one natural-log probability a line (</s> included), perplexity on
+stderr. With nbest=FILE (Moses format) instead of target=FILE, hypotheses of a list are scored again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from nmt.config import command_line
+
+
+def check(config: dict[str, Any]) -> None:
+    """Raises UserError listing everything that is wrong with the configuration."""
+    from nmt.application import check
+
+    check(config, "score")
+
+
+def run(config: dict[str, Any]) -> float:
+    """Scores all pairs; returns the perplexity."""
+    import json
+    import logging
+    import math
+
+    from nmt.allocator import keep_freed_memory
+    from nmt.application import load_translator
+    from nmt.data.text import check_aligned, find, stream_lines
+    from nmt.errors import UserError
+    from nmt.progress import set_up_logging
+    from nmt.streams import Sink
+
+    set_up_logging()
+    keep_freed_memory()
+    log = logging.getLogger("nmt.score")
+    errors, files = config["errors"], [find(config["source"]), find(config["target"] or config["nbest"])]
+    counts = [sum(1 for _ in stream_lines(file, errors)) for file in files]
+    if config["target"]:
+        check_aligned(files[0], counts[0], files[1], counts[1])
+        pairs: Iterator[Any] = ((s, t, None) for s, t in zip(*(stream_lines(f, errors) for f in files), strict=True))
+    else:
+        pairs = _of_list(stream_lines(files[0], errors), stream_lines(files[1], errors), str(files[1]), counts[0])
+        if counts[1] == 0:
+            raise UserError(f"{files[1]}: it is empty")
+    translator = load_translator(config)
+    total, tokens = 0.0, 0
+    with Sink(config["output"]) as write:
+        for chunk in _chunks(pairs):
+            sources = translator.encode([source for source, _, _ in chunk])
+            targets = translator.tokenizer.encode_target([target for _, target, _ in chunk])
+            lines = []
+            for (_, target, entry), ids, found in zip(
+                chunk, targets, translator.force(sources, targets, attention=False), strict=True
+            ):
+                log_prob, length = found.log_prob, len(found.log_probs)
+                total, tokens = total + log_prob, tokens + length
+                if entry is not None:
+                    number, features = entry
+                    lines.append(f"{number} ||| {target} ||| {features} nmt= {log_prob:.6f} ||| {log_prob:.6f}")
+                elif config["format"] == "jsonl":
+                    lines.append(json.dumps({
+                        "log_prob": round(log_prob, 6), "perplexity": round(math.exp(-log_prob / length), 4),
+                        "tokens": [*translator.tokenizer.target_pieces(ids), "</s>"],
+                        "token_log_probs": [round(float(value), 6) for value in found.log_probs],
+                    }, ensure_ascii=False))  # fmt: skip
+                else:
+                    lines.append(f"{log_prob / length if config['normalize'] == 'average' else log_prob:.6f}")
+            write(lines)
+    perplexity = math.exp(-total / tokens) if tokens else float("nan")
+    log.info("log-probability %.2f of %s tokens: perplexity %.3f", total, f"{tokens:,}", perplexity)
+    return perplexity
+
+
+def _chunks(pairs: Iterator[Any]) -> Iterator[list[Any]]:
+    from itertools import islice
+
+    from nmt.streams import CHUNK
+
+    while chunk := list(islice(pairs, CHUNK)):
+        yield chunk
+
+
+def _of_list(sources: Iterator[str], entries: Iterator[str], name: str, count: int) -> Iterator[Any]:
+    """(source, hypothesis, (number, features)) of each line of an n-best list, whose numbers ascend."""
+    from nmt.errors import UserError
+
+    current, source = -1, ""
+    for line_number, line in enumerate(entries, 1):
+        fields = [field.strip() for field in line.split("|||")]
+        if len(fields) < 3 or not fields[0].isdecimal():
+            raise UserError(f"{name}, line {line_number:,}: not `number ||| translation ||| features [||| score]`")
+        number = int(fields[0])
+        if not current <= number < count:
+            raise UserError(
+                f"{name}, line {line_number:,}: sentence {number}, but "
+                + (f"there are only {count:,} source lines" if number >= count else "numbers must ascend")
+            )
+        while current < number:
+            current, source = current + 1, next(sources)
+        yield source, fields[1], (number, fields[2])
+
+
+main = command_line("score", check, run)
+
+if __name__ == "__main__":
+    main()

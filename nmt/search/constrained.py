@@ -1,0 +1,75 @@
+"""A step that keeps to what is requested: a prefix that is written first, sequences that never appear.
+
+Any search works under it. Probabilities are not renormalised, so a hypothesis keeps the score that the model gives it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from nmt.interfaces import Layout, Prediction, Request, Step
+
+
+@dataclass(frozen=True)
+class Written:
+    """The state of another step, and the words so far of each row, BOS first."""
+
+    inner: Any
+    words: Int[Tensor, "N L"]
+
+    def select(self, rows: Int[Tensor, "n"]) -> Written:
+        return Written(self.inner.select(rows), self.words[rows])
+
+
+class Constrained:
+    """Another step, with log-probabilities of -inf for the words that a sentence's request rules out."""
+
+    def __init__(self, step: Step, requests: Sequence[Request]) -> None:
+        self.step, self.requests = step, requests
+        self.device, self.mask = step.device, step.mask
+        self._continuing = torch.tensor(sorted(requests[0].continuing) if requests else [], dtype=torch.long)
+
+    def start(self, state: Any) -> Written:
+        """The state to begin with, from the other step's."""
+        return Written(state, torch.empty(len(self.requests), 0, dtype=torch.long, device=self.device))
+
+    def __call__(self, tokens: Int[Tensor, "N"], state: Written, layout: Layout | None = None) -> Prediction:
+        words = torch.cat([state.words, tokens.unsqueeze(1)], 1)
+        prediction = self.step(tokens, state.inner, layout)
+        per_sentence = max(1, len(tokens) // len(self.requests))
+        places = range(len(tokens)) if layout is None else layout.places.tolist()
+        width = per_sentence if layout is None else layout.width
+        for row, (place, written) in enumerate(zip(places, words[:, 1:].tolist(), strict=True)):
+            request = self.requests[place // width]
+            if request.constrained:
+                self._rule_out(request, written, prediction.log_probs[row])
+        return Prediction(prediction.log_probs, Written(prediction.state, words), prediction.weights)
+
+    def keep(self, sentences: Int[Tensor, "b"]) -> Constrained:
+        return Constrained(self.step.keep(sentences), [self.requests[i] for i in sentences.tolist()])
+
+    def _rule_out(self, request: Request, written: list[int], log_probs: Tensor) -> None:
+        if len(written) < len(request.prefix):
+            forced = request.prefix[len(written)]
+            value = log_probs[forced].item()
+            log_probs.fill_(-torch.inf)
+            log_probs[forced] = value
+            return
+        for sequence in request.forbidden:
+            begun = len(sequence) - 1
+            if not begun or tuple(written[-begun:]) == sequence[:-1]:
+                log_probs[sequence[-1]] = -torch.inf
+        if any(len(s) <= len(written) and tuple(written[-len(s) :]) == s for s in request.required):
+            log_probs[self._continuing] = -torch.inf
+
+
+def refuse_required(requests: Sequence[Request], search: str) -> None:
+    """Raises ValueError if something is required, for searches that cannot promise it."""
+    if any(request.required for request in requests):
+        raise ValueError(f"words that must appear need search=beam (search={search} cannot promise them)")

@@ -1,0 +1,78 @@
+"""Diverse beam search (Vijayakumar et al. 2018, eq. 7, with Hamming diversity): several beams a sentence, one after
+another at each step; a word counts as less probable, by `diversity`, for each time that an earlier group has just chosen
+it. The penalty steers the choice only: hypotheses keep the model's log-probability.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nmt.interfaces import Hypothesis, Request, Step
+from nmt.ranges import NonNegative, Size
+from nmt.search.breadth import Extended, Frontier, explore, most_probable
+from nmt.search.constrained import refuse_required
+from nmt.search.penalty import Penalty, PenaltyName
+
+
+class Diverse:
+    """`width` hypotheses in `groups` of equal size; the `n_best` different ones returned. One group is a beam."""
+
+    def __init__(
+        self,
+        *,
+        width: Size = 6,
+        groups: Size = 3,
+        diversity: NonNegative = 0.5,
+        n_best: Size = 1,
+        length_penalty: PenaltyName = "average",
+        alpha: NonNegative = 0.6,
+        coverage: NonNegative = 0.0,
+    ) -> None:
+        if width % groups:
+            raise ValueError(f"search.width={width} cannot be divided into search.groups={groups} groups of equal size")
+        if n_best > width:
+            raise ValueError(f"search.n_best={n_best} is more than search.width={width} hypotheses can give")
+        self.width, self.groups, self.diversity, self.n_best = width, groups, diversity, n_best
+        self.penalty = Penalty(length_penalty, alpha, coverage)
+
+    def __call__(self, step: Step, state: Any, requests: Sequence[Request]) -> list[list[Hypothesis]]:
+        refuse_required(requests, "diverse")
+        starts = range(0, self.width, self.width // self.groups)
+        found = explore(
+            step,
+            state,
+            requests,
+            self._extend,
+            width=self.width,
+            starts=starts,
+            n_best=self.width,
+            penalty=self.penalty,
+        )
+        return [_different(hypotheses)[: self.n_best] for hypotheses in found]
+
+    def _extend(self, frontier: Frontier, log_probs: Tensor) -> Extended:
+        sentences, width = frontier.totals.shape
+        size = width // self.groups
+        chosen = log_probs.new_zeros(sentences, log_probs.size(1))  # how often each word has been, in this step
+        parts = []
+        for first in range(0, width, size):
+            mine = (frontier.live % width >= first) & (frontier.live % width < first + size)
+            live, own = frontier.live[mine], log_probs[mine]
+            inside = (live // width) * size + live % width - first
+            totals = frontier.totals[:, first : first + size]
+            group = Frontier(totals, inside, frontier.prefixes[mine], frontier.alive)
+            steered, parents, words = most_probable(group, own - self.diversity * chosen[live // width])
+            once = (steered > -torch.inf).to(chosen.dtype)
+            steered = steered + self.diversity * chosen.gather(1, words)  # the model's log-probability again
+            chosen.scatter_add_(1, words, once)
+            parts.append((steered, parents + first, words))
+        return tuple(torch.cat(column, 1) for column in zip(*parts, strict=True))  # type: ignore[return-value]
+
+
+def _different(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
+    """Without repetitions, in the same order."""
+    return list({tuple(h.tokens): h for h in reversed(hypotheses)}.values())[::-1]

@@ -1,0 +1,67 @@
+"""Minimum Bayes risk: of many candidates, the one that is most like all the others (Kumar & Byrne 2004; with samples as
+in Eikema & Aziz 2020).
+
+    score(y) = Σ_{y'} p(y') utility(y, y')        p: 1/N for each of N samples; ∝ the model's probability for a beam's
+
+Utilities compare texts, by sacreBLEU's sentence chrF or BLEU, so the choice is made after detokenisation, in `rerank`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from nmt.interfaces import Hypothesis, Request, Search, Step
+from nmt.ranges import Count, Positive, Ratio, Size
+from nmt.search.beam import Beam
+from nmt.search.sample import Sample
+
+
+class MBR:
+    """`candidates` a sentence, drawn as nmt/search/sample.py says or found by a beam of that width; the `n_best` by
+    expected utility are returned, which is their score (0 to 100)."""
+
+    def __init__(
+        self,
+        *,
+        candidates: Size = 16,
+        source: Literal["sample", "beam"] = "sample",
+        utility: Literal["chrf", "bleu"] = "chrf",
+        n_best: Size = 1,
+        temperature: Positive = 1.0,
+        epsilon: Ratio = 0.02,
+        seed: Count = 1,
+    ) -> None:
+        if n_best > candidates:
+            raise ValueError(f"search.n_best={n_best} is more than search.candidates={candidates} can give")
+        self.n_best, self.utility, self.weighted = n_best, utility, source == "beam"
+        self.search: Search = Sample(n_best=candidates, temperature=temperature, epsilon=epsilon, seed=seed)
+        if source == "beam":
+            self.search = Beam(width=candidates, n_best=candidates)
+
+    def __call__(self, step: Step, state: Any, requests: Sequence[Request]) -> list[list[Hypothesis]]:
+        """All candidates; `rerank` chooses."""
+        return self.search(step, state, requests)
+
+    def rerank(self, hypotheses: Sequence[Hypothesis], texts: Sequence[str]) -> list[tuple[Hypothesis, str]]:
+        """The best of one sentence's candidates and their texts, each text once."""
+        weights: defaultdict[str, float] = defaultdict(float)
+        for hypothesis, text in zip(hypotheses, texts, strict=True):
+            weights[text] += math.exp(hypothesis.log_prob - hypotheses[0].log_prob) if self.weighted else 1.0
+        utility = self._utility()
+        first = {text: hypothesis for hypothesis, text in reversed(list(zip(hypotheses, texts, strict=True)))}
+        whole = sum(weights.values())
+        scored = [
+            (replace(first[text], score=sum(weights[other] * utility(text, other) for other in weights) / whole), text)
+            for text in weights
+        ]
+        return sorted(scored, key=lambda pair: -pair[0].score)[: self.n_best]
+
+    def _utility(self) -> Any:
+        from sacrebleu.metrics import BLEU, CHRF
+
+        metric = CHRF() if self.utility == "chrf" else BLEU(effective_order=True)
+        return lambda text, other: metric.sentence_score(text, [other]).score

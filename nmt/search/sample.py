@@ -1,0 +1,79 @@
+"""Ancestral sampling: each word is drawn from the model's distribution, if wished sharpened or cut off.
+
+    p_v ∝ exp(l_v / temperature), then without words that are not among the `top_k` most probable, that do not belong to
+    the smallest set with probability ≥ `top_p` (Holtzman et al. 2020), or that are less probable than `epsilon` (Hewitt et
+    al. 2022); the most probable word always stays
+
+Every sentence draws its own numbers, from `seed` and the sentence alone, so neither the batch nor the order matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from nmt.interfaces import Hypothesis, Request, Step
+from nmt.ranges import Count, Positive, Ratio, Size
+from nmt.search.breadth import Extended, Frontier, explore
+from nmt.search.constrained import refuse_required
+from nmt.search.penalty import Penalty
+
+
+class Sample:
+    """`n_best` samples a sentence, the most probable first; the score is the model's log-probability."""
+
+    def __init__(
+        self,
+        *,
+        n_best: Size = 1,
+        temperature: Positive = 1.0,
+        top_k: Count = 0,
+        top_p: Ratio = 1.0,
+        epsilon: Ratio = 0.0,
+        seed: Count = 1,
+    ) -> None:
+        self.n_best, self.temperature, self.seed = n_best, temperature, seed
+        self.top_k, self.top_p, self.epsilon = top_k, top_p, epsilon
+
+    def __call__(self, step: Step, state: Any, requests: Sequence[Request]) -> list[list[Hypothesis]]:
+        refuse_required(requests, "sample")
+        draws = [
+            torch.from_numpy(np.random.default_rng([self.seed, r.seed]).random((r.max_length + 1, self.n_best)))
+            for r in requests
+        ]
+        extend, starts = partial(self._extend, draws), range(self.n_best)
+        return explore(
+            step, state, requests, extend, width=self.n_best, starts=starts, n_best=self.n_best, penalty=Penalty()
+        )
+
+    def _extend(self, draws: list[Tensor], frontier: Frontier, log_probs: Tensor) -> Extended:
+        sentences, width = frontier.totals.shape
+        step = frontier.prefixes.size(1) - 1
+        numbers = torch.cat([draws[i][min(step, len(draws[i]) - 1)] for i in frontier.alive]).to(log_probs.device)
+        cumulative = self.distribution(log_probs.double()).cumsum(-1)
+        target = numbers[frontier.live].unsqueeze(1) * cumulative[:, -1:]
+        drawn = torch.searchsorted(cumulative, target, right=True).clamp(max=log_probs.size(1) - 1)
+        words = drawn.new_zeros(sentences * width)
+        words[frontier.live] = drawn.squeeze(1)
+        totals = frontier.totals.flatten()
+        totals[frontier.live] += log_probs.gather(1, drawn).squeeze(1)
+        places = torch.arange(width, device=words.device).expand(sentences, width)
+        return totals.view(sentences, width), places, words.view(sentences, width)
+
+    def distribution(self, log_probs: Float[Tensor, "n V"]) -> Float[Tensor, "n V"]:
+        """What words are drawn from: the probabilities that are left, not renormalised."""
+        p = torch.softmax(log_probs / self.temperature, -1)
+        ranked, order = p.sort(-1, descending=True)
+        kept = torch.ones_like(ranked, dtype=torch.bool)
+        if self.top_k:
+            kept[:, self.top_k :] = False
+        kept &= ranked.cumsum(-1) - ranked < self.top_p
+        kept &= ranked >= self.epsilon
+        kept[:, 0] = True
+        return p * torch.zeros_like(kept).scatter_(1, order, kept)

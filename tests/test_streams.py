@@ -1,0 +1,149 @@
+"""Lines in, lines out: any bytes, any stop."""
+
+import json
+import logging
+
+import pytest
+from builders import compose
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nmt import streams, translate
+from nmt.errors import UserError
+
+FORMATS = [("text", 1), ("pharaoh", 1), ("jsonl", 3), ("moses", 3)]
+
+
+@pytest.fixture(autouse=True)
+def _quiet():
+    yield
+    logging.getLogger("nmt").handlers.clear()
+
+
+def translated(run, source, output, *overrides):
+    config = compose(f"model={run}", f"input={source}", f"output={output}", *overrides, name="translate")
+    config.pop("hydra", None)
+    translate.check(config)
+    translate.run(config)
+    return output.read_bytes()
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    lines=st.lists(
+        st.one_of(
+            st.binary(max_size=40).filter(lambda b: b"\n" not in b),
+            st.text(max_size=40).filter(lambda t: "\n" not in t).map(lambda t: t.encode("utf-8", "surrogatepass")),
+            st.sampled_from(
+                [b"", b"   ", b"a\r", b"\r", b"\x00", b"\xff", "😀 שלום".encode(), b"a b " * 400, b"\xef\xbb\xbf"]
+            ),
+        ),
+        max_size=6,
+    )
+)
+def test_whatever_comes_in_as_many_lines_go_out(small_run, tmp_path, lines):
+    """errors=replace: one line for each; errors=strict: the same, or an error before anything is written."""
+    source, output = tmp_path / "in", tmp_path / "out"
+    output.unlink(missing_ok=True)
+    source.write_bytes(b"".join(line + b"\n" for line in lines))
+    overrides = "search=greedy", "translation.max_length_offset=2", "translation.max_length_factor=0.1"
+    assert translated(small_run, source, output, "errors=replace", *overrides).count(b"\n") == len(lines)
+    output.unlink()
+    try:
+        for line in lines:
+            line.decode()
+    except UnicodeDecodeError:
+        with pytest.raises(UserError, match="not UTF-8"):
+            translated(small_run, source, output, *overrides)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["in"]
+    else:
+        assert translated(small_run, source, output, *overrides).count(b"\n") == len(lines)
+
+
+@pytest.mark.parametrize(("form", "n_best"), FORMATS)
+def test_a_resumed_translation_is_the_uninterrupted_one(small_run, tmp_path, monkeypatch, form, n_best):
+    """Stopped at any byte: nothing is repeated, nothing is lost."""
+    monkeypatch.setattr(streams, "CHUNK", 3)
+    source, output, partial = tmp_path / "in", tmp_path / "out", tmp_path / "out.partial"
+    source.write_text("".join(f"a b {'abcdefgh'[i]}\n" if i != 3 else "\n" for i in range(8)))
+    overrides = (f"format={form}", f"search.n_best={n_best}")
+    whole = translated(small_run, source, output, *overrides)
+    for stop in range(0, len(whole), max(1, len(whole) // 12)):
+        output.unlink(missing_ok=True)
+        partial.write_bytes(whole[:stop])
+        assert translated(small_run, source, output, "resume=true", *overrides) == whole
+        assert not partial.exists()
+    before = output.stat().st_mtime_ns
+    translated(small_run, source, output, "resume=true", *overrides)  # complete: nothing to do
+    assert output.stat().st_mtime_ns == before
+
+
+def test_an_interrupted_translation_keeps_what_is_done(small_run, tmp_path, monkeypatch):
+    monkeypatch.setattr(streams, "CHUNK", 2)
+    source, output = tmp_path / "in", tmp_path / "out"
+    source.write_text("a\nb\nc\nd\ne\n")
+    calls = []
+    original = streams.Sink.write
+
+    def write(self, lines):
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        calls.append(lines)
+        original(self, lines)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(streams.Sink, "write", write)
+        with pytest.raises(KeyboardInterrupt):
+            translated(small_run, source, output)
+    assert (tmp_path / "out.partial").read_text().count("\n") == 4
+    assert not output.exists()
+    assert translated(small_run, source, output, "resume=true").count(b"\n") == 5
+
+
+def test_formats(small_run, tmp_path):
+    source = tmp_path / "in"
+    source.write_text("a b c\n\nd e\n")
+    moses = translated(small_run, source, tmp_path / "m", "format=moses", "search.n_best=2").decode().splitlines()
+    assert [line.split(" ||| ")[0] for line in moses] == ["0", "0", "1", "2", "2"]
+    assert all(len(line.split("|||")) == 4 for line in moses)
+    rows = [json.loads(line) for line in translated(small_run, source, tmp_path / "j", "format=jsonl").splitlines()]
+    assert [row["source"] for row in rows] == ["a b c", "", "d e"]
+    assert rows[1]["hypotheses"] == []
+    for row in (rows[0], rows[2]):
+        [found] = row["hypotheses"]
+        assert sum(found["token_log_probs"]) == pytest.approx(found["log_prob"], abs=1e-4)
+        assert len(found["tokens"]) == len(found["token_log_probs"])
+        alignment, words = found["alignment"], found["text"].split()
+        assert len(alignment["weights"]) == len(alignment["to_end"]) == len(words)
+        for weights, end in zip(alignment["weights"], alignment["to_end"], strict=True):
+            assert sum(weights) + end == pytest.approx(1, abs=1e-3)
+    pharaoh = translated(small_run, source, tmp_path / "p", "format=pharaoh").decode().split("\n")
+    text = translated(small_run, source, tmp_path / "t").decode().split("\n")
+    assert [len(line.split()) for line in pharaoh] == [len(line.split()) for line in text]
+    assert pharaoh[1] == ""
+
+
+def test_constraints_from_files(small_run, tmp_path):
+    source, prefix, constraints = tmp_path / "in", tmp_path / "prefix", tmp_path / "c.jsonl"
+    source.write_text("a b c\n\nd e\n")
+    prefix.write_text("j\n\n\n")
+    found = translated(small_run, source, tmp_path / "out", f"prefix={prefix}").decode().split("\n")
+    assert found[0].startswith("j")
+    constraints.write_text('{"required": ["h"], "forbidden": ["a"]}\n\n{"prefix": "f f"}\n')
+    first, _, third, _ = (
+        translated(small_run, source, tmp_path / "o2", f"constraints={constraints}").decode().split("\n")
+    )
+    assert "h" in first.split()
+    assert "a" not in first.split()
+    assert third.startswith("f f")
+    for bad, message in (
+        ("{}\n", "has 1 lines"), ("[]\n\n\n", "line 1: a line must be an object"), ("{}\nx\n\n", "line 2: not JSON"),
+        ('{"must": []}\n\n\n', "line 1"), ('{"required": "h"}\n\n\n', "line 1"),
+    ):  # fmt: skip
+        constraints.write_text(bad)
+        with pytest.raises(UserError, match=message):
+            translated(small_run, source, tmp_path / "o3", f"constraints={constraints}")
+    constraints.write_text('{"required": ["h"]}\n\n\n')
+    with pytest.raises(UserError, match="search=beam"):
+        translated(small_run, source, tmp_path / "o3", f"constraints={constraints}", "search=greedy")
+    assert not (tmp_path / "o3").exists()

@@ -1,0 +1,181 @@
+"""From text to scored translations: scores that agree, ensembles, constraints in words, alignments of words."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from builders import batch, network
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nmt import Translator, build
+from nmt.errors import UserError
+from nmt.generation import Ensemble, ModelStep, States, average_log_probs
+from nmt.interfaces import Request
+from nmt.search.beam import Beam
+from nmt.search.diverse import Diverse
+from nmt.search.greedy import Greedy
+from nmt.search.mbr import MBR
+from nmt.search.sample import Sample
+from nmt.translator import Constraint
+from nmt.word_alignment import merge
+
+LINES = [" ".join("abcdefghij"[(i * k) % 10] for k in range(1, 2 + i % 7)) for i in range(64)]
+SEARCHES = [Greedy(), Beam(width=4, n_best=2, coverage=0.2), Sample(n_best=3), Diverse(width=4, groups=2, n_best=3)]
+every_search = pytest.mark.parametrize("search", SEARCHES, ids=lambda s: type(s).__name__)
+
+
+@pytest.fixture(scope="module")
+def other_run(small_run, tmp_path_factory):
+    """Another model with the vocabulary of `small_run`: its weights disturbed."""
+    from nmt import checkpoint as ckpt
+
+    saved = ckpt.read(ckpt.find(str(small_run)))
+    noise = torch.Generator().manual_seed(9)
+    tensors = {
+        name: t if name.startswith("tokenizer") else t + 0.1 * torch.randn(t.shape, generator=noise)
+        for name, t in saved.tensors.items()
+    }
+    path = tmp_path_factory.mktemp("other") / "other.safetensors"
+    ckpt.write(path, {k: v for k, v in saved.meta.items() if k not in ("format", "checksum")}, tensors)
+    return path
+
+
+@every_search
+def test_a_hypothesis_scores_what_it_scores_when_it_is_given(small_run, other_run, search):
+    for paths in (str(small_run), [str(small_run), str(other_run)]):
+        translator = Translator.load(paths, search=search)
+        found = [(t.source, h) for t in translator.translations(LINES[:20]) for h in t.hypotheses]
+        given_ = translator.force([source for source, _ in found], [h.tokens for _, h in found])
+        for (_, hypothesis), forced in zip(found, given_, strict=True):
+            assert forced.log_prob == pytest.approx(hypothesis.log_prob, abs=1e-5 * (1 + len(hypothesis.tokens)))
+            assert len(forced.log_probs) == len(hypothesis.tokens) + 1
+
+
+@every_search
+def test_a_batch_of_64_is_one_by_one_in_any_order(small_run, search):
+    translator = Translator.load(small_run, search=search)
+    together = translator.translations(LINES)
+    backwards = translator.translations(LINES[::-1])[::-1]
+    alone = [translator.translations([line])[0] for line in LINES]
+    for results in (backwards, alone):
+        assert [t.texts for t in results] == [t.texts for t in together]
+        for one, other in zip(results, together, strict=True):
+            scores = [[h.score for h in t.hypotheses] for t in (one, other)]
+            assert scores[0] == pytest.approx(scores[1], abs=1e-5)
+
+
+@pytest.mark.parametrize("averaging", ["probability", "log_probability"])
+def test_an_ensemble_of_a_model_with_itself_is_the_model(small_run, averaging):
+    alone = Translator.load(small_run, search=Beam(n_best=3))
+    twice = Translator.load([str(small_run)] * 3, search=Beam(n_best=3), averaging=averaging, shares=[1.0, 2.0, 0.5])
+    for one, other in zip(alone.translations(LINES), twice.translations(LINES), strict=True):
+        assert one.texts == other.texts
+        assert [h.score for h in one.hypotheses] == pytest.approx([h.score for h in other.hypotheses], abs=1e-5)
+
+
+def test_an_ensemble_averages(small_run, other_run):
+    sources = Translator.load(small_run).encode(LINES[:5])
+    singles = [Translator.load(path).force(sources, sources) for path in (small_run, other_run)]
+    paths = [str(small_run), str(other_run)]
+    probability = Translator.load(paths, shares=[3.0, 1.0]).force(sources, sources)
+    log_probability = Translator.load(paths, shares=[3.0, 1.0], averaging="log_probability").force(sources, sources)
+    for a, b, p, lp in zip(*singles, probability, log_probability, strict=True):
+        np.testing.assert_allclose(np.exp(p.log_probs), 0.75 * np.exp(a.log_probs) + 0.25 * np.exp(b.log_probs), 1e-4)
+        np.testing.assert_allclose(lp.log_probs, 0.75 * a.log_probs + 0.25 * b.log_probs, 1e-4)
+        np.testing.assert_allclose(p.weights, (a.weights + b.weights) / 2, atol=1e-5)
+
+
+def test_decoders_and_scores_mix_in_an_ensemble():
+    """The step of three different networks is the average of their steps."""
+    models, data = [network(d, a) for d, a in (("bahdanau", "concat"), ("luong", "dot"), ("fixed", "none"))], batch()
+    with torch.inference_mode():
+        memories = [model.encode(data.source, data.source_lengths) for model in models]
+        steps = [ModelStep(model, memory) for model, memory in zip(models, memories, strict=True)]
+        states = [model.decoder.initial(memory) for model, memory in zip(models, memories, strict=True)]
+        each = [step(torch.tensor([2, 2, 2]), state).log_probs for step, state in zip(steps, states, strict=True)]
+        shares = [0.5, 0.3, 0.2]
+        ensemble = Ensemble(steps, shares, "probability")
+        found = ensemble(torch.tensor([2, 2, 2]), States(tuple(states)))
+        torch.testing.assert_close(found.log_probs.exp(), sum(w * e.exp() for w, e in zip(shares, each, strict=True)))
+        torch.testing.assert_close(found.weights.sum(1), torch.ones(3, dtype=torch.float64))
+        [a, b, c] = Beam(width=3)(ensemble, States(tuple(states)), [Request(5)] * 3)
+    assert all(h and math.isfinite(h[0].score) for h in (a, b, c))
+    never = torch.tensor([[-torch.inf, 0.0]])
+    assert not average_log_probs([never, never], [0.5, 0.5], "log_probability").isnan().any()
+
+
+def test_models_of_different_vocabularies_are_refused(small_run, tmp_path):
+    from builders import compose
+
+    from nmt import training
+
+    config = compose(
+        "data=reverse", "data.train=50", "data.validation=5", "data.test=5", "trainer.max_updates=1", "tokenizer=char"
+    )
+    config["data"]["seed"] = 5
+    config["tokenizer"]["split_digits"] = True
+    config["tokenizer"]["lowercase"] = True
+    training.start({**config, "run_dir": str(tmp_path / "run")}, str(tmp_path / "run"))
+    with pytest.raises(UserError, match="different vocabularies"):
+        build.translator([str(small_run), str(tmp_path / "run")])
+    with pytest.raises(UserError, match="one positive number for each of 2 models"):
+        build.translator([str(small_run)] * 2, shares=[1.0])
+
+
+def test_constraints_in_words(small_run):
+    translator = Translator.load(small_run)
+    wishes = [
+        Constraint(prefix="j a" if i % 2 else "", required=("e e", "h") if i % 3 else (), forbidden=("b", "c"))
+        for i in range(len(LINES))
+    ]
+    for wish, text in zip(wishes, (t.text for t in translator.translations(LINES, wishes)), strict=True):
+        words = f" {text} "
+        assert text.startswith(wish.prefix)
+        assert all(f" {phrase} " in words for phrase in wish.required), (wish, text)
+        assert not any(f" {phrase} " in words for phrase in wish.forbidden), (wish, text)
+    assert translator.translations(LINES, [Constraint()] * 64) == translator.translations(LINES)
+    with pytest.raises(UserError, match="must appear"):
+        translator.translations(["a"], [Constraint(required=("a b",), forbidden=("b",))])
+
+
+def test_every_spelling_is_found(small_run):
+    tokenizer = Translator.load(small_run).tokenizer
+    spellings = tokenizer.spellings("a b", 1000)
+    assert spellings[0] == tokenizer.encode_target(["a b"])[0]
+    assert len({tuple(s) for s in spellings}) == len(spellings)
+    assert all(tokenizer.decode([s]) == ["a b"] for s in spellings)
+
+
+@pytest.mark.parametrize("utility", ["chrf", "bleu"])
+def test_minimum_bayes_risk_in_text(small_run, utility):
+    translator = Translator.load(small_run, search=MBR(candidates=5, utility=utility, n_best=2))
+    for found in translator.translations([*LINES[:6], ""]):
+        assert len(found.texts) == len(set(found.texts)) == len(found.hypotheses) <= 2
+
+
+@settings(max_examples=60, deadline=None)
+@given(line=st.text(st.sampled_from("ab cd\u00a0\u3000\u200bﷺ½é😀\tx"), max_size=30))
+def test_every_piece_belongs_to_a_word_of_the_line(small_run, line):
+    tokenizer = Translator.load(small_run).tokenizer
+    [ids] = tokenizer.encode_source([line])
+    words = tokenizer.source_words(line, ids)
+    assert len(words) == len(ids)
+    assert words == sorted(words)
+    assert all(0 <= n < max(1, len(line.split())) for n in words)
+    text = tokenizer.decode([ids])[0]
+    target = tokenizer.target_words(text, ids)
+    assert len(target) == len(ids)
+    assert all(0 <= n < max(1, len(text.split())) for n in target)
+
+
+def test_pieces_are_merged_to_words():
+    weights = np.array([[0.5, 0.2, 0.2, 0.1], [0.1, 0.1, 0.7, 0.1], [0.0, 0.3, 0.3, 0.4], [0.1, 0.0, 0.1, 0.8]])
+    found = merge(weights, source_words=[0, 1, 1], target_words=[0, 0, 1])
+    np.testing.assert_allclose(found.weights, [[0.3, 0.6], [0.0, 0.6]])
+    np.testing.assert_allclose(found.to_end, [0.1, 0.4])
+    np.testing.assert_allclose(found.at_end, [0.1, 0.1])
+    np.testing.assert_allclose(found.weights.sum(1) + found.to_end, 1.0)
+    assert found.pairs() == [(1, 0), (1, 1)]
+    assert merge(np.ones((1, 1)), [], []).pairs() == []
