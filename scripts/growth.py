@@ -68,21 +68,24 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(2, len(VARIED), figsize=(13, 5.6), layout="constrained", sharex="col")
+    figure, axes = plt.subplots(2, len(VARIED), figsize=(13, 6), layout="constrained")
     for column, (name, values) in enumerate(VARIED.items()):
-        for (decoder, score), colour in zip(CONFIGURATIONS, ("#3b6ea5", "#c0504d"), strict=True):
-            chosen = [r for r in rows if r["varied"] == name and (r["decoder"], r["score"]) == (decoder, score)]
-            for place, figure_of, unit in ((axes[0], "tokens_per_second", 1.0), (axes[1], "bytes", 2.0**-20)):
-                heights = [row[figure_of] * unit for row in chosen]
-                place[column].plot(values, heights, "o-", color=colour, label=f"{decoder}, {score}")
         title = {"sentences": "sentences a batch", "hidden": "units per direction", "source": "source tokens"}
-        axes[1][column].set_xlabel(title.get(name, name))
-        for row in (0, 1):
-            axes[row][column].set_xscale("log")
-            axes[row][column].set_xticks(values, [f"{v:,}" for v in values], minor=False)
-            axes[row][column].minorticks_off()
-            axes[row][column].set_ylim(bottom=0)
-            axes[row][column].spines[["top", "right"]].set_visible(False)
+        for row, figure_of, unit in ((0, "tokens_per_second", 1.0), (1, "bytes", 2.0**-20)):
+            place = axes[row][column]
+            for (decoder, score), colour in zip(CONFIGURATIONS, ("#3b6ea5", "#c0504d"), strict=True):
+                chosen = [r for r in rows if r["varied"] == name and (r["decoder"], r["score"]) == (decoder, score)]
+                heights = [r[figure_of] * unit for r in chosen]
+                place.plot(values, heights, "o-", color=colour, label=f"{decoder}, {score}")
+            if row == 0:
+                place.set_xscale("log")
+                place.set_xticks(values, [f"{v:,}" for v in values])
+                place.minorticks_off()
+            else:  # linear on linear: proportional growth is a straight line
+                place.set_xticks(values[-2:], [f"{v:,}" for v in values[-2:]])
+                place.set_xlabel(title.get(name, name))
+            place.set_ylim(bottom=0)
+            place.spines[["top", "right"]].set_visible(False)
     axes[0][0].set_ylabel("target tokens per second")
     axes[1][0].set_ylabel("MB held by one step")
     axes[0][0].legend(frameon=False, fontsize=9)
