@@ -41,12 +41,19 @@ CHOICES: dict[str, tuple[str, tuple[str, ...]]] = {
     "encoder": ("nmt.encoder", ("embedding_size",)),
     "decoder": ("nmt.decoder", ("attention", "embedding_size", "memory_size")),
     "attention": ("nmt.attention", ("query_size", "memory_size")),
+    "window": ("nmt.window", ("query_size",)),
+    "normalizer": ("nmt.normalizer", ()),
     "optimizer": ("nmt.optimizer", ("parameters",)),
     "schedule": ("nmt.schedule", ()),
     "objective": ("nmt.objective", ()),
     "search": ("nmt.search", ()),
 }
 """Config groups whose `_target_` picks one of several: where it may come from, which arguments are given here."""
+PLAIN = {
+    "window": {"_target_": "nmt.window.Window"},
+    "normalizer": {"_target_": "nmt.normalizer.softmax.Softmax"},
+}
+"""What attention does if nothing else is chosen."""
 FIXED: dict[str, tuple[Any, tuple[str, ...]]] = {
     "model": (Seq2Seq, ("source_vocabulary", "target_vocabulary", "encoder", "decoder")),
     "filters": (Filters, ()),
@@ -126,7 +133,10 @@ def _impossible(config: Config, faulty: Collection[str]) -> list[str]:
             "model.tying=all needs one vocabulary for both languages: set tokenizer.joint=true or model.tying=output"
         )
     with torch.device("meta"):
-        attempt(["model", "encoder", "decoder", "attention", "cell"], lambda: network(config, 10, 10))
+        attempt(
+            ["model", "encoder", "decoder", "attention", "window", "normalizer", "cell"],
+            lambda: network(config, 10, 10),
+        )
     return found
 
 
@@ -136,8 +146,12 @@ def network(config: Config, source_vocabulary: int, target_vocabulary: int) -> S
     encoder: Encoder = make(config, "encoder", embedding_size=embedding_size)
     attention = None
     if "_target_" in config["attention"]:
-        sizes = {"query_size": config["decoder"]["hidden_size"], "memory_size": encoder.memory_size}
-        attention = Attention(make(config, "attention", **sizes))
+        query_size = config["decoder"]["hidden_size"]
+        score = make(config, "attention", query_size=query_size, memory_size=encoder.memory_size)
+        parts = {**PLAIN, **config}
+        attention = Attention(score, make(parts, "window", query_size=query_size), make(parts, "normalizer"))
+    elif any(config.get(group, usual)["_target_"] != usual["_target_"] for group, usual in PLAIN.items()):
+        raise ValueError("attention=none looks nowhere: leave window=global and normalizer=softmax")
     decoder = make(
         config, "decoder", attention=attention, embedding_size=embedding_size, memory_size=encoder.memory_size
     )

@@ -54,7 +54,7 @@ class Memory:
     many for each, unless a `layout` says otherwise; so the memory is never copied, however many rows read it.
     """
 
-    values: Float[Tensor, "B S M"]
+    values: Float[Tensor, "B S HM"]
     mask: Bool[Tensor, "B S"]
     summary: Float[Tensor, "B M"]
     keys: Float[Tensor, "B S K"] | None = None
@@ -66,6 +66,17 @@ class Memory:
         held: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
         kept: dict[str, Any] = {k: v.index_select(0, sentences) for k, v in held.items() if isinstance(v, Tensor)}
         return replace(self, **kept)
+
+    @property
+    def heads(self) -> int:
+        """How many values of M numbers each position has, side by side."""
+        return self.values.size(-1) // self.summary.size(-1)
+
+    def by_head(self, held: Float[Tensor, "B S HX"]) -> Float[Tensor, "B HS X"]:
+        """What each position has for each head, as so many more positions."""
+        if self.heads == 1:
+            return held
+        return held.unflatten(-1, (self.heads, -1)).transpose(1, 2).flatten(1, 2)
 
     def spread(self, rows: Float[Tensor, "N T X"]) -> Float[Tensor, "B n X"]:
         """The rows of each sentence side by side, zeros in empty places."""
@@ -87,14 +98,16 @@ def _pick(value: Any, rows: Tensor) -> Any:
     return tuple(_pick(v, rows) for v in value)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class State:
     """Decoder state: each decoder declares its fields, tensors or nested tuples of tensors, all row-first.
 
-    `cells[i]` is the recurrent state of layer i: (h,) for a GRU, (h, c) for an LSTM, each Float[N Q].
+    `cells[i]` is the recurrent state of layer i: (h,) for a GRU, (h, c) for an LSTM, each Float[N Q]; `attention` is what
+    the attention remembers from step to step.
     """
 
     cells: tuple[tuple[Tensor, ...], ...]
+    attention: tuple[tuple[Tensor, ...], ...] = ()
 
     def select(self, rows: Int[Tensor, "n"]) -> State:
         """The state of the given rows, in the given order (rows may repeat)."""

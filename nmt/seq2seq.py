@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -73,10 +74,11 @@ class Seq2Seq(nn.Module):
         embedded = self.dropout(self.word_dropout(self.target_embedding(inputs)))
         return self.decoder(embedded, state, memory)
 
-    def readouts(self, source: Tensor, lengths: Tensor, inputs: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
-        """Teacher forcing: the readouts of a whole batch, with dropout, for the loss."""
+    def teach(self, source: Tensor, lengths: Tensor, inputs: Int[Tensor, "B T"]) -> DecoderOutput:
+        """Teacher forcing: readouts (with dropout, for the loss) and attention of a whole batch."""
         memory = self.encode(source, lengths)
-        return self.readout_dropout(self.decode(inputs, self.decoder.initial(memory), memory).readout)
+        output = self.decode(inputs, self.decoder.initial(memory), memory)
+        return replace(output, readout=self.readout_dropout(output.readout))
 
     def logits(self, readout: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
         """Unnormalised log-probabilities of the next word."""

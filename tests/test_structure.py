@@ -10,8 +10,20 @@ import nmt
 PACKAGE = Path(nmt.__file__).parent
 LAYERS = [
     ["interfaces", "errors", "ranges", "allocator", "packed", "word_alignment"],
-    ["recurrence", "dropout", "cross_entropy", "data", "tokenizer", "metrics", "schedule", "optimizer", "search"],
-    ["attention", "corpus", "check"],
+    [
+        "recurrence",
+        "dropout",
+        "cross_entropy",
+        "data",
+        "tokenizer",
+        "metrics",
+        "schedule",
+        "optimizer",
+        "search",
+        "normalizer",
+    ],
+    ["window", "corpus", "check"],
+    ["attention"],
     ["decoder", "encoder", "batching"],
     ["seq2seq"],
     ["objective", "generation", "training_state"],

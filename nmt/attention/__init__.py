@@ -1,19 +1,28 @@
-"""Attention: score + mask + softmax + weighted sum (Bahdanau et al. 2015, eq. 5-6; Luong et al. 2015, eq. 7).
+"""Attention: score + window + normaliser + weighted sum (Bahdanau et al. 2015, eq. 5-6; Luong et al. 2015, eq. 7).
 
-    α_ts = softmax_s(score(q_t, h_s))        c_t = Σ_s α_ts h_s
+    α_ts = normalise_s(score(q_t, h_s)), within the window        c_t = Σ_s α_ts h_s
 
-A score is the one part that differs between the mechanisms: it lives in a file of its own beside this one.
+The three parts are independent of each other: a score is a file beside this one, a window one in nmt/window, a normaliser
+one in nmt/normalizer.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from nmt.interfaces import Memory
+from nmt.normalizer import Normalizer
+from nmt.normalizer.softmax import Softmax
 from nmt.packed import Block
 from nmt.recurrence import full
+from nmt.window import Window
+
+Carry = tuple[tuple[Tensor, ...], ...]
+"""What score and window remember from step to step: row-first tensors."""
 
 
 class Score(nn.Module):
@@ -22,8 +31,13 @@ class Score(nn.Module):
     A score is built with `query_size` and `memory_size` and has two parts that do not depend on the position asked for:
     `keys`, computed once per sentence, and `query_layer`, a linear map of the query (None: the query as it is). Decoders
     that recur through attention multiply by `query_layer` and their own recurrent weights in one product.
+
+    A score with several `heads` gives one row of scores for each of them, side by side, and may have `values` of its own
+    for each. One that `recurs` looks at what has been attended to in all, and is asked step by step.
     """
 
+    heads = 1
+    recurs = False
     query_layer: nn.Linear | None
 
     def __init__(self) -> None:
@@ -34,38 +48,103 @@ class Score(nn.Module):
         """The memory as it is compared with queries."""
         raise NotImplementedError
 
-    def forward(self, query: Float[Tensor, "B T P"], keys: Float[Tensor, "B S K"]) -> Float[Tensor, "B T S"]:
-        """Unnormalised scores; `query` has been through `query_layer`."""
+    def values(self, values: Float[Tensor, "B S M"]) -> Float[Tensor, "B S HM"]:
+        """The memory as it is summed, heads side by side."""
+        return values
+
+    def forward(
+        self, query: Float[Tensor, "B T P"], keys: Float[Tensor, "B S K"], *attended: Float[Tensor, "B T S"]
+    ) -> Float[Tensor, "B T HS"]:
+        """Unnormalised scores; `query` has been through `query_layer`. Where the score recurs, `attended` is what each
+        position has got before, in all."""
         raise NotImplementedError
 
 
 class Attention(nn.Module):
     """Distributes each query over the real positions of its sentence's memory; remembers nothing between calls.
 
-    The rows of one sentence (the hypotheses of a beam) are more queries of the same memory, which is never copied.
+    The rows of one sentence (the hypotheses of a beam) are more queries of the same memory, which is never copied. Raises
+    ValueError for several heads under a window.
     """
 
-    def __init__(self, score: Score) -> None:
+    def __init__(self, score: Score, window: Window | None = None, normalizer: Normalizer | None = None) -> None:
         super().__init__()
         self.score = score
+        self.window = Window(query_size=1) if window is None else window
+        self.normalizer: Normalizer = Softmax() if normalizer is None else normalizer
+        if score.heads > 1 and type(self.window) is not Window:
+            raise ValueError("attention: several heads look everywhere: leave window=global")
 
-    def project(self, query: Float[Tensor, "N T Q"]) -> Float[Tensor, "N T P"]:
-        """The query as the score wants it."""
-        return query if self.score.query_layer is None else self.score.query_layer(query)
+    @property
+    def recurs(self) -> bool:
+        return self.score.recurs or self.window.recurs
+
+    def prepare(self, memory: Memory) -> Memory:
+        """Adds to the memory what scores and heads need once per sentence."""
+        return replace(memory, keys=full(self.score.keys(memory.values)), values=self.score.values(memory.values))
+
+    def start(self, memory: Memory, rows: int) -> Carry:
+        """What is remembered before the first step."""
+        attended = (memory.values.new_zeros(rows, memory.mask.size(1)),) if self.score.recurs else ()
+        return attended, self.window.start(memory, rows)
 
     def query_blocks(self) -> list[Block]:
-        """The matrix of `project` [P Q] as a block for `fuse`; an empty list if the query is taken as it is."""
-        return [] if self.score.query_layer is None else [(self.score.query_layer.weight, None)]
+        """The matrices of `query` as blocks for `fuse`; an empty list if the query is taken as it is."""
+        layers = (self.score.query_layer, self.window.query_layer)
+        return [(layer.weight, layer.bias) for layer in layers if layer is not None]
+
+    def query(self, query: Float[Tensor, "*rows Q"], *products: Tensor) -> Float[Tensor, "*rows P"]:
+        """The query as score and window want it, side by side, from the products with `query_blocks`."""
+        parts = [] if self.score.query_layer is not None else [query]
+        parts += products
+        return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+
+    def project(self, query: Float[Tensor, "N T Q"]) -> Float[Tensor, "N T P"]:
+        """The query as score and window want it."""
+        layers = (self.score.query_layer, self.window.query_layer)
+        return self.query(query, *(layer(query) for layer in layers if layer is not None))
+
+    def attend(
+        self, query: Float[Tensor, "N T P"], memory: Memory, carry: Carry
+    ) -> tuple[Float[Tensor, "N T HS"], Carry]:
+        """Weights of projected queries, head by head: each row sums to 1, padding gets exactly 0."""
+        if not self.recurs or query.size(1) == 1:
+            return self._attend(query, memory, carry)
+        steps = []
+        for one in query.split(1, 1):
+            weights, carry = self._attend(one, memory, carry)
+            steps.append(weights)
+        return torch.cat(steps, 1), carry
+
+    def _attend(self, query: Tensor, memory: Memory, carry: Carry) -> tuple[Tensor, Carry]:
+        assert memory.keys is not None, "Decoder.prepare makes the keys"
+        query, steps, heads = full(query), query.size(1), self.score.heads
+        seen_by_window = None
+        if self.window.query_layer is not None:
+            query, seen_by_window = query.split(
+                [query.size(-1) - self.window.query_layer.out_features, self.window.query_layer.out_features], -1
+            )
+        attended, remembered = carry
+        scores = self.score(memory.spread(query), memory.keys, *(memory.spread(a.unsqueeze(1)) for a in attended))
+        mask = ~memory.mask.unsqueeze(1)
+        scores = scores.masked_fill(mask if heads == 1 else mask.repeat(1, 1, heads), -torch.inf)
+        scores = memory.gather(scores, steps)
+        if heads == 1:
+            weights, remembered = self.window(scores, seen_by_window, remembered, self.normalizer)
+        else:
+            weights = self.normalizer(scores.unflatten(-1, (heads, -1))).flatten(-2) / heads
+        return weights, (tuple(a + weights.squeeze(1) for a in attended), remembered)
 
     def weights(self, query: Float[Tensor, "N T P"], memory: Memory) -> Float[Tensor, "N T S"]:
-        """Attention weights of projected queries: each row sums to 1, padding gets exactly 0."""
-        assert memory.keys is not None, "Decoder.prepare makes the keys"
-        scores = self.score(memory.spread(full(query)), memory.keys)
-        weights = scores.masked_fill(~memory.mask.unsqueeze(1), -torch.inf).softmax(-1)
-        return memory.gather(weights, query.size(1))
+        """Weights from the first step on, the mean over the heads."""
+        return self.shown(self.attend(query, memory, self.start(memory, query.size(0)))[0])
+
+    def shown(self, weights: Float[Tensor, "N T HS"]) -> Float[Tensor, "N T S"]:
+        """The weight of each position in all heads together."""
+        return weights if self.score.heads == 1 else weights.unflatten(-1, (self.score.heads, -1)).sum(-2)
 
 
-def average(weights: Float[Tensor, "N T S"], memory: Memory) -> Float[Tensor, "N T M"]:
+def average(weights: Float[Tensor, "N T HS"], memory: Memory) -> Float[Tensor, "N T M"]:
     """Weighted sums of the memory's values, one for each row and step."""
-    summed = torch.bmm(memory.spread(weights).to(memory.values.dtype), memory.values)
+    summed = torch.bmm(memory.spread(weights).to(memory.values.dtype), memory.by_head(memory.values))
     return memory.gather(summed, weights.size(1))

@@ -27,7 +27,14 @@ class Concat(Score):
     def keys(self, values: Float[Tensor, "B S M"]) -> Float[Tensor, "B S K"]:
         return 2 * self.key_layer(values)
 
-    def forward(self, query: Float[Tensor, "B T P"], keys: Float[Tensor, "B S K"]) -> Float[Tensor, "B T S"]:
+    @property
+    def direction(self) -> Float[Tensor, "K"]:
+        """What the hidden units are multiplied by."""
+        return self.v
+
+    def forward(
+        self, query: Float[Tensor, "B T P"], keys: Float[Tensor, "B S K"], *attended: Float[Tensor, "B T S"]
+    ) -> Float[Tensor, "B T S"]:
         if torch.is_grad_enabled():
             return self._score(query, keys)
         few = max(1, CACHED // (query.size(1) * keys.size(1) * keys.size(2)))  # a few sentences at a time
@@ -36,5 +43,5 @@ class Concat(Score):
     def _score(self, query: Tensor, keys: Tensor) -> Tensor:
         # tanh(x) = 2σ(2x) − 1, with the factors moved to where the tensors are small: this is the widest tensor of all.
         hidden = torch.sigmoid((2 * query).unsqueeze(2) + keys.unsqueeze(1))
-        scores = torch.mv(hidden.flatten(0, 2), 2 * self.v) - self.v.sum()
+        scores = torch.mv(hidden.flatten(0, 2), 2 * self.direction) - self.direction.sum()
         return scores.view(query.size(0), query.size(1), keys.size(1))

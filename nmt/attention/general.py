@@ -20,5 +20,7 @@ class General(Score):
     def keys(self, values: Float[Tensor, "B S M"]) -> Float[Tensor, "B S K"]:
         return self.key_layer(values)
 
-    def forward(self, query: Float[Tensor, "B T P"], keys: Float[Tensor, "B S K"]) -> Float[Tensor, "B T S"]:
+    def forward(
+        self, query: Float[Tensor, "B T P"], keys: Float[Tensor, "B S K"], *attended: Float[Tensor, "B T S"]
+    ) -> Float[Tensor, "B T S"]:
         return torch.bmm(query, keys.transpose(1, 2))

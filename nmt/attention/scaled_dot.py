@@ -11,5 +11,7 @@ from nmt.attention.dot import Dot
 class ScaledDot(Dot):
     """qᵀ h / √K: keeps the scores' variance at 1 for independent unit-variance numbers."""
 
-    def forward(self, query: Float[Tensor, "B T P"], keys: Float[Tensor, "B S K"]) -> Float[Tensor, "B T S"]:
+    def forward(
+        self, query: Float[Tensor, "B T P"], keys: Float[Tensor, "B S K"], *attended: Float[Tensor, "B T S"]
+    ) -> Float[Tensor, "B T S"]:
         return super().forward(query * keys.size(-1) ** -0.5, keys)

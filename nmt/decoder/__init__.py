@@ -48,7 +48,7 @@ class Decoder(nn.Module):
         super().__init__()
         if self.attends != (attention is not None):
             name = type(self).__name__.lower()
-            remedy = "choose attention=concat, general, dot or scaled_dot" if self.attends else "add attention=none"
+            remedy = "choose attention=concat, general, dot …" if self.attends else "add attention=none"
             need = "needs an attention score" if self.attends else "uses no attention, yet a score is given"
             raise ValueError(f"decoder: {name} {need}: {remedy}")
         self.cell_name, self.cell, self.state_parts = cell, CELLS[cell], 2 if cell == "lstm" else 1
@@ -66,13 +66,14 @@ class Decoder(nn.Module):
 
     def prepare(self, memory: Memory) -> Memory:
         """Adds to the memory what this decoder needs once per sentence."""
-        return memory
+        return self.attention.prepare(memory) if self.attends else memory
 
     def initial(self, memory: Memory) -> State:
         """The state before the first word, one row a sentence."""
         parts = tanh(full(self.bridge(memory.summary))).split(self.hidden_size, -1)
         n = self.state_parts
-        return State(cells=tuple(tuple(parts[i * n : (i + 1) * n]) for i in range(self.num_layers)))
+        carry = self.attention.start(memory, memory.mask.size(0)) if self.attends else ()
+        return State(cells=tuple(tuple(parts[i * n : (i + 1) * n]) for i in range(self.num_layers)), attention=carry)
 
     def forward(self, embedded: Float[Tensor, "N T E"], state: State, memory: Memory) -> DecoderOutput:
         """Readouts for T more words: position t sees embedded[:, :t+1], the state and the memory.

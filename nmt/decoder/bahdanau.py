@@ -38,19 +38,20 @@ class Bahdanau(Decoder):
 
     def prepare(self, memory: Memory) -> Memory:
         weight, _ = self.bottom.block("ih", slice(self.embedding_size, None))
-        inputs = linear(self, "inputs", memory.values, (weight, None))
-        return replace(memory, keys=full(self.attention.score.keys(memory.values)), inputs=full(inputs))
+        memory = self.attention.prepare(memory)
+        inputs = linear(self, "inputs", memory.values.unflatten(-1, (memory.heads, -1)), (weight, None))
+        return replace(memory, inputs=full(inputs.flatten(-2)))
 
     def forward(self, embedded: Float[Tensor, "N T E"], state: State, memory: Memory) -> DecoderOutput:
         attention, bottom = self.attention, self.bottom
         gates = linear(self, "gates", embedded, bottom.block("ih", slice(self.embedding_size)))
         product = fuse(self, "state", bottom.block("hh"), *attention.query_blocks())
         assert memory.inputs is not None, "Decoder.prepare makes them"
-        looked_at = Shared(memory.inputs, low_precision=False)
-        cell, hidden, weights = state.cells[0], [], []
+        looked_at = Shared(memory.by_head(memory.inputs), low_precision=False)
+        cell, carry, hidden, weights = state.cells[0], state.attention, [], []
         for a in gates.unbind(1):
             u, *query = product(cell[0])
-            w = attention.weights((query or cell)[0].unsqueeze(1), memory)
+            w, carry = attention.attend(attention.query(cell[0], *query).unsqueeze(1), memory, carry)
             seen = memory.gather(looked_at(memory.spread(w)), 1).squeeze(1)
             cell = self.cell(a + seen, u, cell)
             hidden.append(cell[0])
@@ -60,4 +61,5 @@ class Bahdanau(Decoder):
         top = torch.stack(hidden, 1)
         top, upper = self.upper(self.dropout(top) if self.num_layers > 1 else top, state.cells[1:])
         readout = self.norm(self.readout(torch.cat([top, embedded, context], -1)))
-        return DecoderOutput(readout=readout, weights=all_weights, state=State(cells=(cell, *upper)))
+        after = State(cells=(cell, *upper), attention=carry)
+        return DecoderOutput(readout=readout, weights=attention.shown(all_weights), state=after)

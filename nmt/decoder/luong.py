@@ -7,8 +7,6 @@ Nothing recurs through attention: training is one pass of the recurrence and one
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -30,12 +28,10 @@ class Luong(Decoder):
         nn.init.xavier_uniform_(self.combine.weight)
         nn.init.zeros_(self.combine.bias)
 
-    def prepare(self, memory: Memory) -> Memory:
-        return replace(memory, keys=full(self.attention.score.keys(memory.values)))
-
     def forward(self, embedded: Float[Tensor, "N T E"], state: State, memory: Memory) -> DecoderOutput:
         hidden, cells = self.layers(embedded, state.cells)
-        weights = self.attention.weights(self.attention.project(hidden), memory)
+        weights, carry = self.attention.attend(self.attention.project(hidden), memory, state.attention)
         context = average(weights, memory)
         attentional = tanh(full(self.combine(torch.cat([context, hidden], -1))))
-        return DecoderOutput(readout=self.norm(attentional), weights=weights, state=State(cells=cells))
+        after = State(cells=cells, attention=carry)
+        return DecoderOutput(readout=self.norm(attentional), weights=self.attention.shown(weights), state=after)

@@ -20,7 +20,7 @@ from nmt.packed import linear
 from nmt.recurrence import Recurrent, Shared, full, fuse, tanh
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FeedState(State):
     """`feed`: the attentional vector of the previous step (zeros at the start)."""
 
@@ -38,12 +38,15 @@ class LuongFeed(Decoder):
         nn.init.zeros_(self.combine.bias)
 
     def prepare(self, memory: Memory) -> Memory:
-        inputs = linear(self, "inputs", memory.values, (self.combine.weight[:, : self.memory_size], None))
-        return replace(memory, keys=full(self.attention.score.keys(memory.values)), inputs=full(inputs))
+        memory = self.attention.prepare(memory)
+        block = self.combine.weight[:, : self.memory_size], None
+        inputs = linear(self, "inputs", memory.values.unflatten(-1, (memory.heads, -1)), block)
+        return replace(memory, inputs=full(inputs.flatten(-2)))
 
     def initial(self, memory: Memory) -> FeedState:
-        cells = super().initial(memory).cells
-        return FeedState(cells=cells, feed=cells[0][0].new_zeros(len(cells[0][0]), self.readout_size))
+        start = super().initial(memory)
+        feed = start.cells[0][0].new_zeros(len(start.cells[0][0]), self.readout_size)
+        return FeedState(cells=start.cells, attention=start.attention, feed=feed)
 
     def forward(self, embedded: Float[Tensor, "N T E"], state: FeedState, memory: Memory) -> DecoderOutput:
         first: Recurrent = self.layers[0]  # type: ignore[assignment]
@@ -54,9 +57,9 @@ class LuongFeed(Decoder):
         right = (self.combine.weight[:, self.memory_size :], self.combine.bias)
         top = fuse(self, "top", self.layers[-1].block("hh"), right, *self.attention.query_blocks())
         assert memory.inputs is not None, "Decoder.prepare makes them"
-        looked_at = Shared(memory.inputs, low_precision=False)
+        looked_at = Shared(memory.by_head(memory.inputs), low_precision=False)
 
-        cells, feed, readouts, weights = list(state.cells), state.feed, [], []
+        cells, feed, carry, readouts, weights = list(state.cells), state.feed, state.attention, [], []
         u_top = top(cells[-1][0])[0]
         for a in gates.unbind(1):
             a = a + fed(feed)[0]
@@ -65,9 +68,11 @@ class LuongFeed(Decoder):
                 a = inputs[i](self.dropout(cells[i][0].unsqueeze(1)).squeeze(1))[0]
             cells[-1] = self.cell(a, u_top, cells[-1])
             u_top, own, *query = top(cells[-1][0])
-            w = self.attention.weights((query or cells[-1])[0].unsqueeze(1), memory)
+            asked = self.attention.query(cells[-1][0], *query).unsqueeze(1)
+            w, carry = self.attention.attend(asked, memory, carry)
             feed = tanh(own + memory.gather(looked_at(memory.spread(w)), 1).squeeze(1))
             readouts.append(feed)
             weights.append(w)
-        after = FeedState(cells=tuple(cells), feed=feed)
-        return DecoderOutput(readout=self.norm(torch.stack(readouts, 1)), weights=torch.cat(weights, 1), state=after)
+        after = FeedState(cells=tuple(cells), attention=carry, feed=feed)
+        shown = self.attention.shown(torch.cat(weights, 1))
+        return DecoderOutput(readout=self.norm(torch.stack(readouts, 1)), weights=shown, state=after)

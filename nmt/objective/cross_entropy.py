@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
+import torch
+from torch import Tensor
+
 from nmt.cross_entropy import linear_cross_entropy
 from nmt.interfaces import PAD, Batch, Loss
-from nmt.ranges import Fraction
+from nmt.ranges import Fraction, NonNegative
 from nmt.seq2seq import Seq2Seq
 
 
 class CrossEntropy:
-    """Cross-entropy of the real target words, with label smoothing (Szegedy et al. 2016)."""
+    """Cross-entropy of the real target words, with label smoothing (Szegedy et al. 2016), and in training λ times the doubly
+    stochastic penalty (Xu et al. 2015, eq. 14), which asks that every source position be attended to once in all:
 
-    def __init__(self, *, label_smoothing: Fraction = 0.0) -> None:
-        self.label_smoothing = label_smoothing
+        λ Σ_s (1 − Σ_t α_ts)²        λ = `doubly_stochastic`
+    """
+
+    def __init__(self, *, label_smoothing: Fraction = 0.0, doubly_stochastic: NonNegative = 0.0) -> None:
+        self.label_smoothing, self.doubly_stochastic = label_smoothing, doubly_stochastic
 
     def __call__(self, model: Seq2Seq, batch: Batch, step: int) -> Loss:
-        readout = model.readouts(batch.source, batch.source_lengths, batch.inputs)
+        output = model.teach(batch.source, batch.source_lengths, batch.inputs)
         real = batch.targets != PAD
         smoothing = self.label_smoothing if model.training else 0.0
         total, nll = linear_cross_entropy(
-            readout[real], model.output.weight, model.output.bias, batch.targets[real], smoothing
+            output.readout[real], model.output.weight, model.output.bias, batch.targets[real], smoothing
         )
+        if self.doubly_stochastic and model.training:
+            total = total + self.doubly_stochastic * self._unevenness(output.weights, batch)
         return Loss(total=total, nll=nll, num_tokens=batch.num_tokens)
+
+    def _unevenness(self, weights: Tensor | None, batch: Batch) -> Tensor:
+        if weights is None:
+            raise ValueError("objective.doubly_stochastic needs a decoder with attention: set it to 0")
+        attended = (weights * (batch.targets != PAD).unsqueeze(-1)).sum(1)
+        positions = torch.arange(attended.size(1), device=attended.device)
+        return ((1 - attended) ** 2 * (positions < batch.source_lengths.unsqueeze(1))).sum()

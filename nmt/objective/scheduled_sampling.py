@@ -64,7 +64,7 @@ class ScheduledSampling:
     def __call__(self, model: Seq2Seq, batch: Batch, step: int) -> Loss:
         ratio = self.ratio(step) if model.training else 1.0
         if ratio >= 1:
-            readout = model.readouts(batch.source, batch.source_lengths, batch.inputs)
+            readout = model.teach(batch.source, batch.source_lengths, batch.inputs).readout
         else:
             readout = self._mixed(model, batch, ratio)
         real = batch.targets != PAD

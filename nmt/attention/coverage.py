@@ -1,0 +1,41 @@
+"""Additive attention that knows what it has attended to: Tu et al. 2016, eq. 8 (linguistic coverage, eq. 6 and 7).
+
+score(q, h_s, C_s) = vᵀ tanh(W q + U h_s + V C_s + b)
+C_{t,s} = Σ_{i≤t} α_is / Φ_s        Φ_s = N σ(U_f h_s), the fertility: how many words position s may become
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from nmt.attention import Score
+from nmt.packed import Linear
+from nmt.ranges import Positive, Size
+
+
+class Coverage(Score):
+    """`size` hidden units; `fertility` is N, the most words that one source position may become."""
+
+    recurs = True
+
+    def __init__(self, *, query_size: int, memory_size: int, size: Size, fertility: Positive) -> None:
+        super().__init__()
+        self.query_layer = Linear(query_size, size, bias=False)
+        self.key_layer = Linear(memory_size, size)
+        self.fertility_layer = nn.Linear(memory_size, 1, bias=False)
+        self.fertility = fertility
+        for name in ("v", "coverage"):
+            setattr(self, name, nn.Parameter(torch.empty(size).uniform_(-1, 1) * size**-0.5))
+
+    def keys(self, values: Float[Tensor, "B S M"]) -> Float[Tensor, "B S K"]:
+        """U h + b, and Φ in the last place."""
+        return torch.cat([self.key_layer(values), self.fertility * torch.sigmoid(self.fertility_layer(values))], -1)
+
+    def forward(
+        self, query: Float[Tensor, "B T P"], keys: Float[Tensor, "B S K"], *attended: Float[Tensor, "B T S"]
+    ) -> Float[Tensor, "B T S"]:
+        covered = attended[0] / keys[..., -1].unsqueeze(1)
+        hidden = query.unsqueeze(2) + keys[..., :-1].unsqueeze(1) + covered.unsqueeze(-1) * self.coverage
+        return torch.tanh(hidden) @ self.v

@@ -1,0 +1,11 @@
+"""softmax(z)_s = exp(z_s) / Σ_j exp(z_j): every position that counts gets something."""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor
+
+
+class Softmax:
+    def __call__(self, scores: Float[Tensor, "*rows S"]) -> Float[Tensor, "*rows S"]:
+        return scores.softmax(-1)

@@ -1,0 +1,41 @@
+"""Sparsemax (Martins & Astudillo 2016): the point of the simplex nearest to the scores, which has zeros.
+
+    p_s = max(0, z_s − τ),  Σ_s p_s = 1
+
+With z sorted from the largest, τ = (Σ_{j≤k} z_j − 1) / k, k the largest number with 1 + k z_k > Σ_{j≤k} z_j (algorithm 1).
+Gradient, over the support: ∂L/∂z = g − mean(g) (eq. 12).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd import Function
+
+
+class _Sparsemax(Function):
+    @staticmethod
+    def forward(ctx: Any, z: Tensor) -> Tensor:
+        z = z - z.amax(-1, keepdim=True)
+        ranked = z.sort(-1, descending=True).values.clamp(min=-2.0)  # below −1 nothing is in the support
+        k = torch.arange(1, z.size(-1) + 1, device=z.device, dtype=z.dtype)
+        sums = ranked.cumsum(-1)
+        size = (1 + k * ranked > sums).sum(-1, keepdim=True)
+        tau = (sums.gather(-1, size - 1) - 1) / size
+        p = (z - tau).clamp(min=0)
+        ctx.save_for_backward(p)
+        return p
+
+    @staticmethod
+    def backward(ctx: Any, d: Tensor) -> Tensor:
+        support = (ctx.saved_tensors[0] > 0).to(d.dtype)
+        mean = (d * support).sum(-1, keepdim=True) / support.sum(-1, keepdim=True)
+        return (d - mean) * support
+
+
+class Sparsemax:
+    def __call__(self, scores: Float[Tensor, "*rows S"]) -> Float[Tensor, "*rows S"]:
+        return _Sparsemax.apply(scores)

@@ -1,0 +1,51 @@
+"""Where attention may look: what becomes of the scores of one query before and after they are normalised.
+
+A window sees the scores of N rows at T steps, −∞ at padding, and gives weights that sum to 1. What it must remember from
+step to step is row-first tensors that go in and come out. A window is one file here and one YAML in conf/window.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from nmt.interfaces import Memory
+from nmt.normalizer import Normalizer
+
+Carry = tuple[Tensor, ...]
+
+
+class Window(nn.Module):
+    """Base of all windows: `global`, which is none.
+
+    A window is built with `query_size`. `query_layer` is a linear map of the query that it wants to see (None: it needs
+    nothing). `recurs`: what it does at one step depends on its weights at the step before.
+    """
+
+    recurs = False
+    query_layer: nn.Linear | None
+
+    def __init__(self, *, query_size: int) -> None:
+        super().__init__()
+        self.query_layer = None
+
+    def start(self, memory: Memory, rows: int) -> Carry:
+        """What is remembered before the first step, for so many rows."""
+        return ()
+
+    def forward(
+        self, scores: Float[Tensor, "N T S"], query: Tensor | None, carry: Carry, normalizer: Normalizer
+    ) -> tuple[Float[Tensor, "N T S"], Carry]:
+        """Weights, and what to remember; `query` has been through `query_layer`."""
+        return normalizer(scores), carry
+
+
+def source_lengths(scores: Float[Tensor, "N T S"]) -> Tensor:
+    """[N, 1] numbers of real positions."""
+    return (scores[:, 0] > -torch.inf).sum(-1, keepdim=True)
+
+
+def step_numbers(carry: Carry, steps: int) -> tuple[Tensor, Carry]:
+    """[N, T] numbers of the steps, from 0, for windows that count them in carry[0] [N]."""
+    return carry[0].unsqueeze(1) + torch.arange(steps, device=carry[0].device), (carry[0] + steps,)

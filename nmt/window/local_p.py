@@ -1,0 +1,41 @@
+"""Local attention with predictive alignment, local-p of Luong et al. 2015, eq. 9 and 10:
+
+    p_t = S · σ(v_pᵀ tanh(W_p h_t))        α_t(s) ∝ align(h_t, h_s) · exp(−(s − p_t)² / 2σ²),  |s − p_t| ≤ D,  σ = D / 2
+
+Positions count from 0 to S − 1. The paper leaves the product as it is; here it is normalised again (the Gaussian's
+logarithm is added to the scores), so that the weights remain a distribution.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from nmt.normalizer import Normalizer
+from nmt.ranges import Size
+from nmt.window import Carry, Window, source_lengths
+
+
+class LocalP(Window):
+    """`distance` is D."""
+
+    def __init__(self, *, query_size: int, distance: Size = 10) -> None:
+        super().__init__(query_size=query_size)
+        self.distance = distance
+        self.query_layer = nn.Linear(query_size, query_size, bias=False)
+        self.v = nn.Parameter(torch.empty(query_size).uniform_(-1, 1) * query_size**-0.5)
+
+    def centres(self, query: Float[Tensor, "N T P"], lengths: Tensor) -> Float[Tensor, "N T"]:
+        """p_t; lengths [N, 1]."""
+        return lengths * torch.sigmoid(torch.tanh(query) @ self.v)
+
+    def forward(
+        self, scores: Float[Tensor, "N T S"], query: Tensor | None, carry: Carry, normalizer: Normalizer
+    ) -> tuple[Float[Tensor, "N T S"], Carry]:
+        assert query is not None
+        away = torch.arange(scores.size(2), device=scores.device) - self.centres(
+            query, source_lengths(scores)
+        ).unsqueeze(-1)
+        near = scores - away**2 / (2 * (self.distance / 2) ** 2)
+        return normalizer(near.masked_fill(away.abs() > self.distance, -torch.inf)), carry
