@@ -15,6 +15,7 @@ from nmt.metrics import Metric
 from nmt.packed import GenerationPrecision
 from nmt.ranges import Positive
 from nmt.translator import Translator
+from nmt.word_alignment import Symmetrization
 
 
 def translate_settings(
@@ -68,14 +69,34 @@ def score_settings(
     """The keys at the top of conf/score.yaml."""
 
 
+def align_settings(
+    *,
+    model: str | list[str] | None = None,
+    vectors: list[str] | None = None,
+    reverse: str | list[str] | None = None,
+    symmetrize: Symmetrization,
+    source: str,
+    target: str,
+    gold: str | None = None,
+    output: str | None = None,
+    format: Literal["pharaoh", "json"],
+    device: str,
+    precision: GenerationPrecision,
+    averaging: Averaging,
+    shares: list[Positive] | None = None,
+) -> None:
+    """The keys at the top of conf/align.yaml."""
+
+
 SETTINGS: dict[str, Callable[..., None]] = {
     "translate": translate_settings,
     "evaluate": evaluate_settings,
     "score": score_settings,
+    "align": align_settings,
 }
 
 
-def check(config: Mapping[str, Any], command: Literal["translate", "evaluate", "score"]) -> None:
+def check(config: Mapping[str, Any], command: Literal["translate", "evaluate", "score", "align"]) -> None:
     """Raises UserError listing everything that is wrong with the configuration."""
     top = {key: value for key, value in config.items() if not isinstance(value, Mapping)}
     found = [fault.removeprefix(".").replace("give .", "give ") for fault in faults(top, SETTINGS[command], "")]
@@ -86,7 +107,9 @@ def check(config: Mapping[str, Any], command: Literal["translate", "evaluate", "
     if config.get("metric", {}).get("name") == "loss":
         found.append("metric.name=loss: not a comparison of texts; choose bleu, chrf, ter or exact")
     if not found:
-        found += {"translate": _translate_faults, "score": _score_faults}.get(command, lambda _: [])(config)
+        found += {"translate": _translate_faults, "score": _score_faults, "align": _align_faults}.get(
+            command, lambda _: []
+        )(config)
     if found:
         raise UserError("the configuration has faults:\n" + "\n".join(f"  - {fault}" for fault in found))
 
@@ -126,6 +149,16 @@ def _score_faults(config: Mapping[str, Any]) -> list[str]:
         return ["target, nbest: give one of them, target=FILE (a translation a line) or nbest=FILE (Moses format)"]
     if config["nbest"] and (config["format"] != "text" or config["normalize"] != "none"):
         return ["nbest: is written back in its own format, with log-probabilities; leave format and normalize out"]
+    return []
+
+
+def _align_faults(config: Mapping[str, Any]) -> list[str]:
+    if (config["model"] is None) == (config["vectors"] is None):
+        return ["model, vectors: give one of them, model=RUN_DIR or vectors=[SOURCE,TARGET]"]
+    if config["vectors"] is not None and len(config["vectors"]) != 2:
+        return ["vectors: give two files, [SOURCE,TARGET]"]
+    if config["vectors"] and config["reverse"]:
+        return ["reverse: vectors already look in both directions; leave it out"]
     return []
 
 

@@ -9,7 +9,7 @@ import io
 import logging
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import Any, Literal
 
@@ -157,17 +157,12 @@ class Tokenizer:
         return self._target.decode(ids, num_threads=_threads(ids)) if ids else []
 
     def source_words(self, line: str, ids: list[int]) -> list[int]:
-        """For each piece of an encoded line, the number of the word (as the user wrote it: what lies between spaces) that
-        it belongs to. Pieces never cross spaces, so a line's pieces are those of its words."""
-        words = line.split()
-        each = self.encode_source(words) if words else []
-        if [i for word in each for i in word][: len(ids)] == ids:
-            return [n for n, word in enumerate(each) for _ in word][: len(ids)]
-        return _words(self.source_pieces(ids), len(words))  # where normalisation makes or removes spaces
+        """For each piece of a source line, the number of the word (what lies between spaces) that it belongs to."""
+        return _words_of(line, ids, self.encode_source, self.source_pieces)
 
-    def target_words(self, text: str, ids: list[int]) -> list[int]:
-        """For each piece of a translation, the number of the word of its text that it belongs to."""
-        return _words(self.target_pieces(ids), len(text.split()))
+    def target_words(self, line: str, ids: list[int]) -> list[int]:
+        """As `source_words`, for a given or written translation."""
+        return _words_of(line, ids, self.encode_target, self.target_pieces)
 
     def continuing(self) -> frozenset[int]:
         """Target ids that lengthen the word before them: letters without a space before, in scripts that write spaces."""
@@ -195,6 +190,18 @@ class Tokenizer:
 
     def target_pieces(self, ids: list[int]) -> list[str]:
         return [self._target.id_to_piece(i) for i in ids]
+
+
+def _words_of(
+    line: str, ids: list[int], encode: Callable[[list[str]], list[list[int]]], pieces: Callable[[list[int]], list[str]]
+) -> list[int]:
+    """Pieces never cross spaces, so a line's pieces are those of its words, unless normalisation makes or removes spaces or
+    the line was not cut in the usual way: then the pieces that begin with a space are counted."""
+    words = line.split()
+    each = encode(words) if words else []
+    if [i for word in each for i in word][: len(ids)] == ids:
+        return [n for n, word in enumerate(each) for _ in word][: len(ids)]
+    return _words(pieces(ids), len(words))
 
 
 def _words(pieces: list[str], words: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""From attention over pieces to an alignment of words.
+"""Alignments of words: from attention over pieces, from two directions to one, and how far from a gold standard.
 
 The weight between two words is the sum over the source word's pieces and the mean over the target word's. What is given
 to `</s>`, and what `</s>` gives, is kept apart: it says where the translation began and ended, not what means what.
@@ -6,8 +6,10 @@ to `</s>`, and what `</s>` gives, is kept apart: it says where the translation b
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -38,3 +40,55 @@ def merge(weights: np.ndarray, source_words: Sequence[int], target_words: Sequen
     of /= np.maximum(1.0, of.sum(1, keepdims=True))
     pieces = weights[:-1]
     return WordAlignment(of @ pieces[:, :-1] @ into, of @ pieces[:, -1], weights[-1, :-1] @ into)
+
+
+Links = frozenset[tuple[int, int]]
+"""(source word, target word), counted from 0."""
+Symmetrization = Literal["intersection", "union", "grow_diag"]
+
+
+def symmetrize(forward: Links, backward: Links, how: Symmetrization) -> Links:
+    """One alignment from those of both directions (Och & Ney 2003). grow_diag starts from the intersection and adds links
+    of the union beside those it has, diagonally too, whose source or target word has none yet (Koehn et al. 2003)."""
+    both, either = forward & backward, forward | backward
+    if how != "grow_diag":
+        return both if how == "intersection" else either
+    grown = set(both)
+    while True:
+        sources, targets = {s for s, _ in grown}, {t for _, t in grown}
+        added = False
+        for s, t in sorted(grown):
+            for near in [(s + i, t + j) for i in (-1, 0, 1) for j in (-1, 0, 1) if i or j]:
+                if near in either and near not in grown and (near[0] not in sources or near[1] not in targets):
+                    grown.add(near)
+                    sources.add(near[0])
+                    targets.add(near[1])
+                    added = True
+        if not added:
+            return frozenset(grown)
+
+
+def error_rate(found: Sequence[Links], sure: Sequence[Links], possible: Sequence[Links]) -> float:
+    """Alignment error rate of a corpus (Och & Ney 2003, section 7): 1 − (|A∩S| + |A∩P|) / (|A| + |S|); every sure link is
+    possible. 0 is perfect; 0 too if there is nothing to align."""
+    hits = total = 0
+    for a, s, p in zip(found, sure, possible, strict=True):
+        hits += len(a & s) + len(a & (p | s))
+        total += len(a) + len(s)
+    return 1 - hits / total if total else 0.0
+
+
+def parse_links(line: str) -> tuple[Links, Links]:
+    """Sure links, written 0-0, and possible ones, written 0?0 or 0p0. Raises ValueError for anything else."""
+    sure, possible = set[tuple[int, int]](), set[tuple[int, int]]()
+    for word in line.split():
+        match = re.fullmatch(r"(\d+)([-?p])(\d+)", word)
+        if match is None:
+            raise ValueError(f'"{word}" is not a link such as 0-1 (sure) or 0?1 (possible)')
+        (sure if match[2] == "-" else possible).add((int(match[1]), int(match[3])))
+    return frozenset(sure), frozenset(possible)
+
+
+def write_links(links: Links) -> str:
+    """Pharaoh format, sorted by source word."""
+    return " ".join(f"{s}-{t}" for s, t in sorted(links))

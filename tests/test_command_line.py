@@ -196,6 +196,39 @@ def test_ensembles_and_searches_from_the_command_line(trained, corpus):
     failed(run("translate", f"model={trained}", "resume=true"), "needs input=FILE and output=FILE")
 
 
+def test_align(trained, corpus, tmp_path):
+    pair = f"source={corpus}/test.en", f"target={corpus}/test.de"
+    lines = (corpus / "test.en").read_text().splitlines()
+    result = run("align", f"model={trained}", *pair)
+    assert result.returncode == 0, result.stderr.decode()
+    links = result.stdout.decode().splitlines()
+    assert [sorted(int(link.split("-")[1]) for link in line.split()) for line in links] == [[0, 1, 2]] * len(lines)
+    rows = [json.loads(line) for line in run("align", f"model={trained}", *pair, "format=json").stdout.splitlines()]
+    assert [" ".join(f"{s}-{t}" for s, t in row["pairs"]) for row in rows] == links
+    # Vectors in one space, a direction for each word, and the gold standard that they find.
+    words = sorted({word for line in lines for word in line.split()})
+    for name, case in (("s.vec", str.lower), ("t.vec", str.upper)):
+        rows = [
+            f"{case(w)} " + " ".join("9" if i == j else "0" for j in range(len(words))) for i, w in enumerate(words)
+        ]
+        (tmp_path / name).write_text("\n".join([f"{len(words)} {len(words)}", *rows]) + "\n")
+    vectors = f"vectors=[{tmp_path}/s.vec,{tmp_path}/t.vec]"
+    (tmp_path / "gold").write_text("0-0 1-1 2-2\n" * len(lines))
+    found = run("align", vectors, *pair, f"gold={tmp_path}/gold", "symmetrize=intersection")
+    repeated = [
+        line
+        for line, text in zip(found.stdout.decode().splitlines(), lines, strict=True)
+        if len(set(text.split())) == 3
+    ]
+    assert set(repeated) == {"0-0 1-1 2-2"}
+    assert b"alignment error rate 0.0" in found.stderr
+    (tmp_path / "gold").write_text("0-0 x\n" * len(lines))
+    failed(run("align", vectors, *pair, f"gold={tmp_path}/gold"), "line 1", "not a link such as 0-1")
+    failed(run("align", *pair), "model, vectors: give one of them")
+    (tmp_path / "s.vec").write_text("a 1 2\nb 1\n")
+    failed(run("align", vectors, *pair), "s.vec, line 2")
+
+
 def test_a_sweep_makes_readable_folders(corpus, tmp_path):
     result = run(
         "train", "-m", *data_arguments(corpus), *SMALL, "decoder=bahdanau,luong", "attention=general,dot", "seed=1",
@@ -315,7 +348,7 @@ def test_the_commands_of_the_readme_compose():
     from nmt.config import check_command_line
 
     text = (ROOT / "README.md").read_text().replace("\\\n", " ")
-    commands = re.findall(r"^python -m nmt\.(train|translate|evaluate|score)([^#\n|]*)", text, re.MULTILINE)
+    commands = re.findall(r"^python -m nmt\.(train|translate|evaluate|score|align)([^#\n|]*)", text, re.MULTILINE)
     assert len(commands) > 6
     for module, arguments in commands:
         words = [word for word in arguments.split() if word not in ("<", ">")]

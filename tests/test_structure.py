@@ -22,7 +22,7 @@ LAYERS = [
         "search",
         "normalizer",
     ],
-    ["window", "corpus", "check"],
+    ["window", "corpus", "check", "word_vectors"],
     ["attention"],
     ["decoder", "encoder", "batching"],
     ["seq2seq"],
@@ -31,7 +31,7 @@ LAYERS = [
     ["progress", "run", "plots", "attention_map", "formats", "streams"],
     ["build"],
     ["training", "application", "config"],
-    ["train", "translate", "evaluate", "score"],
+    ["train", "translate", "evaluate", "score", "align"],
 ]
 """From the bottom up: a file imports only from its own package or from layers below it."""
 

@@ -19,7 +19,7 @@ from nmt.search.greedy import Greedy
 from nmt.search.mbr import MBR
 from nmt.search.sample import Sample
 from nmt.translator import Constraint
-from nmt.word_alignment import merge
+from nmt.word_alignment import error_rate, merge, parse_links, symmetrize, write_links
 
 LINES = [" ".join("abcdefghij"[(i * k) % 10] for k in range(1, 2 + i % 7)) for i in range(64)]
 SEARCHES = [Greedy(), Beam(width=4, n_best=2, coverage=0.2), Sample(n_best=3), Diverse(width=4, groups=2, n_best=3)]
@@ -179,3 +179,24 @@ def test_pieces_are_merged_to_words():
     np.testing.assert_allclose(found.weights.sum(1) + found.to_end, 1.0)
     assert found.pairs() == [(1, 0), (1, 1)]
     assert merge(np.ones((1, 1)), [], []).pairs() == []
+
+
+def test_two_directions_become_one():
+    """An example by hand: 0-0 and 2-2 are in both; 1-1 touches both and is new to both sides; 4-0 touches nothing."""
+    forward, backward = parse_links("0-0 1-1 2-2 4-0")[0], parse_links("0-0 2-2 2-1 3-4")[0]
+    assert write_links(symmetrize(forward, backward, "intersection")) == "0-0 2-2"
+    assert write_links(symmetrize(forward, backward, "union")) == "0-0 1-1 2-1 2-2 3-4 4-0"
+    assert write_links(symmetrize(forward, backward, "grow_diag")) == "0-0 1-1 2-2"
+    for how in ("intersection", "union", "grow_diag"):
+        assert symmetrize(forward, forward, how) == forward
+
+
+def test_alignment_error_rate():
+    """Och & Ney 2003 by hand: A has 3 links, 1 sure and 2 possible of them right; S has 2."""
+    sure, possible = parse_links("0-0 1-1 2?2")
+    found = parse_links("0-0 2-2 3-3")[0]
+    assert error_rate([found], [sure], [possible]) == pytest.approx(1 - (1 + 2) / (3 + 2))
+    assert error_rate([sure], [sure], [possible]) == 0
+    assert error_rate([], [], []) == 0
+    with pytest.raises(ValueError, match="not a link"):
+        parse_links("0:1")

@@ -56,7 +56,7 @@ class Score(nn.Module):
         self, query: Float[Tensor, "B T P"], keys: Float[Tensor, "B S K"], *attended: Float[Tensor, "B T S"]
     ) -> Float[Tensor, "B T HS"]:
         """Unnormalised scores; `query` has been through `query_layer`. Where the score recurs, `attended` is what each
-        position has got before, in all."""
+        position has got before, in all; others may ignore it."""
         raise NotImplementedError
 
 

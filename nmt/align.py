@@ -1,0 +1,132 @@
+"""python -m nmt.align model=RUN_DIR source=FILE target=FILE [reverse=RUN_DIR symmetrize=grow_diag] [gold=FILE]
+
+Word alignments of given pairs, a line each: every target word with the source word that it attends to most, and with a
+model of the other direction both in one. With vectors=[SOURCE,TARGET], two files of word vectors in one space, instead of
+a model: no training at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from nmt.config import command_line
+
+
+def check(config: dict[str, Any]) -> None:
+    """Raises UserError listing everything that is wrong with the configuration."""
+    from nmt.application import check
+
+    check(config, "align")
+
+
+def run(config: dict[str, Any]) -> float | None:
+    """Aligns all pairs; returns the alignment error rate if there is a gold standard."""
+    import json
+    import logging
+
+    from nmt.allocator import keep_freed_memory
+    from nmt.data.text import check_aligned, find, read_lines
+    from nmt.errors import UserError
+    from nmt.progress import set_up_logging
+    from nmt.streams import Sink
+    from nmt.word_alignment import error_rate, parse_links, symmetrize, write_links
+
+    set_up_logging()
+    keep_freed_memory()
+    files = [find(config["source"]), find(config["target"])]
+    source, target = (read_lines(file) for file in files)
+    check_aligned(files[0], len(source), files[1], len(target))
+    gold = []
+    if config["gold"]:
+        file = find(config["gold"])
+        lines = read_lines(file)
+        check_aligned(files[0], len(source), file, len(lines))
+        for number, line in enumerate(lines, 1):
+            try:
+                gold.append(parse_links(line))
+            except ValueError as error:
+                raise UserError(f"{file}, line {number:,}: {error}") from error
+    if config["vectors"]:
+        forward = _by_vectors(config["vectors"], source, target)
+        backward = [
+            frozenset((s, t) for t, s in links) for links in _by_vectors(config["vectors"][::-1], target, source)
+        ]
+    else:
+        forward = _by_attention(config, config["model"], source, target)
+        backward = []
+        if config["reverse"]:
+            found = _by_attention(config, config["reverse"], target, source)
+            backward = [frozenset((s, t) for t, s in links) for links in found]
+    links = forward
+    if backward:
+        links = [symmetrize(f, b, config["symmetrize"]) for f, b in zip(forward, backward, strict=True)]
+    with Sink(config["output"]) as write:
+        if config["format"] == "json":
+            rows = zip(source, target, links, strict=True)
+            write([json.dumps({"source": s, "target": t, "pairs": sorted(a)}, ensure_ascii=False) for s, t, a in rows])
+        else:
+            write([write_links(each) for each in links])
+    if not gold:
+        return None
+    rate = error_rate(links, [sure for sure, _ in gold], [possible for _, possible in gold])
+    logging.getLogger("nmt.align").info("alignment error rate %.4f over %s pairs", rate, f"{len(links):,}")
+    return rate
+
+
+def _by_attention(
+    config: dict[str, Any], model: Any, source: Sequence[str], target: Sequence[str]
+) -> list[frozenset[tuple[int, int]]]:
+    from nmt.application import load_translator
+    from nmt.errors import UserError
+    from nmt.word_alignment import merge
+
+    translator = load_translator({**config, "model": model})
+    if not translator.attends:
+        raise UserError(f"model={model}: has no attention to align by (decoder=fixed)")
+    tokenizer = translator.tokenizer
+    sources, targets = translator.encode(source), tokenizer.encode_target(list(target))
+    links = []
+    for s, t, s_ids, t_ids, forced in zip(
+        source, target, sources, targets, translator.force(sources, targets), strict=True
+    ):
+        assert forced.weights is not None
+        words = merge(forced.weights, tokenizer.source_words(s, s_ids), tokenizer.target_words(t, t_ids))
+        links.append(frozenset(words.pairs()))
+    return links
+
+
+def _by_vectors(files: Sequence[str], source: Sequence[str], target: Sequence[str]) -> list[frozenset[tuple[int, int]]]:
+    """Each target word that has a vector with the source word of the nearest one."""
+    import numpy as np
+
+    from nmt.errors import UserError
+    from nmt.word_vectors import nearest, read_vectors
+
+    sides = [
+        read_vectors(file, {form for line in lines for word in line.split() for form in (word, word.lower())})
+        for file, lines in zip(files, (source, target), strict=True)
+    ]
+    sizes = {len(vector) for side in sides for vector in side.values()}
+    if len(sizes) != 1:
+        raise UserError(f"vectors: {files[0]} and {files[1]} share no space ({sorted(sizes)} numbers a word)")
+    zeros = np.zeros(sizes.pop(), np.float32)
+
+    def matrix(line: str, side: dict[str, np.ndarray]) -> np.ndarray:
+        return np.array([side.get(word, side.get(word.lower(), zeros)) for word in line.split()])
+
+    links = []
+    for s, t in zip(source, target, strict=True):
+        known, asked = matrix(s, sides[0]), matrix(t, sides[1])
+        if not len(known) or not len(asked):
+            links.append(frozenset[tuple[int, int]]())
+            continue
+        best = nearest(known, asked).argmax(1)
+        links.append(frozenset((int(i), j) for j, i in enumerate(best) if asked[j].any() and known[i].any()))
+    return links
+
+
+main = command_line("align", check, run)
+
+if __name__ == "__main__":
+    main()
