@@ -100,7 +100,7 @@ def read(path: Path) -> Checkpoint:
         raise UserError(
             f"{path}: written by a newer version of nmt (format {version}; this one reads up to {FORMAT}). Upgrade nmt"
         )
-    if meta.get("checksum") != _checksum(tensors):
+    if meta.get("checksum") not in (None, _checksum(tensors)):
         raise UserError(f"{path}: damaged: its content does not match its checksum")
     return Checkpoint(meta=meta, tensors=tensors, path=path)
 
