@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 from nmt import build
@@ -107,6 +108,7 @@ def check(config: Mapping[str, Any], command: Literal["translate", "evaluate", "
     if config.get("metric", {}).get("name") == "loss":
         found.append("metric.name=loss: not a comparison of texts; choose bleu, chrf, ter or exact")
     if not found:
+        found += _collisions(config)
         found += {"translate": _translate_faults, "score": _score_faults, "align": _align_faults}.get(
             command, lambda _: []
         )(config)
@@ -122,9 +124,26 @@ def _faults_of_search(config: Mapping[str, Any]) -> list[str]:
             build.make(config, "search")
         except ValueError as error:
             wrong.append(str(error))
-    if config.get("format", "text") in ONE_BEST and search.get("n_best", 1) != 1:
+    if config.get("format", "text") in ONE_BEST and not wrong and search.get("n_best", 1) > 1:
         wrong.append(f"search.n_best={search['n_best']}: shown by format=jsonl and format=moses only")
     return wrong
+
+
+def _collisions(config: Mapping[str, Any]) -> list[str]:
+    """An output that is also an input, and what else is always wrong."""
+    found = []
+    models = config["model"]
+    if models == []:
+        found.append("model=[]: give a run directory, or several as [A,B,C]")
+    count = len(models) if isinstance(models, list) else 1
+    if config["shares"] is not None and models and len(config["shares"]) != count:
+        found.append(f"shares={config['shares']}: give one positive number for each of {count} models")
+    output = config["output"]
+    for key in ("input", "source", "reference", "target", "nbest", "prefix", "constraints", "gold"):
+        read = config.get(key)
+        if output and read and Path(output).exists() and Path(read).exists() and Path(output).samefile(read):
+            found.append(f"output={output}: is read as {key}= too; choose another name")
+    return found
 
 
 def _translate_faults(config: Mapping[str, Any]) -> list[str]:

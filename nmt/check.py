@@ -96,7 +96,7 @@ def expected(hint: Any) -> str:
         words = " or ".join(expected(part) for part in typing.get_args(base))
     else:
         words = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "null"}.get(
-            base, "a list" if origin in (list, tuple) else str(base)
+            base, f"a list, each {expected(typing.get_args(base)[0])}" if origin in (list, tuple) else str(base)
         )
     ranges = [str(extra) for extra in extras if isinstance(extra, Range) and str(extra) != "value"]
     return words + (f" with {' and '.join(ranges)}" if ranges else "")

@@ -7,6 +7,7 @@ The annotation is the only place where the range of a setting is written down.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -21,6 +22,8 @@ class Range:
     open_high: bool = False
 
     def __contains__(self, value: float) -> bool:
+        if not math.isfinite(value):
+            return False
         above = self.low < value if self.open_low else self.low <= value
         return above and (value < self.high if self.open_high else value <= self.high)
 

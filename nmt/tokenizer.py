@@ -170,19 +170,22 @@ class Tokenizer:
         return frozenset(i for i, piece in enumerate(pieces) if _lengthens(piece))
 
     def spellings(self, text: str, most: int = 64) -> list[list[int]]:
-        """Ways to write a text in target pieces, the usual one first: all that there are for the shortest words, the
-        `most` with the fewest pieces for others."""
+        """Ways to write a text as words of their own in target pieces, the usual one first: all that there are for the
+        shortest words, the `most` with the fewest pieces for others. Of punctuation, also every piece that holds it."""
         [usual] = self.encode_target([text])
+        known = {self._target.id_to_piece(i): i for i in range(EOS + 1, self.target_size)}
         spelled = "".join(self.target_pieces(usual))
-        known = {self._target.id_to_piece(i): i for i in range(self.target_size)}
         paths: list[list[list[int]]] = [[[]], *([] for _ in spelled)]
         for end in range(1, len(spelled) + 1):
             for begin in range(end):
                 piece = known.get(spelled[begin:end])
-                if piece is not None and piece not in (PAD, UNK, BOS, EOS):
+                if piece is not None:
                     paths[end] += [[*path, piece] for path in paths[begin]]
             paths[end] = sorted(paths[end], key=len)[:most]
-        return [usual, *(path for path in paths[-1] if path != usual)]
+        found = [usual, *(path for path in paths[-1] if path != usual)]
+        if not any(character.isalnum() for character in text):
+            found += [[i] for piece, i in known.items() if text.strip() in piece and [i] not in found]
+        return found
 
     def source_pieces(self, ids: list[int]) -> list[str]:
         """The pieces as written, for pictures (▁ marks a space)."""

@@ -17,7 +17,7 @@ import torch
 from nmt.batching import pad
 from nmt.errors import UserError
 from nmt.generation import Averaging, average_log_probs, forced, start
-from nmt.interfaces import BOS, Hypothesis, Request, Search
+from nmt.interfaces import BOS, UNK, Hypothesis, Request, Search
 from nmt.packed import GenerationPrecision, Packs, generating
 from nmt.ranges import NonNegative, Size
 from nmt.search.constrained import Constrained
@@ -106,7 +106,7 @@ class Translator:
         self.precision, self.packs = precision, Packs(precision)
         self.averaging, weights = averaging, shares or [1.0] * len(self.models)
         if len(weights) != len(self.models) or min(weights) <= 0:
-            raise ValueError(f"shares={list(weights)}: give one positive number for each of {len(self.models)} models")
+            raise UserError(f"shares={list(weights)}: give one positive number for each of {len(self.models)} models")
         self.shares = [weight / sum(weights) for weight in weights]
 
     @classmethod
@@ -175,6 +175,12 @@ class Translator:
             for batch, found in zip(batches, each(search, batches), strict=True):
                 for i, hypotheses in zip(batch, found, strict=True):
                     results[i] = hypotheses
+        for source, hypotheses, request in zip(sources, results, requests, strict=True):
+            if source and not hypotheses and request.required:
+                words = ", ".join(self.tokenizer.decode([list(sequence) for sequence in request.required]))
+                raise UserError(
+                    f"constraints: no translation holds all of {words}; do they contradict what is forbidden?"
+                )
         return results
 
     def force(
@@ -215,14 +221,18 @@ class Translator:
 
     def _constrain(self, request: Request, wish: Constraint, continuing: frozenset[int]) -> Request:
         """The request with a constraint in target ids."""
-        [prefix, *required] = (tuple(ids) for ids in self.tokenizer.encode_target([wish.prefix, *wish.required]))
+        texts = [wish.prefix, *wish.required]
+        [prefix, *required] = (tuple(ids) for ids in self.tokenizer.encode_target(texts))
+        for text, ids in zip(texts, (prefix, *required), strict=True):
+            if UNK in ids:
+                raise UserError(f'constraints: "{text}" cannot be written with the vocabulary of this model')
         forbidden = tuple(
             tuple(spelling) for text in wish.forbidden if text.strip() for spelling in self.tokenizer.spellings(text)
         )
-        for text in (prefix, *required):
+        for wanted in (prefix, *required):
             for banned in forbidden:
-                if any(text[i : i + len(banned)] == banned for i in range(len(text))):
-                    written, other = self.tokenizer.decode([list(text), list(banned)])
+                if any(wanted[i : i + len(banned)] == banned for i in range(len(wanted))):
+                    written, other = self.tokenizer.decode([list(wanted), list(banned)])
                     raise UserError(f'constraints: "{written}" must appear, but "{other}" in it must not')
         room = len(prefix) + sum(map(len, required)) + self.max_length_offset
         required = [ids for ids in required if ids]

@@ -31,7 +31,7 @@ PENALTIES: dict[str, dict[str, Any]] = {
     "average": {"length_penalty": "average"},
     "wu, α = 0.6": {"length_penalty": "wu", "alpha": 0.6},
     "reward, 0.2 a word": {"length_penalty": "reward", "alpha": 0.2},
-    "average, coverage 0.05": {"length_penalty": "average", "coverage": 0.05},
+    "wu, coverage 0.05": {"length_penalty": "wu", "alpha": 0.6, "coverage": 0.05},
 }
 
 

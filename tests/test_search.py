@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from nmt.interfaces import BOS, EOS, Hypothesis, Prediction, Request
 from nmt.search import breadth
-from nmt.search.allocation import progress
 from nmt.search.beam import Beam
-from nmt.search.constrained import Constrained
+from nmt.search.constrained import Constrained, progress
 from nmt.search.diverse import Diverse
 from nmt.search.greedy import Greedy
 from nmt.search.mbr import MBR
@@ -325,13 +324,23 @@ def test_the_other_searches_keep_prefixes_and_refuse_what_they_cannot_promise():
 
 def test_progress_finds_sequences_at_places_of_their_own():
     request = Request(9, required=((4, 5), (4,)), continuing=frozenset({7}))
-    assert progress(request, []) == (0, [4, 4])
+    assert progress(request, []) == (0, [4])
     assert progress(request, [4]) == (1, [4])
     assert progress(request, [4, 4]) == (2, [5])
     assert progress(request, [4, 5]) == (2, [4])
     assert progress(request, [4, 5, 4]) == (3, [])
-    assert progress(request, [4, 7]) == (0, [4, 4])
+    assert progress(request, [4, 7]) == (0, [4])
     assert progress(request, [4, 5, 7, 6]) == (1, [4])  # the longer one was lengthened; its first word counts alone
+
+
+def test_required_words_that_begin_alike_are_all_written():
+    """A word that is the beginning of another one, neither of which may be lengthened by chance."""
+    continuing = frozenset({5, 6})
+    required = ((4,), (4, 5), (4, 5, 6), (4, 6), (4,))
+    for seed in range(20):
+        request = Request(14, required=required, continuing=continuing)
+        [found] = find(Beam(width=2), [random_table(seed, (EOS, *LETTERS))], [request], vocabulary=8)
+        assert satisfies(found[0].tokens, request)
 
 
 @pytest.mark.parametrize("utility", ["chrf", "bleu"])

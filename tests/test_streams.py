@@ -147,3 +147,7 @@ def test_constraints_from_files(small_run, tmp_path):
     with pytest.raises(UserError, match="search=beam"):
         translated(small_run, source, tmp_path / "o3", f"constraints={constraints}", "search=greedy")
     assert not (tmp_path / "o3").exists()
+    with pytest.raises(UserError, match="is read as input= too"):
+        translated(small_run, source, source)
+    with pytest.raises(UserError, match=r"model=\[\]"):
+        translated([], source, tmp_path / "o3")

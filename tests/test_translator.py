@@ -136,6 +136,10 @@ def test_constraints_in_words(small_run):
         assert all(f" {phrase} " in words for phrase in wish.required), (wish, text)
         assert not any(f" {phrase} " in words for phrase in wish.forbidden), (wish, text)
     assert translator.translations(LINES, [Constraint()] * 64) == translator.translations(LINES)
+    with pytest.raises(UserError, match="cannot be written"):
+        translator.translations(["a"], [Constraint(required=("日本",))])
+    [full_stop] = translator.translations(["a b"], [Constraint(forbidden=("a", "b", "-"))])
+    assert not {"a", "b"} & set(full_stop.text.split())
     with pytest.raises(UserError, match="must appear"):
         translator.translations(["a"], [Constraint(required=("a b",), forbidden=("b",))])
 

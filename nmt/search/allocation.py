@@ -15,6 +15,7 @@ from torch import Tensor
 
 from nmt.interfaces import EOS, Request
 from nmt.search.breadth import Extended, Frontier, most_probable
+from nmt.search.constrained import progress
 from nmt.search.top_k import top_k
 
 
@@ -32,10 +33,10 @@ def allocate(requests: Sequence[Request], frontier: Frontier, log_probs: Tensor)
             continue
         found: dict[int, list[tuple[float, int, int]]] = {}
         for row in rows[i]:
-            place, prefix = places[row] % width, prefixes[row]
-            total = float(frontier.totals[i, place])
-            for word, value in _candidates(requests[sentence], prefix, values[row], words[row], log_probs[row]).items():
-                count, _ = progress(requests[sentence], [*prefix, word])
+            place, prefix, total = places[row] % width, prefixes[row], float(frontier.totals[i, places[row] % width])
+            for word, (value, count) in _candidates(
+                requests[sentence], prefix, values[row], words[row], log_probs[row]
+            ).items():
                 if value > -torch.inf:
                     found.setdefault(count, []).append((total + value, place, word))
         chosen = _share_out(found, width, sum(map(len, requests[sentence].required)))
@@ -45,40 +46,15 @@ def allocate(requests: Sequence[Request], frontier: Frontier, log_probs: Tensor)
     return extended
 
 
-def progress(request: Request, tokens: Sequence[int]) -> tuple[int, list[int]]:
-    """How many required tokens the given ones hold, a sequence just begun included; which words would add one.
-
-    Every required sequence is found at a place of its own, the longest first, and not where another word lengthens it.
-    """
-    unmet = sorted(request.required, key=len, reverse=True)
-    met = start = 0
-    while start < len(tokens):
-        for sequence in unmet:
-            end = start + len(sequence)
-            whole = end >= len(tokens) or tokens[end] not in request.continuing
-            if tuple(tokens[start:end]) == sequence and whole:
-                unmet.remove(sequence)
-                met, start = met + len(sequence), end
-                break
-        else:
-            if any(tuple(tokens[start:]) == sequence[: len(tokens) - start] for sequence in unmet):
-                begun = len(tokens) - start
-                nexts = [s[begun] for s in unmet if tuple(tokens[start:]) == s[:begun]]
-                return met + begun, nexts
-            start += 1
-    return met, [sequence[0] for sequence in unmet]
-
-
 def _candidates(
     request: Request, prefix: list[int], values: list[float], words: list[int], log_probs: Tensor
-) -> dict[int, float]:
-    """The extensions of one hypothesis worth a look, with their log-probabilities."""
+) -> dict[int, tuple[float, int]]:
+    """The extensions of one hypothesis worth a look: log-probability, and how much of what is required they hold."""
     count, wanted = progress(request, prefix)
-    found = dict(zip(words, values, strict=True))
-    if count < sum(map(len, request.required)):
-        found.pop(EOS, None)
-    for word in wanted:
-        found[word] = float(log_probs[word])
+    found = {word: (float(log_probs[word]), count + 1) for word in wanted}
+    for word, value in zip(words, values, strict=True):
+        if word not in found and (word != EOS or count == sum(map(len, request.required))):
+            found[word] = (value, count if word == EOS else progress(request, [*prefix, word])[0])
     return found
 
 

@@ -66,7 +66,38 @@ class Constrained:
             if not begun or tuple(written[-begun:]) == sequence[:-1]:
                 log_probs[sequence[-1]] = -torch.inf
         if any(len(s) <= len(written) and tuple(written[-len(s) :]) == s for s in request.required):
+            wanted = progress(request, written)[1]  # a longer sequence that begins with this one may go on
+            kept = log_probs[wanted]
             log_probs[self._continuing] = -torch.inf
+            log_probs[wanted] = kept
+
+
+def progress(request: Request, tokens: Sequence[int]) -> tuple[int, list[int]]:
+    """How many required tokens the given ones hold, a sequence just begun included; which words would add one.
+
+    Every required sequence is found at a place of its own, the longest first, and not where another word lengthens it.
+    """
+    unmet: dict[int, list[tuple[int, ...]]] = {}  # by first token
+    for sequence in sorted(request.required, key=len, reverse=True):
+        unmet.setdefault(sequence[0], []).append(sequence)
+    met = start = 0
+    while start < len(tokens):
+        beginning = unmet.get(tokens[start], [])
+        for sequence in beginning:
+            end = start + len(sequence)
+            whole = end >= len(tokens) or tokens[end] not in request.continuing
+            if whole and tuple(tokens[start:end]) == sequence:
+                beginning.remove(sequence)
+                met, start = met + len(sequence), end
+                break
+        else:
+            begun = len(tokens) - start
+            rest = tuple(tokens[start:])
+            nexts = [s[begun] for s in beginning if len(s) > begun and rest == s[:begun]]
+            if nexts:
+                return met + begun, nexts
+            start += 1
+    return met, [first for first, sequences in unmet.items() if sequences]
 
 
 def refuse_required(requests: Sequence[Request], search: str) -> None:
