@@ -56,7 +56,7 @@ class Sample:
         sentences, width = frontier.totals.shape
         step = frontier.prefixes.size(1) - 1
         numbers = torch.cat([draws[i][min(step, len(draws[i]) - 1)] for i in frontier.alive]).to(log_probs.device)
-        cumulative = self.distribution(log_probs.double()).cumsum(-1)
+        cumulative = self.distribution(log_probs).cumsum(-1, dtype=torch.float64)
         target = numbers[frontier.live].unsqueeze(1) * cumulative[:, -1:]
         drawn = torch.searchsorted(cumulative, target, right=True).clamp(max=log_probs.size(1) - 1)
         words = drawn.new_zeros(sentences * width)
@@ -69,11 +69,11 @@ class Sample:
     def distribution(self, log_probs: Float[Tensor, "n V"]) -> Float[Tensor, "n V"]:
         """What words are drawn from: the probabilities that are left, not renormalised."""
         p = torch.softmax(log_probs / self.temperature, -1)
-        ranked, order = p.sort(-1, descending=True)
-        kept = torch.ones_like(ranked, dtype=torch.bool)
-        if self.top_k:
-            kept[:, self.top_k :] = False
-        kept &= ranked.cumsum(-1) - ranked < self.top_p
-        kept &= ranked >= self.epsilon
-        kept[:, 0] = True
-        return p * torch.zeros_like(kept).scatter_(1, order, kept)
+        kept = p >= self.epsilon
+        if self.top_k or self.top_p < 1:
+            ranked, order = p.sort(-1, descending=True)
+            high = ranked.cumsum(-1) - ranked < self.top_p
+            if self.top_k:
+                high[:, self.top_k :] = False
+            kept &= torch.zeros_like(kept).scatter_(1, order, high)
+        return p * kept.scatter_(1, p.argmax(-1, keepdim=True), True)
