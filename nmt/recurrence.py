@@ -79,6 +79,12 @@ class _Gather(Function):
         return x.transpose(-1, -2) @ d, d_bias, None
 
 
+def _multiply(x: Tensor, operand: Tensor, bias: Tensor | None) -> Tensor:
+    if bias is None:
+        return x @ operand
+    return torch.addmm(bias, x, operand) if operand.dim() == 2 else torch.baddbmm(bias, x, operand)
+
+
 class _Product(Function):
     """x @ operand + bias for one step; leaves (x, d) on the tape for `_Gather`."""
 
@@ -87,9 +93,7 @@ class _Product(Function):
         x_low = x.to(operand.dtype)
         ctx.save_for_backward(x_low, operand)
         ctx.tape, ctx.dtype = tape, x.dtype
-        if bias is None:
-            return x_low @ operand
-        return torch.addmm(bias, x_low, operand) if operand.dim() == 2 else torch.baddbmm(bias, x_low, operand)
+        return _multiply(x_low, operand, bias)
 
     @staticmethod
     def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, None, None, None]:
@@ -118,6 +122,8 @@ class Shared:
             self._operand, self._bias = _Gather.apply(operand, bias, self._tape)
 
     def __call__(self, x: Tensor) -> Tensor:
+        if not torch.is_grad_enabled():
+            return _multiply(x.to(self._operand.dtype), self._operand, self._bias)
         return _Product.apply(x, self._operand, self._bias, self._tape)
 
 
@@ -131,19 +137,24 @@ def fuse(owner: nn.Module, name: str, *blocks: Block) -> Callable[[Tensor], tupl
     return lambda x: shared(x).split([len(weight) for weight, _ in blocks], -1)
 
 
+def _gru_values(a: Tensor, u: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """h', and r and z, n, and the state's part of n before the reset."""
+    size, u = h.size(-1), u.to(h.dtype)
+    rz = torch.sigmoid(a[..., : 2 * size] + u[..., : 2 * size])
+    r, z, u_n = rz[..., :size], rz[..., size:], u[..., 2 * size :]
+    n = tanh(torch.addcmul(a[..., 2 * size :].to(h.dtype), r, u_n))
+    return torch.lerp(n, h, z), rz, n, u_n
+
+
 class _GRUPointwise(Function):
     """h' from a (gates of the input), u (gates of the state) and h; equations at the top of the file."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, u: Tensor, h: Tensor) -> Tensor:
-        size = h.size(-1)
-        a_type, u_type, u = a.dtype, u.dtype, u.to(h.dtype)
-        rz = torch.sigmoid(a[..., : 2 * size] + u[..., : 2 * size])
-        r, z, u_n = rz[..., :size], rz[..., size:], u[..., 2 * size :]
-        n = tanh(torch.addcmul(a[..., 2 * size :].to(h.dtype), r, u_n))
+        after, rz, n, u_n = _gru_values(a, u, h)
         ctx.save_for_backward(rz, n, u_n, h)
-        ctx.types = a_type, u_type
-        return torch.lerp(n, h, z)
+        ctx.types = a.dtype, u.dtype
+        return after
 
     @staticmethod
     def backward(ctx: Any, d: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -160,6 +171,8 @@ class _GRUPointwise(Function):
 
 def gru(a: Tensor, u: Tensor, state: Cell) -> Cell:
     """One GRU step from the gates of the input a [… 3Q] and of the state u [… 3Q]; state (h [… Q],)."""
+    if not torch.is_grad_enabled():
+        return (_gru_values(a, u, state[0])[0],)
     return (_GRUPointwise.apply(a, u, state[0]),)
 
 

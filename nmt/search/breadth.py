@@ -82,9 +82,11 @@ def explore(
                 raise ValueError("search.coverage needs a model with attention: set search.coverage=0")
             covered = prediction.weights if covered is None else covered + prediction.weights
         totals, parents, words = extend(Frontier(totals, live, prefixes, alive), log_probs)
-        row_of = torch.zeros(totals.numel(), dtype=torch.long, device=device)
-        row_of[live] = torch.arange(len(live), device=device)
-        rows = row_of[torch.arange(len(alive), device=device).unsqueeze(1) * width + parents]
+        rows = torch.arange(len(alive), device=device).unsqueeze(1) * width + parents
+        if len(live) < totals.numel():  # places are not rows
+            row_of = torch.zeros(totals.numel(), dtype=torch.long, device=device)
+            row_of[live] = torch.arange(len(live), device=device)
+            rows = row_of[rows]
         ended = (words == EOS) & (totals > -torch.inf)
         if ended.any():
             sentences, last = ended.nonzero()[:, 0], rows[ended]
