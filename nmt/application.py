@@ -156,8 +156,6 @@ def _translate_faults(config: Mapping[str, Any]) -> list[str]:
         found.append("resume=true: needs input=FILE and output=FILE")
     if config["resume"] and shown:
         found.append("resume=true: an attention map needs all sentences; leave attention_map out")
-    if config["prefix"] and config["constraints"]:
-        found.append("prefix and constraints: give one of them; lines of constraints=FILE.jsonl may hold a prefix")
     if (config["prefix"] or config["constraints"]) and not config["input"]:
         found.append("prefix and constraints belong to the lines of a file: give input=FILE")
     return found

@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -42,16 +42,20 @@ class Source:
     ) -> None:
         self.errors = errors
         self._file = None if name is None else find(name)
-        self._beside = None if not (prefix or constraints) else find(str(prefix or constraints))
-        self._read = _constraint if constraints else _prefix
-        if self._file is not None:
-            lines = sum(1 for _ in stream_lines(self._file, errors))
-            if self._beside is not None:
-                beside = sum(1 for _ in self._constraints(self._beside))
-                if beside != lines:
-                    raise UserError(
-                        f"{self._beside} has {beside:,} lines, {self._file} has {lines:,}: give one for each"
-                    )
+        self._beside = [
+            (find(beside), read)
+            for beside, read in ((prefix, _prefix), (constraints, _constraint))
+            if beside is not None
+        ]
+        if self._file is None:
+            return
+        lines = sum(1 for _ in stream_lines(self._file, errors))
+        for beside, _ in self._beside:
+            count = sum(1 for _ in stream_lines(beside, errors))
+            if count != lines:
+                raise UserError(f"{beside} has {count:,} lines, {self._file} has {lines:,}: give one for each")
+        for _ in self._constraints():
+            pass
 
     def chunks(self, skip: int = 0) -> Iterator[Chunk]:
         """All lines but the first `skip`."""
@@ -59,15 +63,27 @@ class Source:
             yield from (Chunk(lines, None) for lines in _stdin(self.errors))
             return
         lines = itertools.islice(stream_lines(self._file, self.errors), skip, None)
-        constraints = None
-        if self._beside is not None:
-            constraints = itertools.islice(self._constraints(self._beside), skip, None)
+        constraints = itertools.islice(self._constraints(), skip, None)
         while chunk := list(itertools.islice(lines, CHUNK)):
-            yield Chunk(chunk, None if constraints is None else list(itertools.islice(constraints, len(chunk))))
+            yield Chunk(chunk, list(itertools.islice(constraints, len(chunk))) if self._beside else None)
 
-    def _constraints(self, file: Path) -> Iterator[Constraint]:
+    def _constraints(self) -> Iterator[Constraint]:
+        """What the files beside say of each line, together."""
+        readers = [self._read(file, read) for file, read in self._beside]
+        for number, parts in enumerate(zip(*readers, strict=True), 1):
+            if len(parts) == 2 and parts[0].prefix and parts[1].prefix:
+                raise UserError(
+                    f"{self._beside[1][0]}, line {number:,}: has a prefix, but {self._beside[0][0]} gives one too"
+                )
+            yield Constraint(
+                prefix="".join(part.prefix for part in parts),
+                required=tuple(text for part in parts for text in part.required),
+                forbidden=tuple(text for part in parts for text in part.forbidden),
+            )
+
+    def _read(self, file: Path, read: Callable[[str, str], Constraint]) -> Iterator[Constraint]:
         for number, line in enumerate(stream_lines(file, self.errors), 1):
-            yield self._read(line, f"{file}, line {number:,}")
+            yield read(line, f"{file}, line {number:,}")
 
 
 def _prefix(line: str, place: str) -> Constraint:

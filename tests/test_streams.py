@@ -136,6 +136,15 @@ def test_constraints_from_files(small_run, tmp_path):
     assert "h" in first.split()
     assert "a" not in first.split()
     assert third.startswith("f f")
+    constraints.write_text('{"required": ["h"]}\n\n{"forbidden": ["e"]}\n')
+    both = f"prefix={prefix}", f"constraints={constraints}"
+    first, _, third, _ = translated(small_run, source, tmp_path / "o4", *both).decode().split("\n")
+    assert first.startswith("j")
+    assert "h" in first.split()
+    assert "e" not in third.split()
+    constraints.write_text('{"prefix": "h"}\n\n\n')
+    with pytest.raises(UserError, match="gives one too"):
+        translated(small_run, source, tmp_path / "o3", *both)
     for bad, message in (
         ("{}\n", "has 1 lines"), ("[]\n\n\n", "line 1: a line must be an object"), ("{}\nx\n\n", "line 2: not JSON"),
         ('{"must": []}\n\n\n', "line 1"), ('{"required": "h"}\n\n\n', "line 1"),
