@@ -377,6 +377,13 @@ def test_an_empty_batch_gives_nothing():
     assert find(Greedy(), [], []) == []
 
 
+def test_settings_that_nothing_uses_are_refused():
+    with pytest.raises(ValueError, match=r"alpha=0.9.* does not use it"):
+        Beam(alpha=0.9)
+    with pytest.raises(ValueError, match="for samples"):
+        MBR(source="beam", temperature=0.5)
+
+
 def test_more_results_than_places_is_refused():
     with pytest.raises(ValueError, match=r"n_best=3 .*width=2"):
         Beam(width=2, n_best=3)

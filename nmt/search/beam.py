@@ -15,7 +15,7 @@ from nmt.interfaces import Hypothesis, Request, Step
 from nmt.ranges import NonNegative, Size
 from nmt.search.allocation import allocate
 from nmt.search.breadth import explore, most_probable
-from nmt.search.penalty import Penalty, PenaltyName
+from nmt.search.penalty import ALPHA, Penalty, PenaltyName
 
 
 class Beam:
@@ -27,7 +27,7 @@ class Beam:
         width: Size = 5,
         n_best: Size = 1,
         length_penalty: PenaltyName = "average",
-        alpha: NonNegative = 0.6,
+        alpha: NonNegative = ALPHA,
         coverage: NonNegative = 0.0,
     ) -> None:
         if n_best > width:

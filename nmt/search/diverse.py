@@ -15,7 +15,7 @@ from nmt.interfaces import Hypothesis, Request, Step
 from nmt.ranges import NonNegative, Size
 from nmt.search.breadth import Extended, Frontier, explore, most_probable
 from nmt.search.constrained import refuse_required
-from nmt.search.penalty import Penalty, PenaltyName
+from nmt.search.penalty import ALPHA, Penalty, PenaltyName
 
 
 class Diverse:
@@ -29,7 +29,7 @@ class Diverse:
         diversity: NonNegative = 0.5,
         n_best: Size = 1,
         length_penalty: PenaltyName = "average",
-        alpha: NonNegative = 0.6,
+        alpha: NonNegative = ALPHA,
         coverage: NonNegative = 0.0,
     ) -> None:
         if width % groups:

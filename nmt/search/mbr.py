@@ -19,6 +19,8 @@ from nmt.ranges import Count, Positive, Ratio, Size
 from nmt.search.beam import Beam
 from nmt.search.sample import Sample
 
+EPSILON = 0.02
+
 
 class MBR:
     """`candidates` a sentence, drawn as nmt/search/sample.py says or found by a beam of that width; the `n_best` by
@@ -32,11 +34,13 @@ class MBR:
         utility: Literal["chrf", "bleu"] = "chrf",
         n_best: Size = 1,
         temperature: Positive = 1.0,
-        epsilon: Ratio = 0.02,
+        epsilon: Ratio = EPSILON,
         seed: Count = 1,
     ) -> None:
         if n_best > candidates:
             raise ValueError(f"search.n_best={n_best} is more than search.candidates={candidates} can give")
+        if source == "beam" and (temperature, epsilon) != (1.0, EPSILON):
+            raise ValueError("search.temperature and search.epsilon are for samples: choose search.source=sample")
         self.n_best, self.utility, self.weighted = n_best, utility, source == "beam"
         self.search: Search = Sample(n_best=candidates, temperature=temperature, epsilon=epsilon, seed=seed)
         if source == "beam":

@@ -20,17 +20,24 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 PenaltyName = Literal["none", "average", "wu", "reward"]
+ALPHA = 0.6
 UNSEEN = 1e-6
 """The least that a source position counts as attended to, so that one of exactly 0 costs much, but not everything."""
 
 
 @dataclass(frozen=True)
 class Penalty:
-    """A length penalty by name with its `alpha`; `coverage` is β."""
+    """A length penalty by name with its `alpha`; `coverage` is β. Raises ValueError for an alpha that nothing uses."""
 
     name: PenaltyName = "none"
-    alpha: float = 0.0
+    alpha: float = ALPHA
     coverage: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.alpha != ALPHA and self.name in ("none", "average"):
+            raise ValueError(
+                f"search.alpha={self.alpha:g}: search.length_penalty={self.name} does not use it; choose wu or reward"
+            )
 
     def score(self, log_prob: float, words: int, uncovered: float = 0.0) -> float:
         """The score of a hypothesis of so many words; `uncovered` is what `of_coverage` gives."""
