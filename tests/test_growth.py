@@ -1,13 +1,8 @@
 """Memory of a training step against the sizes: linear where it should be, and never tokens x vocabulary."""
 
-import sys
-from pathlib import Path
-
+import benchmark
+import growth
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
-benchmark = pytest.importorskip("benchmark")
-growth = pytest.importorskip("growth")
 
 
 @pytest.fixture(scope="module")

@@ -93,11 +93,9 @@ def explore(
             uncovered = [0.0] * len(last)
             if covered is not None and step.mask is not None:
                 uncovered = penalty.of_coverage(covered[last], step.mask[sentences]).tolist()
-            for i, log_prob, tokens, cost in zip(
-                sentences.tolist(), totals[ended].tolist(), prefixes[last, 1:].tolist(), uncovered, strict=True
-            ):
-                score = penalty.score(log_prob, length + 1, cost)
-                finished[alive[i]].append(Hypothesis(tokens, log_prob, score))
+            ending = zip(totals[ended].tolist(), prefixes[last, 1:].tolist(), uncovered, strict=True)
+            for i, (log_prob, tokens, cost) in zip(sentences.tolist(), ending, strict=True):
+                finished[alive[i]].append(Hypothesis(tokens, log_prob, penalty.score(log_prob, length + 1, cost)))
             totals = totals.masked_fill(ended, -torch.inf)
         best_live = totals.max(-1).values.tolist()
         for i, sentence in enumerate(alive):

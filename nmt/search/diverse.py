@@ -75,4 +75,7 @@ class Diverse:
 
 def _different(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
     """Without repetitions, in the same order."""
-    return list({tuple(h.tokens): h for h in reversed(hypotheses)}.values())[::-1]
+    found: dict[tuple[int, ...], Hypothesis] = {}
+    for hypothesis in hypotheses:
+        found.setdefault(tuple(hypothesis.tokens), hypothesis)
+    return list(found.values())
