@@ -5,24 +5,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as Collection
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 from torch import nn
 
 from nmt import checkpoint as ckpt
-from nmt import corpus as corpora
 from nmt.attention import Attention
-from nmt.batching import Batching, collate, padding_share
+from nmt.batching import Batching
 from nmt.check import faults, locate, unknown
-from nmt.corpus import Corpus, Filters
-from nmt.data import Pairs, Splits
+from nmt.corpus import Filters
 from nmt.encoder import Encoder
 from nmt.errors import UserError
-from nmt.interfaces import Batch, Search
+from nmt.interfaces import Search
 from nmt.metrics import Metric
 from nmt.packed import GenerationPrecision, int8_is_native
 from nmt.ranges import Count
@@ -72,6 +68,7 @@ def settings(
     device: str,
     cell: CellName,
     resume: str | None = None,
+    grids: Sequence[str] | None = None,
     max_validation: Count = 0,
 ) -> None:
     """The keys at the top of the configuration: their names and types."""
@@ -188,74 +185,6 @@ def usable_precision(name: AnyPrecision, where: torch.device) -> AnyPrecision:
     return "float32"
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """Data ready to train on: the text, its tokenizer, the encoded training and validation parts."""
-
-    splits: Splits
-    tokenizer: Tokenizer
-    train: Corpus
-    validation: Corpus
-    kept: np.ndarray
-
-
-def prepare(config: Config, tokenizer: Tokenizer | None = None) -> Prepared:
-    """Reads, filters and encodes the data; trains the tokenizer unless one is given (when resuming).
-
-    Raises UserError if the data cannot be used.
-    """
-    filters: Filters = make(config, "filters")
-    splits: Splits = make(config, "data").load()
-    train = filters.text(splits.train)
-    splits = Splits(train=train, validation=splits.validation, test=splits.test, languages=splits.languages)
-    if tokenizer is None:
-        tokenizer = make(config, "tokenizer").train(train.source, train.target)
-    encoded = encode(train, tokenizer)
-    kept = filters.tokens(encoded, train.name)
-    return Prepared(splits, tokenizer, encoded, encode(splits.validation, tokenizer), kept)
-
-
-def encode(pairs: Pairs, tokenizer: Tokenizer) -> Corpus:
-    """Both sides of some pairs as ids, on disk and memory-mapped if they are many."""
-    sides = [
-        (pairs.source, tokenizer.encode_source, tokenizer.source_size, tokenizer.models[0]),
-        (pairs.target, tokenizer.encode_target, tokenizer.target_size, tokenizer.models[1]),
-    ]
-    if len(pairs) <= corpora.CACHE_ABOVE:
-        return Corpus(*(corpora.encode(lines, encoder, size) for lines, encoder, size, _ in sides))
-    folder = corpora.cache_folder()
-    return Corpus(*(corpora.encode_cached(*side, folder=folder) for side in sides))
-
-
-class EpochBatches:
-    """The batches of one epoch, made when asked for: a pure function of (data, seed, epoch)."""
-
-    def __init__(self, data: Prepared, batching: Batching, seed: int, epoch: int) -> None:
-        self.corpus = data.train
-        if data.tokenizer.sampling:
-            draw = hash((seed, epoch)) % 2**31
-            train, tokenizer = data.splits.train, data.tokenizer
-            source = corpora.encode(
-                train.source, lambda lines: tokenizer.encode_source(lines, draw), tokenizer.source_size
-            )
-            target = corpora.encode(
-                train.target, lambda lines: tokenizer.encode_target(lines, draw), tokenizer.target_size
-            )
-            self.corpus = Corpus(source, target)
-        lengths = self.corpus.source.lengths[data.kept], self.corpus.target.lengths[data.kept]
-        self.indices = [data.kept[batch] for batch in batching.indices(*lengths, seed=seed, epoch=epoch)]
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-    def __getitem__(self, i: int) -> Batch:
-        return collate(self.corpus, self.indices[i])
-
-    @property
-    def padding(self) -> float:
-        return padding_share(self.indices, self.corpus.source.lengths, self.corpus.target.lengths)
-
-
 def translator(
     path: str | Sequence[str],
     device: str = "auto",
@@ -288,6 +217,7 @@ def translator(
 def _load(path: str) -> tuple[Seq2Seq, Tokenizer, Config]:
     """Model, tokenizer and configuration of a checkpoint."""
     saved = ckpt.read(ckpt.find(path))
+    ckpt.check_kind(saved, "train")
     config = saved.meta.get("config")
     if not isinstance(config, dict):
         raise UserError(f"{saved.path}: holds no configuration; it is damaged")

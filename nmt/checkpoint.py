@@ -105,6 +105,14 @@ def read(path: Path) -> Checkpoint:
     return Checkpoint(meta=meta, tensors=tensors, path=path)
 
 
+def check_kind(checkpoint: Checkpoint, command: str) -> None:
+    """Raises UserError unless the checkpoint was trained by this command (`train`: to translate, or `classify`)."""
+    kind = checkpoint.meta.get("command", "train")
+    if kind != command:
+        does = {"train": "translates; use nmt.train and nmt.translate", "classify": "classifies; use nmt.classify"}
+        raise UserError(f"{checkpoint.path}: a model that {does.get(kind, f'is of another kind ({kind})')}")
+
+
 def _checksum(tensors: Mapping[str, Tensor]) -> int:
     """CRC-32 of all tensors, in the order of their names."""
     value = 0

@@ -51,8 +51,11 @@ def command_line(
                 failures.append(str(error))
                 return float("nan")
 
-        friendly(lambda: check_command_line(config_name, sys.argv[1:], check))
-        result = task()
+        arguments, result = sys.argv[1:], None
+        for grid in friendly(lambda: check_command_line(config_name, arguments, check)):
+            flags = [argument for argument in arguments if argument.startswith("-")]
+            sys.argv[1:] = [*flags, *grid, *(argument for argument in arguments if argument not in flags)]
+            result = task()
         if failures:
             raise SystemExit(1)
         return result
@@ -96,26 +99,30 @@ def _resolved(config: Any) -> dict[str, Any]:
 
 def check_command_line(
     config_name: str, arguments: Sequence[str], check: Callable[[dict[str, Any]], None] = lambda _: None
-) -> None:
-    """Raises UserError listing every override that does not fit, and what else is wrong with the configuration."""
+) -> list[list[str]]:
+    """What to add to the command line, once for every task: nothing, or for a sweep (-m) each of the configuration's
+    `grids`. Raises UserError listing every override that does not fit, and what else is wrong with the configuration."""
     overrides = [argument for argument in arguments if not argument.startswith("-")]
     if any(argument.startswith("-") and argument not in ("-m", "--multirun") for argument in arguments):
-        return  # --help, --cfg, --config-dir …: Hydra's own business
+        return [[]]  # --help, --cfg, --config-dir …: Hydra's own business
+    sweeps = len(overrides) < len(arguments)
     if not overrides:
-        return
+        return [[]]
     from hydra import compose, initialize_config_dir
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
     found: list[str] = []
-    variants = [variant for text in overrides for variant in _variants(text, found)]
     with initialize_config_dir(CONF, version_base="1.3"):
+        variants = [variant for text in overrides for variant in _variants(text, found)]
         last = {variant.split("=", 1)[0]: variant for variant in variants}
-        if not found and len(last) == len(variants):
+        if not found:
             try:
-                compose(config_name, overrides=variants)
-                return
+                composed = compose(config_name, overrides=list(last.values()))
+                grids = [text.split() for text in composed.get("grids") or [""]] if sweeps else [[]]
+                if len(last) == len(variants):
+                    return grids
             except (HydraException, OmegaConfBaseException):
                 pass
         good: dict[str, str] = {}
@@ -137,15 +144,17 @@ def check_command_line(
                 found += [line.removeprefix("  - ") for line in str(error).splitlines()[1:]]
     if found:
         raise UserError("the configuration has faults:\n" + "\n".join(f"  - {fault}" for fault in found))
+    return grids
 
 
 def _variants(override: str, found: list[str]) -> list[str]:
     """An override as one key=value for every value it sweeps over; a fault in its form is added to `found`."""
+    from hydra.core.global_hydra import GlobalHydra
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
     try:
-        parsed = OverridesParser.create().parse_override(override)
+        [parsed] = OverridesParser.create(GlobalHydra.instance().config_loader()).parse_overrides([override])
     except HydraException:
         quotes = ". Put values with , ( ) = or ' between quotes twice: key='\"a, b\"'" if "=" in override else ""
         found.append(f"{override}: not of the form key=value{quotes}")

@@ -17,8 +17,8 @@ from nmt.translator import Alignment
 INK, LINE, ACCENT = "#222222", "#3b6ea5", "#c0504d"
 
 
-def learning_curve(records: Sequence[dict[str, Any]], metric: str, path: Path, title: str) -> None:
-    """Training and validation loss beside the validation metric, against epochs."""
+def learning_curve(records: Sequence[dict[str, Any]], metric: str, path: Path, title: str, unit: str) -> None:
+    """Training and validation loss (in nats per `unit`) beside the validation metric, against epochs."""
     train = [r for r in records if r["kind"] == "train"]
     validation = [r for r in records if r["kind"] == "validation"]
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
@@ -34,9 +34,10 @@ def learning_curve(records: Sequence[dict[str, Any]], metric: str, path: Path, t
     left.plot(
         [r["epoch"] for r in validation], [r["loss"] for r in validation], "o-", color=ACCENT, ms=3, label="validation"
     )
-    left.set(xlabel="epoch", ylabel="nats per token")
+    left.set(xlabel="epoch", ylabel=f"nats per {unit.removesuffix('s')}")
     left.legend(frameon=False)
-    shown = metric if metric != "loss" else "bleu"
+    figures = [name for name in validation[0] if name not in ("kind", "update", "epoch", "best", "loss")]
+    shown = metric if metric in figures else figures[0]
     right.plot([r["epoch"] for r in validation], [r[shown] for r in validation], "o-", color=ACCENT, ms=3)
     right.set(xlabel="epoch", ylabel=f"validation {shown}")
     for axes in (left, right):

@@ -44,9 +44,10 @@ def set_up_logging(file: Path | None = None, level: int = logging.INFO) -> None:
 
 
 class ProgressBar:
-    """Observer that shows loss, target tokens per second and the time left."""
+    """Observer that shows loss, speed (in `unit` per second) and the time left."""
 
-    def __init__(self) -> None:
+    def __init__(self, unit: str = "target tokens") -> None:
+        self.unit = unit
         self._spoken = 0.0
         self._started: tuple[int, float] | None = None
         self._bar: Any = None
@@ -57,9 +58,8 @@ class ProgressBar:
             columns = (
                 TextColumn("epoch {task.fields[epoch]:.2f}"),
                 BarColumn(),
-                TextColumn(
-                    "{task.completed}/{task.total}  loss {task.fields[loss]:.3f}  {task.fields[speed]:,.0f} tok/s"
-                ),
+                TextColumn("{task.completed}/{task.total}  loss {task.fields[loss]:.3f}"),
+                TextColumn(f"{{task.fields[speed]:,.0f}} {self.unit}/s"),
                 TimeElapsedColumn(),
                 TextColumn("left"),
                 TimeRemainingColumn(),
@@ -85,8 +85,8 @@ class ProgressBar:
             done, since = update.update - self._started[0], now - self._started[1]
             left = f"{since / done * (update.total - update.update):,.0f} s left" if done else "…"
             log.info(
-                "epoch %.2f  update %s/%s  loss %.3f  %s target tokens/s  %s",
-                update.epoch, f"{update.update:,}", f"{update.total:,}", update.loss, f"{update.speed:,.0f}", left,
+                "epoch %.2f  update %s/%s  loss %.3f  %s %s/s  %s", update.epoch, f"{update.update:,}",
+                f"{update.total:,}", update.loss, f"{update.speed:,.0f}", self.unit, left,
             )  # fmt: skip
             self._spoken = now
 

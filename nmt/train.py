@@ -23,12 +23,14 @@ def run(config: dict[str, Any]) -> float:
     from hydra.types import RunMode
 
     from nmt import training
+    from nmt.task.translation import Translation
 
     hydra = HydraConfig.get()
     if config.get("resume"):
         changes = [text for text in hydra.overrides.task if not text.startswith("resume=")]
-        return training.resume(config["resume"], changes)
-    return training.start(config, hydra.runtime.output_dir if hydra.mode == RunMode.MULTIRUN else config["run_dir"])
+        return training.resume(Translation, config["resume"], changes)
+    run_dir = hydra.runtime.output_dir if hydra.mode == RunMode.MULTIRUN else config["run_dir"]
+    return training.start(Translation, config, run_dir)
 
 
 main = command_line("train", check, run)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from nmt.errors import UserError
-from nmt.interfaces import Batch, Loss
+from nmt.interfaces import Loss
 from nmt.ranges import Count, Fraction, NonNegative, Positive, Size
 from nmt.schedule import Schedule
 from nmt.training_state import Progress, TrainingState
@@ -29,7 +29,8 @@ class Stopped(Exception):
 
 @dataclass(frozen=True)
 class Update:
-    """One logged stretch of updates. loss: nats per token, with smoothing; speed: target tokens per second."""
+    """One logged stretch of updates. loss: nats per token, with smoothing; speed: tokens per second (target tokens when
+    translating, texts when classifying: whatever a batch's `num_tokens` counts)."""
 
     update: int
     total: int
@@ -38,6 +39,15 @@ class Update:
     rate: float
     gradient_norm: float
     speed: float
+
+
+@runtime_checkable
+class Batch(Protocol):
+    """What an objective is given."""
+
+    num_tokens: int
+
+    def to(self, device: torch.device, /) -> Any: ...
 
 
 @runtime_checkable
@@ -106,7 +116,7 @@ class Trainer:
         self,
         *,
         model: nn.Module,
-        objective: Callable[[Any, Batch, int], Loss],
+        objective: Callable[[Any, Any, int], Loss],
         optimizer: torch.optim.Optimizer,
         schedule: Schedule,
         batches: Callable[[int], Batches],
@@ -144,7 +154,7 @@ class _Loop:
         self,
         trainer: Trainer,
         state: TrainingState,
-        objective: Callable[[Any, Batch, int], Loss],
+        objective: Callable[[Any, Any, int], Loss],
         validate: Callable[[], dict[str, float]],
         metric: str,
         better: Callable[[float, float | None], bool],

@@ -40,6 +40,7 @@ from nmt.config import CONF
 from nmt.decoder.readout import Maxout
 from nmt.interfaces import Batch
 from nmt.packed import int8_is_native
+from nmt.preparation import EpochBatches, prepare
 from nmt.search.beam import Beam
 from nmt.search.greedy import Greedy
 from nmt.seq2seq import Seq2Seq
@@ -176,8 +177,8 @@ class Training:
 def training(overrides: list[str], rates: dict[str, float], repeats: int) -> list[dict[str, Any]]:
     """Every configuration on the same batches, in turn, `repeats` times."""
     config = composed([*overrides, *REFERENCE])
-    data = build.prepare(config)
-    epoch = build.EpochBatches(data, build.make(config, "batching"), 1, 0)
+    data = prepare(config)
+    epoch = EpochBatches(data, build.make(config, "batching"), 1, 0)
     share = padding_share(epoch.indices, data.train.source.lengths, data.train.target.lengths)
     print(f"padding {100 * share:.1f} %")
     batches = [epoch[i] for i in range(repeats)]

@@ -26,12 +26,13 @@ def _seeded():
 def small_run(tmp_path_factory):
     """A finished run on the reverse task, a few updates long."""
     from nmt import training
+    from nmt.task.translation import Translation
 
     folder = tmp_path_factory.mktemp("runs") / "small"
     config = compose("data=reverse", "data.train=200", "data.validation=20", "data.test=20", "trainer.max_epochs=2")
     config["decoder"]["hidden_size"], config["encoder"]["hidden_size"] = 32, 16
     config["decoder"]["readout_size"] = config["model"]["embedding_size"] = config["attention"]["size"] = 16
-    training.start({**config, "run_dir": str(folder)}, str(folder))
+    training.start(Translation, {**config, "run_dir": str(folder)}, str(folder))
     return folder
 
 

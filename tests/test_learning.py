@@ -7,6 +7,7 @@ import pytest
 from builders import compose
 
 from nmt import Translator, training
+from nmt.task.translation import Translation
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +18,7 @@ def reverser(tmp_path_factory):
         "decoder.readout_size=32", "model.dropout=0", "model.readout_dropout=0", "optimizer.lr=0.005",
         "trainer.max_epochs=12", "objective.label_smoothing=0", "search=greedy", "batching.sentences=40",
     )  # fmt: skip
-    training.start({**config, "run_dir": str(folder)}, str(folder))
+    training.start(Translation, {**config, "run_dir": str(folder)}, str(folder))
     return folder
 
 

@@ -30,7 +30,9 @@ LAYERS = [
     ["trainer", "translator", "checkpoint"],
     ["progress", "run", "plots", "attention_map", "formats", "streams"],
     ["build"],
-    ["training", "application", "config"],
+    ["preparation", "application", "config"],
+    ["task"],
+    ["training"],
     ["train", "translate", "evaluate", "score", "align"],
 ]
 """From the bottom up: a file imports only from its own package or from layers below it."""

@@ -110,6 +110,7 @@ def test_models_of_different_vocabularies_are_refused(small_run, tmp_path):
     from builders import compose
 
     from nmt import training
+    from nmt.task.translation import Translation
 
     config = compose(
         "data=reverse", "data.train=50", "data.validation=5", "data.test=5", "trainer.max_updates=1", "tokenizer=char"
@@ -117,7 +118,7 @@ def test_models_of_different_vocabularies_are_refused(small_run, tmp_path):
     config["data"]["seed"] = 5
     config["tokenizer"]["split_digits"] = True
     config["tokenizer"]["lowercase"] = True
-    training.start({**config, "run_dir": str(tmp_path / "run")}, str(tmp_path / "run"))
+    training.start(Translation, {**config, "run_dir": str(tmp_path / "run")}, str(tmp_path / "run"))
     with pytest.raises(UserError, match="different vocabularies"):
         build.translator([str(small_run), str(tmp_path / "run")])
     with pytest.raises(UserError, match="one positive number for each of 2 models"):
