@@ -89,6 +89,7 @@ def align_settings(
     """The keys at the top of conf/align.yaml."""
 
 
+ENDINGS = (".html", ".png", ".json")
 SETTINGS: dict[str, Callable[..., None]] = {
     "translate": translate_settings,
     "evaluate": evaluate_settings,
@@ -150,7 +151,7 @@ def _translate_faults(config: Mapping[str, Any]) -> list[str]:
     """Combinations that cannot be."""
     found = []
     shown, output = config["attention_map"], config["output"]
-    if shown and not shown.endswith((".html", ".png", ".json")):
+    if shown and not shown.endswith(ENDINGS):
         found.append(f"attention_map={shown}: the name must end in .html, .png or .json")
     if config["resume"] and not (output and config["input"]):
         found.append("resume=true: needs input=FILE and output=FILE")
@@ -177,6 +178,23 @@ def _align_faults(config: Mapping[str, Any]) -> list[str]:
     if config["vectors"] and config["reverse"]:
         return ["reverse: vectors already look in both directions; leave it out"]
     return []
+
+
+ANSWERING = ("model", "input", "output", "format", "errors", "explain", "device")
+"""The keys of conf/classify.yaml that go with model=."""
+
+
+def check_answering(config: Mapping[str, Any]) -> None:
+    """Raises UserError listing everything that is wrong with a configuration of nmt.classify that has a model."""
+    top = {key: value for key, value in config.items() if not isinstance(value, Mapping)}
+    found = [fault.removeprefix(".") for fault in faults(top, build.classification_settings, "")]
+    if not found:
+        found += _collisions({"shares": None, **config})
+        shown = config["explain"]
+        if shown and not shown.endswith(ENDINGS):
+            found.append(f"explain={shown}: the name must end in .html, .png or .json")
+    if found:
+        raise UserError("the configuration has faults:\n" + "\n".join(f"  - {fault}" for fault in found))
 
 
 def chosen(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -72,15 +72,16 @@ def collate(corpus: Corpus, indices: Sequence[int] | np.ndarray) -> Batch:
 
 
 def pad(
-    sequences: Ragged | Sequence[Sequence[int]], indices: Sequence[int] | np.ndarray
+    sequences: Ragged | Sequence[Sequence[int]], indices: Sequence[int] | np.ndarray, end: bool = True
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """([n L] ids with EOS appended and padding after it, [n] lengths with EOS)."""
+    """([n L] ids with EOS appended (unless `end` is false) and padding after it, [n] lengths, EOS counted)."""
     rows = [sequences[i] for i in indices]
-    lengths = np.fromiter((len(row) + 1 for row in rows), np.int64, len(rows))
+    lengths = np.fromiter((len(row) + end for row in rows), np.int64, len(rows))
     padded = np.full((len(rows), int(lengths.max())), PAD, np.int64)
     for i, row in enumerate(rows):
         padded[i, : len(row)] = row
-        padded[i, len(row)] = EOS
+        if end:
+            padded[i, len(row)] = EOS
     return torch.from_numpy(padded), torch.from_numpy(lengths)
 
 

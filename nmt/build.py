@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as Collection
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import nn
@@ -15,15 +16,19 @@ from nmt import checkpoint as ckpt
 from nmt.attention import Attention
 from nmt.batching import Batching
 from nmt.check import faults, locate, unknown
+from nmt.classifier import Classifier
 from nmt.corpus import Filters
+from nmt.data.text import Errors
 from nmt.encoder import Encoder
 from nmt.errors import UserError
 from nmt.interfaces import Search
+from nmt.labels import LabelSet
 from nmt.metrics import Metric
 from nmt.packed import GenerationPrecision, int8_is_native
-from nmt.ranges import Count
+from nmt.ranges import Count, Size
 from nmt.recurrence import CellName
 from nmt.seq2seq import Seq2Seq
+from nmt.text_classifier import TextClassifier
 from nmt.tokenizer import Tokenizer
 from nmt.trainer import Precision, Trainer
 from nmt.translator import Translator
@@ -43,6 +48,7 @@ CHOICES: dict[str, tuple[str, tuple[str, ...]]] = {
     "schedule": ("nmt.schedule", ()),
     "objective": ("nmt.objective", ()),
     "search": ("nmt.search", ()),
+    "pooling": ("nmt.pooling", ("memory_size",)),
 }
 """Config groups whose `_target_` picks one of several: where it may come from, which arguments are given here."""
 PLAIN = {
@@ -57,11 +63,12 @@ FIXED: dict[str, tuple[Any, tuple[str, ...]]] = {
     "metric": (Metric, ()),
     "trainer": (Trainer, ()),
     "translation": (Translator, ("precision", "averaging", "shares")),
+    "network": (Classifier, ("vocabulary", "labels", "encoder", "pooling")),
 }
 """Config groups that always configure the same class."""
 
 
-def settings(
+def translation_settings(
     *,
     seed: Count,
     run_dir: str,
@@ -71,7 +78,28 @@ def settings(
     grids: Sequence[str] | None = None,
     max_validation: Count = 0,
 ) -> None:
-    """The keys at the top of the configuration: their names and types."""
+    """The keys at the top of conf/train.yaml: their names and types."""
+
+
+def classification_settings(
+    *,
+    seed: Count,
+    run_dir: str,
+    device: str,
+    cell: CellName,
+    resume: str | None = None,
+    metric: Literal["macro_f1", "accuracy", "loss"],
+    max_tokens: Size,
+    vectors: str | None = None,
+    freeze: bool = False,
+    model: str | None = None,
+    input: str | None = None,
+    output: str | None = None,
+    format: Literal["text", "jsonl"] = "text",
+    errors: Errors = "strict",
+    explain: str | None = None,
+) -> None:
+    """The keys at the top of conf/classify.yaml."""
 
 
 def make(config: Config, group: str, **given: Any) -> Any:
@@ -81,18 +109,34 @@ def make(config: Config, group: str, **given: Any) -> Any:
     return target(**values, **given)
 
 
-def check(config: Config) -> None:
-    """Raises UserError listing every unknown key, wrong type, value out of range and impossible combination."""
-    found = []
+@dataclass(frozen=True)
+class Kind:
+    """What a configuration is for: its groups, those of them that make the network, the keys at its top, and what else
+    cannot be."""
+
+    groups: tuple[str, ...]
+    network: tuple[str, ...]
+    settings: Callable[..., None]
+    trial: Callable[[Config], Any]
+    conflicts: Callable[[Config], list[str]]
+
+
+def check(config: Config, kind: Kind | None = None) -> None:
+    """Raises UserError listing every unknown key, wrong type, value out of range and impossible combination, by default in
+    a configuration for translation."""
+    kind, found = kind or TRANSLATION, []
+    groups = (*kind.groups, *kind.network)
     top = {key: value for key, value in config.items() if not isinstance(value, Mapping)}
     for group in config:
-        if group not in top and group not in CHOICES and group not in FIXED:
-            found.append(unknown(group, group, [*CHOICES, *FIXED]))
-    found += [fault.removeprefix(".") for fault in faults(top, settings, "")]
-    for group, (target, given) in {**FIXED, **CHOICES}.items():
+        if group not in top and group not in groups:
+            found.append(unknown(group, group, groups))
+    found += [fault.removeprefix(".") for fault in faults(top, kind.settings, "")]
+    for group in groups:
         node = config.get(group)
+        target, given = {**FIXED, **CHOICES}[group]
         if not isinstance(node, Mapping):
-            found.append(f"{group}: missing")
+            if group not in PLAIN:
+                found.append(f"{group}: missing")
         elif group in FIXED:
             found += faults(node, target, group, given)
         elif group == "attention" and "_target_" not in node:
@@ -105,12 +149,12 @@ def check(config: Config) -> None:
     if any(fault.startswith("cell=") for fault in found):  # encoder and decoder repeat it
         found = [fault for fault in found if ".cell=" not in fault]
     faulty = {fault.partition(".")[0].partition(":")[0] for fault in found}
-    found += _impossible(config, faulty)
+    found += _impossible(config, kind, faulty)
     if found:
         raise UserError("the configuration has faults:\n" + "\n".join(f"  - {fault}" for fault in found))
 
 
-def _impossible(config: Config, faulty: Collection[str]) -> list[str]:
+def _impossible(config: Config, kind: Kind, faulty: Collection[str]) -> list[str]:
     """What the parts without faults of their own say when they are built (on no device, with a small vocabulary)."""
     found: list[str] = []
 
@@ -121,20 +165,34 @@ def _impossible(config: Config, faulty: Collection[str]) -> list[str]:
             except ValueError as error:
                 found.append(str(error))
 
-    for group in ("data", "tokenizer", "filters", "batching", "search", "schedule", "objective", "trainer", "metric"):
-        attempt([group], partial(make, config, group))
+    for group in kind.groups:
+        if not {**FIXED, **CHOICES}[group][1]:
+            attempt([group], partial(make, config, group))
     attempt(["optimizer"], lambda: make(config, "optimizer", parameters=[nn.Parameter(torch.zeros(1))]))
-    joint = config.get("tokenizer", {}).get("joint", True)
-    if not faulty & {"model", "tokenizer"} and config["model"].get("tying") == "all" and not joint:
-        found.append(
-            "model.tying=all needs one vocabulary for both languages: set tokenizer.joint=true or model.tying=output"
-        )
+    if not faulty:
+        found += kind.conflicts(config)
     with torch.device("meta"):
-        attempt(
-            ["model", "encoder", "decoder", "attention", "window", "normalizer", "cell"],
-            lambda: network(config, 10, 10),
-        )
+        attempt([*kind.network, "cell"], lambda: kind.trial(config))
     return found
+
+
+def _translation_conflicts(config: Config) -> list[str]:
+    if config["model"].get("tying") != "all" or config["tokenizer"].get("joint", True):
+        return []
+    return ["model.tying=all needs one vocabulary for both languages: set tokenizer.joint=true or model.tying=output"]
+
+
+def _classification_conflicts(config: Config) -> list[str]:
+    found = []
+    if not config["tokenizer"].get("joint", True):
+        found.append("tokenizer.joint=false: there is only one language; leave it out")
+    if config.get("freeze") and not config.get("vectors"):
+        found.append("freeze=true: there is nothing to freeze without vectors=FILE")
+    return found + [
+        f"{key}={config[key]}: goes with model=RUN_DIR (answering), not with training"
+        for key in ("input", "output", "explain")
+        if config.get(key) is not None
+    ]
 
 
 def network(config: Config, source_vocabulary: int, target_vocabulary: int) -> Seq2Seq:
@@ -154,6 +212,32 @@ def network(config: Config, source_vocabulary: int, target_vocabulary: int) -> S
     )
     sizes = {"source_vocabulary": source_vocabulary, "target_vocabulary": target_vocabulary}
     return make(config, "model", encoder=encoder, decoder=decoder, **sizes)
+
+
+def classifier(config: Config, vocabulary: int, labels: LabelSet) -> Classifier:
+    """The classifier of a configuration, newly initialised. Raises ValueError if its parts do not fit together."""
+    encoder: Encoder = make(config, "encoder", embedding_size=config["network"]["embedding_size"])
+    pooling = make(config, "pooling", memory_size=encoder.memory_size)
+    return make(config, "network", vocabulary=vocabulary, labels=labels, encoder=encoder, pooling=pooling)
+
+
+TRANSLATION = Kind(
+    groups=(
+        "data", "tokenizer", "filters", "batching", "search", "translation", "schedule", "objective", "trainer", "metric",
+        "optimizer",
+    ),
+    network=("model", "encoder", "decoder", "attention", "window", "normalizer"),
+    settings=translation_settings,
+    trial=lambda config: network(config, 10, 10),
+    conflicts=_translation_conflicts,
+)  # fmt: skip
+CLASSIFICATION = Kind(
+    groups=("data", "tokenizer", "batching", "schedule", "trainer", "optimizer"),
+    network=("network", "encoder", "pooling"),
+    settings=classification_settings,
+    trial=lambda config: classifier(config, 10, LabelSet(("a", "b"), False)),
+    conflicts=_classification_conflicts,
+)
 
 
 def device(name: str) -> torch.device:
@@ -212,6 +296,22 @@ def translator(
         return Translator(models, tokenizer, search, precision=usable_precision(precision, where), **settings)
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{paths[0]}: its configuration cannot be used ({error})") from error
+
+
+def text_classifier(path: str, device: str = "auto") -> TextClassifier:
+    """That of a run directory or checkpoint file. Raises UserError if there is no usable checkpoint."""
+    where = globals()["device"](device)
+    saved = ckpt.read(ckpt.find(path))
+    ckpt.check_kind(saved, "classify")
+    try:
+        tokenizer, labels = ckpt.tokenizer_from(saved), saved.meta["labels"]
+        names = LabelSet(tuple(map(str, labels["names"])), bool(labels["several"]))
+        model = classifier(saved.meta["config"], tokenizer.source_size, names)
+        max_tokens = int(saved.meta["config"]["max_tokens"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{saved.path}: its configuration cannot be used ({error})") from error
+    ckpt.load_weights(model, saved.part("ema") or saved.part("model"), saved.path)
+    return TextClassifier(model.to(where).eval(), tokenizer, max_tokens=max_tokens)
 
 
 def _load(path: str) -> tuple[Seq2Seq, Tokenizer, Config]:

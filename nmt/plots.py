@@ -12,6 +12,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.ticker import MaxNLocator
 
+from nmt.text_classifier import Classified
 from nmt.translator import Alignment
 
 INK, LINE, ACCENT = "#222222", "#3b6ea5", "#c0504d"
@@ -76,7 +77,45 @@ def attention_maps(alignments: Sequence[Alignment], path: Path) -> None:
     plt.close(figure)
 
 
+def marked_texts(answers: Sequence[Classified], path: Path, width: float = 9.0) -> None:
+    """Texts under their labels, each word on a ground as dark as its share of the attention."""
+    figure = plt.figure(figsize=(width, 1.0))
+    renderer, inch, line = figure.canvas.get_renderer(), figure.dpi, 0.27  # type: ignore[attr-defined]
+    placed: list[tuple[float, float, str, float | None]] = []  # x, y from above in inches, text, darkness
+    y = 0.3
+    for answer in answers:
+        likely = max(answer.probabilities.values())
+        placed.append((0.2, y, f"{', '.join(answer.labels) or 'no label'}  ({likely:.2f})", None))
+        x, y = 0.2, y + line
+        most = max(answer.importances) if answer.importances is not None else 1.0
+        for word, share in zip(
+            answer.words, answer.importances if answer.importances is not None else (), strict=False
+        ):
+            size = figure.text(0, 0, literal(word), fontsize=9).get_window_extent(renderer).width / inch
+            if x + size > width - 0.2 and x > 0.2:
+                x, y = 0.2, y + line
+            placed.append((x, y, word, float(share / most)))
+            x += size + 0.09
+        y += 1.6 * line
+    plt.close(figure)
+    figure = plt.figure(figsize=(width, y))
+    for x, down, text, dark in placed:
+        ground = (
+            None if dark is None else {"facecolor": (0.12, 0.38, 0.63, 0.7 * dark), "edgecolor": "none", "pad": 1.5}
+        )
+        weight = "bold" if dark is None else "normal"
+        figure.text(
+            x / width, 1 - down / y, literal(text), fontsize=9, weight=weight, color=INK, va="baseline", bbox=ground
+        )
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
+
+
 def label(piece: str) -> str:
-    """A piece for people: ▁ (a space) as a low line only where it stands alone; dollar signs are not mathematics."""
-    text = piece.replace("▁", "") or "␣"
+    """A piece for people: ▁ (a space) is shown only where it stands alone."""
+    return literal(piece.replace("▁", "") or "␣")
+
+
+def literal(text: str) -> str:
+    """Text in which matplotlib sees no formulas."""
     return text.replace("$", r"\$")

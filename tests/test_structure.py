@@ -9,7 +9,7 @@ import nmt
 
 PACKAGE = Path(nmt.__file__).parent
 LAYERS = [
-    ["interfaces", "errors", "ranges", "allocator", "packed", "word_alignment"],
+    ["interfaces", "errors", "ranges", "allocator", "packed", "word_alignment", "labels"],
     [
         "recurrence",
         "dropout",
@@ -23,17 +23,17 @@ LAYERS = [
         "normalizer",
     ],
     ["window", "corpus", "check", "word_vectors"],
-    ["attention"],
+    ["attention", "pooling"],
     ["decoder", "encoder", "batching"],
-    ["seq2seq"],
+    ["seq2seq", "classifier"],
     ["objective", "generation", "training_state"],
-    ["trainer", "translator", "checkpoint"],
-    ["progress", "run", "plots", "attention_map", "formats", "streams"],
+    ["trainer", "translator", "text_classifier", "checkpoint"],
+    ["progress", "run", "plots", "attention_map", "explanation", "formats", "streams"],
     ["build"],
     ["preparation", "application", "config"],
     ["task"],
     ["training"],
-    ["train", "translate", "evaluate", "score", "align"],
+    ["train", "translate", "evaluate", "score", "align", "classify"],
 ]
 """From the bottom up: a file imports only from its own package or from layers below it."""
 

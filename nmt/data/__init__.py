@@ -1,4 +1,4 @@
-"""Where parallel text comes from. A data set is one file here and one YAML in conf/data."""
+"""Where text comes from, parallel or labelled. A data set is one file here and one YAML in conf/data."""
 
 from __future__ import annotations
 
@@ -37,6 +37,28 @@ class Data(Protocol):
     def load(self) -> Splits:
         """Raises UserError if something is missing, misaligned or not text."""
         ...
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Texts, each with its labels; `name` says where they come from."""
+
+    texts: list[str]
+    labels: list[tuple[str, ...]]
+    name: str
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+@dataclass(frozen=True)
+class LabelledSplits:
+    """The three parts of a labelled data set. `several`: a text may have any number of labels, otherwise exactly one."""
+
+    train: Labelled
+    validation: Labelled
+    test: Labelled | None
+    several: bool
 
 
 def check_not_empty(pairs: Pairs) -> Pairs:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from nmt.data import Pairs, Splits
-from nmt.data.table import columns
+from nmt.data.table import Table
 from nmt.errors import UserError
 
 
-class HubData:
-    """`path` is the data set's id (or a local folder of files), `name` its config; `source` and `target` are columns, or
-    languages inside a `translation` column. `revision` picks a commit, e.g. for reproducibility."""
+class HubData(Table):
+    """`path` is the data set's id (or a local folder of files), `name` its config. `revision` picks a commit, e.g. for
+    reproducibility."""
 
     def __init__(
         self,
@@ -22,30 +21,25 @@ class HubData:
         train: str = "train",
         validation: str = "validation",
         test: str | None = "test",
-        source: str,
-        target: str,
+        source: str | None = None,
+        target: str | None = None,
+        text: str | None = None,
+        label: str | None = None,
+        separator: str | None = None,
     ) -> None:
-        self.path, self.name, self.revision = path, name, revision
-        self.splits, self.languages = (train, validation, test), (source, target)
-
-    def load(self) -> Splits:
-        train, validation, test = self.splits
-        return Splits(
-            train=self._pairs(train),
-            validation=self._pairs(validation),
-            test=None if test is None else self._pairs(test),
-            languages=self.languages,
+        super().__init__(
+            (train, validation, test), source=source, target=target, text=text, label=label, separator=separator
         )
+        self.path, self.name, self.revision = path, name, revision
 
-    def _pairs(self, split: str) -> Pairs:
+    def _open(self, part: str) -> tuple[Any, str]:
         import datasets
 
-        what = f"{self.path}{f'/{self.name}' if self.name else ''}, split {split}"
+        what = f"{self.path}{f'/{self.name}' if self.name else ''}, split {part}"
         try:
-            table: Any = datasets.load_dataset(self.path, self.name, split=split, revision=self.revision)
+            return datasets.load_dataset(self.path, self.name, split=part, revision=self.revision), what
         except Exception as error:  # the library raises errors of many kinds, with the reason in the cause
             raise UserError(
                 f"data set {what}: cannot be loaded: {error.__cause__ or error}. Check data.path, data.name and the "
                 "split names; without a network, use local files (data=text, data=jsonl …)"
             ) from error
-        return columns(table, *self.languages, name=what)

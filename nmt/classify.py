@@ -1,0 +1,88 @@
+"""python -m nmt.classify data=tsv data.train=FILE data.validation=FILE data.text=text data.label=label run_dir=OUT
+python -m nmt.classify resume=RUN_DIR                       goes on where a run stopped
+python -m nmt.classify model=RUN_DIR [input=FILE] [output=FILE] [explain=page.html]
+
+The first two train. The third answers: one line out for every line in, in order; without input=, stdin as it arrives.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nmt.config import command_line
+
+
+def check(config: dict[str, Any]) -> None:
+    """Raises UserError listing everything that is wrong with the configuration."""
+    from nmt import build
+    from nmt.application import check_answering
+    from nmt.check import locate
+    from nmt.errors import UserError
+
+    if isinstance(config.get("model"), str):
+        check_answering(config)
+    elif not config.get("resume"):
+        if not hasattr(locate(config["data"]["_target_"], "nmt.data", "data"), "labelled"):
+            raise UserError("data: this data set has no labels; choose data=tsv, csv, jsonl, parquet or hub")
+        build.check(config, build.CLASSIFICATION)
+
+
+def run(config: dict[str, Any]) -> float | None:
+    """Trains, and returns the test score of the chosen metric; or answers."""
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+
+    from nmt import training
+    from nmt.task.classification import Classification
+
+    hydra = HydraConfig.get()
+    if config["model"] is not None:
+        _answer(config, list(hydra.overrides.task))
+        return None
+    if config.get("resume"):
+        changes = [text for text in hydra.overrides.task if not text.startswith("resume=")]
+        return training.resume(Classification, config["resume"], changes)
+    run_dir = hydra.runtime.output_dir if hydra.mode == RunMode.MULTIRUN else config["run_dir"]
+    return training.start(Classification, config, run_dir)
+
+
+def _answer(config: dict[str, Any], given: list[str]) -> None:
+    import json
+    from pathlib import Path
+
+    from nmt import streams
+    from nmt.allocator import keep_freed_memory
+    from nmt.application import ANSWERING
+    from nmt.errors import UserError
+    from nmt.explanation import as_json, write_explanations
+    from nmt.progress import set_up_logging
+    from nmt.text_classifier import TextClassifier
+
+    foreign = [text for text in given if text.partition("=")[0] not in ANSWERING]
+    if foreign:
+        raise UserError(f"{', '.join(foreign)}: for training only; with model= there are {', '.join(ANSWERING)}")
+    set_up_logging()
+    keep_freed_memory()
+    source, sink = streams.Source(config["input"], config["errors"]), streams.Sink(config["output"])
+    classifier = TextClassifier.load(config["model"], config["device"])
+    show = config["explain"]
+    if show and not classifier.attends:
+        raise UserError(f"explain={show}: this model has no importances to show (pooling=last)")
+    seen = []
+    with sink as write:
+        for chunk in source.chunks():
+            answers = classifier.classify(chunk.lines)
+            if config["format"] == "jsonl":
+                write([json.dumps(as_json(answer), ensure_ascii=False) for answer in answers])
+            else:
+                write([",".join(answer.labels) for answer in answers])
+            if show:
+                seen += answers
+    if show:
+        write_explanations(seen, Path(show))
+
+
+main = command_line("classify", check, run)
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,17 @@
+"""The encoder's last state alone, [→h_S; ←h_1]: a control without attention, and with no weights to show."""
+
+from __future__ import annotations
+
+from jaxtyping import Int
+from torch import Tensor
+
+from nmt.interfaces import Memory
+from nmt.pooling import Pooled, Pooling
+
+
+class Last(Pooling):
+    def __init__(self, *, memory_size: int) -> None:
+        super().__init__(memory_size)
+
+    def forward(self, memory: Memory, counts: Int[Tensor, "B"]) -> Pooled:
+        return Pooled(memory.summary)

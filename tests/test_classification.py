@@ -1,0 +1,558 @@
+"""Classification: every pooling against a loop from its equation, masks, figures, files in and answers out."""
+
+import json
+import math
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from builders import choices, compose
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nmt import build
+from nmt import checkpoint as ckpt
+from nmt.classifier import Classifier, TextBatch, classification_loss, collate, use_vectors
+from nmt.errors import UserError
+from nmt.interfaces import Memory
+from nmt.labels import LabelSet, report
+from nmt.pooling.feedforward import Feedforward
+from nmt.pooling.final_state import FinalState
+from nmt.pooling.hierarchical import Hierarchical
+from nmt.pooling.max import Max
+from nmt.pooling.mean import Mean
+from nmt.pooling.structured import Structured
+from nmt.pooling.word_context import WordContext
+from nmt.text_classifier import TextClassifier, encode, removal, split
+from nmt.tokenizer import SentencePiece
+
+POOLINGS = choices("pooling")
+LENGTHS = [5, 1, 3]
+SIZE = 6
+
+
+def memory(values: torch.Tensor, lengths: list[int] = LENGTHS) -> Memory:
+    mask = torch.arange(values.size(1)) < torch.tensor(lengths).unsqueeze(1)
+    summary = torch.stack([row[length - 1] * 1.5 for row, length in zip(values, lengths, strict=True)])
+    return Memory(values=values, mask=mask, summary=summary)
+
+
+def by_the_equation(pooling, h: torch.Tensor, summary: torch.Tensor) -> tuple[torch.Tensor, list[list[float]]]:
+    """Features and weights [H][S] of one text of real positions, in scalars."""
+    hops = []
+    for hop in range(pooling.hops.out_features if isinstance(pooling, Structured) else 1):
+        scores = []
+        for x in h:
+            if isinstance(pooling, Feedforward):
+                scores.append(math.tanh(float(pooling.score.weight[0] @ x + pooling.score.bias[0])))
+            elif isinstance(pooling, WordContext):
+                u = [
+                    math.tanh(float(w @ x + b)) for w, b in zip(pooling.hidden.weight, pooling.hidden.bias, strict=True)
+                ]
+                scores.append(sum(float(v) * each for v, each in zip(pooling.context.weight[0], u, strict=True)))
+            elif isinstance(pooling, FinalState):
+                scores.append(float(x @ summary))
+            elif isinstance(pooling, Structured):
+                u = [math.tanh(float(w @ x)) for w in pooling.hidden.weight]
+                scores.append(sum(float(v) * each for v, each in zip(pooling.hops.weight[hop], u, strict=True)))
+            else:
+                scores.append(0.0)
+        total = sum(math.exp(score) for score in scores)
+        hops.append([math.exp(score) / total for score in scores])
+    features = [sum(a * float(x[j]) for a, x in zip(weights, h, strict=True)) for weights in hops for j in range(SIZE)]
+    return torch.tensor(features, dtype=torch.float64), hops
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Feedforward(memory_size=SIZE),
+        lambda: WordContext(memory_size=SIZE, hidden_size=4),
+        lambda: FinalState(memory_size=SIZE),
+        lambda: Structured(memory_size=SIZE, hops=3, hidden_size=4, penalty=0.5),
+        lambda: Mean(memory_size=SIZE),
+    ],
+)
+def test_poolings_are_their_equations(make):
+    torch.manual_seed(0)
+    pooling, values = make().double().requires_grad_(False), torch.randn(3, 5, SIZE, dtype=torch.float64)
+    seen = memory(values)
+    pooled = pooling(seen, torch.ones(3, dtype=torch.int64))
+    for i, length in enumerate(LENGTHS):
+        features, weights = by_the_equation(pooling, values[i, :length], seen.summary[i])
+        torch.testing.assert_close(pooled.features[i], features)
+        torch.testing.assert_close(pooled.weights[i, :, :length], torch.tensor(weights, dtype=torch.float64))
+        assert torch.all(pooled.weights[i, :, length:] == 0)
+    if isinstance(pooling, Structured):
+        for i in range(3):
+            a = pooled.weights[i].tolist()
+            square = sum(
+                (sum(x * y for x, y in zip(a[r], a[c], strict=True)) - (r == c)) ** 2
+                for r in range(3)
+                for c in range(3)
+            )
+            assert float(pooled.penalty[i]) == pytest.approx(0.5 * square)
+
+
+def test_the_largest_value_and_where_it_comes_from():
+    torch.manual_seed(0)
+    values = torch.randn(3, 5, SIZE, dtype=torch.float64)
+    values[:, 4] += 9.0  # padding of two of them
+    pooled = Max(memory_size=SIZE)(memory(values), torch.ones(3, dtype=torch.int64))
+    for i, length in enumerate(LENGTHS):
+        for j in range(SIZE):
+            assert float(pooled.features[i, j]) == max(float(values[i, s, j]) for s in range(length))
+        wins = [sum(int(values[i, :length, j].argmax()) == s for j in range(SIZE)) / SIZE for s in range(length)]
+        assert pooled.weights[i, 0, :length].tolist() == pytest.approx(wins)
+        assert torch.all(pooled.weights[i, 0, length:] == 0)
+
+
+def test_hierarchical_is_words_then_sentences():
+    """Text by text and sentence by sentence, with the parts used alone."""
+    torch.manual_seed(0)
+    pooling = Hierarchical(memory_size=SIZE, hidden_size=4, sentence_size=3).double().requires_grad_(False)
+    values, lengths, counts = torch.randn(4, 5, SIZE, dtype=torch.float64), [5, 2, 1, 3], [1, 3]
+    seen = memory(values, lengths)
+    pooled = pooling(seen, torch.tensor(counts))
+    row = 0
+    for i, count in enumerate(counts):
+        alone = []
+        for s in range(row, row + count):
+            one = memory(values[s : s + 1, : lengths[s]], [lengths[s]])
+            alone.append(pooling.words(one, torch.ones(1, dtype=torch.int64)))
+        vectors = torch.cat([each.features for each in alone]).unsqueeze(0)
+        states, (last,) = pooling.encoder(vectors, lengths=torch.tensor([count]))
+        text = pooling.sentences(
+            Memory(values=states, mask=torch.ones(1, count, dtype=torch.bool), summary=last),
+            torch.ones(1, dtype=torch.int64),
+        )
+        torch.testing.assert_close(pooled.features[i], text.features[0])
+        total = 0.0
+        for s, each in enumerate(alone):
+            share = each.weights[0, 0] * text.weights[0, 0, s]
+            torch.testing.assert_close(pooled.weights[row + s, 0, : lengths[row + s]], share)
+            total += float(pooled.weights[row + s].sum())
+        assert total == pytest.approx(1.0)
+        row += count
+
+
+def network(name: str, several: bool = False) -> Classifier:
+    config = compose(f"pooling={name}", "encoder.hidden_size=4", "network.embedding_size=5", name="classify")
+    for key in ("hidden_size", "sentence_size"):
+        if key in config["pooling"]:
+            config["pooling"][key] = 3
+    torch.manual_seed(1)
+    return build.classifier(config, 20, LabelSet(("a", "b", "c"), several)).eval()
+
+
+def batch(rows: list[list[int]], counts: list[int], labels: int = 3) -> TextBatch:
+    longest = max(map(len, rows))
+    gold = torch.zeros(len(counts), labels, dtype=torch.bool)
+    gold[:, 0] = True
+    return TextBatch(
+        tokens=torch.tensor([row + [0] * (longest - len(row)) for row in rows]),
+        lengths=torch.tensor([len(row) for row in rows]), counts=torch.tensor(counts), labels=gold, num_tokens=len(counts),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", POOLINGS)
+@pytest.mark.parametrize("several", [False, True])
+def test_gradients_by_finite_differences(name, several):
+    model = network(name, several).double()
+    data = batch([[4, 5, 6, 7], [8, 9], [5]], [1, 2] if model.pooling.splits else [1, 1, 1])
+    parameters = [p for p in model.parameters() if p.requires_grad]
+
+    def loss(*_):
+        return classification_loss(model, data, 0).total
+
+    assert torch.autograd.gradcheck(loss, parameters, fast_mode=True, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", POOLINGS)
+def test_company_changes_nothing(name):
+    """A text alone and in a batch with longer ones: the same answer, the same weights, nothing on padding."""
+    model = network(name).double()
+    texts = [[[4, 5, 6, 7, 8, 9, 10, 11]], [[12, 13]], [[14]]]
+    if model.pooling.splits:
+        texts = [[[4, 5, 6, 7, 8], [9], [10, 11]], [[12, 13]], [[14], [15, 16]]]
+    together, pooled = model(batch([row for text in texts for row in text], [len(text) for text in texts]))
+    place = 0
+    for i, text in enumerate(texts):
+        alone, own = model(batch(text, [len(text)]))
+        torch.testing.assert_close(together[i : i + 1], alone)
+        if pooled.weights is None:
+            continue
+        total = pooled.weights[place : place + len(text)].sum((0, 2))
+        torch.testing.assert_close(total, torch.ones_like(total))
+        for r, row in enumerate(text):
+            torch.testing.assert_close(pooled.weights[place + r, :, : len(row)], own.weights[r, :, : len(row)])
+            assert torch.all(pooled.weights[place + r, :, len(row) :] == 0)
+        place += len(text)
+
+
+def test_tanh_caps_a_weight_of_feedforward_attention():
+    """e² / (e² + T − 1), whatever the parameters; and the bias belongs to no position."""
+    pooling = Feedforward(memory_size=1).requires_grad_(False)
+    with torch.no_grad():
+        pooling.score.weight.fill_(1e6)
+    for length in (2, 10, 500):
+        values = torch.full((1, length, 1), -1.0)
+        values[0, 0] = 1.0
+        weights = pooling(memory(values, [length]), torch.ones(1, dtype=torch.int64)).weights
+        assert float(weights.max()) == pytest.approx(math.e**2 / (math.e**2 + length - 1), rel=1e-4)
+    assert pooling.score.bias.shape == (1,)
+
+
+def test_the_penalty_is_in_the_loss_and_parts_the_hops():
+    torch.manual_seed(0)
+    model, data = network("structured"), batch([[4, 5, 6, 7, 11, 12, 13, 14], [8, 9, 10, 15, 16, 17, 18, 19]], [1, 1])
+    found = classification_loss(model, data, 0)
+    assert float(found.total) > float(found.nll) + 0.01
+    optimizer = torch.optim.Adam(model.parameters(), 0.05)
+    overlap = []
+    for _ in range(60):
+        pooled = model(data)[1]
+        a = pooled.weights
+        overlap.append(float((a @ a.transpose(1, 2) - torch.eye(a.size(1))).square().sum((1, 2)).mean()))
+        classification_loss(model, data, 0).total.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert overlap[-1] < 0.6 * overlap[0]
+
+
+@given(st.integers(0, 10**6), st.booleans())
+def test_figures_by_counting(seed, several):
+    generator = np.random.default_rng(seed)
+    names, size = ["a", "b", "c"], int(generator.integers(1, 12))
+    if several:
+        gold, guess = generator.random((2, size, 3)) > 0.6
+    else:
+        gold, guess = (np.eye(3, dtype=bool)[generator.integers(0, 3, size)] for _ in range(2))
+    found = report(gold, guess, names)
+    scores = []
+    for k, name in enumerate(names):
+        right = sum(bool(g[k] and p[k]) for g, p in zip(gold, guess, strict=True))
+        said, real = sum(bool(p[k]) for p in guess), sum(bool(g[k]) for g in gold)
+        precision, recall = (right / said if said else 0.0), (right / real if real else 0.0)
+        f1 = 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+        assert found["labels"][name]["f1"] == pytest.approx(100 * f1)
+        assert found["labels"][name]["precision"] == pytest.approx(100 * precision)
+        assert found["labels"][name]["recall"] == pytest.approx(100 * recall)
+        if said or real:
+            scores.append(f1)
+    assert found["macro_f1"] == pytest.approx(100 * sum(scores) / len(scores) if scores else 0.0)
+    same = sum(g.tolist() == p.tolist() for g, p in zip(gold, guess, strict=True))
+    assert found["accuracy"] == pytest.approx(100 * same / size)
+
+
+def test_losses_of_one_label_and_of_several():
+    logits = torch.randn(4, 3, dtype=torch.float64)
+    one = torch.eye(3, dtype=torch.bool)[[0, 2, 1, 1]]
+    expected = torch.nn.functional.cross_entropy(logits, torch.tensor([0, 2, 1, 1]), reduction="none")
+    torch.testing.assert_close(LabelSet(("a", "b", "c"), False).losses(logits, one), expected)
+    many = torch.rand(4, 3) > 0.5
+    p = torch.where(many, logits.sigmoid(), 1 - logits.sigmoid())
+    torch.testing.assert_close(LabelSet(("a", "b", "c"), True).losses(logits, many), -p.log().sum(1))
+
+
+def test_sentences():
+    assert split("One. Two two! 3.5 is no end? “Quoted.” Then…  end") == [
+        "One.", "Two two!", "3.5 is no end?", "“Quoted.”", "Then…", "end",
+    ]  # fmt: skip
+    assert split("一。二！三") == ["一。", "二！", "三"]
+    assert split("   ") == []
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    texts = ["a very good day, truly good!", "what a bad, bad film. never again.", "nothing much to say here"] * 20
+    return SentencePiece(vocabulary_size=60).train(texts, [])
+
+
+@pytest.mark.parametrize("name", [name for name in POOLINGS if name != "last"])
+@settings(max_examples=20, deadline=None)
+@given(text=st.text(alphabet="agod byfm.,!? ▁\u3000é", max_size=60))
+def test_importances_are_of_words_and_sum_to_one(name, tokenizer, text):
+    config = compose(f"pooling={name}", "encoder.hidden_size=4", "network.embedding_size=5", name="classify")
+    model = build.classifier(config, tokenizer.source_size, LabelSet(("x", "y"), False))
+    [answer, _] = TextClassifier(model, tokenizer, max_tokens=12).classify(
+        [text, "a longer text to stand beside it . yes"]
+    )
+    assert answer.words == text.split()
+    assert sum(answer.probabilities.values()) == pytest.approx(1.0)
+    if not answer.words:
+        assert answer.importances is None
+    elif encode([text], tokenizer, model.pooling.splits, 12).rows.ids[0] != 3:  # a text of which nothing is left
+        assert len(answer.importances) == len(answer.words)
+        assert answer.importances.sum() == pytest.approx(1.0)
+
+
+def test_documents_are_cut_and_never_empty(tokenizer, caplog):
+    documents = encode(["", "good day. bad film.", "day"], tokenizer, True, 3)
+    assert len(documents) == 3
+    assert documents.lengths.tolist() == [1, 3, len(tokenizer.encode_source(["day"])[0])]
+    assert "only those are read" in caplog.text
+    data = collate(documents, [2, 0], np.array([[True], [False], [True]]))
+    assert data.labels.tolist() == [[True], [True]]
+    assert data.lengths.tolist() == [int(documents.lengths[2]), 1]
+
+
+def test_vectors_are_taken_by_word_frozen_or_tuned():
+    words = SentencePiece(model="word", vocabulary_size=30).train(["Good day bad film"] * 9, [])
+    pieces = words.source_pieces(list(range(words.source_size)))
+    vectors = {"good": np.array([1, 2, 3, 4, 5], np.float32), "film": np.array([9, 8, 7, 6, 5], np.float32)}
+    config = compose("encoder.hidden_size=4", "network.embedding_size=5", name="classify")
+    for freeze in (False, True):
+        model = build.classifier(config, len(pieces), LabelSet(("x", "y"), False))
+        assert use_vectors(model, pieces, vectors, freeze) == pytest.approx(2 / len(pieces))
+        assert model.embedding.weight[pieces.index("▁Good")].tolist() == [1, 2, 3, 4, 5]
+        assert model.embedding.weight[pieces.index("▁film")].tolist() == [9, 8, 7, 6, 5]
+        assert model.embedding.weight.requires_grad is not freeze
+        assert torch.all(model.embedding.weight[0] == 0)
+
+
+def write(path, rows, kind="tsv"):
+    if kind == "jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    else:
+        separator = {"tsv": "\t", "csv": ","}[kind]
+        lines = [separator.join(rows[0]), *(separator.join(row.values()) for row in rows)]
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return str(path)
+
+
+def loaded(kind, file, **options):
+    node = compose(f"data={kind}", f"data.train={file}", f"data.validation={file}", name="classify")
+    node["data"] |= {"text": "text", "label": "label", **options}
+    return build.make(node, "data").labelled()
+
+
+def test_labelled_tables(tmp_path):
+    rows = [{"text": 'say "hi"', "label": "good"}, {"text": "N/A", "label": "null"}]
+    for kind in ("tsv", "jsonl"):
+        data = loaded(kind, write(tmp_path / f"one.{kind}", rows, kind))
+        assert data.train.texts == ['say "hi"', "N/A"]
+        assert data.train.labels == [("good",), ("null",)]
+        assert not data.several
+        assert data.test is None
+    data = loaded(
+        "tsv", write(tmp_path / "many.tsv", [{"text": "a", "label": "x, y"}, {"text": "b", "label": ""}]), separator=","
+    )
+    assert data.train.labels == [("x", "y"), ()]
+    assert data.several
+    data = loaded(
+        "jsonl", write(tmp_path / "l.jsonl", [{"text": "a", "label": ["x", "y"]}, {"text": "b", "label": []}], "jsonl")
+    )
+    assert data.train.labels == [("x", "y"), ()]
+    assert data.several
+    data = loaded("jsonl", write(tmp_path / "n.jsonl", [{"text": "a", "label": 1}, {"text": "b", "label": 0}], "jsonl"))
+    assert data.train.labels == [("1",), ("0",)]
+
+
+def test_numbered_labels_get_their_names(tmp_path):
+    import datasets
+
+    from nmt.data.table import labels
+
+    features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["neg", "pos"])})
+    table = datasets.Dataset.from_dict({"text": ["a", "b"], "label": [1, 0]}, features=features)
+    assert labels(table, "x", "text", "label", None)[0].labels == [("pos",), ("neg",)]
+
+
+def test_faults_of_labelled_data_are_named(tmp_path):
+    file = write(tmp_path / "a.tsv", [{"text": "a", "label": "x"}, {"text": "b", "label": ""}])
+    with pytest.raises(UserError, match="row 2: column 'label' holds no label"):
+        loaded("tsv", file)
+    with pytest.raises(UserError, match="no columns 'text' and 'sentiment'. It has: text, label"):
+        loaded("tsv", file, label="sentiment")
+    with pytest.raises(UserError, match="nmt.classify needs data.text and data.label"):
+        loaded("tsv", file, text=None, label=None, source="text", target="label")
+    with pytest.raises(ValueError, match="name two columns"):
+        loaded("tsv", file, label=None)
+
+
+GOOD, BAD = ["lovely", "great", "superb"], ["awful", "boring", "terrible"]
+
+
+def texts(count: int, seed: int) -> list[dict[str, str]]:
+    """Texts of which one word decides."""
+    generator = np.random.default_rng(seed)
+    filler = [
+        "the",
+        "film",
+        "was",
+        "seen",
+        "by",
+        "some",
+        "people",
+        "on",
+        "a",
+        "day",
+        "in",
+        "town",
+        "and",
+        "then",
+        "home",
+    ]
+    rows = []
+    for i in range(count):
+        words = list(generator.choice(filler, generator.integers(6, 12)))
+        words.insert(int(generator.integers(len(words))), str(generator.choice([GOOD, BAD][i % 2])))
+        rows.append({"text": " ".join(words), "label": ["good", "bad"][i % 2]})
+    return rows
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("classify")
+    parts = {
+        part: write(folder / f"{part}.tsv", texts(n, i))
+        for i, (part, n) in enumerate({"train": 400, "validation": 60, "test": 60}.items())
+    }
+    small = [
+        "tokenizer.vocabulary_size=80",
+        "encoder.hidden_size=16",
+        "network.embedding_size=16",
+        "trainer.max_epochs=4",
+        "optimizer.lr=0.01",
+    ]
+    arguments = [
+        "data=tsv",
+        *(f"data.{part}={file}" for part, file in parts.items()),
+        "data.text=text",
+        "data.label=label",
+        *small,
+    ]
+    result = run(*arguments, f"run_dir={folder}/run")
+    assert result.returncode == 0, result.stderr
+    return folder, arguments
+
+
+def run(*arguments, stdin=""):
+    command = [sys.executable, "-m", "nmt.classify", *map(str, arguments)]
+    return subprocess.run(command, input=stdin, capture_output=True, text=True)
+
+
+def test_training_writes_what_it_found(trained):
+    folder, _ = trained
+    results = json.loads((folder / "run/results.json").read_text())
+    assert results["part"] == "test"
+    assert results["scores"]["macro_f1"]["score"] == 100.0
+    assert set(results["labels"]) == {"good", "bad"}
+    assert results["removal"]["most_important"] > 0.3 + results["removal"]["random"]
+    assert (folder / "run/test.txt").read_text().splitlines()[:2] == ["good", "bad"]
+    for name in ("learning_curve.png", "explanations.html", "best.safetensors", "config.yaml", "metrics.jsonl"):
+        assert (folder / "run" / name).stat().st_size > 0
+
+
+def test_answers_and_explanations(trained):
+    folder, _ = trained
+    (folder / "in.txt").write_text("the film was superb on a day\n\na boring day in town\n<b>film</b>\n")
+    for name in ("page.html", "page.png", "page.json"):
+        result = run(
+            f"model={folder}/run", f"input={folder}/in.txt", f"output={folder}/out", f"explain={folder}/{name}"
+        )
+        assert result.returncode == 0, result.stderr
+    lines = (folder / "out").read_text().splitlines()
+    assert len(lines) == 4
+    assert (lines[0], lines[2]) == ("good", "bad")
+    page = (folder / "page.html").read_text()
+    assert "&lt;b&gt;" in page
+    assert not re.search(r"https?://|<script", page)
+    found = json.loads((folder / "page.json").read_text())
+    assert [each["labels"] for each in found[:2]] == [["good"], ["bad"]]
+    assert sum(found[0]["importances"]) == pytest.approx(1.0, abs=1e-3)
+    assert found[0]["words"][int(np.argmax(found[0]["importances"]))] == "superb"
+    result = run(f"model={folder}/run", "format=jsonl", stdin="what an awful film")
+    assert json.loads(result.stdout)["labels"] == ["bad"]
+
+
+def test_removing_what_decides_hurts_more(trained):
+    folder, _ = trained
+    classifier = TextClassifier.load(folder / "run")
+    gap = removal(classifier, [row["text"] for row in texts(40, 9)], count=1)
+    assert gap.most_important > 2 * gap.random
+    assert gap.texts == 40
+
+
+def test_a_finished_run_goes_on_and_kinds_are_told_apart(trained, tmp_path):
+    folder, _ = trained
+    result = run(f"resume={folder}/run", "trainer.max_epochs=5")
+    assert result.returncode == 0, result.stderr
+    assert ckpt.read(folder / "run/last.safetensors").meta["training"]["progress"]["epoch"] == 5
+    assert "cannot change" in run(f"resume={folder}/run", "pooling=mean").stderr
+    result = subprocess.run(
+        [sys.executable, "-m", "nmt.translate", f"model={folder}/run"], input="a", capture_output=True, text=True
+    )
+    assert "a model that classifies; use nmt.classify" in result.stderr
+    result = subprocess.run([sys.executable, "-m", "nmt.train", f"resume={folder}/run"], capture_output=True, text=True)
+    assert "a model that classifies; use nmt.classify" in result.stderr
+
+
+def test_faults_are_told(trained):
+    folder, arguments = trained
+    model = f"model={folder}/run"
+    for wrong, message in [
+        ([model, "optimizer.lr=1"], "optimizer.lr=1: for training only"),
+        ([model, "explain=page.pdf"], "must end in .html, .png or .json"),
+        ([model, "input=nowhere.txt"], "no such file"),
+        ([f"model={folder}"], "no best.safetensors or last.safetensors"),
+        ([*arguments, "explain=page.html"], "goes with model=RUN_DIR"),
+        ([*arguments, "pooling=wordcontext"], "there is no 'wordcontext' to choose for pooling"),
+        ([*arguments, "pooling=structured", "pooling.hops=0"], "pooling.hops=0: out of range"),
+        ([*arguments, "freeze=true"], "nothing to freeze"),
+        ([*arguments, "tokenizer.joint=false"], "only one language"),
+        (["data=everyday"], "no labels"),
+        (["cell=gru"], "data.train: missing"),
+    ]:
+        place = [] if wrong[0].startswith("model=") else [f"run_dir={folder}/none"]
+        result = run(*wrong, *place)
+        assert result.returncode == 1, wrong
+        assert message in result.stderr, result.stderr
+        assert "Traceback" not in result.stderr
+
+
+def test_several_labels_vectors_and_last(tmp_path):
+    rows = [
+        {"text": row["text"], "label": [row["label"], "film"] if "film" in row["text"] else []} for row in texts(200, 3)
+    ]
+    file = write(tmp_path / "many.jsonl", rows, "jsonl")
+    words = sorted({word for row in texts(200, 3) for word in row["text"].split()})
+    (tmp_path / "v.txt").write_text(
+        "".join(
+            f"{w} {' '.join(f'{x:.3f}' for x in np.random.default_rng(i).normal(size=8))}\n"
+            for i, w in enumerate(words)
+        )
+    )
+    common = [
+        "data=jsonl",
+        f"data.train={file}",
+        f"data.validation={file}",
+        "data.text=text",
+        "data.label=label",
+        "tokenizer=word",
+        "encoder.hidden_size=8",
+        "trainer.max_epochs=2",
+    ]
+    result = run(
+        *common, f"vectors={tmp_path}/v.txt", "freeze=true", "network.embedding_size=8", f"run_dir={tmp_path}/frozen"
+    )
+    assert result.returncode == 0, result.stderr
+    saved, last = (ckpt.read(tmp_path / "frozen" / name) for name in (ckpt.BEST, ckpt.LAST))
+    classifier = TextClassifier.load(tmp_path / "frozen")
+    pieces = classifier.tokenizer.source_pieces(list(range(classifier.tokenizer.source_size)))
+    expected = [float(x) for x in (tmp_path / "v.txt").read_text().splitlines()[words.index("film")].split()[1:]]
+    for each in (saved, last):
+        assert each.part("model")["embedding.weight"][pieces.index("▁film")].tolist() == pytest.approx(expected)
+    assert saved.meta["labels"]["several"] is True
+    assert (tmp_path / "frozen/validation.txt").exists()
+    result = run(*common, f"vectors={tmp_path}/v.txt", f"run_dir={tmp_path}/wrong")
+    assert "set network.embedding_size=8" in result.stderr
+    assert not (tmp_path / "wrong").exists()
+    result = run(*common, "pooling=last", f"run_dir={tmp_path}/last")
+    assert result.returncode == 0, result.stderr
+    result = run(f"model={tmp_path}/last", f"explain={tmp_path}/x.html", stdin="a")
+    assert "no importances to show" in result.stderr
