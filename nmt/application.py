@@ -34,6 +34,7 @@ def translate_settings(
     prefix: str | None = None,
     constraints: str | None = None,
     attention_map: str | None = None,
+    compare: list[str] | None = None,
 ) -> None:
     """The keys at the top of conf/translate.yaml: their names and types."""
 
@@ -153,6 +154,10 @@ def _translate_faults(config: Mapping[str, Any]) -> list[str]:
     shown, output = config["attention_map"], config["output"]
     if shown and not shown.endswith(ENDINGS):
         found.append(f"attention_map={shown}: the name must end in .html, .png or .json")
+    if config["compare"] and not shown:
+        found.append("compare: says which models are drawn beside in attention_map=FILE.html; give that too")
+    if len(config["compare"] or []) > 3:
+        found.append("compare: three models beside the one that translates, at most")
     if config["resume"] and not (output and config["input"]):
         found.append("resume=true: needs input=FILE and output=FILE")
     if config["resume"] and shown:

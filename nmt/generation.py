@@ -92,8 +92,9 @@ def start(
 
 def forced(
     model: Seq2Seq, memory: Memory, inputs: Int[Tensor, "B T"], targets: Int[Tensor, "B T"]
-) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T S"] | None]:
-    """Log-probability of each word of given translations (0 at padding) and its attention (None without)."""
+) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T S"] | None, Float[Tensor, "B H T S"] | None]:
+    """Log-probability of each word of given translations (0 at padding), its attention (None without), and that of each
+    head if there are several."""
     output = model.decode(inputs, model.decoder.initial(memory), memory)
     readout, gold = output.readout.flatten(0, 1), targets.flatten()
     rows = max(1, LOGITS // model.output.out_features)
@@ -102,4 +103,4 @@ def forced(
         for part, words in zip(readout.split(rows), gold.split(rows), strict=True)
     ]
     log_probs = torch.cat(found).view(targets.shape)
-    return log_probs.masked_fill(targets == PAD, 0.0), output.weights
+    return log_probs.masked_fill(targets == PAD, 0.0), output.weights, output.heads

@@ -116,11 +116,13 @@ class State:
 
 @dataclass(frozen=True)
 class DecoderOutput:
-    """Features to predict from, attention weights (None without attention) and the state after the last step."""
+    """Features to predict from, attention weights (None without attention), the state after the last step, and where the
+    attention has several heads the weights of each, rows with sum 1 (`weights` is their mean)."""
 
     readout: Float[Tensor, "N T D"]
     weights: Float[Tensor, "N T S"] | None
     state: State
+    heads: Float[Tensor, "N H T S"] | None = None
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 from matplotlib.ticker import MaxNLocator
 
 from nmt.text_classifier import Classified
-from nmt.translator import Alignment
+from nmt.word_alignment import AttentionMap
 
 INK, LINE, ACCENT = "#222222", "#3b6ea5", "#c0504d"
 
@@ -51,27 +51,28 @@ def learning_curve(records: Sequence[dict[str, Any]], metric: str, path: Path, t
     plt.close(figure)
 
 
-def attention_maps(alignments: Sequence[Alignment], path: Path) -> None:
-    """One heat map a sentence: source pieces across, target pieces down, dark = attended."""
-    columns = min(2, len(alignments))
-    rows = (len(alignments) + columns - 1) // columns
-    widths = max(len(a.source) for a in alignments)
-    heights = max(len(a.target) for a in alignments)
-    size = (columns * (1.6 + 0.27 * widths), rows * (1.2 + 0.27 * heights))
+def draw_maps(maps: Sequence[AttentionMap], path: Path) -> None:
+    """Heat maps, words of the source across, of the translation down, dark = attended: a row for each sentence where there
+    are several models or heads, otherwise two sentences beside each other."""
+    panels = [(each, name) for each in maps for name in each.weights]
+    columns = max(len(each.weights) for each in maps)
+    columns = min(2, len(panels)) if columns == 1 else columns
+    rows = (len(panels) + columns - 1) // columns
+    widths, heights = max(len(each.source) for each in maps), max(len(each.target) for each in maps)
+    size = (columns * (1.6 + 0.27 * widths), rows * (1.4 + 0.27 * heights))
     figure, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
-    for alignment, ax in zip(alignments, axes.flat, strict=False):
-        ax.imshow(alignment.weights, cmap="Blues", vmin=0, vmax=1, aspect="equal")
-        ax.set_xticks(
-            range(len(alignment.source)), [label(p) for p in alignment.source], rotation=60, ha="left", fontsize=8
-        )
-        ax.set_yticks(range(len(alignment.target)), [label(p) for p in alignment.target], fontsize=8)
+    for (each, name), ax in zip(panels, axes.flat, strict=False):
+        ax.imshow(each.weights[name], cmap="Blues", vmin=0, vmax=1, aspect="equal")
+        ax.set_xticks(range(len(each.source)), map(literal, each.source), rotation=60, ha="left", fontsize=8)
+        ax.set_yticks(range(len(each.target)), map(literal, each.target), fontsize=8)
         ax.xaxis.tick_top()
         ax.tick_params(length=0)
-        ax.set_xticks([x - 0.5 for x in range(1, len(alignment.source))], minor=True)
-        ax.set_yticks([y - 0.5 for y in range(1, len(alignment.target))], minor=True)
+        ax.set_xticks([x - 0.5 for x in range(1, len(each.source))], minor=True)
+        ax.set_yticks([y - 0.5 for y in range(1, len(each.target))], minor=True)
         ax.grid(which="minor", color="#e8e8e8", lw=0.5)
         ax.tick_params(which="minor", length=0)
-    for ax in axes.flat[len(alignments) :]:
+        ax.set_xlabel(literal(name), fontsize=8, color="#666666")
+    for ax in axes.flat[len(panels) :]:
         ax.set_visible(False)
     figure.savefig(path, dpi=130)
     plt.close(figure)
@@ -109,11 +110,6 @@ def marked_texts(answers: Sequence[Classified], path: Path, width: float = 9.0) 
         )
     figure.savefig(path, dpi=130)
     plt.close(figure)
-
-
-def label(piece: str) -> str:
-    """A piece for people: ▁ (a space) is shown only where it stands alone."""
-    return literal(piece.replace("▁", "") or "␣")
 
 
 def literal(text: str) -> str:

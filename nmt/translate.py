@@ -37,6 +37,10 @@ def run(config: dict[str, Any]) -> None:
     if sink.complete:
         return
     translator = load_translator(config)
+    beside = {path: load_translator({**config, "model": path, "shares": None}) for path in config["compare"] or []}
+    for path, other in beside.items():
+        if not other.attends:
+            raise UserError(f"compare={path}: this model has no attention to show (decoder=fixed)")
     if (show or form == "pharaoh") and not translator.attends:
         what = f"attention_map={show}" if show else "format=pharaoh"
         raise UserError(f"{what}: this model has no attention to show (decoder=fixed)")
@@ -51,11 +55,15 @@ def run(config: dict[str, Any]) -> None:
                 raise UserError(str(error)) from error
             number += len(chunk.lines)
             if show:
-                seen += [(found.source, found.hypotheses[0].tokens) for found in translations if found.hypotheses]
+                pairs = zip(chunk.lines, translations, strict=True)
+                seen += [(line, found.text, found.hypotheses[0].tokens) for line, found in pairs if found.hypotheses]
     if show:
-        from nmt.attention_map import write_map
+        from nmt.attention_map import attention_maps, write_map
 
-        write_map(translator.align([s for s, _ in seen], [t for _, t in seen]), Path(show))
+        lines, texts, tokens = zip(*seen, strict=True) if seen else ((), (), ())
+        own = config["model"] if isinstance(config["model"], str) else " + ".join(config["model"])
+        models = {own: translator, **beside} if beside or not isinstance(config["model"], str) else {"": translator}
+        write_map(attention_maps(models, lines, texts, tokens), Path(show))
 
 
 main = command_line("translate", check, run)

@@ -55,22 +55,14 @@ class Translation:
 
 
 @dataclass(frozen=True)
-class Alignment:
-    """Attention of one translation: weights[t][s] between target and source pieces, `</s>` last on both sides.
-    `weights` is None if the model has no attention."""
-
-    source: list[str]
-    target: list[str]
-    weights: np.ndarray | None
-
-
-@dataclass(frozen=True)
 class Forced:
     """A given translation under the model: natural-log probability of each of its tokens, EOS last, and the attention
-    [tokens, source tokens], EOS last on both sides (None without attention, or if not asked for)."""
+    [tokens, source tokens], EOS last on both sides (None without attention, or if not asked for). Where one model has
+    several heads, `heads` [heads, tokens, source tokens] are theirs, each row with sum 1, and `weights` their mean."""
 
     log_probs: np.ndarray
     weights: np.ndarray | None
+    heads: np.ndarray | None = None
 
     @property
     def log_prob(self) -> float:
@@ -204,17 +196,6 @@ class Translator:
                     results[i] = one
         return results  # type: ignore[return-value]
 
-    def align(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[Alignment]:
-        """The attention of given translations, piece by piece."""
-        return [
-            Alignment(
-                source=[*self.tokenizer.source_pieces(list(source)), "</s>"],
-                target=[*self.tokenizer.target_pieces(list(target)), "</s>"],
-                weights=one.weights,
-            )
-            for source, target, one in zip(sources, targets, self.force(sources, targets), strict=True)
-        ]
-
     def _request(self, source: Sequence[int]) -> Request:
         limit = int(self.max_length_factor * len(source)) + self.max_length_offset
         return Request(max_length=limit, seed=zlib.crc32(np.asarray(source, np.int64).tobytes()))
@@ -256,11 +237,17 @@ class Translator:
                 forced(model, memory, inputs, golds)
                 for model, memory in zip(self.models, self._memories(sources), strict=True)
             ]
-        log_probs = average_log_probs([one for one, _ in each], self.shares, self.averaging).cpu().numpy()
-        maps = [weights for _, weights in each if weights is not None]
+        log_probs = average_log_probs([one for one, _, _ in each], self.shares, self.averaging).cpu().numpy()
+        maps = [weights for _, weights, _ in each if weights is not None]
         mean = torch.stack(maps).mean(0).float().cpu().numpy() if attention and maps else None
+        by_head = each[0][2] if attention and len(each) == 1 else None
+        heads = None if by_head is None else by_head.float().cpu().numpy()
         return [
-            Forced(log_probs[i, :length], None if mean is None else mean[i, :length, : len(source) + 1])
+            Forced(
+                log_probs[i, :length],
+                None if mean is None else mean[i, :length, : len(source) + 1],
+                None if heads is None else heads[i, :, :length, : len(source) + 1],
+            )
             for i, (source, length) in enumerate(zip(sources, lengths.tolist(), strict=True))
         ]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -30,16 +30,37 @@ class WordAlignment:
         return sorted((int(s), t) for t, s in enumerate(self.weights.argmax(1)))
 
 
-def merge(weights: np.ndarray, source_words: Sequence[int], target_words: Sequence[int]) -> WordAlignment:
-    """weights [target pieces + </s>, source pieces + </s>]; for each piece the number of its word, from 0."""
-    sources, targets = (max(words, default=-1) + 1 for words in (source_words, target_words))
-    into = np.zeros((len(source_words), sources))
-    into[np.arange(len(source_words)), list(source_words)] = 1.0
-    of = np.zeros((targets, len(target_words)))
-    of[list(target_words), np.arange(len(target_words))] = 1.0
+@dataclass(frozen=True)
+class AttentionMap:
+    """Words of a translation and its source, `</s>` last, and weights [target, source] by the name of the model (or head)
+    that attends; each row sums to 1."""
+
+    source: list[str]
+    target: list[str]
+    weights: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+def by_word(
+    weights: np.ndarray,
+    source_words: Sequence[int],
+    target_words: Sequence[int],
+    sizes: tuple[int, int] | None = None,
+) -> np.ndarray:
+    """Weights [target words + </s>, source words + </s>] from those of pieces. For each piece the number of its word, from
+    0; `sizes`: how many words there are, if not all need have pieces."""
+    sources, targets = sizes or (max(source_words, default=-1) + 1, max(target_words, default=-1) + 1)
+    into = np.zeros((len(source_words) + 1, sources + 1))
+    into[np.arange(len(source_words) + 1), [*source_words, sources]] = 1.0
+    of = np.zeros((targets + 1, len(target_words) + 1))
+    of[[*target_words, targets], np.arange(len(target_words) + 1)] = 1.0
     of /= np.maximum(1.0, of.sum(1, keepdims=True))
-    pieces = weights[:-1]
-    return WordAlignment(of @ pieces[:, :-1] @ into, of @ pieces[:, -1], weights[-1, :-1] @ into)
+    return of @ weights @ into
+
+
+def merge(weights: np.ndarray, source_words: Sequence[int], target_words: Sequence[int]) -> WordAlignment:
+    """As `by_word`, with what concerns </s> apart."""
+    whole = by_word(weights, source_words, target_words)
+    return WordAlignment(whole[:-1, :-1], whole[:-1, -1], whole[-1, :-1])
 
 
 Links = frozenset[tuple[int, int]]

@@ -138,8 +138,34 @@ def test_attention_maps(trained, tmp_path, ending):
     else:
         for entry in json.loads(text):
             assert entry["target"][-1] == entry["source"][-1] == "</s>"
-            assert len(entry["weights"]) == len(entry["target"])
-            assert all(abs(sum(row) - 1) < 1e-3 and len(row) == len(entry["source"]) for row in entry["weights"])
+            assert list(entry["weights"]) == [""]
+            assert len(entry["weights"][""]) == len(entry["target"])
+            assert all(abs(sum(row) - 1) < 1e-3 and len(row) == len(entry["source"]) for row in entry["weights"][""])
+        assert [entry["source"] for entry in json.loads(text)] == [
+            ["red", "<dog>", "&", "bird", "</s>"],
+            ["blue", "cat", "</s>"],
+        ]
+
+
+def test_attention_side_by_side(trained, corpus, tmp_path):
+    """Another model with heads and a vocabulary of its own sees the same translations."""
+    other = tmp_path / "heads"
+    small = [setting for setting in SMALL if "vocabulary" not in setting]
+    extra = ["attention=multi_head", "attention.heads=2", "decoder=luong", "tokenizer=char", f"run_dir={other}"]
+    assert run("train", *data_arguments(corpus), *small, *extra).returncode == 0
+    for ending in ("html", "png", "json"):
+        show = f"attention_map={tmp_path}/map.{ending}"
+        result = run("translate", f"model={trained}", f"compare=[{other}]", show, stdin="red dog\n\nblue cat\n")
+        assert result.returncode == 0, result.stderr.decode()
+    page = (tmp_path / "map.html").read_text()
+    assert page.count("<table>") == 6
+    assert f"<figcaption>{other}, head 2</figcaption>" in page
+    for entry in json.loads((tmp_path / "map.json").read_text()):
+        assert list(entry["weights"]) == [str(trained), f"{other}, head 1", f"{other}, head 2"]
+        for weights in entry["weights"].values():
+            assert len(weights) == len(entry["target"])
+            assert all(abs(sum(row) - 1) < 1e-3 for row in weights)
+    failed(run("translate", f"model={trained}", f"compare=[{other}]", stdin="a"), "give that too")
 
 
 def test_evaluate_prints_scores_with_signatures(trained, corpus):

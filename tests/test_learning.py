@@ -31,6 +31,6 @@ def test_attention_is_the_anti_diagonal(reverser):
     translator = Translator.load(reverser)
     lines = ["a b c d e f", "j i h g f e d", "c a b d"]
     found = translator.translations(lines)
-    for alignment in translator.align([t.source for t in found], [t.hypotheses[0].tokens for t in found]):
-        words = len(alignment.source) - 1
-        assert np.argmax(alignment.weights[:words], 1).tolist() == list(range(words))[::-1]
+    for forced in translator.force([t.source for t in found], [t.hypotheses[0].tokens for t in found]):
+        words = len(forced.weights) - 1
+        assert np.argmax(forced.weights[:words], 1).tolist() == list(range(words))[::-1]

@@ -143,6 +143,11 @@ class Attention(nn.Module):
         """The weight of each position in all heads together."""
         return weights if self.score.heads == 1 else weights.unflatten(-1, (self.score.heads, -1)).sum(-2)
 
+    def each(self, weights: Float[Tensor, "N T HS"]) -> Float[Tensor, "N H T S"] | None:
+        """The weights of each head with sum 1; None if there is only one."""
+        heads = self.score.heads
+        return None if heads == 1 else heads * weights.unflatten(-1, (heads, -1)).transpose(1, 2)
+
 
 def average(weights: Float[Tensor, "N T HS"], memory: Memory) -> Float[Tensor, "N T M"]:
     """Weighted sums of the memory's values, one for each row and step."""

@@ -62,4 +62,5 @@ class Bahdanau(Decoder):
         top, upper = self.upper(self.dropout(top) if self.num_layers > 1 else top, state.cells[1:])
         readout = self.norm(self.readout(torch.cat([top, embedded, context], -1)))
         after = State(cells=(cell, *upper), attention=carry)
-        return DecoderOutput(readout=readout, weights=attention.shown(all_weights), state=after)
+        shown, heads = attention.shown(all_weights), attention.each(all_weights)
+        return DecoderOutput(readout=readout, weights=shown, state=after, heads=heads)

@@ -34,4 +34,5 @@ class Luong(Decoder):
         context = average(weights, memory)
         attentional = tanh(full(self.combine(torch.cat([context, hidden], -1))))
         after = State(cells=cells, attention=carry)
-        return DecoderOutput(readout=self.norm(attentional), weights=self.attention.shown(weights), state=after)
+        shown, heads = self.attention.shown(weights), self.attention.each(weights)
+        return DecoderOutput(readout=self.norm(attentional), weights=shown, state=after, heads=heads)

@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
-from nmt import build, plots
+from nmt import build
 from nmt import checkpoint as ckpt
+from nmt.attention_map import attention_maps, write_map
 from nmt.batching import Batching, collate
 from nmt.checkpoint import Checkpoint
 from nmt.corpus import fingerprint
@@ -107,11 +108,10 @@ class Translation(Task):
     def draw(self, folder: Path) -> None:
         """The attention over a few validation sentences."""
         translator = self._translator(build.make(self.config, "search"))
-        shown = [t for t in translator.translations(_of_middling_length(self.data.splits.validation)) if t.hypotheses]
-        found = translator.align([t.source for t in shown], [t.hypotheses[0].tokens for t in shown])
-        alignments = [a for a in found if a.weights is not None]
-        if alignments:
-            plots.attention_maps(alignments, folder / "attention.png")
+        if not translator.attends:
+            return
+        lines = _of_middling_length(self.data.splits.validation)
+        write_map(attention_maps({"": translator}, lines, translator.translate(lines)), folder / "attention.png")
 
     def next_commands(self, folder: Path) -> list[str]:
         example = self._last_part[1].source[0].replace('"', '\\"')
