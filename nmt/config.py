@@ -6,6 +6,7 @@ import inspect
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +53,13 @@ def command_line(
                 return float("nan")
 
         arguments, result = sys.argv[1:], None
-        for grid in friendly(lambda: check_command_line(config_name, arguments, check)):
-            flags = [argument for argument in arguments if argument.startswith("-")]
-            sys.argv[1:] = [*flags, *grid, *(argument for argument in arguments if argument not in flags)]
+        flags = [argument for argument in arguments if argument.startswith("-")]
+        rest = [argument for argument in arguments if not argument.startswith("-")]
+        grids = friendly(lambda: check_command_line(config_name, arguments, check))
+        for grid in filter(None, grids):
+            friendly(partial(check_command_line, config_name, [*grid, *rest], check))
+        for grid in grids:
+            sys.argv[1:] = [*flags, *grid, *rest]
             result = task()
         if failures:
             raise SystemExit(1)

@@ -61,9 +61,12 @@ def run(config: dict[str, Any]) -> None:
         from nmt.attention_map import attention_maps, write_map
 
         lines, texts, tokens = zip(*seen, strict=True) if seen else ((), (), ())
-        own = config["model"] if isinstance(config["model"], str) else " + ".join(config["model"])
-        models = {own: translator, **beside} if beside or not isinstance(config["model"], str) else {"": translator}
-        write_map(attention_maps(models, lines, texts, tokens), Path(show))
+        first = [config["model"]] if isinstance(config["model"], str) else config["model"]
+        short = {path: Path(path).name for path in (*first, *beside)}
+        names = short if len(set(short.values())) == len(short) else {path: path for path in short}
+        models = {" + ".join(names[path] for path in first): translator}
+        models |= {names[path]: other for path, other in beside.items()}
+        write_map(attention_maps(models if len(models) > 1 else {"": translator}, lines, texts, tokens), Path(show))
 
 
 main = command_line("translate", check, run)

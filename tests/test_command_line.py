@@ -159,9 +159,9 @@ def test_attention_side_by_side(trained, corpus, tmp_path):
         assert result.returncode == 0, result.stderr.decode()
     page = (tmp_path / "map.html").read_text()
     assert page.count("<table>") == 6
-    assert f"<figcaption>{other}, head 2</figcaption>" in page
+    assert "<figcaption>heads, head 2</figcaption>" in page
     for entry in json.loads((tmp_path / "map.json").read_text()):
-        assert list(entry["weights"]) == [str(trained), f"{other}, head 1", f"{other}, head 2"]
+        assert list(entry["weights"]) == [trained.name, "heads, head 1", "heads, head 2"]
         for weights in entry["weights"].values():
             assert len(weights) == len(entry["target"])
             assert all(abs(sum(row) - 1) < 1e-3 for row in weights)
@@ -265,6 +265,18 @@ def test_a_sweep_makes_readable_folders(corpus, tmp_path):
     assert len(names) == 4
     assert all("attention-" in name and "decoder-" in name and "seed-1" in name for name in names)
     assert not any(character in name for name in names for character in "=, ")
+
+
+def test_a_sweep_of_several_grids(corpus, tmp_path):
+    grids = '["attention=glob(*general,exclude=scaled*) seed=1,2","window=local_m attention=dot"]'
+    small = [*data_arguments(corpus), *SMALL, "decoder=luong", "trainer.max_updates=2", f"run_dir={tmp_path}/sweep"]
+    result = run("train", "-m", *small, f"grids={grids}")
+    assert result.returncode == 0, result.stderr.decode()
+    names = sorted(path.parent.name for path in tmp_path.glob("sweep/*/results.json"))
+    assert len(names) == 3
+    assert ["attention-general" in name for name in names] == [False, True, True]
+    assert "window-local_m" in names[0]
+    failed(run("train", "-m", *small, 'grids=["attention=nothing"]'), "there is no 'nothing' to choose for attention")
 
 
 def test_a_failing_run_does_not_end_the_sweep(corpus, tmp_path):
