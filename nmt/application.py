@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from nmt import build
+from nmt import build, loading
 from nmt.check import faults, locate
 from nmt.data.text import Errors
 from nmt.errors import UserError
@@ -209,7 +209,7 @@ def chosen(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def load_translator(config: Mapping[str, Any]) -> Translator:
     """The translator that a checked configuration asks for. Raises UserError if there is no usable checkpoint."""
-    return build.translator(
+    return loading.translator(
         config["model"],
         device=config["device"],
         search=build.make(config, "search") if "search" in config else None,

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as Collection
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import torch
 from torch import nn
 
-from nmt import checkpoint as ckpt
 from nmt.attention import Attention
 from nmt.batching import Batching
 from nmt.check import faults, locate, unknown
@@ -21,19 +19,14 @@ from nmt.corpus import Filters
 from nmt.data.text import Errors
 from nmt.encoder import Encoder
 from nmt.errors import UserError
-from nmt.interfaces import Search
 from nmt.labels import LabelSet
 from nmt.metrics import Metric
-from nmt.packed import GenerationPrecision, int8_is_native
 from nmt.ranges import Count, Size
 from nmt.recurrence import CellName
 from nmt.seq2seq import Seq2Seq
-from nmt.text_classifier import TextClassifier
-from nmt.tokenizer import Tokenizer
-from nmt.trainer import Precision, Trainer
+from nmt.trainer import Trainer
 from nmt.translator import Translator
 
-log = logging.getLogger(__name__)
 Config = Mapping[str, Any]
 
 CHOICES: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -238,93 +231,3 @@ CLASSIFICATION = Kind(
     trial=lambda config: classifier(config, 10, LabelSet(("a", "b"), False)),
     conflicts=_classification_conflicts,
 )
-
-
-def device(name: str) -> torch.device:
-    """auto: the GPU if there is one. Raises UserError if the device cannot be used."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError) as error:
-        raise UserError(
-            f"device={name} cannot be used here ({str(error).splitlines()[0]}). Use device=cpu or auto"
-        ) from None
-    return torch.device(name)
-
-
-AnyPrecision = TypeVar("AnyPrecision", Precision, GenerationPrecision)
-
-
-def usable_precision(name: AnyPrecision, where: torch.device) -> AnyPrecision:
-    """The precision itself, or float32, with a warning, where the processor would only emulate it."""
-    if name == "float32":
-        return name
-    on_gpu = {"float16": lambda: True, "bfloat16": lambda: torch.cuda.is_bf16_supported(including_emulation=False)}
-    on_cpu = {"bfloat16": lambda: torch.cpu.get_capabilities().get("avx512_bf16"), "int8": int8_is_native}
-    native = (on_gpu if where.type == "cuda" else on_cpu).get(name, lambda: False)
-    if native():
-        return name
-    log.warning("precision %s is not native to this processor: running in float32", name)
-    return "float32"
-
-
-def translator(
-    path: str | Sequence[str],
-    device: str = "auto",
-    search: Search | None = None,
-    precision: GenerationPrecision = "float32",
-    **options: Any,
-) -> Translator:
-    """The translator of a run directory or checkpoint file, or of several as an ensemble; `search` replaces the one that
-    the first was trained with, `options` are those of `Translator`. Raises UserError if there is no usable checkpoint,
-    or if the vocabularies differ."""
-    paths = [path] if isinstance(path, str) else list(path)
-    where = globals()["device"](device)
-    loaded = [_load(each) for each in paths]
-    _, tokenizer, config = loaded[0]
-    for other, (_, theirs, _) in zip(paths[1:], loaded[1:], strict=True):
-        if theirs.models != tokenizer.models or theirs.lowercase != tokenizer.lowercase:
-            raise UserError(
-                f"model: {paths[0]} and {other} have different vocabularies, so their probabilities cannot be averaged. "
-                "Train the members on the same data with the same tokenizer settings"
-            )
-    try:
-        settings = {**config["translation"], **options}
-        search = search or make(config, "search")
-        models = [model.to(where).eval() for model, _, _ in loaded]
-        return Translator(models, tokenizer, search, precision=usable_precision(precision, where), **settings)
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{paths[0]}: its configuration cannot be used ({error})") from error
-
-
-def text_classifier(path: str, device: str = "auto") -> TextClassifier:
-    """That of a run directory or checkpoint file. Raises UserError if there is no usable checkpoint."""
-    where = globals()["device"](device)
-    saved = ckpt.read(ckpt.find(path))
-    ckpt.check_kind(saved, "classify")
-    try:
-        tokenizer, labels = ckpt.tokenizer_from(saved), saved.meta["labels"]
-        names = LabelSet(tuple(map(str, labels["names"])), bool(labels["several"]))
-        model = classifier(saved.meta["config"], tokenizer.source_size, names)
-        max_tokens = int(saved.meta["config"]["max_tokens"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{saved.path}: its configuration cannot be used ({error})") from error
-    ckpt.load_weights(model, saved.part("ema") or saved.part("model"), saved.path)
-    return TextClassifier(model.to(where).eval(), tokenizer, max_tokens=max_tokens)
-
-
-def _load(path: str) -> tuple[Seq2Seq, Tokenizer, Config]:
-    """Model, tokenizer and configuration of a checkpoint."""
-    saved = ckpt.read(ckpt.find(path))
-    ckpt.check_kind(saved, "train")
-    config = saved.meta.get("config")
-    if not isinstance(config, dict):
-        raise UserError(f"{saved.path}: holds no configuration; it is damaged")
-    try:
-        tokenizer = ckpt.tokenizer_from(saved)
-        model = network(config, tokenizer.source_size, tokenizer.target_size)
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{saved.path}: its configuration cannot be used ({error})") from error
-    ckpt.load_weights(model, saved.part("ema") or saved.part("model"), saved.path)
-    return model, tokenizer, config

@@ -26,7 +26,7 @@ SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+|(?<=[。！？])")
 @dataclass(frozen=True)
 class Classified:
     """A text's labels; the probability of every label; its words, and how much of the attention each of them got: these
-    sum to 1 (None if the pooling has nothing to show, or there are no words)."""
+    sum to 1 (None if the pooling has nothing to show, or nothing of the text can be read)."""
 
     labels: tuple[str, ...]
     probabilities: dict[str, float]
@@ -44,7 +44,7 @@ class TextClassifier:
     @classmethod
     def load(cls, path: str | Path, device: str = "auto") -> TextClassifier:
         """That of a run directory or checkpoint file. Raises UserError if there is no usable checkpoint."""
-        from nmt.build import text_classifier
+        from nmt.loading import text_classifier
 
         return text_classifier(str(path), device)
 
@@ -102,13 +102,14 @@ class TextClassifier:
         words = line.split()
         if weights is None or not words:
             return None
-        of_word, begun = np.zeros(len(words)), 0
-        parts = split(line) if self.model.pooling.splits else [line]
-        for row, part in zip(range(documents.offsets[i], documents.offsets[i + 1]), parts, strict=False):
-            places = np.asarray(self.tokenizer.source_words(part, documents.rows[row].tolist()), np.int64)
-            np.add.at(of_word, np.minimum(begun + places, len(words) - 1), weights[row])
+        of_word, begun, row = np.zeros(len(words)), 0, documents.offsets[i]
+        for part in split(line) if self.model.pooling.splits else [line]:
+            if row < documents.offsets[i + 1] and self.tokenizer.encode_source([part])[0]:
+                places = np.asarray(self.tokenizer.source_words(part, documents.rows[row].tolist()), np.int64)
+                np.add.at(of_word, np.minimum(begun + places, len(words) - 1), weights[row])
+                row += 1
             begun += len(part.split())
-        return of_word
+        return of_word if of_word.any() else None
 
 
 def split(line: str) -> list[str]:

@@ -18,6 +18,7 @@ from nmt import build, plots
 from nmt import checkpoint as ckpt
 from nmt.allocator import keep_freed_memory
 from nmt.checkpoint import Checkpoint
+from nmt.device import find_device, usable_precision
 from nmt.errors import UserError
 from nmt.progress import ProgressBar, console, set_up_logging
 from nmt.run import RunDirectory, versions
@@ -29,7 +30,7 @@ log = logging.getLogger(__name__)
 
 def start(task: type[Task], config: dict[str, Any], path: str) -> float:
     """A new run in the folder `path`. Raises UserError if the configuration or the data cannot be used."""
-    build.device(config["device"])
+    find_device(config["device"])
     folder = Path(path)
     RunDirectory.claim(folder)
     set_up_logging(folder / "train.log")
@@ -91,7 +92,7 @@ class _Run:
     def __init__(self, task: type[Task], config: dict[str, Any], folder: Path, saved: Checkpoint | None) -> None:
         self.config, self.folder, self.saved = config, folder, saved
         keep_freed_memory()
-        device = build.device(config["device"])
+        device = find_device(config["device"])
         random.seed(config["seed"])
         np.random.seed(config["seed"])
         torch.manual_seed(config["seed"])
@@ -101,7 +102,7 @@ class _Run:
         if saved is not None and saved.meta["data"] != prints:
             raise UserError(f"resume={folder}: the data has changed since this run began, so it cannot go on with it")
         self.trainer: Trainer = build.make(config, "trainer")
-        self.trainer.precision = build.usable_precision(self.trainer.precision, device)
+        self.trainer.precision = usable_precision(self.trainer.precision, device)
         meta = {"command": task.command, "config": config, **self.task.meta, "versions": versions(), "data": prints}
         at = None if saved is None else saved.meta["training"]["progress"]["update"]
         self.files = RunDirectory(folder, meta, self.task.tensors, at)

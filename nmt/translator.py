@@ -104,11 +104,11 @@ class Translator:
     @classmethod
     def load(cls, path: str | Path | Sequence[str], device: str = "auto", **options: Any) -> Translator:
         """The translator of a run directory or checkpoint file, or of several as an ensemble. `options`: see
-        `nmt.build.translator`.
+        `nmt.loading.translator`.
 
         Raises UserError if there is no usable checkpoint.
         """
-        from nmt.build import translator
+        from nmt.loading import translator
 
         return translator(str(path) if isinstance(path, Path) else path, device=device, **options)
 

@@ -33,7 +33,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from torch.profiler import ProfilerActivity, profile
 
-from nmt import build
+from nmt import build, loading
 from nmt.allocator import keep_freed_memory
 from nmt.batching import padding_share
 from nmt.config import CONF
@@ -221,7 +221,7 @@ def decoding(model: str, overrides: list[str], rates: dict[str, float], repeats:
     precisions = [name for name in ("float32", "bfloat16", "int8") if name in rates]
     rows: list[dict[str, Any]] = []
     for name, search, width in (("greedy", Greedy(), 1), ("beam 5", Beam(width=5), 5)):
-        translators = {p: build.translator(model, device="cpu", search=search, precision=p) for p in precisions}  # type: ignore[arg-type]
+        translators = {p: loading.translator(model, device="cpu", search=search, precision=p) for p in precisions}  # type: ignore[arg-type]
         took: dict[str, list[float]] = {p: [] for p in precisions}
         single: dict[str, list[float]] = {p: [] for p in precisions}
         for translator in translators.values():

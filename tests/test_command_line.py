@@ -386,7 +386,9 @@ def test_the_commands_of_the_readme_compose():
     from nmt.config import check_command_line
 
     text = (ROOT / "README.md").read_text().replace("\\\n", " ")
-    commands = re.findall(r"^python -m nmt\.(train|translate|evaluate|score|align|classify)([^#\n|]*)", text, re.MULTILINE)
+    commands = re.findall(
+        r"^python -m nmt\.(train|translate|evaluate|score|align|classify)([^#\n|]*)", text, re.MULTILINE
+    )
     assert len(commands) > 6
     for module, arguments in commands:
         words = [word for word in arguments.split() if word not in ("<", ">")]

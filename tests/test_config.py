@@ -9,6 +9,7 @@ from builders import CONF, SIZES, batch, choices, compose
 
 from nmt import build
 from nmt.config import check_command_line
+from nmt.device import find_device, usable_precision
 from nmt.errors import UserError
 from nmt.interfaces import Batch
 from nmt.train import check
@@ -99,11 +100,11 @@ def test_valid_sweeps_pass_the_check():
 
 def test_an_unusable_device_is_refused():
     with pytest.raises(UserError, match="device=cuda:7 cannot be used here"):
-        build.device("cuda:7")
+        find_device("cuda:7")
 
 
 def test_precision_without_hardware_falls_back_and_says_so(monkeypatch, caplog):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": False})
     with caplog.at_level("WARNING", "nmt"):
-        assert build.usable_precision("bfloat16", torch.device("cpu")) == "float32"
+        assert usable_precision("bfloat16", torch.device("cpu")) == "float32"
     assert "running in float32" in caplog.text

@@ -9,7 +9,7 @@ from builders import batch, network
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt import Translator, build
+from nmt import Translator, loading
 from nmt.errors import UserError
 from nmt.generation import Ensemble, ModelStep, States, average_log_probs
 from nmt.interfaces import Request
@@ -120,9 +120,9 @@ def test_models_of_different_vocabularies_are_refused(small_run, tmp_path):
     config["tokenizer"]["lowercase"] = True
     training.start(Translation, {**config, "run_dir": str(tmp_path / "run")}, str(tmp_path / "run"))
     with pytest.raises(UserError, match="different vocabularies"):
-        build.translator([str(small_run), str(tmp_path / "run")])
+        loading.translator([str(small_run), str(tmp_path / "run")])
     with pytest.raises(UserError, match="one positive number for each of 2 models"):
-        build.translator([str(small_run)] * 2, shares=[1.0])
+        loading.translator([str(small_run)] * 2, shares=[1.0])
 
 
 def test_constraints_in_words(small_run):

@@ -48,8 +48,10 @@ class Classification(Task):
             )
         if len(self.labels.names) < 2:
             raise UserError(
-                f"{self.splits.train.name}: only one label in it ({self.labels.names[0]}); give two or more"
+                f"{self.splits.train.name}: only one label ({', '.join(self.labels.names)}); give two or more"
             )
+        if saved is not None and list(self.labels.names) != saved.meta["labels"]["names"]:
+            raise UserError(f"resume={saved.path.parent}: the data has other labels than when this run began")
         self.tokenizer: Tokenizer = (
             build.make(config, "tokenizer").train(self.splits.train.texts, [])
             if saved is None
