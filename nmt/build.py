@@ -68,7 +68,7 @@ def translation_settings(
     device: str,
     cell: CellName,
     resume: str | None = None,
-    grids: Sequence[str] | None = None,
+    grids: list[str] | None = None,
     max_validation: Count = 0,
 ) -> None:
     """The keys at the top of conf/train.yaml: their names and types."""
