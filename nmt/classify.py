@@ -29,26 +29,20 @@ def check(config: dict[str, Any]) -> None:
 
 def run(config: dict[str, Any]) -> float | None:
     """Trains, and returns the test score of the chosen metric; or answers."""
-    from hydra.core.hydra_config import HydraConfig
-    from hydra.types import RunMode
-
+    if config["model"] is not None:
+        _answer(config)
+        return None
     from nmt import training
     from nmt.task.classification import Classification
 
-    hydra = HydraConfig.get()
-    if config["model"] is not None:
-        _answer(config, list(hydra.overrides.task))
-        return None
-    if config.get("resume"):
-        changes = [text for text in hydra.overrides.task if not text.startswith("resume=")]
-        return training.resume(Classification, config["resume"], changes)
-    run_dir = hydra.runtime.output_dir if hydra.mode == RunMode.MULTIRUN else config["run_dir"]
-    return training.start(Classification, config, run_dir)
+    return training.command(Classification, config)
 
 
-def _answer(config: dict[str, Any], given: list[str]) -> None:
+def _answer(config: dict[str, Any]) -> None:
     import json
     from pathlib import Path
+
+    from hydra.core.hydra_config import HydraConfig
 
     from nmt import streams
     from nmt.allocator import keep_freed_memory
@@ -58,7 +52,7 @@ def _answer(config: dict[str, Any], given: list[str]) -> None:
     from nmt.progress import set_up_logging
     from nmt.text_classifier import TextClassifier
 
-    foreign = [text for text in given if text.partition("=")[0] not in ANSWERING]
+    foreign = [text for text in HydraConfig.get().overrides.task if text.partition("=")[0] not in ANSWERING]
     if foreign:
         raise UserError(f"{', '.join(foreign)}: for training only; with model= there are {', '.join(ANSWERING)}")
     set_up_logging()

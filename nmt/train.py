@@ -19,18 +19,10 @@ def check(config: dict[str, Any]) -> None:
 
 def run(config: dict[str, Any]) -> float:
     """Trains, tests and draws one model; returns the test score of the chosen metric."""
-    from hydra.core.hydra_config import HydraConfig
-    from hydra.types import RunMode
-
     from nmt import training
     from nmt.task.translation import Translation
 
-    hydra = HydraConfig.get()
-    if config.get("resume"):
-        changes = [text for text in hydra.overrides.task if not text.startswith("resume=")]
-        return training.resume(Translation, config["resume"], changes)
-    run_dir = hydra.runtime.output_dir if hydra.mode == RunMode.MULTIRUN else config["run_dir"]
-    return training.start(Translation, config, run_dir)
+    return training.command(Translation, config)
 
 
 main = command_line("train", check, run)

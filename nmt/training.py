@@ -28,6 +28,17 @@ from nmt.trainer import Progress, Stopped, Trainer
 log = logging.getLogger(__name__)
 
 
+def command(task: type[Task], config: dict[str, Any]) -> float:
+    """What a training command line does with its checked configuration: begins, or with `resume` goes on."""
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+
+    hydra = HydraConfig.get()
+    if config["resume"]:
+        return resume(task, config["resume"], [text for text in hydra.overrides.task if not text.startswith("resume=")])
+    return start(task, config, hydra.runtime.output_dir if hydra.mode == RunMode.MULTIRUN else config["run_dir"])
+
+
 def start(task: type[Task], config: dict[str, Any], path: str) -> float:
     """A new run in the folder `path`. Raises UserError if the configuration or the data cannot be used."""
     find_device(config["device"])
