@@ -34,7 +34,7 @@ def translate_settings(
     prefix: str | None = None,
     constraints: str | None = None,
     attention_map: str | None = None,
-    compare: list[str] | None = None,
+    compare: str | list[str] | None = None,
 ) -> None:
     """The keys at the top of conf/translate.yaml: their names and types."""
 
@@ -90,6 +90,8 @@ def align_settings(
     """The keys at the top of conf/align.yaml."""
 
 
+WRITTEN = ("output", "attention_map", "explain")
+"""Keys whose files are written."""
 ENDINGS = (".html", ".png", ".json")
 SETTINGS: dict[str, Callable[..., None]] = {
     "translate": translate_settings,
@@ -140,12 +142,20 @@ def _collisions(config: Mapping[str, Any]) -> list[str]:
     count = len(models) if isinstance(models, list) else 1
     if config["shares"] is not None and models and len(config["shares"]) != count:
         found.append(f"shares={config['shares']}: give one positive number for each of {count} models")
-    output = config["output"]
-    for key in ("input", "source", "reference", "target", "nbest", "prefix", "constraints", "gold"):
-        read = config.get(key)
-        if output and read and Path(output).exists() and Path(read).exists() and Path(output).samefile(read):
-            found.append(f"output={output}: is read as {key}= too; choose another name")
+    taken: dict[Path, str] = {}
+    for key in ("input", "source", "reference", "target", "nbest", "prefix", "constraints", "gold", *WRITTEN):
+        name = config.get(key)
+        if not name:
+            continue
+        file = Path(name).resolve()
+        if key in WRITTEN and file in taken:
+            found.append(f"{key}={name}: is {taken[file]}= too; choose another name")
+        taken[file] = key
     return found
+
+
+def _list(models: str | list[str] | None) -> list[str]:
+    return [models] if isinstance(models, str) else models or []
 
 
 def _translate_faults(config: Mapping[str, Any]) -> list[str]:
@@ -156,8 +166,11 @@ def _translate_faults(config: Mapping[str, Any]) -> list[str]:
         found.append(f"attention_map={shown}: the name must end in .html, .png or .json")
     if config["compare"] and not shown:
         found.append("compare: says which models are drawn beside in attention_map=FILE.html; give that too")
-    if len(config["compare"] or []) > 3:
+    shown_together = [*_list(config["model"]), *_list(config["compare"])]
+    if len(_list(config["compare"])) > 3:
         found.append("compare: three models beside the one that translates, at most")
+    if len(set(shown_together)) < len(shown_together):
+        found.append("compare: each model once, and not the one that translates")
     if config["resume"] and not (output and config["input"]):
         found.append("resume=true: needs input=FILE and output=FILE")
     if config["resume"] and shown:

@@ -81,7 +81,7 @@ def classification_settings(
     device: str,
     cell: CellName,
     resume: str | None = None,
-    metric: Literal["macro_f1", "accuracy", "loss"],
+    choose_by: Literal["macro_f1", "accuracy", "loss"],
     max_tokens: Size,
     vectors: str | None = None,
     freeze: bool = False,

@@ -26,10 +26,11 @@ from nmt.recurrence import full
 @dataclass(frozen=True)
 class Documents:
     """Encoded texts, cut into rows (sentences, or one row a text): text i is rows offsets[i] to offsets[i+1]. A row is never
-    empty."""
+    empty. `cut`: how many texts were too long and have lost their end."""
 
     rows: Ragged
     offsets: np.ndarray
+    cut: int = 0
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

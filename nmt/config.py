@@ -59,7 +59,7 @@ def command_line(
         for grid in filter(None, grids):
             friendly(partial(check_command_line, config_name, [*grid, *rest], check))
         for grid in grids:
-            sys.argv[1:] = [*flags, *grid, *rest]
+            sys.argv[1:] = [*flags, *grid, *rest] if grid else arguments
             result = task()
         if failures:
             raise SystemExit(1)

@@ -12,7 +12,7 @@ from nmt.checkpoint import write_atomically
 from nmt.text_classifier import Classified
 
 PICTURES = 12
-"""Texts drawn in a .png; .html and .json hold all."""
+"""Texts drawn in a .png; the others hold all."""
 
 log = logging.getLogger(__name__)
 
@@ -36,14 +36,14 @@ whole. The shares of a text sum to 1.</p>
 
 
 def write_explanations(answers: Sequence[Classified], path: Path, gold: Sequence[Sequence[str]] | None = None) -> None:
-    """Writes what the ending of `path` says, with the right labels where they are known; texts without words are left
-    out."""
+    """Writes what the ending of `path` says: .json every text; .html and .png those with words, .html with the right labels
+    where they are known."""
+    if path.suffix == ".json":
+        write_atomically(path, (json.dumps([as_json(a) for a in answers], ensure_ascii=False) + "\n").encode())
+        return
     rows = [(a, None if gold is None else tuple(gold[i])) for i, a in enumerate(answers) if a.importances is not None]
     if not rows:
         log.warning("%s is not written: there are only empty lines", path)
-    elif path.suffix == ".json":
-        found = [as_json(a) | ({} if right is None else {"right": list(right)}) for a, right in rows]
-        write_atomically(path, (json.dumps(found, ensure_ascii=False) + "\n").encode())
     elif path.suffix == ".png":
         from nmt.plots import marked_texts
 
@@ -54,7 +54,7 @@ def write_explanations(answers: Sequence[Classified], path: Path, gold: Sequence
 
 def as_json(answer: Classified) -> dict[str, object]:
     """All that is known of a text's labels."""
-    shares = None if answer.importances is None else [round(float(share), 5) for share in answer.importances]
+    shares = None if answer.importances is None else [round(float(share), 7) for share in answer.importances]
     probabilities = {label: round(p, 5) for label, p in answer.probabilities.items()}
     return {
         "labels": list(answer.labels), "probabilities": probabilities, "words": answer.words, "importances": shares,

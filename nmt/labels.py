@@ -27,12 +27,16 @@ class LabelSet:
         """All labels that occur, sorted."""
         return LabelSet(tuple(sorted({name for row in rows for name in row})), several)
 
+    def unseen(self, rows: Iterable[Sequence[str]]) -> list[str]:
+        """Labels in rows that are none of these, sorted."""
+        return sorted({name for row in rows for name in row} - set(self.names))
+
     def table(self, rows: Sequence[Sequence[str]]) -> np.ndarray:
-        """Boolean [texts, labels]."""
+        """Boolean [texts, labels]; labels that are none of these are left out."""
         place = {name: i for i, name in enumerate(self.names)}
         found = np.zeros((len(rows), len(self.names)), bool)
         for i, row in enumerate(rows):
-            found[i, [place[name] for name in row]] = True
+            found[i, [place[name] for name in row if name in place]] = True
         return found
 
     def losses(self, logits: Float[Tensor, "B L"], gold: Bool[Tensor, "B L"]) -> Float[Tensor, "B"]:

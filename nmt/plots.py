@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import logging
+import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from matplotlib.ticker import MaxNLocator
 from nmt.text_classifier import Classified
 from nmt.word_alignment import AttentionMap
 
+log = logging.getLogger(__name__)
 INK, LINE, ACCENT = "#222222", "#3b6ea5", "#c0504d"
 
 
@@ -51,6 +55,25 @@ def learning_curve(records: Sequence[dict[str, Any]], metric: str, path: Path, t
     plt.close(figure)
 
 
+def _one_warning(draw: Callable[[Any, Path], None]) -> Callable[[Any, Path], None]:
+    """One message where matplotlib would warn of every character that its font has not."""
+
+    @functools.wraps(draw)
+    def drawn(things: Any, path: Path) -> None:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            draw(things, path)
+        missing = [warning for warning in caught if "missing from font" in str(warning.message)]
+        if missing:
+            log.warning("%s: some characters are not in the font and drawn as boxes; .html and .json have all", path)
+        for warning in caught:
+            if warning not in missing:
+                warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+
+    return drawn
+
+
+@_one_warning
 def draw_maps(maps: Sequence[AttentionMap], path: Path) -> None:
     """Heat maps, words of the source across, of the translation down, dark = attended: a row for each sentence where there
     are several models or heads, otherwise two sentences beside each other."""
@@ -78,8 +101,10 @@ def draw_maps(maps: Sequence[AttentionMap], path: Path) -> None:
     plt.close(figure)
 
 
-def marked_texts(answers: Sequence[Classified], path: Path, width: float = 9.0) -> None:
+@_one_warning
+def marked_texts(answers: Sequence[Classified], path: Path) -> None:
     """Texts under their labels, each word on a ground as dark as its share of the attention."""
+    width = 9.0
     figure = plt.figure(figsize=(width, 1.0))
     renderer, inch, line = figure.canvas.get_renderer(), figure.dpi, 0.27  # type: ignore[attr-defined]
     placed: list[tuple[float, float, str, float | None]] = []  # x, y from above in inches, text, darkness

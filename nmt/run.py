@@ -66,11 +66,13 @@ class RunDirectory:
             raise UserError(f"run_dir={path}: cannot be made ({error.strerror})") from error
 
     def describe(self, config: Mapping[str, Any], fingerprints: Mapping[str, str]) -> None:
-        """Writes config.yaml and run.json."""
+        """Writes config.yaml and run.json, which keeps every command."""
         from omegaconf import OmegaConf
 
         self.write_text("config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(config))))
-        record = {"command": sys.argv, "versions": versions(), "data": dict(fingerprints)}
+        file = self.path / "run.json"
+        before = json.loads(file.read_text(encoding="utf-8")).get("commands", []) if file.exists() else []
+        record = {"commands": [*before, sys.argv], "versions": versions(), "data": dict(fingerprints)}
         self.write_text("run.json", json.dumps(record, indent=2) + "\n")
 
     def write_text(self, name: str, text: str) -> None:

@@ -59,6 +59,8 @@ class TextClassifier:
     def classify(self, lines: Sequence[str]) -> list[Classified]:
         """One answer a line. A line without words gets what the model thinks of nothing at all."""
         documents = encode(lines, self.tokenizer, self.model.pooling.splits, self.max_tokens)
+        if documents.cut:
+            log.warning("%s texts have more than %s tokens: only those are read", documents.cut, self.max_tokens)
         probabilities, weights = self._read(documents)
         chosen = self.model.labels.chosen(probabilities)
         names = self.model.labels.names
@@ -130,23 +132,22 @@ def encode(
     parts = [split(line) if splits else [line] for line in lines]
     flat = [part for each in parts for part in each]
     encoded = corpora.encode(flat, lambda some: tokenizer.encode_source(some, seed), tokenizer.source_size)
-    rows, offsets, row = list[np.ndarray](), [0], 0
-    for line, each in zip(lines, parts, strict=True):
+    rows, offsets, row, cut = list[np.ndarray](), [0], 0, 0
+    for each in parts:
         room = max_tokens
         for _ in each:
             ids = encoded[row]
             row += 1
-            if len(ids) > room:
-                log.warning('"%s …" has more than %s tokens: only those are read', line[:40], max_tokens)
-            if len(ids) and room:
+            if len(ids) and room > 0:
                 rows.append(ids[:room])
-            room -= min(room, len(ids))
+            room -= len(ids)
+        cut += room < 0
         if len(rows) == offsets[-1]:
             rows.append(np.array([EOS], encoded.ids.dtype))
         offsets.append(len(rows))
     lengths = np.fromiter(map(len, rows), np.int64, len(rows))
     ids = np.concatenate(rows) if rows else encoded.ids
-    return Documents(Ragged(ids, np.concatenate([[0], np.cumsum(lengths)])), np.array(offsets))
+    return Documents(Ragged(ids, np.concatenate([[0], np.cumsum(lengths)])), np.array(offsets), cut)
 
 
 def _batches(documents: Documents) -> list[list[int]]:

@@ -60,7 +60,7 @@ class SentencePiece:
     def train(self, source: list[str], target: list[str]) -> Tokenizer:
         """Raises UserError if the text has more distinct characters than the vocabulary has room for."""
         if self.joint:
-            model = self._train(chain(source, target), "both languages")
+            model = self._train(chain(source, target), "both languages" if target else "the text")
             return Tokenizer(model, model, lowercase=self.lowercase, sampling=self.sampling)
         models = [self._train(lines, name) for lines, name in ((source, "the source"), (target, "the target"))]
         return Tokenizer(*models, lowercase=self.lowercase, sampling=self.sampling)
@@ -121,6 +121,9 @@ class Tokenizer:
         self._target = self._source
         if not self.joint:
             self._target = sentencepiece.SentencePieceProcessor(model_proto=target_model)
+        # SentencePiece makes one <unk> of several unknown words in a row, where all pieces are words.
+        ordinary = (self._source.id_to_piece(i) for i in range(EOS + 1, self.source_size))
+        self._by_word = all(piece.startswith(SPACE) for piece in ordinary)
 
     @property
     def joint(self) -> bool:
@@ -148,6 +151,8 @@ class Tokenizer:
         if self.lowercase:
             lines = [line.lower() for line in lines]
         if seed is None or not self.sampling:
+            if self._by_word:
+                return [[i for ids in model.encode(line.split()) for i in ids] for line in lines]
             return model.encode(lines, num_threads=_threads(lines))
         sentencepiece.set_random_generator_seed(seed)
         return model.encode(lines, enable_sampling=True, alpha=self.sampling, nbest_size=-1, num_threads=1)

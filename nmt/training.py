@@ -78,18 +78,24 @@ def resume(task: type[Task], path: str, changes: Sequence[str]) -> float:
     return _Run(task, config, folder, saved).go()
 
 
-FIXED = ("encoder", "decoder", "attention", "model", "tokenizer", "cell", "pooling", "network", "vectors")
-"""Keys that decide which weights there are."""
+CHANGEABLE = ("trainer", "objective", "search", "translation", "device", "max_validation")
+"""Keys and groups that may change when a run goes on; what else is in a configuration made its weights or its data."""
 
 
 def _changed(config: dict[str, Any], changes: Sequence[str]) -> dict[str, Any]:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    for change in changes:
-        key = change.partition("=")[0]
-        if key.split(".")[0] in FIXED or ("." not in key and not isinstance(config.get(key), str | int | float)):
-            raise UserError(f"{change}: cannot change when resuming (the weights were made for the old value)")
+    def fits(key: str) -> bool:
+        whole_group = "." not in key and isinstance(config.get(key), dict)
+        return key.split(".")[0] in CHANGEABLE and key != "trainer.ema" and not whole_group
+
+    wrong = [change for change in changes if not fits(change.partition("=")[0])]
+    if wrong:
+        raise UserError(
+            f"{', '.join(wrong)}: cannot change when resuming (the weights and the state were made with the old value). "
+            f"What can: single keys of {', '.join(CHANGEABLE)}"
+        )
     try:
         merged = OmegaConf.merge(OmegaConf.create(config), OmegaConf.from_dotlist(list(changes)))
     except OmegaConfBaseException as error:
@@ -117,8 +123,7 @@ class _Run:
         meta = {"command": task.command, "config": config, **self.task.meta, "versions": versions(), "data": prints}
         at = None if saved is None else saved.meta["training"]["progress"]["update"]
         self.files = RunDirectory(folder, meta, self.task.tensors, at)
-        if saved is None:
-            self.files.describe(config, prints)
+        self.files.describe(config, prints)
         data, model = self.task.introduction()
         log.info("data: %s; ready in %.1f s", data, time.monotonic() - began)
         parameters = sum(p.numel() for p in self.task.model.parameters())

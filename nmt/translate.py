@@ -37,7 +37,8 @@ def run(config: dict[str, Any]) -> None:
     if sink.complete:
         return
     translator = load_translator(config)
-    beside = {path: load_translator({**config, "model": path, "shares": None}) for path in config["compare"] or []}
+    others = [config["compare"]] if isinstance(config["compare"], str) else config["compare"] or []
+    beside = {path: load_translator({**config, "model": path, "shares": None}) for path in others}
     for path, other in beside.items():
         if not other.attends:
             raise UserError(f"compare={path}: this model has no attention to show (decoder=fixed)")

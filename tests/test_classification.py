@@ -290,11 +290,11 @@ def test_importances_are_of_words_and_sum_to_one(name, tokenizer, text):
         assert answer.importances.sum() == pytest.approx(1.0)
 
 
-def test_documents_are_cut_and_never_empty(tokenizer, caplog):
+def test_documents_are_cut_and_never_empty(tokenizer):
     documents = encode(["", "good day. bad film.", "day"], tokenizer, True, 3)
     assert len(documents) == 3
     assert documents.lengths.tolist() == [1, 3, len(tokenizer.encode_source(["day"])[0])]
-    assert "only those are read" in caplog.text
+    assert documents.cut == 1
     data = collate(documents, [2, 0], np.array([[True], [False], [True]]))
     assert data.labels.tolist() == [[True], [True]]
     assert data.lengths.tolist() == [int(documents.lengths[2]), 1]
@@ -312,6 +312,23 @@ def test_vectors_are_taken_by_word_frozen_or_tuned():
         assert model.embedding.weight[pieces.index("▁film")].tolist() == [9, 8, 7, 6, 5]
         assert model.embedding.weight.requires_grad is not freeze
         assert torch.all(model.embedding.weight[0] == 0)
+
+
+def test_unknown_words_in_a_row_stay_apart():
+    words = SentencePiece(model="word", vocabulary_size=30).train(["good day bad film"] * 9, [])
+    assert [len(ids) for ids in words.encode_source(["xxx yyy good zzz", "good", "", "x  y"])] == [4, 1, 0, 2]
+    config = compose("encoder.hidden_size=4", "network.embedding_size=5", name="classify")
+    classifier = TextClassifier(
+        build.classifier(config, words.source_size, LabelSet(("x", "y"), False)), words, max_tokens=9
+    )
+    [answer] = classifier.classify(["xxx yyy good zzz"])
+    assert min(answer.importances) > 0
+
+
+def test_labels_that_training_has_not_seen_are_missed(tmp_path, caplog):
+    labels = LabelSet.of([("a",), ("b",)], False)
+    assert labels.unseen([("c",), ("a",)]) == ["c"]
+    assert labels.table([("c",), ("b",)]).tolist() == [[False, False], [False, True]]
 
 
 def write(path, rows, kind="tsv"):
@@ -418,6 +435,9 @@ def trained(tmp_path_factory):
         "network.embedding_size=16",
         "trainer.max_epochs=4",
         "optimizer.lr=0.01",
+        "network.dropout=0.1",
+        "network.feature_dropout=0.1",
+        "network.word_dropout=0",
     ]
     arguments = [
         "data=tsv",
@@ -463,7 +483,9 @@ def test_answers_and_explanations(trained):
     assert "&lt;b&gt;" in page
     assert not re.search(r"https?://|<script", page)
     found = json.loads((folder / "page.json").read_text())
-    assert [each["labels"] for each in found[:2]] == [["good"], ["bad"]]
+    assert [found[i]["labels"] for i in (0, 2)] == [["good"], ["bad"]]
+    assert len(found) == 4
+    assert found[1]["importances"] is None
     assert sum(found[0]["importances"]) == pytest.approx(1.0, abs=1e-3)
     assert found[0]["words"][int(np.argmax(found[0]["importances"]))] == "superb"
     result = run(f"model={folder}/run", "format=jsonl", stdin="what an awful film")
@@ -483,7 +505,11 @@ def test_a_finished_run_goes_on_and_kinds_are_told_apart(trained, tmp_path):
     result = run(f"resume={folder}/run", "trainer.max_epochs=5")
     assert result.returncode == 0, result.stderr
     assert ckpt.read(folder / "run/last.safetensors").meta["training"]["progress"]["epoch"] == 5
-    assert "cannot change" in run(f"resume={folder}/run", "pooling=mean").stderr
+    refused = run(f"resume={folder}/run", "pooling=mean", "optimizer.lr=0.1", "run_dir=x", "seed=3").stderr
+    assert "pooling=mean, optimizer.lr=0.1, run_dir=x, seed=3: cannot change" in refused
+    assert [command[-1] for command in json.loads((folder / "run/run.json").read_text())["commands"]][1:] == [
+        "trainer.max_epochs=5"
+    ]
     result = subprocess.run(
         [sys.executable, "-m", "nmt.translate", f"model={folder}/run"], input="a", capture_output=True, text=True
     )
@@ -504,6 +530,9 @@ def test_faults_are_told(trained):
         ([*arguments, "pooling=wordcontext"], "there is no 'wordcontext' to choose for pooling"),
         ([*arguments, "pooling=structured", "pooling.hops=0"], "pooling.hops=0: out of range"),
         ([*arguments, "freeze=true"], "nothing to freeze"),
+        ([*arguments, "choose_by=bleu"], "choose_by=bleu: must be one of macro_f1, accuracy, loss"),
+        ([model, f"input={folder}/test.tsv", f"explain={folder}/test.tsv"], "must end in .html"),
+        ([model, f"output={folder}/x.html", f"explain={folder}/x.html"], "is output= too; choose another name"),
         ([*arguments, "tokenizer.joint=false"], "only one language"),
         (["data=everyday"], "no labels"),
         (["cell=gru"], "data.train: missing"),
@@ -534,6 +563,7 @@ def test_several_labels_vectors_and_last(tmp_path):
         "data.text=text",
         "data.label=label",
         "tokenizer=word",
+        "choose_by=loss",
         "encoder.hidden_size=8",
         "trainer.max_epochs=2",
     ]

@@ -155,8 +155,10 @@ def test_attention_side_by_side(trained, corpus, tmp_path):
     assert run("train", *data_arguments(corpus), *small, *extra).returncode == 0
     for ending in ("html", "png", "json"):
         show = f"attention_map={tmp_path}/map.{ending}"
-        result = run("translate", f"model={trained}", f"compare=[{other}]", show, stdin="red dog\n\nblue cat\n")
+        result = run("translate", f"model={trained}", f"compare=[{other}]", show, stdin="red dog 文\n\nblue cat\n")
         assert result.returncode == 0, result.stderr.decode()
+        assert (b"drawn as boxes" in result.stderr) is (ending == "png")
+        assert b"UserWarning" not in result.stderr
     page = (tmp_path / "map.html").read_text()
     assert page.count("<table>") == 6
     assert "<figcaption>heads, head 2</figcaption>" in page
@@ -265,6 +267,12 @@ def test_a_sweep_makes_readable_folders(corpus, tmp_path):
     assert len(names) == 4
     assert all("attention-" in name and "decoder-" in name and "seed-1" in name for name in names)
     assert not any(character in name for name in names for character in "=, ")
+
+
+def test_flags_may_follow_what_they_are_about():
+    result = run("train", "decoder=luong", "--cfg", "job")
+    assert result.returncode == 0, result.stderr.decode()
+    assert b"nmt.decoder.luong.Luong" in result.stdout
 
 
 def test_a_sweep_of_several_grids(corpus, tmp_path):

@@ -4,6 +4,7 @@ hub.py, and only when used."""
 from __future__ import annotations
 
 import csv
+import gzip
 from pathlib import Path
 from typing import Any, Literal
 
@@ -103,13 +104,16 @@ class TableFiles(Table):
         datasets.disable_progress_bars()
         try:
             if loader == "csv":  # numbers are text here
-                with open(part, encoding="utf-8-sig", newline="") as opened:
+                open_it = gzip.open if part.endswith(".gz") else open
+                with open_it(part, "rt", encoding="utf-8-sig", newline="") as opened:
                     dialect = csv.excel_tab if self.format == "tsv" else csv.excel
                     header = next(csv.reader(opened, dialect), [])
                 features = datasets.Features({name: datasets.Value("string") for name in header})
                 options = {**options, "features": features}
             return datasets.load_dataset(loader, data_files={"part": part}, split="part", **options), part
         except Exception as error:  # the library wraps what its readers raise
+            if "corresponds to no data" in str(error):
+                raise UserError(f"{part}: no rows in it") from error
             raise UserError(f"{part}: cannot be read as {self.format}: {error.__cause__ or error}") from error
 
 
@@ -151,8 +155,8 @@ def labels(table: Any, name: str, text: str, label: str, separator: str | None) 
         parts = value if isinstance(value, list) else [value]
         if separator is not None:
             parts = [piece.strip() for part in parts for piece in str(part or "").split(separator) if piece.strip()]
-        written = tuple(dict.fromkeys(of[part] if of and isinstance(part, int) else str(part) for part in parts))
-        if not several and (value is None or not written[0].strip()):
+        written = tuple(dict.fromkeys(of[p] if of and isinstance(p, int) else str(p).strip() for p in parts))
+        if not several and (value is None or not written[0]):
             raise UserError(f"{name}, row {i + 1:,}: column {label!r} holds no label")
         found.append(written)
     if not found:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
@@ -39,13 +40,13 @@ class Classification(Task):
     def __init__(self, config: Mapping[str, Any], device: torch.device, saved: Checkpoint | None) -> None:
         self.config, self.device = config, device
         self.splits: LabelledSplits = build.make(config, "data").labelled()
-        parts = [part for part in (self.splits.train, self.splits.validation, self.splits.test) if part is not None]
-        self.labels = LabelSet.of((row for part in parts for row in part.labels), self.splits.several)
-        unseen = sorted(set(self.labels.names) - {name for row in self.splits.train.labels for name in row})
-        if unseen:
-            log.warning(
-                "%s: never a label in training, so never guessed: %s", self.splits.train.name, ", ".join(unseen)
-            )
+        self.labels = LabelSet.of(self.splits.train.labels, self.splits.several)
+        for part in (self.splits.validation, self.splits.test):
+            unseen = [] if part is None else self.labels.unseen(part.labels)
+            if part is not None and unseen:
+                log.warning(
+                    "%s: labels that do not occur in training, and so count as missed: %s", part.name, ", ".join(unseen)
+                )
         if len(self.labels.names) < 2:
             raise UserError(
                 f"{self.splits.train.name}: only one label ({', '.join(self.labels.names)}); give two or more"
@@ -68,8 +69,13 @@ class Classification(Task):
             encode, tokenizer=self.tokenizer, splits=self.model.pooling.splits, max_tokens=config["max_tokens"]
         )
         self.documents = self.encode(self.splits.train.texts)
+        if self.documents.cut:
+            log.warning(
+                "%s: %s texts have more than %s tokens: only those are read",
+                self.splits.train.name, f"{self.documents.cut:,}", config["max_tokens"],
+            )  # fmt: skip
         self.gold = self.labels.table(self.splits.train.labels)
-        self.metric, self.title = config["metric"], f"{type(self.model.pooling).__name__} · {self.splits.train.name}"
+        self.metric, self.title = config["choose_by"], f"{type(self.model.pooling).__name__} · {self.splits.train.name}"
         self.fingerprints = {
             "train": _fingerprint(self.splits.train),
             "validation": _fingerprint(self.splits.validation),
@@ -107,7 +113,7 @@ class Classification(Task):
             f"{len(self.splits.test or ()):,} test; {kind} of {', '.join(self.labels.names[:12])}"
             f"{' …' if len(self.labels.names) > 12 else ''}; vocabulary {self.tokenizer.source_size:,}; "
             f"{lengths.mean():.0f} tokens a text, at most {lengths.max()}",
-            f"{type(self.model.pooling).__name__.lower()} pooling, {self.config['cell']} cells",
+            f"{self.config['pooling']['_target_'].split('.')[-2]} pooling, {self.config['cell']} cells",
         ]
 
     def objective(self, model: Classifier, batch: TextBatch, update: int) -> Loss:
@@ -129,12 +135,16 @@ class Classification(Task):
         return old is None or (new < old if self.metric == "loss" else new > old)
 
     def _judge(self, part: Labelled) -> tuple[dict[str, Any], np.ndarray]:
-        """Figures of the model's answers, and the answers, a Boolean table."""
+        """Figures of the model's answers, and the answers, a Boolean table. Labels that it cannot know are missed; the loss
+        (nats a text) is of those that it can."""
         gold, probabilities = self.labels.table(part.labels), self.reader.probabilities(part.texts)
         chosen = self.labels.chosen(probabilities)
         right = np.where(gold, probabilities, 1 - probabilities if self.labels.several else 1.0)
         loss = float(-np.log(np.maximum(right, 1e-30)).sum(1).mean())
-        return {"loss": loss, **report(gold, chosen, self.labels.names)}, chosen
+        names = [*self.labels.names, *self.labels.unseen(part.labels)]
+        table = LabelSet(tuple(names), self.labels.several).table(part.labels)
+        guessed = np.pad(chosen, ((0, 0), (0, len(names) - len(self.labels.names))))
+        return {"loss": loss, **report(table, guessed, names)}, chosen
 
     def test(self, files: RunDirectory) -> tuple[str, dict[str, Any], list[str]]:
         name, part = ("test", self.splits.test) if self.splits.test else ("validation", self.splits.validation)
@@ -166,9 +176,8 @@ class Classification(Task):
             write_explanations(answers, folder / "explanations.html", [part.labels[i] for i in shown])
 
     def next_commands(self, folder: Path) -> list[str]:
-        example = self.splits.validation.texts[0].replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$")
         return [
-            f'echo "{example}" | python -m nmt.classify model={folder}',
+            f"echo {shlex.quote(self.splits.validation.texts[0])} | python -m nmt.classify model={folder}",
             f"python -m nmt.classify model={folder} input=FILE output=FILE explain=page.html",
         ]
 

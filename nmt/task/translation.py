@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -114,9 +115,8 @@ class Translation(Task):
         write_map(attention_maps({"": translator}, lines, translator.translate(lines)), folder / "attention.png")
 
     def next_commands(self, folder: Path) -> list[str]:
-        example = self._last_part[1].source[0].replace('"', '\\"')
         return [
-            f'echo "{example}" | python -m nmt.translate model={folder}',
+            f"echo {shlex.quote(self._last_part[1].source[0])} | python -m nmt.translate model={folder}",
             f"python -m nmt.translate model={folder} input=FILE output=FILE attention_map=map.html",
             f"python -m nmt.evaluate model={folder} source=FILE reference=FILE",
         ]
