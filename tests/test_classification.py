@@ -488,7 +488,7 @@ def test_answers_and_explanations(trained):
     assert found[1]["importances"] is None
     assert sum(found[0]["importances"]) == pytest.approx(1.0, abs=1e-3)
     assert found[0]["words"][int(np.argmax(found[0]["importances"]))] == "superb"
-    result = run(f"model={folder}/run", "format=jsonl", stdin="what an awful film")
+    result = run(f"model={folder}/run", "format=jsonl", stdin="the film was awful on a day")
     assert json.loads(result.stdout)["labels"] == ["bad"]
 
 
