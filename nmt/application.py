@@ -166,10 +166,10 @@ def _translate_faults(config: Mapping[str, Any]) -> list[str]:
         found.append(f"attention_map={shown}: the name must end in .html, .png or .json")
     if config["compare"] and not shown:
         found.append("compare: says which models are drawn beside in attention_map=FILE.html; give that too")
-    shown_together = [*_list(config["model"]), *_list(config["compare"])]
-    if len(_list(config["compare"])) > 3:
+    beside = _list(config["compare"])
+    if len(beside) > 3:
         found.append("compare: three models beside the one that translates, at most")
-    if len(set(shown_together)) < len(shown_together):
+    if len({*beside, *_list(config["model"])}) < len(beside) + len(set(_list(config["model"]))):
         found.append("compare: each model once, and not the one that translates")
     if config["resume"] and not (output and config["input"]):
         found.append("resume=true: needs input=FILE and output=FILE")
