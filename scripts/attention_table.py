@@ -3,7 +3,7 @@
     python -m nmt.train -m experiment=attention_table
     python scripts/attention_table.py runs/attention_table SOURCE REFERENCE [--out attention.png]
 
-Seeds make a row together: BLEU and chrF of the test part as mean ± sample standard deviation; target tokens per second in
+Seeds make a cell together: BLEU and chrF of the test part, mean (± sample standard deviation); target tokens per second in
 training, the best of the seeds' medians; and the entropy of the attention to the words of SOURCE while REFERENCE is written,
 in nats a target token (0: always one position; uniform attention has the logarithm of the length).
 """
@@ -74,8 +74,28 @@ def collect(folder: Path, source: list[str], reference: list[str]) -> dict[Row, 
     return table
 
 
-def spread(values: list[float]) -> str:
-    return f"{statistics.mean(values):.1f} ± {statistics.stdev(values):.1f}" if len(values) > 1 else f"{values[0]:.1f}"
+def cell(figures: Figures | None) -> str:
+    """BLEU ± deviation · chrF · target tokens/s · entropy."""
+    if figures is None:
+        return "–"
+    deviation = f" ± {statistics.stdev(figures.bleu):.1f}" if len(figures.bleu) > 1 else ""
+    entropies = f"{statistics.mean(figures.entropy):.2f}" if figures.entropy else "–"
+    means = f"{statistics.mean(figures.bleu):.1f}{deviation} · {statistics.mean(figures.chrf):.1f}"
+    return f"{means} · {max(figures.speed):,.0f} · {entropies}"
+
+
+def show(table: dict[Row, Figures]) -> None:
+    """Scores by decoders, then what else there is."""
+    plain = {row: figures for row, figures in table.items() if row[2:] == PLAIN}
+    decoders = sorted({row[0] for row in plain if row[1] != "none"})
+    print(f"| score | {' | '.join(decoders)} |\n|---|{'---|' * len(decoders)}")
+    for score in sorted({row[1] for row in plain} - {"none"}):
+        cells = (cell(plain.get((decoder, score, *PLAIN))) for decoder in decoders)
+        print(f"| {score} | {' | '.join(cells)} |")
+    print("\n| | |\n|---|---|")
+    for row, figures in sorted(table.items()):
+        if row[2:] != PLAIN or row[1] == "none":
+            print(f"| {', '.join(name for name in row if name not in ('none', *PLAIN))} | {cell(figures)} |")
 
 
 def draw(table: dict[Row, Figures], path: Path) -> None:
@@ -112,12 +132,7 @@ def main() -> None:
     options = parser.parse_args()
     keep_freed_memory()
     table = collect(options.sweep, read_lines(options.source), read_lines(options.reference))
-    print(
-        "| decoder | score | window | normaliser | BLEU | chrF | tokens/s | entropy |\n|---|---|---|---|---|---|---|---|"
-    )
-    for row, f in sorted(table.items(), key=lambda item: (item[0][2:] != PLAIN, item[0])):
-        entropies = f"{statistics.mean(f.entropy):.2f}" if f.entropy else "–"
-        print(f"| {' | '.join(row)} | {spread(f.bleu)} | {spread(f.chrf)} | {max(f.speed):,.0f} | {entropies} |")
+    show(table)
     options.out.with_suffix(".json").write_text(
         json.dumps([{"mechanism": row, **vars(figures)} for row, figures in table.items()], indent=1) + "\n"
     )
