@@ -149,7 +149,8 @@ def _collisions(config: Mapping[str, Any]) -> list[str]:
             continue
         file = Path(name).resolve()
         if key in WRITTEN and file in taken:
-            found.append(f"{key}={name}: is {taken[file]}= too; choose another name")
+            how = "written" if taken[file] in WRITTEN else "read"
+            found.append(f"{key}={name}: is {how} as {taken[file]}= too; choose another name")
         taken[file] = key
     return found
 

@@ -532,7 +532,10 @@ def test_faults_are_told(trained):
         ([*arguments, "freeze=true"], "nothing to freeze"),
         ([*arguments, "choose_by=bleu"], "choose_by=bleu: must be one of macro_f1, accuracy, loss"),
         ([model, f"input={folder}/test.tsv", f"explain={folder}/test.tsv"], "must end in .html"),
-        ([model, f"output={folder}/x.html", f"explain={folder}/x.html"], "is output= too; choose another name"),
+        (
+            [model, f"output={folder}/x.html", f"explain={folder}/x.html"],
+            "is written as output= too; choose another name",
+        ),
         ([*arguments, "tokenizer.joint=false"], "only one language"),
         (["data=everyday"], "no labels"),
         (["cell=gru"], "data.train: missing"),
