@@ -11,12 +11,12 @@ __version__ = "0.1.0"
 __all__ = ["Translator", "__version__"]
 
 if TYPE_CHECKING:
-    from nmt.translator import Translator
+    from nmt.inference.translator import Translator
 
 
 def __getattr__(name: str) -> Any:
     if name == "Translator":
-        from nmt.translator import Translator
+        from nmt.inference.translator import Translator
 
         return Translator
     raise AttributeError(f"module 'nmt' has no attribute {name!r}")

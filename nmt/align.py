@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from nmt.config import command_line
+from nmt.configuration.command_line import command_line
 
 
 def check(config: dict[str, Any]) -> None:
     """Raises UserError listing everything that is wrong with the configuration."""
-    from nmt.application import check
+    from nmt.configuration.settings import check
 
     check(config, "align")
 
@@ -25,12 +25,12 @@ def run(config: dict[str, Any]) -> float | None:
     import json
     import logging
 
-    from nmt.allocator import keep_freed_memory
+    from nmt.configuration.allocator import keep_freed_memory
     from nmt.data.text import check_aligned, find, read_lines
-    from nmt.errors import UserError
-    from nmt.progress import set_up_logging
-    from nmt.streams import Sink
-    from nmt.word_alignment import error_rate, parse_links, symmetrize, write_links
+    from nmt.foundation.errors import UserError
+    from nmt.training.progress import set_up_logging
+    from nmt.inference.streams import Sink
+    from nmt.inference.word_alignment import error_rate, parse_links, symmetrize, write_links
 
     set_up_logging()
     keep_freed_memory()
@@ -77,9 +77,9 @@ def run(config: dict[str, Any]) -> float | None:
 def _by_attention(
     config: dict[str, Any], model: Any, source: Sequence[str], target: Sequence[str]
 ) -> list[frozenset[tuple[int, int]]]:
-    from nmt.application import load_translator
-    from nmt.errors import UserError
-    from nmt.word_alignment import merge
+    from nmt.configuration.settings import load_translator
+    from nmt.foundation.errors import UserError
+    from nmt.inference.word_alignment import merge
 
     translator = load_translator({**config, "model": model})
     if not translator.attends:
@@ -100,8 +100,8 @@ def _by_vectors(files: Sequence[str], source: Sequence[str], target: Sequence[st
     """Each target word that has a vector with the source word of the nearest one."""
     import numpy as np
 
-    from nmt.errors import UserError
-    from nmt.word_vectors import nearest, read_vectors
+    from nmt.foundation.errors import UserError
+    from nmt.corpus.word_vectors import nearest, read_vectors
 
     sides = [
         read_vectors(file, {form for line in lines for word in line.split() for form in (word, word.lower())})

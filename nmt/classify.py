@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from nmt.config import command_line
+from nmt.configuration.command_line import command_line
 
 
 def check(config: dict[str, Any]) -> None:
     """Raises UserError listing everything that is wrong with the configuration."""
-    from nmt import build
-    from nmt.application import check_answering
-    from nmt.check import locate
-    from nmt.errors import UserError
+    from nmt.configuration import build
+    from nmt.configuration.settings import check_answering
+    from nmt.configuration.check import locate
+    from nmt.foundation.errors import UserError
 
     if isinstance(config.get("model"), str):
         check_answering(config)
@@ -32,7 +32,7 @@ def run(config: dict[str, Any]) -> float | None:
     if config["model"] is not None:
         _answer(config)
         return None
-    from nmt import training
+    from nmt.training import run as training
     from nmt.task.classification import Classification
 
     return training.command(Classification, config)
@@ -44,13 +44,13 @@ def _answer(config: dict[str, Any]) -> None:
 
     from hydra.core.hydra_config import HydraConfig
 
-    from nmt import streams
-    from nmt.allocator import keep_freed_memory
-    from nmt.application import ANSWERING
-    from nmt.errors import UserError
-    from nmt.explanation import as_json, write_explanations
-    from nmt.progress import set_up_logging
-    from nmt.text_classifier import TextClassifier
+    from nmt.inference import streams
+    from nmt.configuration.allocator import keep_freed_memory
+    from nmt.configuration.settings import ANSWERING
+    from nmt.foundation.errors import UserError
+    from nmt.report.explanation import as_json, write_explanations
+    from nmt.training.progress import set_up_logging
+    from nmt.inference.text_classifier import TextClassifier
 
     foreign = [text for text in HydraConfig.get().overrides.task if text.partition("=")[0] not in ANSWERING]
     if foreign:

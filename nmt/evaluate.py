@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from nmt.config import command_line
+from nmt.configuration.command_line import command_line
 
 
 def check(config: dict[str, Any]) -> None:
     """Raises UserError listing everything that is wrong with the configuration."""
-    from nmt.application import check
+    from nmt.configuration.settings import check
 
     check(config, "evaluate")
 
@@ -21,14 +21,14 @@ def run(config: dict[str, Any]) -> float:
     """Prints one line a metric, `name score signature`, on stdout; returns the score of the chosen metric."""
     from pathlib import Path
 
-    from nmt.allocator import keep_freed_memory
-    from nmt.application import load_translator
-    from nmt.checkpoint import write_atomically
+    from nmt.configuration.allocator import keep_freed_memory
+    from nmt.configuration.settings import load_translator
+    from nmt.storage.checkpoint import write_atomically
     from nmt.data.text import check_aligned, find, read_lines
-    from nmt.errors import UserError
-    from nmt.formats import one_line
-    from nmt.metrics import Metric
-    from nmt.progress import set_up_logging
+    from nmt.foundation.errors import UserError
+    from nmt.inference.formats import one_line
+    from nmt.metric import Metric
+    from nmt.training.progress import set_up_logging
 
     set_up_logging()
     keep_freed_memory()

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 
-from nmt.ranges import Fraction, NonNegative, Positive
+from nmt.foundation.ranges import Fraction, NonNegative, Positive
 
 
 def adam(

@@ -3,7 +3,7 @@ validation results seen; all warm up linearly for `warmup` updates."""
 
 from __future__ import annotations
 
-from nmt.ranges import Count, Fraction, Ratio, Size
+from nmt.foundation.ranges import Count, Fraction, Ratio, Size
 
 
 class Schedule:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from nmt.config import command_line
+from nmt.configuration.command_line import command_line
 
 
 def check(config: dict[str, Any]) -> None:
     """Raises UserError listing everything that is wrong with the configuration."""
-    from nmt.application import check
+    from nmt.configuration.settings import check
 
     check(config, "score")
 
@@ -25,12 +25,12 @@ def run(config: dict[str, Any]) -> float:
     import logging
     import math
 
-    from nmt.allocator import keep_freed_memory
-    from nmt.application import load_translator
+    from nmt.configuration.allocator import keep_freed_memory
+    from nmt.configuration.settings import load_translator
     from nmt.data.text import check_aligned, find, stream_lines
-    from nmt.errors import UserError
-    from nmt.progress import set_up_logging
-    from nmt.streams import Sink
+    from nmt.foundation.errors import UserError
+    from nmt.training.progress import set_up_logging
+    from nmt.inference.streams import Sink
 
     set_up_logging()
     keep_freed_memory()
@@ -76,7 +76,7 @@ def run(config: dict[str, Any]) -> float:
 def _chunks(pairs: Iterator[Any]) -> Iterator[list[Any]]:
     from itertools import islice
 
-    from nmt.streams import CHUNK
+    from nmt.inference.streams import CHUNK
 
     while chunk := list(islice(pairs, CHUNK)):
         yield chunk
@@ -84,7 +84,7 @@ def _chunks(pairs: Iterator[Any]) -> Iterator[list[Any]]:
 
 def _of_list(sources: Iterator[str], entries: Iterator[str], name: str, count: int) -> Iterator[Any]:
     """(source, hypothesis, (number, features)) of each line of an n-best list, whose numbers ascend."""
-    from nmt.errors import UserError
+    from nmt.foundation.errors import UserError
 
     current, source = -1, ""
     for line_number, line in enumerate(entries, 1):

@@ -15,9 +15,9 @@ from typing import Any, Literal
 
 import sentencepiece
 
-from nmt.errors import UserError
-from nmt.interfaces import BOS, EOS, PAD, UNK
-from nmt.ranges import Ratio, Size
+from nmt.foundation.errors import UserError
+from nmt.foundation.interfaces import BOS, EOS, PAD, UNK
+from nmt.foundation.ranges import Ratio, Size
 
 log = logging.getLogger(__name__)
 SPACE = "▁"

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from nmt.config import command_line
+from nmt.configuration.command_line import command_line
 
 
 def check(config: dict[str, Any]) -> None:
     """Raises UserError listing everything that is wrong with the configuration of a new run."""
-    from nmt import build
+    from nmt.configuration import build
 
     if not config.get("resume"):
         build.check(config)
@@ -19,7 +19,7 @@ def check(config: dict[str, Any]) -> None:
 
 def run(config: dict[str, Any]) -> float:
     """Trains, tests and draws one model; returns the test score of the chosen metric."""
-    from nmt import training
+    from nmt.training import run as training
     from nmt.task.translation import Translation
 
     return training.command(Translation, config)

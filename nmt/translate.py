@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from nmt.config import command_line
+from nmt.configuration.command_line import command_line
 
 
 def check(config: dict[str, Any]) -> None:
     """Raises UserError listing everything that is wrong with the configuration."""
-    from nmt.application import check
+    from nmt.configuration.settings import check
 
     check(config, "translate")
 
@@ -21,11 +21,12 @@ def run(config: dict[str, Any]) -> None:
     """Translates a file or stdin."""
     from pathlib import Path
 
-    from nmt import formats, streams
-    from nmt.allocator import keep_freed_memory
-    from nmt.application import load_translator
-    from nmt.errors import UserError
-    from nmt.progress import set_up_logging
+    from nmt.inference import formats
+    from nmt.inference import streams
+    from nmt.configuration.allocator import keep_freed_memory
+    from nmt.configuration.settings import load_translator
+    from nmt.foundation.errors import UserError
+    from nmt.training.progress import set_up_logging
 
     set_up_logging()
     keep_freed_memory()
@@ -59,7 +60,7 @@ def run(config: dict[str, Any]) -> None:
                 pairs = zip(chunk.lines, translations, strict=True)
                 seen += [(line, found.text, found.hypotheses[0].tokens) for line, found in pairs if found.hypotheses]
     if show:
-        from nmt.attention_map import attention_maps, write_map
+        from nmt.report.attention_map import attention_maps, write_map
 
         lines, texts, tokens = zip(*seen, strict=True) if seen else ((), (), ())
         first = [config["model"]] if isinstance(config["model"], str) else config["model"]

@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from nmt import Translator
-from nmt.allocator import keep_freed_memory
-from nmt.checkpoint import BEST, read
+from nmt.configuration.allocator import keep_freed_memory
+from nmt.storage.checkpoint import BEST, read
 from nmt.data.text import read_lines
 
 Row = tuple[str, str, str, str]

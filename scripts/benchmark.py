@@ -33,17 +33,18 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from torch.profiler import ProfilerActivity, profile
 
-from nmt import build, loading
-from nmt.allocator import keep_freed_memory
-from nmt.batching import padding_share
-from nmt.config import CONF
+from nmt.configuration import build
+from nmt.configuration import loading
+from nmt.configuration.allocator import keep_freed_memory
+from nmt.corpus.batching import padding_share
+from nmt.configuration.command_line import CONF
 from nmt.decoder.readout import Maxout
-from nmt.interfaces import Batch
-from nmt.packed import int8_is_native
-from nmt.preparation import EpochBatches, prepare
+from nmt.foundation.interfaces import Batch
+from nmt.layers.packed import int8_is_native
+from nmt.corpus.preparation import EpochBatches, prepare
 from nmt.search.beam import Beam
 from nmt.search.greedy import Greedy
-from nmt.seq2seq import Seq2Seq
+from nmt.network.seq2seq import Seq2Seq
 
 REFERENCE = (
     "model.embedding_size=256", "encoder.hidden_size=256", "decoder.hidden_size=512", "decoder.readout_size=512",

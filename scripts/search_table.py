@@ -16,9 +16,9 @@ from typing import Any
 import sacrebleu
 
 from nmt import Translator
-from nmt.allocator import keep_freed_memory
+from nmt.configuration.allocator import keep_freed_memory
 from nmt.data.text import read_lines
-from nmt.interfaces import Search
+from nmt.foundation.interfaces import Search
 from nmt.search.beam import Beam
 from nmt.search.diverse import Diverse
 from nmt.search.greedy import Greedy

@@ -7,8 +7,8 @@ from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from omegaconf import OmegaConf
 
-from nmt.config import CONF
-from nmt.interfaces import BOS, EOS, PAD, Batch
+from nmt.configuration.command_line import CONF
+from nmt.foundation.interfaces import BOS, EOS, PAD, Batch
 
 SIZES = ["model.embedding_size=6", "encoder.hidden_size=4", "decoder.hidden_size=8", "decoder.readout_size=6"]
 NO_DROPOUT = ["model.dropout=0", "model.readout_dropout=0", "encoder.dropout=0", "decoder.dropout=0"]
@@ -31,7 +31,7 @@ def compose(*overrides: str, name: str = "train") -> dict:
 
 def network(decoder: str, attention: str, *overrides: str, vocabulary: int = 11):
     """A tiny network in float64, in evaluation mode."""
-    from nmt import build
+    from nmt.configuration import build
 
     config = compose(f"decoder={decoder}", f"attention={attention}", *SIZES, *NO_DROPOUT, *overrides)
     torch.manual_seed(1)

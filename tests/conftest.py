@@ -12,7 +12,7 @@ import pytest
 import torch
 from builders import compose
 
-from nmt import build
+from nmt.configuration import build
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +25,7 @@ def _seeded():
 @pytest.fixture(scope="session")
 def small_run(tmp_path_factory):
     """A finished run on the reverse task, a few updates long."""
-    from nmt import training
+    from nmt.training import run as training
     from nmt.task.translation import Translation
 
     folder = tmp_path_factory.mktemp("runs") / "small"

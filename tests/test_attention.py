@@ -6,9 +6,9 @@ import pytest
 import torch
 from builders import choices, compose
 
-from nmt import build
+from nmt.configuration import build
 from nmt.attention import Attention, average
-from nmt.interfaces import Memory
+from nmt.foundation.interfaces import Memory
 
 SCORES = [name for name in choices("attention") if name != "none"]
 B, T, S, SIZE = 2, 3, 4, 6

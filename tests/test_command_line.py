@@ -391,7 +391,7 @@ def test_scripts_say_what_they_need():
 
 def test_the_commands_of_the_readme_compose():
     """Every nmt command in the README passes the check of its configuration."""
-    from nmt.config import check_command_line
+    from nmt.configuration.command_line import check_command_line
 
     text = (ROOT / "README.md").read_text().replace("\\\n", " ")
     commands = re.findall(

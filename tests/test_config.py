@@ -7,11 +7,11 @@ import pytest
 import torch
 from builders import CONF, SIZES, batch, choices, compose
 
-from nmt import build
-from nmt.config import check_command_line
-from nmt.device import find_device, usable_precision
-from nmt.errors import UserError
-from nmt.interfaces import Batch
+from nmt.configuration import build
+from nmt.configuration.command_line import check_command_line
+from nmt.configuration.devices import find_device, usable_precision
+from nmt.foundation.errors import UserError
+from nmt.foundation.interfaces import Batch
 from nmt.train import check
 
 NEEDED = {

@@ -10,15 +10,16 @@ from builders import choices, compose
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt import build, corpus
-from nmt.batching import Batching, collate, padding_share
-from nmt.corpus import Corpus, Filters
+from nmt.configuration import build
+from nmt.corpus import ragged as corpus
+from nmt.corpus.batching import Batching, collate, padding_share
+from nmt.corpus.ragged import Corpus, Filters
 from nmt.data import Pairs
 from nmt.data.everyday import Everyday
 from nmt.data.table import TableFiles
 from nmt.data.text import TextFiles, read_lines
-from nmt.errors import UserError
-from nmt.interfaces import BOS, EOS, PAD
+from nmt.foundation.errors import UserError
+from nmt.foundation.interfaces import BOS, EOS, PAD
 from nmt.tokenizer import SentencePiece
 
 LINES = [f"the {a} {b} sees {c} cats ." for a in ("big", "small") for b in ("dog", "bird") for c in range(20)]

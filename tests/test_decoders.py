@@ -8,7 +8,7 @@ from builders import batch, network, pairs_of_choices
 from torch.nn import functional as F
 
 from nmt.attention import average
-from nmt.interfaces import BOS
+from nmt.foundation.interfaces import BOS
 from nmt.objective.cross_entropy import CrossEntropy
 
 PAIRS = pairs_of_choices()

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from builders import compose
 
-from nmt import Translator, training
+from nmt import Translator
+from nmt.training import run as training
 from nmt.task.translation import Translation
 
 

@@ -8,11 +8,11 @@ import torch
 from builders import batch, choices, compose, network
 from torch.nn import functional as F
 
-from nmt import build
+from nmt.configuration import build
 from nmt.attention import Attention, average
 from nmt.attention.multi_head import MultiHead
 from nmt.attention.uniform import Uniform
-from nmt.interfaces import BOS, Memory
+from nmt.foundation.interfaces import BOS, Memory
 from nmt.normalizer.entmax15 import Entmax15
 from nmt.normalizer.softmax import Softmax
 from nmt.normalizer.sparsemax import Sparsemax

@@ -5,8 +5,8 @@ import torch
 from builders import batch, network, pairs_of_choices
 from torch.nn import functional as F
 
-from nmt.interfaces import Layout
-from nmt.packed import Linear, Packs, generating, int8_is_native
+from nmt.foundation.interfaces import Layout
+from nmt.layers.packed import Linear, Packs, generating, int8_is_native
 
 TOLERANCE = {"float32": 1e-5, "bfloat16": 0.01, "int8": 0.02}
 PRECISIONS = [

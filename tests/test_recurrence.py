@@ -5,8 +5,8 @@ import torch
 from torch.autograd import gradcheck
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from nmt.packed import Packs, generating
-from nmt.recurrence import Recurrent, Shared, fuse, gru, lstm, tanh
+from nmt.layers.packed import Packs, generating
+from nmt.layers.recurrence import Recurrent, Shared, fuse, gru, lstm, tanh
 
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt.interfaces import BOS, EOS, Hypothesis, Prediction, Request
+from nmt.foundation.interfaces import BOS, EOS, Hypothesis, Prediction, Request
 from nmt.search import breadth
 from nmt.search.beam import Beam
 from nmt.search.constrained import Constrained, progress

@@ -8,8 +8,9 @@ from builders import compose
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nmt import streams, translate
-from nmt.errors import UserError
+from nmt import translate
+from nmt.inference import streams
+from nmt.foundation.errors import UserError
 
 FORMATS = [("text", 1), ("pharaoh", 1), ("jsonl", 3), ("moses", 3)]
 

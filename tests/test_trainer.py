@@ -16,12 +16,13 @@ import pytest
 import torch
 from builders import NO_DROPOUT, SIZES, batch, compose, network
 
-from nmt import build, schedule
-from nmt import checkpoint as ckpt
-from nmt.metrics import Metric
+from nmt import schedule
+from nmt.configuration import build
+from nmt.storage import checkpoint as ckpt
+from nmt.metric import Metric
 from nmt.objective.cross_entropy import CrossEntropy
 from nmt.objective.scheduled_sampling import ScheduledSampling
-from nmt.trainer import Trainer
+from nmt.training.trainer import Trainer
 
 RUN = [
     "data=reverse", "data.train=300", "data.validation=20", "data.test=10", "trainer.max_epochs=3", "seed=5",
@@ -250,7 +251,7 @@ def test_every_dropout_acts_in_training_only():
 
 
 def test_variational_dropout_drops_the_same_features_at_every_step():
-    from nmt.dropout import Dropout
+    from nmt.layers.dropout import Dropout
 
     kept = Dropout(0.5, variational=True)(torch.ones(3, 7, 50))
     assert (kept == kept[:, :1]).all()
@@ -258,7 +259,7 @@ def test_variational_dropout_drops_the_same_features_at_every_step():
 
 
 def test_dropout_drops_as_often_as_asked_and_keeps_the_mean():
-    from nmt.dropout import dropout
+    from nmt.layers.dropout import dropout
 
     torch.manual_seed(1)
     x = torch.ones(1000, 1000)

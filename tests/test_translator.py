@@ -9,17 +9,18 @@ from builders import batch, network
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt import Translator, loading
-from nmt.errors import UserError
-from nmt.generation import Ensemble, ModelStep, States, average_log_probs
-from nmt.interfaces import Request
+from nmt import Translator
+from nmt.configuration import loading
+from nmt.foundation.errors import UserError
+from nmt.inference.generation import Ensemble, ModelStep, States, average_log_probs
+from nmt.foundation.interfaces import Request
 from nmt.search.beam import Beam
 from nmt.search.diverse import Diverse
 from nmt.search.greedy import Greedy
 from nmt.search.mbr import MBR
 from nmt.search.sample import Sample
-from nmt.translator import Constraint
-from nmt.word_alignment import error_rate, merge, parse_links, symmetrize, write_links
+from nmt.inference.translator import Constraint
+from nmt.inference.word_alignment import error_rate, merge, parse_links, symmetrize, write_links
 
 LINES = [" ".join("abcdefghij"[(i * k) % 10] for k in range(1, 2 + i % 7)) for i in range(64)]
 SEARCHES = [Greedy(), Beam(width=4, n_best=2, coverage=0.2), Sample(n_best=3), Diverse(width=4, groups=2, n_best=3)]
@@ -29,7 +30,7 @@ every_search = pytest.mark.parametrize("search", SEARCHES, ids=lambda s: type(s)
 @pytest.fixture(scope="module")
 def other_run(small_run, tmp_path_factory):
     """Another model with the vocabulary of `small_run`: its weights disturbed."""
-    from nmt import checkpoint as ckpt
+    from nmt.storage import checkpoint as ckpt
 
     saved = ckpt.read(ckpt.find(str(small_run)))
     noise = torch.Generator().manual_seed(9)
@@ -109,7 +110,7 @@ def test_decoders_and_scores_mix_in_an_ensemble():
 def test_models_of_different_vocabularies_are_refused(small_run, tmp_path):
     from builders import compose
 
-    from nmt import training
+    from nmt.training import run as training
     from nmt.task.translation import Translation
 
     config = compose(

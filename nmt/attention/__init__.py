@@ -14,11 +14,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nmt.interfaces import Memory
+from nmt.foundation.interfaces import Memory
 from nmt.normalizer import Normalizer
 from nmt.normalizer.softmax import Softmax
-from nmt.packed import Block
-from nmt.recurrence import full
+from nmt.layers.packed import Block
+from nmt.layers.recurrence import full
 from nmt.window import Window
 
 Carry = tuple[tuple[Tensor, ...], ...]

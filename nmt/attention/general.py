@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nmt.attention import Score
-from nmt.packed import Linear
+from nmt.layers.packed import Linear
 
 
 class General(Score):

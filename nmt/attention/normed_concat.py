@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nmt.attention.concat import Concat
-from nmt.ranges import Size
+from nmt.foundation.ranges import Size
 
 
 class NormedConcat(Concat):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from nmt.errors import UserError
+from nmt.foundation.errors import UserError
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import Any
 
 from nmt.data import Pairs, Splits
-from nmt.errors import UserError
-from nmt.ranges import Size
+from nmt.foundation.errors import UserError
+from nmt.foundation.ranges import Size
 
 Writer = Callable[[str], str]
 """Writes one meaning in the language of a locale."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nmt.data.table import Table
-from nmt.errors import UserError
+from nmt.foundation.errors import UserError
 
 
 class HubData(Table):

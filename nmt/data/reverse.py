@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from nmt.data import Pairs, Splits
-from nmt.ranges import Size
+from nmt.foundation.ranges import Size
 
 
 class Reverse:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nmt.data import Labelled, LabelledSplits, Pairs, Splits, check_not_empty
-from nmt.errors import UserError
+from nmt.foundation.errors import UserError
 
 LOADERS: dict[str, tuple[str, dict[str, Any]]] = {
     # Without these options the reader eats quotation marks and turns "N/A" or "null" into nothing.

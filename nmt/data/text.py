@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from nmt.data import Pairs, Splits, check_not_empty
-from nmt.errors import UserError
+from nmt.foundation.errors import UserError
 
 BOM = codecs.BOM_UTF8
 

@@ -12,11 +12,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nmt.attention import Attention
-from nmt.dropout import Dropout
-from nmt.interfaces import DecoderOutput, Memory, State
-from nmt.packed import Linear
-from nmt.ranges import Fraction, Size
-from nmt.recurrence import CELLS, CellName, full, tanh
+from nmt.layers.dropout import Dropout
+from nmt.foundation.interfaces import DecoderOutput, Memory, State
+from nmt.layers.packed import Linear
+from nmt.foundation.ranges import Fraction, Size
+from nmt.layers.recurrence import CELLS, CellName, full, tanh
 
 
 class Decoder(nn.Module):

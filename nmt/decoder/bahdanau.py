@@ -22,9 +22,9 @@ from nmt.attention import average
 from nmt.decoder import Decoder
 from nmt.decoder.readout import Maxout
 from nmt.decoder.stack import Stack
-from nmt.interfaces import DecoderOutput, Memory, State
-from nmt.packed import linear
-from nmt.recurrence import Recurrent, Shared, full, fuse
+from nmt.foundation.interfaces import DecoderOutput, Memory, State
+from nmt.layers.packed import linear
+from nmt.layers.recurrence import Recurrent, Shared, full, fuse
 
 
 class Bahdanau(Decoder):

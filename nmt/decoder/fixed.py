@@ -15,7 +15,7 @@ from torch import Tensor
 from nmt.decoder import Decoder
 from nmt.decoder.readout import Maxout
 from nmt.decoder.stack import Stack
-from nmt.interfaces import DecoderOutput, Memory, State
+from nmt.foundation.interfaces import DecoderOutput, Memory, State
 
 
 class Fixed(Decoder):

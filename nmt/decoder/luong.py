@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from nmt.attention import average
 from nmt.decoder import Decoder
 from nmt.decoder.stack import Stack
-from nmt.interfaces import DecoderOutput, Memory, State
-from nmt.packed import Linear
-from nmt.recurrence import full, tanh
+from nmt.foundation.interfaces import DecoderOutput, Memory, State
+from nmt.layers.packed import Linear
+from nmt.layers.recurrence import full, tanh
 
 
 class Luong(Decoder):

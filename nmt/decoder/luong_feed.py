@@ -15,9 +15,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nmt.decoder import Decoder
-from nmt.interfaces import DecoderOutput, Memory, State
-from nmt.packed import linear
-from nmt.recurrence import Recurrent, Shared, full, fuse, tanh
+from nmt.foundation.interfaces import DecoderOutput, Memory, State
+from nmt.layers.packed import linear
+from nmt.layers.recurrence import Recurrent, Shared, full, fuse, tanh
 
 
 @dataclass(frozen=True, kw_only=True)

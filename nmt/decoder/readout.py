@@ -8,7 +8,7 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nmt.packed import Linear
+from nmt.layers.packed import Linear
 
 
 class Maxout(nn.Module):

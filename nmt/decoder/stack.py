@@ -5,8 +5,8 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nmt.dropout import Dropout
-from nmt.recurrence import Cell, CellName, Recurrent
+from nmt.layers.dropout import Dropout
+from nmt.layers.recurrence import Cell, CellName, Recurrent
 
 
 class Stack(nn.Module):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from nmt.interfaces import Batch, Loss
-from nmt.seq2seq import Seq2Seq
+from nmt.foundation.interfaces import Batch, Loss
+from nmt.network.seq2seq import Seq2Seq
 
 
 @runtime_checkable

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from nmt.cross_entropy import linear_cross_entropy
-from nmt.interfaces import PAD, Batch, Loss
-from nmt.ranges import Fraction, NonNegative
-from nmt.seq2seq import Seq2Seq
+from nmt.layers.fused_cross_entropy import linear_cross_entropy
+from nmt.foundation.interfaces import PAD, Batch, Loss
+from nmt.foundation.ranges import Fraction, NonNegative
+from nmt.network.seq2seq import Seq2Seq
 
 
 class CrossEntropy:

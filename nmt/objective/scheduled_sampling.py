@@ -17,10 +17,10 @@ from typing import Literal
 
 import torch
 
-from nmt.cross_entropy import linear_cross_entropy
-from nmt.interfaces import PAD, Batch, Loss
-from nmt.ranges import Fraction, Ratio, Size
-from nmt.seq2seq import Seq2Seq
+from nmt.layers.fused_cross_entropy import linear_cross_entropy
+from nmt.foundation.interfaces import PAD, Batch, Loss
+from nmt.foundation.ranges import Fraction, Ratio, Size
+from nmt.network.seq2seq import Seq2Seq
 
 Decay = Literal["constant", "linear", "exponential", "inverse_sigmoid"]
 

@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from nmt.interfaces import Memory
-from nmt.recurrence import full
+from nmt.foundation.interfaces import Memory
+from nmt.layers.recurrence import full
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,12 @@ class Pooled:
 class Pooling(nn.Module):
     """Built with the `memory_size` of the encoder; makes `feature_size` numbers of a text.
 
-    A text is one row of the memory; where the pooling `splits`, a row for each of its sentences, `counts` of them.
+    A text is one row of the memory; where the pooling `splits`, a row for each of its sentences, `counts` of them. One that
+    `attends` has weights to show.
     """
 
     splits = False
+    attends = True
     feature_size: int
 
     def __init__(self, memory_size: int) -> None:

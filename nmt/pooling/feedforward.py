@@ -9,9 +9,9 @@ from __future__ import annotations
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from nmt.interfaces import Memory
+from nmt.foundation.interfaces import Memory
 from nmt.pooling import Pooled, Pooling, distribute, gather
-from nmt.recurrence import tanh
+from nmt.layers.recurrence import tanh
 
 
 class Feedforward(Pooling):

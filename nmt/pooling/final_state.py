@@ -8,7 +8,7 @@ from __future__ import annotations
 from jaxtyping import Int
 from torch import Tensor
 
-from nmt.interfaces import Memory
+from nmt.foundation.interfaces import Memory
 from nmt.pooling import Pooled, Pooling, distribute, gather
 
 

@@ -11,11 +11,11 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from nmt.interfaces import Memory
+from nmt.foundation.interfaces import Memory
 from nmt.pooling import Pooled, Pooling
 from nmt.pooling.word_context import WordContext
-from nmt.ranges import Size
-from nmt.recurrence import CellName, Recurrent
+from nmt.foundation.ranges import Size
+from nmt.layers.recurrence import CellName, Recurrent
 
 
 class Hierarchical(Pooling):

@@ -5,11 +5,13 @@ from __future__ import annotations
 from jaxtyping import Int
 from torch import Tensor
 
-from nmt.interfaces import Memory
+from nmt.foundation.interfaces import Memory
 from nmt.pooling import Pooled, Pooling
 
 
 class Last(Pooling):
+    attends = False
+
     def __init__(self, *, memory_size: int) -> None:
         super().__init__(memory_size)
 

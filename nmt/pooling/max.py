@@ -8,9 +8,9 @@ from jaxtyping import Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt.interfaces import Memory
+from nmt.foundation.interfaces import Memory
 from nmt.pooling import Pooled, Pooling
-from nmt.recurrence import full
+from nmt.layers.recurrence import full
 
 
 class Max(Pooling):

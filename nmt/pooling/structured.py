@@ -11,10 +11,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from nmt.interfaces import Memory
+from nmt.foundation.interfaces import Memory
 from nmt.pooling import Pooled, Pooling, distribute, gather
-from nmt.ranges import NonNegative, Size
-from nmt.recurrence import tanh
+from nmt.foundation.ranges import NonNegative, Size
+from nmt.layers.recurrence import tanh
 
 
 class Structured(Pooling):

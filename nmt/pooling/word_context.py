@@ -8,10 +8,10 @@ from __future__ import annotations
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from nmt.interfaces import Memory
+from nmt.foundation.interfaces import Memory
 from nmt.pooling import Pooled, Pooling, distribute, gather
-from nmt.ranges import Size
-from nmt.recurrence import tanh
+from nmt.foundation.ranges import Size
+from nmt.layers.recurrence import tanh
 
 
 class WordContext(Pooling):

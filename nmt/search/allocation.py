@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from nmt.interfaces import EOS, Request
+from nmt.foundation.interfaces import EOS, Request
 from nmt.search.breadth import Extended, Frontier, most_probable
 from nmt.search.constrained import progress
 from nmt.search.top_k import top_k

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from nmt.interfaces import Hypothesis, Request, Step
-from nmt.ranges import NonNegative, Size
+from nmt.foundation.interfaces import Hypothesis, Request, Step
+from nmt.foundation.ranges import NonNegative, Size
 from nmt.search.allocation import allocate
 from nmt.search.breadth import explore, most_probable
 from nmt.search.penalty import ALPHA, Penalty, PenaltyName

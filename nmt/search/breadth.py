@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nmt.interfaces import BOS, EOS, Hypothesis, Layout, Request, Step
+from nmt.foundation.interfaces import BOS, EOS, Hypothesis, Layout, Request, Step
 from nmt.search.penalty import Penalty
 from nmt.search.top_k import top_k
 

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from nmt.interfaces import Layout, Prediction, Request, Step
+from nmt.foundation.interfaces import Layout, Prediction, Request, Step
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nmt.interfaces import Hypothesis, Request, Step
-from nmt.ranges import NonNegative, Size
+from nmt.foundation.interfaces import Hypothesis, Request, Step
+from nmt.foundation.ranges import NonNegative, Size
 from nmt.search.breadth import Extended, Frontier, explore, most_probable
 from nmt.search.constrained import refuse_required
 from nmt.search.penalty import ALPHA, Penalty, PenaltyName

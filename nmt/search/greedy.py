@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from nmt.interfaces import BOS, EOS, Hypothesis, Request, Step
+from nmt.foundation.interfaces import BOS, EOS, Hypothesis, Request, Step
 from nmt.search.constrained import refuse_required
 
 

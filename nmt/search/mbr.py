@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from nmt.interfaces import Hypothesis, Request, Search, Step
-from nmt.ranges import Count, Positive, Ratio, Size
+from nmt.foundation.interfaces import Hypothesis, Request, Search, Step
+from nmt.foundation.ranges import Count, Positive, Ratio, Size
 from nmt.search.beam import Beam
 from nmt.search.sample import Sample
 

@@ -18,8 +18,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nmt.interfaces import Hypothesis, Request, Step
-from nmt.ranges import Count, Positive, Ratio, Size
+from nmt.foundation.interfaces import Hypothesis, Request, Step
+from nmt.foundation.ranges import Count, Positive, Ratio, Size
 from nmt.search.breadth import Extended, Frontier, explore
 from nmt.search.constrained import refuse_required
 from nmt.search.penalty import Penalty

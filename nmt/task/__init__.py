@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nmt.checkpoint import Checkpoint
-from nmt.interfaces import Loss
-from nmt.run import RunDirectory
-from nmt.trainer import Batches
+from nmt.storage.checkpoint import Checkpoint
+from nmt.foundation.interfaces import Loss
+from nmt.training.run_directory import RunDirectory
+from nmt.training.trainer import Batches
 
 
 class Task(ABC):

@@ -13,21 +13,21 @@ from typing import Any
 import numpy as np
 import torch
 
-from nmt import build
-from nmt import checkpoint as ckpt
-from nmt.batching import Batching
-from nmt.checkpoint import Checkpoint
-from nmt.classifier import Classifier, Documents, TextBatch, classification_loss, collate, use_vectors
-from nmt.corpus import fingerprint
+from nmt.configuration import build
+from nmt.storage import checkpoint as ckpt
+from nmt.corpus.batching import Batching
+from nmt.storage.checkpoint import Checkpoint
+from nmt.network.seq2label import Classifier, Documents, TextBatch, classification_loss, collate, use_vectors
+from nmt.corpus.ragged import fingerprint
 from nmt.data import Labelled, LabelledSplits, Pairs
-from nmt.errors import UserError
-from nmt.interfaces import Loss
-from nmt.labels import LabelSet, report
-from nmt.run import RunDirectory
+from nmt.foundation.errors import UserError
+from nmt.foundation.interfaces import Loss
+from nmt.corpus.labels import LabelSet, report
+from nmt.training.run_directory import RunDirectory
 from nmt.task import Task
-from nmt.text_classifier import TextClassifier, encode, removal
+from nmt.inference.text_classifier import TextClassifier, encode, removal
 from nmt.tokenizer import Tokenizer
-from nmt.word_vectors import read_vectors
+from nmt.corpus.word_vectors import read_vectors
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class Classification(Task):
     command, unit = "classify", "texts"
 
     def __init__(self, config: Mapping[str, Any], device: torch.device, saved: Checkpoint | None) -> None:
-        self.config, self.device = config, device
+        self.config = config
         self.splits: LabelledSplits = build.make(config, "data").labelled()
         self.labels = LabelSet.of(self.splits.train.labels, self.splits.several)
         for part in (self.splits.validation, self.splits.test):
@@ -47,9 +47,9 @@ class Classification(Task):
                 log.warning(
                     "%s: labels that do not occur in training, and so count as missed: %s", part.name, ", ".join(unseen)
                 )
-        if len(self.labels.names) < 2:
+        if len(self.labels.names) < (1 if self.splits.several else 2):
             raise UserError(
-                f"{self.splits.train.name}: only one label ({', '.join(self.labels.names)}); give two or more"
+                f"{self.splits.train.name}: too few labels ({', '.join(self.labels.names) or 'none'}); give two or more"
             )
         if saved is not None and list(self.labels.names) != saved.meta["labels"]["names"]:
             raise UserError(f"resume={saved.path.parent}: the data has other labels than when this run began")
@@ -167,7 +167,7 @@ class Classification(Task):
 
     def draw(self, folder: Path) -> None:
         """A few validation texts with their most important words."""
-        from nmt.explanation import write_explanations
+        from nmt.report.explanation import write_explanations
 
         part = self.splits.validation
         shown = sorted(range(len(part)), key=lambda i: len(part.texts[i]))[len(part) // 3 :: max(1, len(part) // 30)]

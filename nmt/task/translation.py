@@ -10,21 +10,21 @@ from typing import Any
 
 import torch
 
-from nmt import build
-from nmt import checkpoint as ckpt
-from nmt.attention_map import attention_maps, write_map
-from nmt.batching import Batching, collate
-from nmt.checkpoint import Checkpoint
-from nmt.corpus import fingerprint
+from nmt.configuration import build
+from nmt.storage import checkpoint as ckpt
+from nmt.report.attention_map import attention_maps, write_map
+from nmt.corpus.batching import Batching, collate
+from nmt.storage.checkpoint import Checkpoint
+from nmt.corpus.ragged import fingerprint
 from nmt.data import Pairs
-from nmt.interfaces import Batch, Loss
-from nmt.metrics import Metric
-from nmt.preparation import EpochBatches, prepare
-from nmt.run import RunDirectory
+from nmt.foundation.interfaces import Batch, Loss
+from nmt.metric import Metric
+from nmt.corpus.preparation import EpochBatches, prepare
+from nmt.training.run_directory import RunDirectory
 from nmt.search.greedy import Greedy
-from nmt.seq2seq import Seq2Seq
+from nmt.network.seq2seq import Seq2Seq
 from nmt.task import Task
-from nmt.translator import Translator
+from nmt.inference.translator import Translator
 
 
 class Translation(Task):

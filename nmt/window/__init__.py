@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nmt.interfaces import Memory
+from nmt.foundation.interfaces import Memory
 from nmt.normalizer import Normalizer
 
 Carry = tuple[Tensor, ...]

@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nmt.interfaces import Memory
+from nmt.foundation.interfaces import Memory
 from nmt.normalizer import Normalizer
-from nmt.ranges import Size
+from nmt.foundation.ranges import Size
 from nmt.window import Carry, Window, source_lengths, step_numbers
 
 

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nmt.normalizer import Normalizer
-from nmt.ranges import Size
+from nmt.foundation.ranges import Size
 from nmt.window import Carry, Window, source_lengths
 
 

@@ -18,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nmt.interfaces import Memory
+from nmt.foundation.interfaces import Memory
 from nmt.normalizer import Normalizer
 from nmt.normalizer.softmax import Softmax
 from nmt.window import Carry, Window, source_lengths

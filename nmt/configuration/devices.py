@@ -1,0 +1,43 @@
+"""Where to compute, and in which precision: what is asked for, if the processor has it."""
+
+from __future__ import annotations
+
+import logging
+from typing import TypeVar
+
+import torch
+
+from nmt.foundation.errors import UserError
+from nmt.layers.packed import GenerationPrecision, int8_is_native
+from nmt.training.trainer import Precision
+
+log = logging.getLogger(__name__)
+
+
+def find_device(name: str) -> torch.device:
+    """auto: the GPU if there is one. Raises UserError if the device cannot be used."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(
+            f"device={name} cannot be used here ({str(error).splitlines()[0]}). Use device=cpu or auto"
+        ) from None
+    return torch.device(name)
+
+
+AnyPrecision = TypeVar("AnyPrecision", Precision, GenerationPrecision)
+
+
+def usable_precision(name: AnyPrecision, where: torch.device) -> AnyPrecision:
+    """The precision itself, or float32, with a warning, where the processor would only emulate it."""
+    if name == "float32":
+        return name
+    on_gpu = {"float16": lambda: True, "bfloat16": lambda: torch.cuda.is_bf16_supported(including_emulation=False)}
+    on_cpu = {"bfloat16": lambda: torch.cpu.get_capabilities().get("avx512_bf16"), "int8": int8_is_native}
+    native = (on_gpu if where.type == "cuda" else on_cpu).get(name, lambda: False)
+    if native():
+        return name
+    log.warning("precision %s is not native to this processor: running in float32", name)
+    return "float32"

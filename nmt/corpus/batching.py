@@ -1,0 +1,95 @@
+"""Batches of similar length, shuffled as a pure function of (seed, epoch).
+
+Sentences are shuffled, cut into pools of many batches, sorted by length within each pool, cut into batches, and the
+batches shuffled: little padding, and other company for each sentence every epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from nmt.corpus.ragged import Corpus, Ragged
+from nmt.foundation.interfaces import BOS, EOS, PAD, Batch
+from nmt.foundation.ranges import Count, Size
+
+
+class Batching:
+    """Either `sentences` per batch, or as many as fit into `tokens` target positions (EOS and padding counted); 0 turns
+    one of the two off. `pool`: batches that are sorted together; more of them means less padding and less chance."""
+
+    def __init__(self, *, sentences: Count = 80, tokens: Count = 0, pool: Size = 200) -> None:
+        if bool(sentences) == bool(tokens):
+            raise ValueError(
+                f"batching.sentences={sentences}, batching.tokens={tokens}: set exactly one of them, the other to 0"
+            )
+        self.sentences, self.tokens, self.pool = sentences, tokens, pool
+
+    def indices(self, source: np.ndarray, target: np.ndarray, seed: int, epoch: int) -> list[np.ndarray]:
+        """Batches of indices, given the lengths of both sides; every index exactly once."""
+        rng = np.random.default_rng([seed, epoch])
+        order = rng.permutation(len(source))
+        per_batch = self.sentences or max(1, self.tokens // (int(target.mean()) + 1))
+        batches: list[np.ndarray] = []
+        for start in range(0, len(order), per_batch * self.pool):
+            pool = order[start : start + per_batch * self.pool]
+            batches += self._cut(pool[_by_length(source[pool], target[pool])], target)
+        return [batches[i] for i in rng.permutation(len(batches))]
+
+    def in_order(self, source: np.ndarray, target: np.ndarray) -> list[np.ndarray]:
+        """Batches from the longest to the shortest, for evaluation; every index exactly once."""
+        return self._cut(_by_length(source, target), target)[::-1]
+
+    def _cut(self, order: np.ndarray, target: np.ndarray) -> list[np.ndarray]:
+        if self.sentences:
+            return [order[i : i + self.sentences] for i in range(0, len(order), self.sentences)]
+        batches, start = [], 0
+        for end in range(1, len(order) + 1):  # lengths ascend, so the last sentence of a batch is its longest
+            if end == len(order) or (target[order[end]] + 1) * (end + 1 - start) > self.tokens:
+                batches.append(order[start:end])
+                start = end
+        return batches
+
+
+def _by_length(source: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """Sorts by target length, then by source length, up and down in turn, so that neighbours are alike on both sides."""
+    return np.lexsort((np.where(target % 2, source, -source), target))
+
+
+def collate(corpus: Corpus, indices: Sequence[int] | np.ndarray) -> Batch:
+    """The chosen pairs as one padded batch: EOS after every sentence, BOS before the inputs."""
+    source, lengths = pad(corpus.source, indices)
+    targets, target_lengths = pad(corpus.target, indices)
+    inputs = torch.full_like(targets, PAD)
+    inputs[:, 1:] = targets[:, :-1]
+    inputs[inputs == EOS] = PAD
+    inputs[:, 0] = BOS
+    return Batch(
+        source=source, source_lengths=lengths, inputs=inputs, targets=targets, num_tokens=int(target_lengths.sum())
+    )
+
+
+def pad(
+    sequences: Ragged | Sequence[Sequence[int]], indices: Sequence[int] | np.ndarray, end: bool = True
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """([n L] ids with EOS appended (unless `end` is false) and padding after it, [n] lengths, EOS counted)."""
+    rows = [sequences[i] for i in indices]
+    lengths = np.fromiter((len(row) + end for row in rows), np.int64, len(rows))
+    padded = np.full((len(rows), int(lengths.max())), PAD, np.int64)
+    for i, row in enumerate(rows):
+        padded[i, : len(row)] = row
+        if end:
+            padded[i, len(row)] = EOS
+    return torch.from_numpy(padded), torch.from_numpy(lengths)
+
+
+def padding_share(batches: list[np.ndarray], *sides: np.ndarray) -> float:
+    """Share of positions that are padding, over both sides, EOS counted as real."""
+    real = total = 0
+    for batch in batches:
+        for lengths in sides:
+            real += int(lengths[batch].sum()) + len(batch)
+            total += (int(lengths[batch].max()) + 1) * len(batch)
+    return 1 - real / total

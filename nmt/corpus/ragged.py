@@ -1,0 +1,182 @@
+"""Encoded text, flat: all ids in one array plus offsets, so that a million sentences are three objects, not a million.
+
+Large corpora are written to a cache, named by their content, and mapped into memory instead of being held there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from nmt.data import Pairs
+from nmt.foundation.errors import UserError
+from nmt.foundation.ranges import NonNegative, Size
+
+CHUNK = 4096
+CACHE_ABOVE = 500_000
+"""Pairs from which on the encoded text is kept on disk and mapped rather than held in memory."""
+
+log = logging.getLogger(__name__)
+Encoder = Callable[[list[str]], list[list[int]]]
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Sequences of ids: sequence i is ids[offsets[i]:offsets[i+1]]."""
+
+    ids: np.ndarray
+    offsets: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, i: int | np.integer) -> np.ndarray:
+        return self.ids[self.offsets[i] : self.offsets[i + 1]]
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return np.diff(self.offsets)
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Encoded sentence pairs, without BOS and EOS."""
+
+    source: Ragged
+    target: Ragged
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+
+def encode(lines: list[str], encoder: Encoder, vocabulary: int) -> Ragged:
+    """Encodes chunk by chunk into flat arrays of the smallest integer type that holds the vocabulary."""
+    dtype = _id_type(vocabulary)
+    ids, lengths = [np.empty(0, dtype)], [np.zeros(1, np.int64)]
+    for part, part_lengths in _chunks(lines, encoder, dtype):
+        ids.append(part)
+        lengths.append(part_lengths)
+    return Ragged(np.concatenate(ids), np.cumsum(np.concatenate(lengths)))
+
+
+def encode_cached(lines: list[str], encoder: Encoder, vocabulary: int, key: bytes, folder: Path) -> Ragged:
+    """As `encode`, but on disk: written once under a hash of `key` (the tokenizer) and the text, then memory-mapped."""
+    digest = hashlib.sha256(key)
+    for line in lines:
+        digest.update(line.encode() + b"\n")
+    base = folder / digest.hexdigest()[:32]
+    names = [base.with_suffix(".ids.npy"), base.with_suffix(".offsets.npy")]
+    if not all(name.exists() for name in names):
+        folder.mkdir(parents=True, exist_ok=True)
+        dtype, lengths = _id_type(vocabulary), [np.zeros(1, np.int64)]
+        with tempfile.TemporaryFile(dir=folder) as raw:
+            for part, part_lengths in _chunks(lines, encoder, dtype):
+                raw.write(part.tobytes())
+                lengths.append(part_lengths)
+            offsets = np.cumsum(np.concatenate(lengths))
+            raw.flush()
+            ids = np.memmap(raw, dtype, "r", shape=(int(offsets[-1]),)) if offsets[-1] else np.empty(0, dtype)
+            for name, array in zip(names, (ids, offsets), strict=True):
+                _write_atomically(name, partial(_save, array))
+    log.info("encoded text: mapped from %s", names[0])
+    return Ragged(np.load(names[0], mmap_mode="r"), np.load(names[1], mmap_mode="r"))
+
+
+def cache_folder() -> Path:
+    """Where encoded corpora are kept: $NMT_CACHE, else the user's cache folder."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("NMT_CACHE") or Path(base) / "nmt")
+
+
+def _id_type(vocabulary: int) -> type[np.unsignedinteger]:
+    return np.uint16 if vocabulary <= 2**16 else np.uint32
+
+
+def _chunks(lines: list[str], encoder: Encoder, dtype: type) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    for start in range(0, len(lines), CHUNK):
+        rows = encoder(lines[start : start + CHUNK])
+        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+        yield np.fromiter((i for row in rows for i in row), dtype, int(lengths.sum())), lengths
+
+
+def _save(array: np.ndarray, file: BinaryIO) -> None:
+    np.save(file, array)
+
+
+def _write_atomically(name: Path, write: Callable[[BinaryIO], None]) -> None:
+    temporary = name.with_name(f".{name.name}.{os.getpid()}")
+    try:
+        with open(temporary, "wb") as file:
+            write(file)
+        os.replace(temporary, name)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+class Filters:
+    """Which training pairs are kept. All are counted and reported.
+
+    max_length: longest sentence in tokens (either side); max_ratio: largest ratio of token counts (0: any);
+    drop_duplicates: keep the first of equal pairs. Pairs with an empty side are always dropped.
+    """
+
+    def __init__(self, *, max_length: Size = 250, max_ratio: NonNegative = 0.0, drop_duplicates: bool = False) -> None:
+        self.max_length, self.max_ratio, self.drop_duplicates = max_length, max_ratio, drop_duplicates
+
+    def text(self, pairs: Pairs) -> Pairs:
+        """Drops pairs with an empty side and, by choice, duplicates. Raises UserError if nothing is left."""
+        keep, seen, counts = [], set[tuple[str, str]](), {"empty": 0, "duplicate": 0}
+        for i, pair in enumerate(zip(pairs.source, pairs.target, strict=True)):
+            if not pair[0].strip() or not pair[1].strip():
+                counts["empty"] += 1
+            elif self.drop_duplicates and pair in seen:
+                counts["duplicate"] += 1
+            else:
+                keep.append(i)
+                if self.drop_duplicates:
+                    seen.add(pair)
+        self._report(pairs.name, len(pairs), len(keep), counts)
+        if len(keep) == len(pairs):
+            return pairs
+        return Pairs([pairs.source[i] for i in keep], [pairs.target[i] for i in keep], pairs.name)
+
+    def tokens(self, corpus: Corpus, name: str) -> np.ndarray:
+        """Indices of the pairs within the bounds on length and ratio. Raises UserError if there are none."""
+        source, target = corpus.source.lengths, corpus.target.lengths
+        longest = np.maximum(source, target)
+        within = longest <= self.max_length
+        counts = {"too long": int((~within).sum()), "ratio": 0}
+        if self.max_ratio:
+            balanced = longest <= self.max_ratio * np.maximum(1, np.minimum(source, target))
+            counts["ratio"] = int((within & ~balanced).sum())
+            within &= balanced
+        kept = np.flatnonzero(within)
+        self._report(name, len(corpus), len(kept), counts)
+        return kept
+
+    def _report(self, name: str, before: int, after: int, counts: dict[str, int]) -> None:
+        dropped = ", ".join(f"{count:,} {why}" for why, count in counts.items() if count)
+        if dropped:
+            log.info("%s: kept %s of %s pairs (dropped: %s)", name, f"{after:,}", f"{before:,}", dropped)
+        if not after:
+            raise UserError(
+                f"{name}: no sentence pairs left of {before:,} (dropped: {dropped}). See the data.filters keys"
+            )
+
+
+def fingerprint(pairs: Pairs) -> str:
+    """SHA-256 of the text: two runs with the same fingerprint saw the same sentences in the same order."""
+    digest = hashlib.sha256()
+    for side in (pairs.source, pairs.target):
+        digest.update(json.dumps(side, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()

@@ -1,0 +1,45 @@
+"""Word vectors in the text format of word2vec, GloVe and fastText: a word and its numbers a line, by word2vec and fastText
+after a line with how many words and numbers there are."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+import numpy as np
+
+from nmt.data.text import find, stream_lines
+from nmt.foundation.errors import UserError
+
+
+def read_vectors(path: str, wanted: Collection[str] | None = None) -> dict[str, np.ndarray]:
+    """The vectors of the wanted words (all if None), float32, all of one size.
+
+    Raises UserError naming file and line if that is not what the file holds.
+    """
+    file, found, size = find(path), dict[str, np.ndarray](), 0
+    for number, line in enumerate(stream_lines(file), 1):
+        word, *numbers = line.rstrip().split(" ")
+        if number == 1 and len(numbers) == 1:
+            continue  # the sizes
+        size = size or len(numbers)
+        if len(numbers) != size or not size:
+            raise UserError(f"{file}, line {number:,}: {len(numbers)} numbers after the word, but {size} before")
+        if wanted is None or word in wanted:
+            try:
+                found[word] = np.array(numbers, np.float32)
+            except ValueError as error:
+                raise UserError(f"{file}, line {number:,}: not a number ({error})") from error
+    if not size:
+        raise UserError(f"{path}: no vectors in it ({Path(path).name} is a file of words and numbers?)")
+    return found
+
+
+def nearest(source: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """Attention without training: softmax over source words of the scaled dot product with each target word.
+
+    source [S D], target [T D] → weights [T S]; a word without a vector is all zeros, and looks everywhere alike.
+    """
+    scores = target @ source.T / np.sqrt(source.shape[1])
+    e = np.exp(scores - scores.max(1, keepdims=True))
+    return e / e.sum(1, keepdims=True)

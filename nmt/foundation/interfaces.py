@@ -1,0 +1,212 @@
+"""The values that cross borders between the parts: frozen, batch-first, typed with shapes.
+
+Dimensions: B sentences, S source length, T target length, E embedding, Q query (decoder state), M memory, K key,
+V vocabulary, N search rows (B x beam), D readout. Masks are Boolean, True = real token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+PAD, UNK, BOS, EOS = 0, 1, 2, 3
+"""Ids of the four special symbols, the same in every vocabulary."""
+
+
+Record = TypeVar("Record")
+
+
+def moved(record: Record, device: torch.device) -> Record:
+    """A dataclass with all its tensors on a device."""
+    held: dict[str, Any] = {f.name: getattr(record, f.name) for f in fields(record)}  # type: ignore[arg-type]
+    tensors = {name: value for name, value in held.items() if isinstance(value, Tensor)}
+    there: dict[str, Any] = {name: tensor.to(device, non_blocking=True) for name, tensor in tensors.items()}
+    return replace(record, **there)  # type: ignore[type-var]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Sentence pairs, padded at the end with PAD. `num_tokens` counts target tokens, EOS included."""
+
+    source: Int[Tensor, "B S"]
+    source_lengths: Int[Tensor, "B"]
+    inputs: Int[Tensor, "B T"]
+    targets: Int[Tensor, "B T"]
+    num_tokens: int
+
+    def to(self, device: torch.device) -> Batch:
+        return moved(self, device)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the rows of a search stand: each of B sentences has `width` places, some of which may be empty.
+
+    `places[i]`, rising, is the place of row i among all B·width.
+    """
+
+    width: int
+    places: Int[Tensor, "N"]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What the encoder knows of B sentences.
+
+    `keys` (memory projected for scoring) and `inputs` (memory projected to what a recurrent decoder adds to its gates)
+    are made once per sentence by `Decoder.prepare`. The N rows that read the memory are sentence by sentence, equally
+    many for each, unless a `layout` says otherwise; so the memory is never copied, however many rows read it.
+    """
+
+    values: Float[Tensor, "B S HM"]
+    mask: Bool[Tensor, "B S"]
+    summary: Float[Tensor, "B M"]
+    keys: Float[Tensor, "B S K"] | None = None
+    inputs: Float[Tensor, "B S G"] | None = None
+    layout: Layout | None = None
+
+    def select(self, sentences: Int[Tensor, "b"]) -> Memory:
+        """The memory of some of the sentences."""
+        held: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        kept: dict[str, Any] = {k: v.index_select(0, sentences) for k, v in held.items() if isinstance(v, Tensor)}
+        return replace(self, **kept)
+
+    @property
+    def heads(self) -> int:
+        """How many values of M numbers each position has, side by side."""
+        return self.values.size(-1) // self.summary.size(-1)
+
+    def by_head(self, held: Float[Tensor, "B S HX"]) -> Float[Tensor, "B HS X"]:
+        """What each position has for each head, as so many more positions."""
+        if self.heads == 1:
+            return held
+        return held.unflatten(-1, (self.heads, -1)).transpose(1, 2).flatten(1, 2)
+
+    def spread(self, rows: Float[Tensor, "N T X"]) -> Float[Tensor, "B n X"]:
+        """The rows of each sentence side by side, zeros in empty places."""
+        sentences = self.mask.size(0)
+        if self.layout is not None:
+            grid = rows.new_zeros(sentences * self.layout.width, *rows.shape[1:])
+            rows = grid.index_copy_(0, self.layout.places, rows)
+        return rows.reshape(sentences, -1, rows.size(-1))
+
+    def gather(self, grid: Float[Tensor, "B n X"], steps: int) -> Float[Tensor, "N T X"]:
+        """The inverse of `spread`, for rows of T = `steps`."""
+        rows = grid.reshape(-1, steps, grid.size(-1))
+        return rows if self.layout is None else rows.index_select(0, self.layout.places)
+
+
+def _pick(value: Any, rows: Tensor) -> Any:
+    if isinstance(value, Tensor):
+        return value.index_select(0, rows)
+    return tuple(_pick(v, rows) for v in value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """Decoder state: each decoder declares its fields, tensors or nested tuples of tensors, all row-first.
+
+    `cells[i]` is the recurrent state of layer i: (h,) for a GRU, (h, c) for an LSTM, each Float[N Q]; `attention` is what
+    the attention remembers from step to step.
+    """
+
+    cells: tuple[tuple[Tensor, ...], ...]
+    attention: tuple[tuple[Tensor, ...], ...] = ()
+
+    def select(self, rows: Int[Tensor, "n"]) -> State:
+        """The state of the given rows, in the given order (rows may repeat)."""
+        return replace(self, **{f.name: _pick(getattr(self, f.name), rows) for f in fields(self)})
+
+
+@dataclass(frozen=True)
+class DecoderOutput:
+    """Features to predict from, attention weights (None without attention), the state after the last step, and where the
+    attention has several heads the weights of each, rows with sum 1 (`weights` is their mean)."""
+
+    readout: Float[Tensor, "N T D"]
+    weights: Float[Tensor, "N T S"] | None
+    state: State
+    heads: Float[Tensor, "N H T S"] | None = None
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A finished translation: tokens without BOS and EOS, natural-log probability (EOS included), penalised score."""
+
+    tokens: list[int]
+    log_prob: float
+    score: float
+
+
+@dataclass(frozen=True)
+class Loss:
+    """`total` is what is differentiated: a sum over `num_tokens` tokens, in nats; `nll` is the plain negative
+    log-likelihood of the same tokens (no smoothing), detached."""
+
+    total: Float[Tensor, ""]
+    nll: Float[Tensor, ""]
+    num_tokens: int
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of a search for one sentence, in target ids.
+
+    At most `max_length` tokens, EOS not counted. The output begins with `prefix`, holds every sequence of `required` as a
+    whole (no word of `continuing` follows one, which would make its last word another word), and none of `forbidden`.
+    `seed` is where a search that draws starts: it belongs to the sentence, not to its place in the batch.
+    """
+
+    max_length: int
+    seed: int = 0
+    prefix: tuple[int, ...] = ()
+    required: tuple[tuple[int, ...], ...] = ()
+    forbidden: tuple[tuple[int, ...], ...] = ()
+    continuing: frozenset[int] = frozenset()
+
+    @property
+    def constrained(self) -> bool:
+        return bool(self.prefix or self.required or self.forbidden)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One step of N rows: log-probabilities of the next token (natural logarithm; whoever gets them may write into
+    them), the state after it, and the attention it was predicted with (None without attention)."""
+
+    log_probs: Float[Tensor, "N V"]
+    state: Any
+    weights: Float[Tensor, "N S"] | None = None
+
+
+@runtime_checkable
+class Step(Protocol):
+    """All that a search knows of a model: one step for N rows, sentence by sentence. `mask` tells the real source
+    positions of its sentences (None without attention)."""
+
+    device: torch.device
+    mask: Bool[Tensor, "B S"] | None
+
+    def __call__(self, tokens: Int[Tensor, "N"], state: Any, layout: Layout | None = None) -> Prediction:
+        """What follows the given tokens, one a row. Without a `layout` every sentence has equally many rows."""
+        ...
+
+    def keep(self, sentences: Int[Tensor, "b"]) -> Step:
+        """The step for some of the sentences only; states passed to it must hold only their rows."""
+        ...
+
+
+@runtime_checkable
+class Search(Protocol):
+    """A strategy to find good outputs under a `Step`; it knows no model."""
+
+    def __call__(self, step: Step, state: Any, requests: Sequence[Request]) -> list[list[Hypothesis]]:
+        """The best hypotheses of each sentence, best first. `state` holds one row a sentence.
+
+        Raises ValueError if it cannot do what is requested."""
+        ...

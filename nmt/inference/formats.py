@@ -1,0 +1,77 @@
+"""How translations are written, one block of whole lines for every line translated.
+
+text      the best translation
+jsonl     an object: source, and hypotheses with text, score, log_prob, tokens, token_log_probs (</s> last) and the
+          alignment of words: pairs [source, target], weights, and what concerns </s> (nmt/word_alignment.py)
+pharaoh   pairs of words of the best translation, 0-0 1-2: source-target, counted from 0
+moses     number ||| translation ||| logprob= log-probability ||| score, a line for each hypothesis
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from nmt.inference.translator import Forced, Translation, Translator
+from nmt.inference.word_alignment import merge
+
+FormatName = Literal["text", "jsonl", "pharaoh", "moses"]
+ONE_BEST = ("text", "pharaoh")
+"""Formats that show the best hypothesis only."""
+
+
+def lines(
+    name: FormatName, translator: Translator, first: int, sources: Sequence[str], translations: Sequence[Translation]
+) -> list[str]:
+    """The lines, without newlines, for sources `first`, `first` + 1 …"""
+    if name == "text":
+        return [one_line(translation.text) for translation in translations]
+    if name == "moses":
+        return [line for i, found in enumerate(translations, first) for line in _moses(i, found)]
+    most = 1 if name in ONE_BEST else None
+    chosen = [(found.source, h.tokens) for found in translations for h in found.hypotheses[:most]]
+    details = iter(translator.force([source for source, _ in chosen], [tokens for _, tokens in chosen]))
+    written = []
+    for source, found in zip(sources, translations, strict=True):
+        each = [_described(translator, source, found, i, next(details)) for i in range(len(found.hypotheses[:most]))]
+        if name == "jsonl":
+            written.append(json.dumps({"source": source, "hypotheses": each}, ensure_ascii=False))
+        else:
+            pairs = each[0]["alignment"]["pairs"] if each and each[0]["alignment"] else []
+            written.append(" ".join(f"{s}-{t}" for s, t in pairs))
+    return written
+
+
+def one_line(text: str) -> str:
+    """A translation as one line of a file (byte fallback can write a newline)."""
+    return " ".join(text.split("\n"))
+
+
+def _moses(number: int, found: Translation) -> list[str]:
+    if not found.hypotheses:
+        return [f"{number} |||  ||| logprob= 0 ||| 0"]
+    return [
+        f"{number} ||| {one_line(text)} ||| logprob= {h.log_prob:.6f} ||| {h.score:.6f}"
+        for h, text in zip(found.hypotheses, found.texts, strict=True)
+    ]
+
+
+def _described(translator: Translator, source: str, found: Translation, i: int, forced: Forced) -> dict[str, Any]:
+    hypothesis, text, tokenizer = found.hypotheses[i], found.texts[i], translator.tokenizer
+    alignment = None
+    if forced.weights is not None:
+        words = merge(
+            forced.weights,
+            tokenizer.source_words(source, found.source),
+            tokenizer.target_words(text, hypothesis.tokens),
+        )
+        alignment = {
+            "pairs": words.pairs(), "weights": words.weights.round(5).tolist(),
+            "to_end": words.to_end.round(5).tolist(), "at_end": words.at_end.round(5).tolist(),
+        }  # fmt: skip
+    return {
+        "text": one_line(text), "score": round(hypothesis.score, 6), "log_prob": round(hypothesis.log_prob, 6),
+        "tokens": [*tokenizer.target_pieces(hypothesis.tokens), "</s>"],
+        "token_log_probs": [round(float(value), 6) for value in forced.log_probs], "alignment": alignment,
+    }  # fmt: skip

@@ -1,0 +1,106 @@
+"""Networks as the `Step` that searches see, alone or together; and the probabilities of given translations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from nmt.foundation.interfaces import BOS, PAD, Layout, Memory, Prediction, State, Step
+from nmt.layers.recurrence import full
+from nmt.network.seq2seq import Seq2Seq
+
+LOGITS = 2**23
+"""Logits held at a time when given translations are scored, in numbers."""
+Averaging = Literal["probability", "log_probability"]
+
+
+class ModelStep:
+    """Next-word log-probabilities of a model over the memory of some sentences; PAD and BOS are never produced."""
+
+    def __init__(self, model: Seq2Seq, memory: Memory) -> None:
+        self.model, self.memory = model, memory
+        self.device = memory.values.device
+        self.mask = memory.mask if model.decoder.attends else None
+
+    def __call__(self, tokens: Int[Tensor, "N"], state: State, layout: Layout | None = None) -> Prediction:
+        output = self.model.decode(tokens.unsqueeze(1), state, replace(self.memory, layout=layout))
+        logits = full(self.model.logits(output.readout.squeeze(1)))
+        log_probs = torch.log_softmax(logits, -1, out=logits)
+        log_probs[:, [PAD, BOS]] = -torch.inf
+        return Prediction(log_probs, output.state, None if output.weights is None else output.weights.squeeze(1))
+
+    def keep(self, sentences: Int[Tensor, "b"]) -> ModelStep:
+        return ModelStep(self.model, self.memory.select(sentences))
+
+
+@dataclass(frozen=True)
+class States:
+    """The states of several models, row by row."""
+
+    members: tuple[Any, ...]
+
+    def select(self, rows: Int[Tensor, "n"]) -> States:
+        return States(tuple(state.select(rows) for state in self.members))
+
+
+class Ensemble:
+    """Several steps over the same sentences and the same vocabulary, as one: see `average_log_probs`. The attention is
+    the mean of those that have one."""
+
+    def __init__(self, steps: Sequence[Step], shares: Sequence[float], averaging: Averaging) -> None:
+        self.steps, self.shares, self.averaging = steps, shares, averaging
+        self.device = steps[0].device
+        self.mask = next((step.mask for step in steps if step.mask is not None), None)
+
+    def __call__(self, tokens: Int[Tensor, "N"], state: States, layout: Layout | None = None) -> Prediction:
+        each = [step(tokens, s, layout) for step, s in zip(self.steps, state.members, strict=True)]
+        log_probs = average_log_probs([p.log_probs for p in each], self.shares, self.averaging)
+        weights = [p.weights for p in each if p.weights is not None]
+        mean = torch.stack(weights).mean(0) if weights else None
+        return Prediction(log_probs, States(tuple(p.state for p in each)), mean)
+
+    def keep(self, sentences: Int[Tensor, "b"]) -> Ensemble:
+        return Ensemble([step.keep(sentences) for step in self.steps], self.shares, self.averaging)
+
+
+def average_log_probs(each: Sequence[Tensor], shares: Sequence[float], averaging: Averaging) -> Tensor:
+    """log Σ_m w_m p_m (probability), or Σ_m w_m log p_m (log_probability, not renormalised); Σ_m w_m = 1."""
+    if len(each) == 1:
+        return each[0]
+    stacked = torch.stack(list(each))
+    shares_ = stacked.new_tensor(shares).view(-1, *[1] * (stacked.dim() - 1))
+    if averaging == "probability":
+        return torch.logsumexp(stacked + shares_.log(), 0)
+    return torch.where(stacked > -torch.inf, stacked * shares_, -torch.inf).sum(0)
+
+
+def start(
+    models: Sequence[Seq2Seq], memories: Sequence[Memory], shares: Sequence[float], averaging: Averaging
+) -> tuple[Step, Any]:
+    """The step of one model or several, and the state before the first word, one row a sentence."""
+    steps = [ModelStep(model, memory) for model, memory in zip(models, memories, strict=True)]
+    states = [model.decoder.initial(memory) for model, memory in zip(models, memories, strict=True)]
+    if len(steps) == 1:
+        return steps[0], states[0]
+    return Ensemble(steps, shares, averaging), States(tuple(states))
+
+
+def forced(
+    model: Seq2Seq, memory: Memory, inputs: Int[Tensor, "B T"], targets: Int[Tensor, "B T"]
+) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T S"] | None, Float[Tensor, "B H T S"] | None]:
+    """Log-probability of each word of given translations (0 at padding), its attention (None without), and that of each
+    head if there are several."""
+    output = model.decode(inputs, model.decoder.initial(memory), memory)
+    readout, gold = output.readout.flatten(0, 1), targets.flatten()
+    rows = max(1, LOGITS // model.output.out_features)
+    found = [
+        torch.log_softmax(full(model.logits(part)), -1).gather(1, words.unsqueeze(1)).squeeze(1)
+        for part, words in zip(readout.split(rows), gold.split(rows), strict=True)
+    ]
+    log_probs = torch.cat(found).view(targets.shape)
+    return log_probs.masked_fill(targets == PAD, 0.0), output.weights, output.heads

@@ -1,0 +1,211 @@
+"""Lines in and lines out, a chunk at a time, so that memory does not grow with the file; and going on after a stop."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from nmt.data.text import BOM, Errors, decode_line, find, stream_lines
+from nmt.foundation.errors import UserError
+from nmt.inference.translator import Constraint
+
+log = logging.getLogger(__name__)
+CHUNK = 2000
+"""Lines taken together: enough for batches of equal length, few enough to see the output grow."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Some lines, and what their translations must look like (None: nothing in particular)."""
+
+    lines: list[str]
+    constraints: list[Constraint] | None
+
+
+class Source:
+    """The lines of a file, or those of stdin whenever some have arrived.
+
+    A file is read through before anything else happens, so that whatever is wrong with it is said before anything is
+    written. Raises UserError then; for stdin when the faulty line arrives.
+    """
+
+    def __init__(
+        self, name: str | None, errors: Errors, *, prefix: str | None = None, constraints: str | None = None
+    ) -> None:
+        self.errors = errors
+        self._file = None if name is None else find(name)
+        self._beside = [
+            (find(beside), read)
+            for beside, read in ((prefix, _prefix), (constraints, _constraint))
+            if beside is not None
+        ]
+        if self._file is None:
+            return
+        lines = sum(1 for _ in stream_lines(self._file, errors))
+        for beside, _ in self._beside:
+            count = sum(1 for _ in stream_lines(beside, errors))
+            if count != lines:
+                raise UserError(f"{beside} has {count:,} lines, {self._file} has {lines:,}: give one for each")
+        for _ in self._constraints():
+            pass
+
+    def chunks(self, skip: int = 0) -> Iterator[Chunk]:
+        """All lines but the first `skip`."""
+        if self._file is None:
+            yield from (Chunk(lines, None) for lines in _stdin(self.errors))
+            return
+        lines = itertools.islice(stream_lines(self._file, self.errors), skip, None)
+        constraints = itertools.islice(self._constraints(), skip, None)
+        while chunk := list(itertools.islice(lines, CHUNK)):
+            yield Chunk(chunk, list(itertools.islice(constraints, len(chunk))) if self._beside else None)
+
+    def _constraints(self) -> Iterator[Constraint]:
+        """What the files beside say of each line, together."""
+        readers = [self._read(file, read) for file, read in self._beside]
+        for number, parts in enumerate(zip(*readers, strict=True), 1):
+            if len(parts) == 2 and parts[0].prefix and parts[1].prefix:
+                raise UserError(
+                    f"{self._beside[1][0]}, line {number:,}: has a prefix, but {self._beside[0][0]} gives one too"
+                )
+            yield Constraint(
+                prefix="".join(part.prefix for part in parts),
+                required=tuple(text for part in parts for text in part.required),
+                forbidden=tuple(text for part in parts for text in part.forbidden),
+            )
+
+    def _read(self, file: Path, read: Callable[[str, str], Constraint]) -> Iterator[Constraint]:
+        for number, line in enumerate(stream_lines(file, self.errors), 1):
+            yield read(line, f"{file}, line {number:,}")
+
+
+def _prefix(line: str, place: str) -> Constraint:
+    return Constraint(prefix=line)
+
+
+def _constraint(line: str, place: str) -> Constraint:
+    """One line of constraints=FILE.jsonl: an object with some of prefix, required, forbidden; an empty line is none."""
+    shape = 'a line must be an object like {"prefix": "Ein", "required": ["Hund"], "forbidden": ["Katze", "Kater"]}'
+    try:
+        found = json.loads(line) if line.strip() else {}
+    except ValueError as error:
+        raise UserError(f"{place}: not JSON ({error}); {shape}") from error
+    lists = ("required", "forbidden")
+    good = (
+        isinstance(found, dict)
+        and set(found) <= {"prefix", *lists}
+        and isinstance(found.get("prefix", ""), str)
+        and all(isinstance(found.get(key, []), list) for key in lists)
+        and all(isinstance(text, str) for key in lists for text in found.get(key, []))
+    )
+    if not good:
+        raise UserError(f"{place}: {shape}")
+    return Constraint(found.get("prefix", ""), *(tuple(found.get(key, [])) for key in lists))
+
+
+def _stdin(errors: Errors) -> Iterator[list[str]]:
+    """The lines that have arrived, whenever some have."""
+    prompt, rest, number = sys.stdin.isatty(), b"", 0
+    while True:
+        if prompt:
+            print("> ", end="", file=sys.stderr, flush=True)
+        data = os.read(sys.stdin.fileno(), 1 << 16)
+        *lines, rest = (rest + data).split(b"\n")
+        if not data and rest:
+            lines, rest = [rest], b""
+        texts, fault = [], None
+        for line in lines:
+            number += 1
+            try:
+                texts.append(decode_line(line.removeprefix(BOM) if number == 1 else line, number, "stdin", errors))
+            except UserError as error:  # the lines before it are written first
+                fault = error
+                break
+        for start in range(0, len(texts), CHUNK):
+            yield texts[start : start + CHUNK]
+        if fault is not None:
+            raise fault
+        if not data:
+            return
+
+
+class Sink:
+    """Writes lines to stdout, or to a file that appears whole when all is done: until then it is called FILE.partial.
+
+    With `resume` it goes on after the last whole chunk of FILE.partial (`lines` of the input are done), and is `complete`
+    if FILE is there already. `numbered`: lines begin with the number of the input line, which may have several.
+    """
+
+    def __init__(self, name: str | None, resume: bool = False, numbered: bool = False) -> None:
+        self._path = None if name is None else Path(name)
+        self._partial = self._path
+        self._file: Any = None
+        self.lines, self.complete = 0, False
+        if self._path is None or (self._path.exists() and not self._path.is_file()):
+            return
+        self._partial = self._path.with_name(f"{self._path.name}.partial")
+        if not resume:
+            return
+        if self._partial.is_file():
+            self.lines = _cut(self._partial, numbered)
+            log.info("%s: going on after %s lines", self._partial, f"{self.lines:,}")
+        elif self._path.is_file():
+            self.complete = True
+            log.info("%s is complete: nothing to do", self._path)
+
+    def __enter__(self) -> Any:
+        if self._partial is None:
+            self._file = open(sys.stdout.fileno(), "wb", closefd=False)  # bytes: no locale, no newline translation
+        else:
+            try:
+                self._file = open(self._partial, "ab" if self.lines else "wb")
+            except OSError as error:
+                raise UserError(f"output={self._path}: cannot be written ({error.strerror})") from error
+        return self.write
+
+    def write(self, lines: Sequence[str]) -> None:
+        """Raises UserError if the disk is full or the like."""
+        try:
+            self._file.write("".join(line + "\n" for line in lines).encode("utf-8", "replace"))
+            self._file.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise UserError(f"output={self._path or 'stdout'}: cannot be written ({error.strerror})") from error
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+        if self._path is None or self._partial is None or self._partial == self._path:
+            return
+        if kind is None:
+            os.replace(self._partial, self._path)
+        elif self._partial.is_file():
+            log.warning("not finished: what is done is in %s; resume=true goes on from there", self._partial)
+
+
+def _cut(file: Path, numbered: bool) -> int:
+    """Cuts a file after its last whole chunk and returns how many input lines it stands for: going on at the same border,
+    batches have the same company, and the result is the same to the last digit."""
+    end = count = 0
+    border = (0, 0)
+    with open(file, "rb+") as opened:
+        for line in opened:
+            if not line.endswith(b"\n"):
+                break
+            number = int(line.split(b" ", 1)[0]) if numbered else count
+            if number % CHUNK == 0 and number > border[0]:
+                border = (number, end)
+            end, count = end + len(line), count + 1
+        if not numbered and count % CHUNK == 0:
+            border = (count, end)
+        opened.truncate(border[1])
+    return border[0]

@@ -1,0 +1,296 @@
+"""Text in, text out: the one path by which everything here translates and scores."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from nmt.corpus.batching import pad
+from nmt.foundation.errors import UserError
+from nmt.inference.generation import Averaging, average_log_probs, forced, start
+from nmt.foundation.interfaces import BOS, UNK, Hypothesis, Request, Search
+from nmt.layers.packed import GenerationPrecision, Packs, generating
+from nmt.foundation.ranges import NonNegative, Size
+from nmt.search.constrained import Constrained
+from nmt.network.seq2seq import Seq2Seq
+from nmt.tokenizer import Tokenizer
+
+log = logging.getLogger(__name__)
+MAX_WORKERS = 4
+"""Batches searched at the same time; beyond that, Python's lock is what they wait for."""
+FORCED_TOKENS = 4000
+"""Positions of a batch when given translations are scored."""
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """What a translation must look like: the text it begins with, words (or phrases) that it holds, and words that it does
+    not hold."""
+
+    prefix: str = ""
+    required: tuple[str, ...] = ()
+    forbidden: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Translation:
+    """The hypotheses of one line, best first (none for a line without words), and their texts."""
+
+    source: list[int]
+    hypotheses: list[Hypothesis]
+    texts: list[str]
+
+    @property
+    def text(self) -> str:
+        return self.texts[0] if self.texts else ""
+
+
+@dataclass(frozen=True)
+class Forced:
+    """A given translation under the model: natural-log probability of each of its tokens, EOS last, and the attention
+    [tokens, source tokens], EOS last on both sides (None without attention, or if not asked for). Where one model has
+    several heads, `heads` [heads, tokens, source tokens] are theirs, each row with sum 1, and `weights` their mean."""
+
+    log_probs: np.ndarray
+    weights: np.ndarray | None
+    heads: np.ndarray | None = None
+
+    @property
+    def log_prob(self) -> float:
+        return float(self.log_probs.sum(dtype=np.float64))
+
+
+class Translator:
+    """One model or an ensemble, their tokenizer and a search. The weights must not change while their translator lives.
+
+    Sentences are encoded, sorted by length, searched in batches of at most `batch_tokens` source positions, and put
+    back in order. Longest translation: max_length_factor · source tokens + max_length_offset. Sources longer than
+    `max_source` tokens are cut, with a warning. An ensemble's members count by their `shares` (by default equally).
+    """
+
+    def __init__(
+        self,
+        models: Seq2Seq | Sequence[Seq2Seq],
+        tokenizer: Tokenizer,
+        search: Search,
+        *,
+        batch_tokens: Size = 1500,
+        max_length_factor: NonNegative = 2.0,
+        max_length_offset: Size = 10,
+        max_source: Size = 1000,
+        precision: GenerationPrecision = "float32",
+        averaging: Averaging = "probability",
+        shares: Sequence[float] | None = None,
+    ) -> None:
+        self.models: list[Seq2Seq] = [models] if isinstance(models, Seq2Seq) else list(models)
+        self.tokenizer, self.search = tokenizer, search
+        self.batch_tokens, self.max_source = batch_tokens, max_source
+        self.max_length_factor, self.max_length_offset = max_length_factor, max_length_offset
+        self.precision, self.packs = precision, Packs(precision)
+        self.averaging, weights = averaging, shares or [1.0] * len(self.models)
+        if len(weights) != len(self.models) or min(weights) <= 0:
+            raise UserError(f"shares={list(weights)}: give one positive number for each of {len(self.models)} models")
+        self.shares = [weight / sum(weights) for weight in weights]
+
+    @classmethod
+    def load(cls, path: str | Path | Sequence[str], device: str = "auto", **options: Any) -> Translator:
+        """The translator of a run directory or checkpoint file, or of several as an ensemble. `options`: see
+        `nmt.loading.translator`.
+
+        Raises UserError if there is no usable checkpoint.
+        """
+        from nmt.configuration.loading import translator
+
+        return translator(str(path) if isinstance(path, Path) else path, device=device, **options)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.models[0].parameters()).device
+
+    @property
+    def attends(self) -> bool:
+        return any(model.decoder.attends for model in self.models)
+
+    def translate(self, lines: Sequence[str]) -> list[str]:
+        """One translation per line; an empty line for a line without words."""
+        return [translation.text for translation in self.translations(lines)]
+
+    def translations(self, lines: Sequence[str], constraints: Sequence[Constraint] | None = None) -> list[Translation]:
+        """All hypotheses that the search returns for each line, with their texts.
+
+        Raises UserError if a constraint contradicts itself or cannot be written with this vocabulary.
+        """
+        sources = self.encode(lines)
+        found = self.search_ids(sources, constraints)
+        texts = iter(self.tokenizer.decode([h.tokens for hypotheses in found for h in hypotheses]))
+        results = []
+        for source, hypotheses in zip(sources, found, strict=True):
+            written = [next(texts) for _ in hypotheses]
+            rerank = getattr(self.search, "rerank", None)
+            if rerank is not None and hypotheses:
+                ranked = rerank(hypotheses, written)
+                hypotheses, written = [h for h, _ in ranked], [text for _, text in ranked]
+            results.append(Translation(source, hypotheses, written))
+        return results
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        """Source ids of each line, cut to `max_source`."""
+        rows = self.tokenizer.encode_source(list(lines))
+        for i, row in enumerate(rows):
+            if len(row) > self.max_source:
+                shown = lines[i][:40]
+                log.warning('"%s …" has %s tokens: only the first %s are translated', shown, len(row), self.max_source)
+                rows[i] = row[: self.max_source]
+        return rows
+
+    def search_ids(
+        self, sources: Sequence[Sequence[int]], constraints: Sequence[Constraint] | None = None
+    ) -> list[list[Hypothesis]]:
+        """The search's hypotheses for each source; none for an empty one."""
+        requests = [self._request(source) for source in sources]
+        if constraints is not None:
+            continuing = self.tokenizer.continuing()
+            requests = [self._constrain(*each, continuing) for each in zip(requests, constraints, strict=True)]
+        results: list[list[Hypothesis]] = [[] for _ in sources]
+        batches = list(self._batches(sources))
+        search = lambda batch: self._search([sources[i] for i in batch], [requests[i] for i in batch])  # noqa: E731
+        with self._evaluation(), _workers(self.device, len(batches)) as each:
+            for batch, found in zip(batches, each(search, batches), strict=True):
+                for i, hypotheses in zip(batch, found, strict=True):
+                    results[i] = hypotheses
+        for source, hypotheses, request in zip(sources, results, requests, strict=True):
+            if source and not hypotheses and request.required:
+                words = ", ".join(self.tokenizer.decode([list(sequence) for sequence in request.required]))
+                raise UserError(
+                    f"constraints: no translation holds all of {words}; do they contradict what is forbidden?"
+                )
+        return results
+
+    def force(
+        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], attention: bool = True
+    ) -> list[Forced]:
+        """What the model makes of given translations: one teacher-forced pass. An empty source or target counts as </s>."""
+        order = sorted(range(len(sources)), key=lambda i: (len(targets[i]), len(sources[i])))
+        results: list[Forced | None] = [None] * len(sources)
+        batches, batch = [], list[int]()
+        for i in order:
+            longest = max([len(sources[i]), len(targets[i]), *(len(sources[j]) for j in batch)]) + 1
+            if batch and longest * (len(batch) + 1) > FORCED_TOKENS:
+                batches.append(batch)
+                batch = []
+            batch.append(i)
+        batches += [batch] if batch else []
+        force = lambda batch: self._force([sources[i] for i in batch], [targets[i] for i in batch], attention)  # noqa: E731
+        with self._evaluation(), _workers(self.device, len(batches)) as each:
+            for batch, found in zip(batches, each(force, batches), strict=True):
+                for i, one in zip(batch, found, strict=True):
+                    results[i] = one
+        return results  # type: ignore[return-value]
+
+    def _request(self, source: Sequence[int]) -> Request:
+        limit = int(self.max_length_factor * len(source)) + self.max_length_offset
+        return Request(max_length=limit, seed=zlib.crc32(np.asarray(source, np.int64).tobytes()))
+
+    def _constrain(self, request: Request, wish: Constraint, continuing: frozenset[int]) -> Request:
+        """The request with a constraint in target ids."""
+        texts = [wish.prefix, *wish.required]
+        [prefix, *required] = (tuple(ids) for ids in self.tokenizer.encode_target(texts))
+        for text, ids in zip(texts, (prefix, *required), strict=True):
+            if UNK in ids:
+                raise UserError(f'constraints: "{text}" cannot be written with the vocabulary of this model')
+        forbidden = tuple(
+            tuple(spelling) for text in wish.forbidden if text.strip() for spelling in self.tokenizer.spellings(text)
+        )
+        for wanted in (prefix, *required):
+            for banned in forbidden:
+                if any(wanted[i : i + len(banned)] == banned for i in range(len(wanted))):
+                    written, other = self.tokenizer.decode([list(wanted), list(banned)])
+                    raise UserError(f'constraints: "{written}" must appear, but "{other}" in it must not')
+        room = len(prefix) + sum(map(len, required)) + self.max_length_offset
+        required = [ids for ids in required if ids]
+        return Request(max(request.max_length, room), request.seed, prefix, tuple(required), forbidden, continuing)
+
+    @torch.inference_mode()
+    def _search(self, sources: list[Sequence[int]], requests: list[Request]) -> list[list[Hypothesis]]:
+        with generating(self.packs):
+            step, state = start(self.models, self._memories(sources), self.shares, self.averaging)
+            if any(request.constrained for request in requests):
+                step = Constrained(step, requests)
+                state = step.start(state)
+            return self.search(step, state, requests)
+
+    @torch.inference_mode()
+    def _force(self, sources: list[Sequence[int]], targets: list[Sequence[int]], attention: bool) -> list[Forced]:
+        golds, lengths = (t.to(self.device) for t in pad(targets, range(len(targets))))
+        inputs = torch.cat([torch.full_like(golds[:, :1], BOS), golds[:, :-1]], 1)
+        with generating(self.packs):
+            each = [
+                forced(model, memory, inputs, golds)
+                for model, memory in zip(self.models, self._memories(sources), strict=True)
+            ]
+        log_probs = average_log_probs([one for one, _, _ in each], self.shares, self.averaging).cpu().numpy()
+        maps = [weights for _, weights, _ in each if weights is not None]
+        mean = torch.stack(maps).mean(0).float().cpu().numpy() if attention and maps else None
+        by_head = each[0][2] if attention and len(each) == 1 else None
+        heads = None if by_head is None else by_head.float().cpu().numpy()
+        return [
+            Forced(
+                log_probs[i, :length],
+                None if mean is None else mean[i, :length, : len(source) + 1],
+                None if heads is None else heads[i, :, :length, : len(source) + 1],
+            )
+            for i, (source, length) in enumerate(zip(sources, lengths.tolist(), strict=True))
+        ]
+
+    def _memories(self, sources: list[Sequence[int]]) -> list[Any]:
+        ids, lengths = (t.to(self.device) for t in pad(sources, range(len(sources))))
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision != "float32"):
+            return [model.encode(ids, lengths) for model in self.models]
+
+    def _batches(self, sources: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+        order = sorted((i for i, source in enumerate(sources) if source), key=lambda i: -len(sources[i]))
+        batch: list[int] = []
+        for i in order:  # the first of a batch is its longest
+            if batch and (len(sources[batch[0]]) + 1) * (len(batch) + 1) > self.batch_tokens:
+                yield batch
+                batch = []
+            batch.append(i)
+        if batch:
+            yield batch
+
+    @contextlib.contextmanager
+    def _evaluation(self) -> Iterator[None]:
+        training = [model.training for model in self.models]
+        for model in self.models:
+            model.eval()
+        try:
+            yield
+        finally:
+            for model, before in zip(self.models, training, strict=True):
+                model.train(before)
+
+
+@contextlib.contextmanager
+def _workers(device: torch.device, jobs: int) -> Iterator[Callable[..., Iterable[Any]]]:
+    """A `map` that runs jobs at the same time. On a CPU two threads with a batch each finish sooner than two threads that
+    share the small products of one batch and wait for each other after every one of them."""
+    threads = torch.get_num_threads()
+    workers = min(threads, MAX_WORKERS, jobs)
+    if device.type != "cpu" or workers < 2:
+        yield map
+        return
+    pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(threads // workers,))
+    try:
+        yield pool.map
+    finally:
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(threads)

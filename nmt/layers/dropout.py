@@ -1,0 +1,52 @@
+"""Dropout (Srivastava et al. 2014), its variational form with one mask for all time steps (Gal & Ghahramani 2016), and
+dropout of whole words (the embedding matrix's rows, token by token)."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nmt.foundation.ranges import Fraction
+
+STEPS = 2**16
+
+
+def dropout(x: Tensor, p: float) -> Tensor:
+    """As torch.nn.functional.dropout, which on CPUs spends most of its time drawing one 32-bit number per feature from a
+    sequential generator. Here each 64-bit draw decides about four features, with p rounded to a multiple of 2⁻¹⁶."""
+    if x.is_cuda:
+        return F.dropout(x, p)
+    dropped = min(round(p * STEPS), STEPS - 1)
+    draws = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
+    kept = draws.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - STEPS // 2
+    return x * kept.to(x.dtype).mul_(STEPS / (STEPS - dropped))
+
+
+class Dropout(nn.Module):
+    """Zeroes features with probability `p`, scales the others by 1/(1-p); `variational`: the same features at every t."""
+
+    def __init__(self, p: Fraction, variational: bool = False) -> None:
+        super().__init__()
+        self.p, self.variational = p, variational
+
+    def forward(self, x: Float[Tensor, "B T E"]) -> Float[Tensor, "B T E"]:
+        if not self.training or self.p == 0:
+            return x
+        if not self.variational:
+            return dropout(x, self.p)
+        return x * dropout(torch.ones_like(x[:, :1]), self.p)
+
+
+class WordDropout(nn.Module):
+    """Zeroes whole word vectors with probability `p`, scales the others by 1/(1-p)."""
+
+    def __init__(self, p: Fraction) -> None:
+        super().__init__()
+        self.p = p
+
+    def forward(self, x: Float[Tensor, "B T E"]) -> Float[Tensor, "B T E"]:
+        if not self.training or self.p == 0:
+            return x
+        return x * dropout(torch.ones_like(x[..., :1]), self.p)

@@ -1,0 +1,91 @@
+"""The whole network: source embedding → encoder → memory → decoder → readout → logits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from nmt.decoder import Decoder
+from nmt.layers.dropout import Dropout, WordDropout
+from nmt.encoder.bidirectional import Encoder
+from nmt.foundation.interfaces import PAD, DecoderOutput, Memory, State
+from nmt.layers.packed import Linear
+from nmt.foundation.ranges import Fraction, Size
+
+Tying = Literal["none", "output", "all"]
+"""Which embeddings share weights: none; `output`: target embedding and output layer; `all`: the source's too."""
+
+
+class Seq2Seq(nn.Module):
+    """Embeddings, encoder, decoder and output layer. Sizes of the parts are matched by the caller.
+
+    Raises ValueError if tying asks for matrices of different shapes to be one.
+    """
+
+    def __init__(
+        self,
+        *,
+        source_vocabulary: int,
+        target_vocabulary: int,
+        embedding_size: Size,
+        encoder: Encoder,
+        decoder: Decoder,
+        tying: Tying = "none",
+        dropout: Fraction = 0.0,
+        variational_dropout: bool = False,
+        word_dropout: Fraction = 0.0,
+        readout_dropout: Fraction = 0.0,
+    ) -> None:
+        super().__init__()
+        if tying != "none" and decoder.readout_size != embedding_size:
+            raise ValueError(
+                f"model.tying={tying} makes the output layer ({decoder.readout_size} wide) and the target embedding "
+                f"({embedding_size} wide) one matrix: set decoder.readout_size={embedding_size}, or model.tying=none"
+            )
+        self.source_embedding = nn.Embedding(source_vocabulary, embedding_size, padding_idx=PAD)
+        self.target_embedding = self.source_embedding
+        if tying != "all":
+            self.target_embedding = nn.Embedding(target_vocabulary, embedding_size, padding_idx=PAD)
+        self.encoder, self.decoder = encoder, decoder
+        self.output = Linear(decoder.readout_size, target_vocabulary)
+        for embedding in (self.source_embedding, self.target_embedding):
+            nn.init.normal_(embedding.weight, std=embedding_size**-0.5)
+            nn.init.zeros_(embedding.weight[PAD])
+        if tying == "none":
+            nn.init.xavier_uniform_(self.output.weight)
+        else:
+            self.output.weight = self.target_embedding.weight
+        nn.init.zeros_(self.output.bias)
+        self.dropout = Dropout(dropout, variational_dropout)
+        self.word_dropout = WordDropout(word_dropout)
+        self.readout_dropout = Dropout(readout_dropout, variational_dropout)
+
+    def encode(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, "B"]) -> Memory:
+        """The memory of B sentences, prepared for the decoder."""
+        embedded = self.dropout(self.word_dropout(self.source_embedding(source)))
+        return self.decoder.prepare(self.encoder(embedded, lengths))
+
+    def decode(self, inputs: Int[Tensor, "N T"], state: State, memory: Memory) -> DecoderOutput:
+        """Readouts after each of the input words (BOS first), dropout applied."""
+        embedded = self.dropout(self.word_dropout(self.target_embedding(inputs)))
+        return self.decoder(embedded, state, memory)
+
+    def teach(self, source: Tensor, lengths: Tensor, inputs: Int[Tensor, "B T"]) -> DecoderOutput:
+        """Teacher forcing: readouts (with dropout, for the loss) and attention of a whole batch."""
+        memory = self.encode(source, lengths)
+        output = self.decode(inputs, self.decoder.initial(memory), memory)
+        return replace(output, readout=self.readout_dropout(output.readout))
+
+    def logits(self, readout: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
+        """Unnormalised log-probabilities of the next word."""
+        return self.output(readout)
+
+    @torch.no_grad()
+    def align(self, source: Tensor, lengths: Tensor, inputs: Int[Tensor, "B T"]) -> Float[Tensor, "B T S"] | None:
+        """Attention weights of given translations, by one teacher-forced pass; None without attention."""
+        memory = self.encode(source, lengths)
+        return self.decode(inputs, self.decoder.initial(memory), memory).weights

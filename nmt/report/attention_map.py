@@ -1,0 +1,116 @@
+"""Attention of translations, of one model or several side by side, as a self-contained HTML page, a picture or JSON."""
+
+from __future__ import annotations
+
+import html
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from nmt.storage.checkpoint import write_atomically
+from nmt.inference.translator import Translator
+from nmt.inference.word_alignment import AttentionMap, by_word
+
+PICTURES = 8
+"""Sentences drawn in a .png; .html and .json hold all."""
+LONGEST = 60
+"""Words shown of either side of a sentence in .html and .png; .json holds all."""
+
+log = logging.getLogger(__name__)
+
+PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Attention</title><style>
+body {{ font: 15px/1.4 system-ui, sans-serif; margin: 2rem auto; max-width: 100rem; padding: 0 1rem; color: #222; }}
+h1 {{ font-size: 1.2rem; font-weight: 600; }}  p.note {{ color: #666; }}
+section {{ margin: 2rem 0; display: flex; gap: 1.5rem; overflow-x: auto; align-items: flex-end; }}
+figure {{ margin: 0; }}  figcaption {{ color: #666; padding-top: .4rem; text-align: right; }}
+table {{ border-collapse: collapse; margin-left: auto; }}
+th {{ font-weight: 400; padding: .1rem .4rem; white-space: pre; }}
+thead th {{ writing-mode: vertical-rl; transform: rotate(180deg); text-align: left; }}
+tbody th {{ text-align: right; }}
+td {{ width: 1.5rem; min-width: 1.5rem; height: 1.5rem; border: 1px solid #eee; }}
+tr:hover th, td:hover {{ outline: 2px solid #c0504d; outline-offset: -2px; }}
+</style></head><body><h1>Attention</h1>
+<p class="note">Columns: words of the source. Rows: the translation, in the order it was written. Darker: more attended;
+hover for the weight. &lt;/s&gt; ends the sentence.</p>
+{sections}
+</body></html>
+"""
+
+
+def attention_maps(
+    models: Mapping[str, Translator],
+    lines: Sequence[str],
+    texts: Sequence[str],
+    tokens: Sequence[Sequence[int]] | None = None,
+) -> list[AttentionMap]:
+    """What each model, by its name, attends to when it is made to write these translations; several heads one by one. Models
+    without attention are left out. `tokens`: the translations as the first model wrote them."""
+    seen = [
+        AttentionMap([*line.split(), "</s>"], [*text.split(), "</s>"]) for line, text in zip(lines, texts, strict=True)
+    ]
+    for number, (name, translator) in enumerate(models.items()):
+        tokenizer = translator.tokenizer
+        sources = translator.encode(lines)
+        targets = tokens if number == 0 and tokens is not None else tokenizer.encode_target(list(texts))
+        for i, forced in enumerate(translator.force(sources, targets)):
+            if forced.weights is None:
+                continue
+            heads = {name: forced.weights}
+            if forced.heads is not None:
+                heads = {f"{name}, head {h}".removeprefix(", "): w for h, w in enumerate(forced.heads, 1)}
+            words = (
+                tokenizer.source_words(lines[i], list(sources[i])),
+                tokenizer.target_words(texts[i], list(targets[i])),
+            )
+            sizes = len(seen[i].source) - 1, len(seen[i].target) - 1
+            seen[i].weights.update({head: by_word(weights, *words, sizes) for head, weights in heads.items()})
+    return seen
+
+
+def write_map(maps: Sequence[AttentionMap], path: Path) -> None:
+    """Writes what the ending of `path` says; empty sentences are left out."""
+    shown = [each for each in maps if each.weights and len(each.source) > 1]
+    if not shown:
+        log.warning("%s is not written: there are only empty lines", path)
+        return
+    if path.suffix != ".json":
+        shown = [_cut(each) for each in shown]
+    if path.suffix == ".png":
+        from nmt.report.plots import draw_maps
+
+        draw_maps(shown[:PICTURES], path)
+    elif path.suffix == ".json":
+        rows = [
+            {"source": m.source, "target": m.target, "weights": {n: w.round(5).tolist() for n, w in m.weights.items()}}
+            for m in shown
+        ]
+        write_atomically(path, (json.dumps(rows, ensure_ascii=False) + "\n").encode())
+    else:
+        write_atomically(path, PAGE.format(sections="\n".join(map(_section, shown))).encode())
+
+
+def _cut(whole: AttentionMap) -> AttentionMap:
+    """The first LONGEST words of both sides."""
+    source, target = (
+        side if len(side) <= LONGEST else [*side[: LONGEST - 1], "…"] for side in (whole.source, whole.target)
+    )
+    return AttentionMap(source, target, {name: w[:LONGEST, :LONGEST] for name, w in whole.weights.items()})
+
+
+def _section(each: AttentionMap) -> str:
+    head = "".join(f"<th>{html.escape(word)}</th>" for word in each.source)
+    figures = []
+    for name, all_weights in each.weights.items():
+        rows = []
+        for word, weights in zip(each.target, all_weights, strict=True):
+            cells = "".join(
+                f'<td style="background:rgba(31,97,161,{w:.3f})" '
+                f'title="{html.escape(word)} ← {html.escape(source)}: {w:.3f}"></td>'
+                for source, w in zip(each.source, weights, strict=True)
+            )
+            rows.append(f"<tr><th>{html.escape(word)}</th>{cells}</tr>")
+        table = f"<table><thead><tr><th></th>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+        figures.append(f"<figure>{table}<figcaption>{html.escape(name)}</figcaption></figure>")
+    return f"<section>{''.join(figures)}</section>"

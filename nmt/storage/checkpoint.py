@@ -1,0 +1,158 @@
+"""One file holds a model: weights as safetensors, everything else as JSON in its header. Nothing in it is ever executed.
+
+    tensors    weights by parameter name; `tokenizer/…` SentencePiece models; in a resumable checkpoint also `ema/…`,
+               `optimizer/…` and `rng/…`
+    header     format version, config, metrics, versions, and in a resumable checkpoint the state of the training
+
+Files are written beside the old one and renamed over it, so that a crash or a full disk leaves the old one whole.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import torch
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from nmt.foundation.errors import UserError
+from nmt.tokenizer import Tokenizer
+
+FORMAT = 1
+BEST, LAST = "best.safetensors", "last.safetensors"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What was read: `meta` is the header's JSON, `tensors` by name."""
+
+    meta: dict[str, Any]
+    tensors: dict[str, Tensor]
+    path: Path
+
+    def part(self, prefix: str) -> dict[str, Tensor]:
+        """The tensors under `prefix/`, without it."""
+        return {name[len(prefix) + 1 :]: t for name, t in self.tensors.items() if name.startswith(prefix + "/")}
+
+
+def write(path: Path, meta: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    """Atomically replaces `path`. Raises UserError if it cannot be written; the old file is untouched then."""
+    held = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
+    described = {"format": FORMAT, **meta, "checksum": _checksum(held)}
+    data = save(held, metadata={"nmt": json.dumps(described, ensure_ascii=False)})
+    write_atomically(path, data)
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replaces a file's content whole or not at all. Raises UserError if that fails."""
+    temporary = path.with_name(f".{path.name}.writing")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        kept = "; the previous file is unharmed" if path.exists() else ""
+        raise UserError(f"{path}: cannot be written ({error.strerror or error}){kept}") from error
+
+
+def find(model: str) -> Path:
+    """The checkpoint meant by a run directory (its best, else its last) or by a file.
+
+    Raises UserError if there is none.
+    """
+    path = Path(model)
+    if path.is_dir():
+        for name in (BEST, LAST):
+            if (path / name).is_file():
+                return path / name
+        raise UserError(
+            f"model={model}: no {BEST} or {LAST} in this folder. Is it a run directory, and has it trained?"
+        )
+    if not path.is_file():
+        raise UserError(f"model={model}: no such file or folder. Give a run directory or a .safetensors file")
+    return path
+
+
+def read(path: Path) -> Checkpoint:
+    """Raises UserError if the file is missing, truncated, not a checkpoint, or from a newer version of nmt."""
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            header = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    except (OSError, safetensors.SafetensorError) as error:
+        raise UserError(f"{path}: not a readable checkpoint, or damaged ({error})") from error
+    try:
+        meta = json.loads(header["nmt"])
+        version = int(meta["format"])
+    except (KeyError, ValueError, TypeError):
+        raise UserError(f"{path}: a safetensors file, but not one that nmt wrote") from None
+    if version > FORMAT:
+        raise UserError(
+            f"{path}: written by a newer version of nmt (format {version}; this one reads up to {FORMAT}). Upgrade nmt"
+        )
+    if meta.get("checksum") not in (None, _checksum(tensors)):
+        raise UserError(f"{path}: damaged: its content does not match its checksum")
+    return Checkpoint(meta=meta, tensors=tensors, path=path)
+
+
+def check_kind(checkpoint: Checkpoint, command: str) -> None:
+    """Raises UserError unless the checkpoint was trained by this command (`train`: to translate, or `classify`)."""
+    kind = checkpoint.meta.get("command", "train")
+    if kind != command:
+        does = {"train": "translates; use nmt.train and nmt.translate", "classify": "classifies; use nmt.classify"}
+        raise UserError(f"{checkpoint.path}: a model that {does.get(kind, f'is of another kind ({kind})')}")
+
+
+def _checksum(tensors: Mapping[str, Tensor]) -> int:
+    """CRC-32 of all tensors, in the order of their names."""
+    value = 0
+    for name in sorted(tensors):
+        value = zlib.crc32(tensors[name].reshape(-1).view(torch.uint8).numpy().data, value)
+    return value
+
+
+def weights(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters by name, each shared one once."""
+    return {f"model/{name}": parameter for name, parameter in model.named_parameters()}
+
+
+def load_weights(model: nn.Module, saved: Mapping[str, Tensor], path: Path) -> None:
+    """Copies saved parameters into the model. Raises UserError unless names and shapes agree."""
+    own = dict(model.named_parameters())
+    wrong = sorted(set(own) ^ set(saved)) or [n for n in own if own[n].shape != saved[n].shape]
+    if wrong:
+        raise UserError(f"{path}: its weights do not fit its config ({', '.join(wrong[:3])} …); the file is damaged")
+    with torch.no_grad():
+        for name, parameter in own.items():
+            parameter.copy_(saved[name])
+
+
+def tokenizer_parts(tokenizer: Tokenizer) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """A tokenizer as (JSON, tensors)."""
+    names = ("joint",) if tokenizer.joint else ("source", "target")
+    models = {
+        f"tokenizer/{name}": torch.frombuffer(bytearray(model), dtype=torch.uint8)
+        for name, model in zip(names, tokenizer.models, strict=False)
+    }
+    return {"lowercase": tokenizer.lowercase, "sampling": tokenizer.sampling}, models
+
+
+def tokenizer_from(checkpoint: Checkpoint) -> Tokenizer:
+    """The tokenizer that `tokenizer_parts` took apart. Raises UserError if it is damaged."""
+    parts = {name: t.numpy().tobytes() for name, t in checkpoint.part("tokenizer").items()}
+    try:
+        source = parts.get("joint") or parts["source"]
+        target = parts.get("joint") or parts["target"]
+        return Tokenizer(source, target, **checkpoint.meta["tokenizer"])
+    except (KeyError, TypeError, RuntimeError) as error:
+        raise UserError(f"{checkpoint.path}: no usable tokenizer in it ({error})") from error

@@ -1,0 +1,95 @@
+"""Telling people how training goes: a live bar on a terminal, a line now and then elsewhere. All on stderr."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.logging import RichHandler
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from nmt.training.trainer import Update
+
+log = logging.getLogger(__name__)
+console = Console(stderr=True)
+QUIET_SECONDS = 15.0
+"""Time between two lines where there is no terminal to draw a bar on."""
+
+
+def set_up_logging(file: Path | None = None, level: int = logging.INFO) -> None:
+    """Messages go to stderr, and to a file if given."""
+    plain = logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%d %H:%M:%S")
+    if console.is_terminal:
+        shown: logging.Handler = RichHandler(console=console, show_path=False, log_time_format="%H:%M:%S")
+        shown.setFormatter(logging.Formatter("%(message)s"))
+    else:
+        shown = logging.StreamHandler()
+        shown.setFormatter(plain)
+    handlers = [shown]
+    if file is not None:
+        kept = logging.FileHandler(file, encoding="utf-8")
+        kept.setFormatter(plain)
+        handlers.append(kept)
+    root = logging.getLogger("nmt")
+    for handler in root.handlers[:]:
+        root.removeHandler(handler)
+        handler.close()
+    for handler in handlers:
+        root.addHandler(handler)
+    root.setLevel(level)
+    root.propagate = False
+
+
+class ProgressBar:
+    """Observer that shows loss, speed (in `unit` per second) and the time left."""
+
+    def __init__(self, unit: str = "target tokens") -> None:
+        self.unit = unit
+        self._spoken = 0.0
+        self._started: tuple[int, float] | None = None
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __enter__(self) -> ProgressBar:
+        if console.is_terminal:
+            columns = (
+                TextColumn("epoch {task.fields[epoch]:.2f}"),
+                BarColumn(),
+                TextColumn("{task.completed}/{task.total}  loss {task.fields[loss]:.3f}"),
+                TextColumn(f"{{task.fields[speed]:,.0f}} {self.unit}/s"),
+                TimeElapsedColumn(),
+                TextColumn("left"),
+                TimeRemainingColumn(),
+            )
+            self._bar = Progress(*columns, console=console)
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def on_update(self, update: Update) -> None:
+        now = time.monotonic()
+        if self._bar is not None:
+            fields = {"epoch": update.epoch, "loss": update.loss, "speed": update.speed}
+            if self._task is None:
+                self._task = self._bar.add_task("", total=update.total, completed=update.update, **fields)
+            self._bar.update(self._task, completed=update.update, total=update.total, **fields)
+            return
+        self._started = self._started or (update.update, now)
+        if now - self._spoken >= QUIET_SECONDS:
+            done, since = update.update - self._started[0], now - self._started[1]
+            left = f"{since / done * (update.total - update.update):,.0f} s left" if done else "…"
+            log.info(
+                "epoch %.2f  update %s/%s  loss %.3f  %s %s/s  %s", update.epoch, f"{update.update:,}",
+                f"{update.total:,}", update.loss, f"{update.speed:,.0f}", self.unit, left,
+            )  # fmt: skip
+            self._spoken = now
+
+    def on_validation(self, update: int, epoch: float, metrics: dict[str, float], best: bool) -> None:
+        figures = "  ".join(f"{name} {value:.2f}" for name, value in metrics.items())
+        log.info("validation after %.2f epochs: %s%s", epoch, figures, "  ← best so far" if best else "")

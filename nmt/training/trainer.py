@@ -1,0 +1,304 @@
+"""The training loop. It knows no model: it gets an objective, an optimizer, batches and a function that validates, and
+its whole state (training_state.py) can be saved after any update and taken up again, bit for bit."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from nmt.foundation.errors import UserError
+from nmt.foundation.interfaces import Loss
+from nmt.foundation.ranges import Count, Fraction, NonNegative, Positive, Size
+from nmt.schedule import Schedule
+from nmt.training.state import Progress, TrainingState
+
+Precision = Literal["float32", "bfloat16", "float16"]
+
+
+class Stopped(Exception):
+    """Ctrl-C or SIGTERM: everything is saved."""
+
+
+@dataclass(frozen=True)
+class Update:
+    """One logged stretch of updates. loss: nats per token, with smoothing; speed: tokens per second (target tokens when
+    translating, texts when classifying: whatever a batch's `num_tokens` counts)."""
+
+    update: int
+    total: int
+    epoch: float
+    loss: float
+    rate: float
+    gradient_norm: float
+    speed: float
+
+
+@runtime_checkable
+class Batch(Protocol):
+    """What an objective is given."""
+
+    num_tokens: int
+
+    def to(self, device: torch.device, /) -> Any: ...
+
+
+@runtime_checkable
+class Batches(Protocol):
+    """The batches of one epoch, by index."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, i: int, /) -> Batch: ...
+
+
+@runtime_checkable
+class Observer(Protocol):
+    """Whoever watches: progress bar, metrics file, TensorBoard."""
+
+    def on_update(self, update: Update) -> None: ...
+    def on_validation(self, update: int, epoch: float, metrics: dict[str, float], best: bool) -> None: ...
+
+
+@runtime_checkable
+class Store(Protocol):
+    """Where checkpoints go. `state` is JSON, tensors by name."""
+
+    def save_last(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None: ...
+    def save_best(self, state: dict[str, Any], weights: dict[str, Tensor]) -> None: ...
+    def save_snapshot(self, update: int, weights: dict[str, Tensor], keep: Sequence[int]) -> None: ...
+    def average(self, updates: Sequence[int]) -> dict[str, Tensor]: ...
+
+
+class Trainer:
+    """How long and how to train.
+
+    max_epochs; max_updates (0: no bound); accumulate: batches per update; clip_norm: largest gradient norm (0: any);
+    precision: autocast type of the products; validate_every: in epochs; patience: validations without improvement
+    before stopping (0: never); ema: decay of an exponential moving average of the weights, which is then what is
+    validated and kept as best (0: none); average: at the end, average the weights of this many best validations and
+    keep them if they are better (0: no); save_every: minutes between saves of everything needed to resume;
+    log_every: updates.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_epochs: Size = 10,
+        max_updates: Count = 0,
+        accumulate: Size = 1,
+        clip_norm: NonNegative = 1.0,
+        precision: Precision = "float32",
+        validate_every: Positive = 1.0,
+        patience: Count = 0,
+        ema: Fraction = 0.0,
+        average: Count = 0,
+        save_every: NonNegative = 5.0,
+        log_every: Size = 20,
+    ) -> None:
+        self.max_epochs, self.max_updates, self.accumulate, self.clip_norm = (
+            max_epochs,
+            max_updates,
+            accumulate,
+            clip_norm,
+        )
+        self.precision, self.validate_every, self.patience = precision, validate_every, patience
+        self.ema, self.average = ema, average
+        self.save_every, self.log_every = save_every, log_every
+
+    def fit(
+        self,
+        *,
+        model: nn.Module,
+        objective: Callable[[Any, Any, int], Loss],
+        optimizer: torch.optim.Optimizer,
+        schedule: Schedule,
+        batches: Callable[[int], Batches],
+        validate: Callable[[], dict[str, float]],
+        metric: str,
+        better: Callable[[float, float | None], bool],
+        observers: Sequence[Observer],
+        store: Store,
+        resume: tuple[dict[str, Any], dict[str, Tensor]] | None = None,
+    ) -> Progress:
+        """Trains to the end. `batches(epoch)` gives an epoch's batches; `metric` names the entry of `validate()` that
+        chooses the best weights. Raises Stopped after saving if interrupted, UserError if the loss is no longer a
+        number."""
+        state = TrainingState(model, optimizer, schedule, ema=self.ema, scale=self.precision == "float16")
+        if resume is not None:
+            state.load(*resume)
+            state.progress.finished = 0 < self.patience <= state.progress.worse  # more epochs may be asked for now
+        loop = _Loop(self, state, objective, validate, metric, better, observers, store)
+        if resume is None:
+            loop.save()  # whatever happens from here on, there is something to go on with
+        model.train()
+        with _interruptible() as interrupted:
+            while not state.progress.finished and state.progress.epoch < self.max_epochs:
+                loop.epoch(batches(state.progress.epoch), interrupted)
+            state.progress.finished = True
+            loop.try_average()
+            loop.save()
+        return state.progress
+
+
+class _Loop:
+    """One call of `Trainer.fit`: its parts, and the figures since they were last reported."""
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        state: TrainingState,
+        objective: Callable[[Any, Any, int], Loss],
+        validate: Callable[[], dict[str, float]],
+        metric: str,
+        better: Callable[[float, float | None], bool],
+        observers: Sequence[Observer],
+        store: Store,
+    ) -> None:
+        self.trainer, self.state, self.objective = trainer, state, objective
+        self.validate, self.metric, self.better = validate, metric, better
+        self.observers, self.store = observers, store
+        self.device = state.parameters[0].device
+        self.autocast = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}[trainer.precision]
+        self.saved_at = self.counted_from = time.monotonic()
+        self._reset()
+
+    def _reset(self) -> None:
+        self._tokens, self._since = 0, time.monotonic()
+        self._loss = torch.zeros((), device=self.device)
+
+    def epoch(self, batches: Batches, interrupted: list[int]) -> None:
+        """What is left of an epoch. Raises Stopped if interrupted."""
+        trainer, progress = self.trainer, self.state.progress
+        per_epoch = math.ceil(len(batches) / trainer.accumulate)
+        total = trainer.max_epochs * per_epoch
+        total = min(total, trainer.max_updates) if trainer.max_updates else total
+        between = max(1, round(trainer.validate_every * per_epoch))
+        while progress.batch < len(batches) and progress.update < total and not progress.finished:
+            end = min(progress.batch + trainer.accumulate, len(batches))
+            group = [batches[i] for i in range(progress.batch, end)]
+            self.state.set_rate(total, progress.epoch + progress.batch / len(batches))
+            norm = self._update(group)
+            progress.update, progress.batch = progress.update + 1, end
+            if progress.update % trainer.log_every == 0:
+                self._report(total, progress.epoch + end / len(batches), norm)
+            at_end = end == len(batches) and progress.epoch + 1 == trainer.max_epochs
+            if progress.update % between == 0 or progress.update == total or at_end:
+                self._validate(progress.epoch + end / len(batches))
+            if interrupted:
+                self.save()
+                raise Stopped
+            if time.monotonic() - self.saved_at > 60 * trainer.save_every:
+                self.save()
+        if progress.update >= total:
+            progress.finished = True
+        if progress.batch >= len(batches):
+            progress.epoch, progress.batch = progress.epoch + 1, 0
+
+    def _update(self, group: list[Batch]) -> Tensor:
+        """One update from the gradient of the group's mean loss per token; the gradient's norm before clipping."""
+        tokens = sum(batch.num_tokens for batch in group)
+        for batch in group:
+            with torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None):
+                loss = self.objective(self.state.model, batch.to(self.device), self.state.progress.update)
+            self.state.scaler.scale(loss.total / tokens).backward()
+            self._loss += loss.total.detach()
+        self._tokens += tokens
+        return self.state.step(self.trainer.clip_norm)
+
+    def _report(self, total: int, epoch: float, norm: Tensor) -> None:
+        loss, seconds = float(self._loss) / self._tokens, time.monotonic() - self._since
+        update = self.state.progress.update
+        if not math.isfinite(loss):
+            raise UserError(
+                f"the loss is not a number any more (update {update:,}): lower optimizer.lr, lower trainer.clip_norm or "
+                "use trainer.precision=float32"
+            )
+        speed, rate = self._tokens / seconds, self.state.rate
+        for observer in self.observers:
+            observer.on_update(Update(update, total, epoch, loss, rate, float(norm), speed))
+        self._reset()
+
+    def _validate(self, epoch: float) -> None:
+        """Validates, keeps the best weights, tells the schedule and the observers, decides whether to stop."""
+        progress, weights = self.state.progress, self.state.weights()
+        with self.state.using(weights):
+            metrics = self.validate()
+        score = metrics[self.metric]
+        loss = metrics.get("loss", math.inf)
+        best = self.better(score, progress.best) or (score == progress.best and loss < progress.best_loss)
+        progress.worse = 0 if best else progress.worse + 1
+        self.state.schedule.observe(best)
+        if best:
+            progress.best, progress.best_loss, progress.best_update = score, loss, progress.update
+            self.store.save_best({"update": progress.update, "metrics": metrics}, weights)
+        if self.trainer.average:
+            self._snapshot(score, weights)
+        for observer in self.observers:
+            observer.on_validation(progress.update, epoch, metrics, best)
+        if self.trainer.patience and progress.worse >= self.trainer.patience:
+            progress.finished = True
+        self.save()
+        self._reset()
+
+    def _snapshot(self, score: float, weights: dict[str, Tensor]) -> None:
+        """Keeps the weights of the best validations."""
+        kept = [*self.state.progress.snapshots, (self.state.progress.update, score)]
+        if len(kept) > self.trainer.average:
+            worst = kept[0]
+            for snapshot in kept[1:]:
+                worst = snapshot if self.better(worst[1], snapshot[1]) else worst
+            kept.remove(worst)
+        self.state.progress.snapshots = kept
+        self.store.save_snapshot(self.state.progress.update, weights, [update for update, _ in kept])
+
+    def try_average(self) -> None:
+        """Averages the snapshots; they become the best if they are better."""
+        progress = self.state.progress
+        if len(progress.snapshots) < 2:
+            return
+        updates = [update for update, _ in progress.snapshots]
+        weights = self.store.average(updates)
+        with self.state.using(weights):
+            metrics = self.validate()
+        best = self.better(metrics[self.metric], progress.best)
+        if best:
+            progress.best, progress.best_update = metrics[self.metric], progress.update
+            self.store.save_best({"update": progress.update, "metrics": metrics, "averaged": updates}, weights)
+        for observer in self.observers:
+            observer.on_validation(progress.update, float(progress.epoch), metrics, best)
+
+    def save(self) -> None:
+        """Everything needed to go on from here."""
+        now = time.monotonic()
+        self.state.progress.seconds += now - self.counted_from
+        self.counted_from = now
+        self.store.save_last(*self.state.save())
+        self.saved_at = time.monotonic()
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[list[int]]:
+    """A list that gets an entry when Ctrl-C or SIGTERM arrives; a second one interrupts at once."""
+    received: list[int] = []
+
+    def note(number: int, _: Any) -> None:
+        if received:
+            raise KeyboardInterrupt
+        received.append(number)
+
+    try:
+        previous = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not in the main thread: whoever started us handles signals
+        previous = {}
+    try:
+        yield received
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
