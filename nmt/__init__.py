@@ -1,22 +1,34 @@
 """nmt: neural machine translation with recurrent networks and attention, on PyTorch.
 
+    import nmt
+    print(nmt.load("RUN_DIR").translate(["A man in an orange hat."]))
+
 Importing the package costs nothing; what it offers to Python is loaded on first use.
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Translator", "__version__"]
+__all__ = ["TextClassifier", "Translator", "UserError", "__version__", "load"]
 
 if TYPE_CHECKING:
+    from nmt.configuration.loading import load
+    from nmt.foundation.errors import UserError
+    from nmt.inference.text_classifier import TextClassifier
     from nmt.inference.translator import Translator
+
+_PLACES = {
+    "load": "nmt.configuration.loading",
+    "TextClassifier": "nmt.inference.text_classifier",
+    "Translator": "nmt.inference.translator",
+    "UserError": "nmt.foundation.errors",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Translator":
-        from nmt.inference.translator import Translator
-
-        return Translator
+    if name in _PLACES:
+        return getattr(importlib.import_module(_PLACES[name]), name)
     raise AttributeError(f"module 'nmt' has no attribute {name!r}")

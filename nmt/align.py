@@ -8,38 +8,30 @@ a model: no training at all.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from nmt.configuration.command_line import command_line
 
-
-def check(config: dict[str, Any]) -> None:
-    """Raises UserError listing everything that is wrong with the configuration."""
-    from nmt.configuration.settings import check
-
-    check(config, "align")
+if TYPE_CHECKING:
+    from nmt.configuration.settings import AlignSettings
 
 
-def run(config: dict[str, Any]) -> float | None:
+def run(settings: AlignSettings) -> float | None:
     """Aligns all pairs; returns the alignment error rate if there is a gold standard."""
     import json
     import logging
 
-    from nmt.configuration.allocator import keep_freed_memory
-    from nmt.data.text import check_aligned, find, read_lines
+    from nmt.data.text import check_aligned, find_file, read_lines
     from nmt.foundation.errors import UserError
-    from nmt.training.progress import set_up_logging
     from nmt.inference.streams import Sink
     from nmt.inference.word_alignment import error_rate, parse_links, symmetrize, write_links
 
-    set_up_logging()
-    keep_freed_memory()
-    files = [find(config["source"]), find(config["target"])]
+    files = [find_file(settings.source), find_file(settings.target)]
     source, target = (read_lines(file) for file in files)
     check_aligned(files[0], len(source), files[1], len(target))
     gold = []
-    if config["gold"]:
-        file = find(config["gold"])
+    if settings.gold:
+        file = find_file(settings.gold)
         lines = read_lines(file)
         check_aligned(files[0], len(source), file, len(lines))
         for number, line in enumerate(lines, 1):
@@ -47,22 +39,22 @@ def run(config: dict[str, Any]) -> float | None:
                 gold.append(parse_links(line))
             except ValueError as error:
                 raise UserError(f"{file}, line {number:,}: {error}") from error
-    if config["vectors"]:
-        forward = _by_vectors(config["vectors"], source, target)
+    if settings.vectors:
+        forward = _by_vectors(settings.vectors, source, target)
         backward = [
-            frozenset((s, t) for t, s in links) for links in _by_vectors(config["vectors"][::-1], target, source)
+            frozenset((s, t) for t, s in links) for links in _by_vectors(settings.vectors[::-1], target, source)
         ]
     else:
-        forward = _by_attention(config, config["model"], source, target)
+        forward = _by_attention(settings, None, source, target)
         backward = []
-        if config["reverse"]:
-            found = _by_attention(config, config["reverse"], target, source)
+        if settings.reverse:
+            found = _by_attention(settings, settings.reverse, target, source)
             backward = [frozenset((s, t) for t, s in links) for links in found]
     links = forward
     if backward:
-        links = [symmetrize(f, b, config["symmetrize"]) for f, b in zip(forward, backward, strict=True)]
-    with Sink(config["output"]) as write:
-        if config["format"] == "json":
+        links = [symmetrize(f, b, settings.symmetrize) for f, b in zip(forward, backward, strict=True)]
+    with Sink(settings.output) as write:
+        if settings.format == "json":
             rows = zip(source, target, links, strict=True)
             write([json.dumps({"source": s, "target": t, "pairs": sorted(a)}, ensure_ascii=False) for s, t, a in rows])
         else:
@@ -75,15 +67,15 @@ def run(config: dict[str, Any]) -> float | None:
 
 
 def _by_attention(
-    config: dict[str, Any], model: Any, source: Sequence[str], target: Sequence[str]
+    settings: AlignSettings, model: str | list[str] | None, source: Sequence[str], target: Sequence[str]
 ) -> list[frozenset[tuple[int, int]]]:
-    from nmt.configuration.settings import load_translator
+    from nmt.configuration.loading import translator_for
     from nmt.foundation.errors import UserError
     from nmt.inference.word_alignment import merge
 
-    translator = load_translator({**config, "model": model})
+    translator = translator_for(settings, model)
     if not translator.attends:
-        raise UserError(f"model={model}: has no attention to align by (decoder=fixed)")
+        raise UserError(f"model={model or settings.model}: has no attention to align by (decoder=fixed)")
     tokenizer = translator.tokenizer
     sources, targets = translator.encode(source), tokenizer.encode_target(list(target))
     links = []
@@ -100,8 +92,8 @@ def _by_vectors(files: Sequence[str], source: Sequence[str], target: Sequence[st
     """Each target word that has a vector with the source word of the nearest one."""
     import numpy as np
 
-    from nmt.foundation.errors import UserError
     from nmt.corpus.word_vectors import nearest, read_vectors
+    from nmt.foundation.errors import UserError
 
     sides = [
         read_vectors(file, {form for line in lines for word in line.split() for form in (word, word.lower())})
@@ -126,7 +118,7 @@ def _by_vectors(files: Sequence[str], source: Sequence[str], target: Sequence[st
     return links
 
 
-main = command_line("align", check, run)
+main = command_line("align", run)
 
 if __name__ == "__main__":
     main()

@@ -5,49 +5,41 @@ Translates the source and compares with the reference: BLEU, chrF, TER and exact
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from nmt.configuration.command_line import command_line
 
-
-def check(config: dict[str, Any]) -> None:
-    """Raises UserError listing everything that is wrong with the configuration."""
-    from nmt.configuration.settings import check
-
-    check(config, "evaluate")
+if TYPE_CHECKING:
+    from nmt.configuration.settings import EvaluateSettings
 
 
-def run(config: dict[str, Any]) -> float:
+def run(settings: EvaluateSettings) -> float:
     """Prints one line a metric, `name score signature`, on stdout; returns the score of the chosen metric."""
     from pathlib import Path
 
-    from nmt.configuration.allocator import keep_freed_memory
-    from nmt.configuration.settings import load_translator
-    from nmt.storage.checkpoint import write_atomically
-    from nmt.data.text import check_aligned, find, read_lines
+    from nmt.configuration.loading import translator_for
+    from nmt.data.text import check_aligned, find_file, read_lines
     from nmt.foundation.errors import UserError
     from nmt.inference.formats import one_line
     from nmt.metric import Metric
-    from nmt.training.progress import set_up_logging
+    from nmt.storage.files import write_atomically
 
-    set_up_logging()
-    keep_freed_memory()
-    metric = Metric(**config["metric"])
-    files = [find(config["source"]), find(config["reference"])]
+    metric = Metric(**settings.metric)
+    files = [find_file(settings.source), find_file(settings.reference)]
     source, reference = (read_lines(file) for file in files)
     check_aligned(files[0], len(source), files[1], len(reference))
     if not source:
         raise UserError(f"{files[0]}: it is empty")
-    hypotheses = [one_line(text) for text in load_translator(config).translate(source)]
-    if config["output"]:
-        write_atomically(Path(config["output"]), "".join(text + "\n" for text in hypotheses).encode())
+    hypotheses = [one_line(text) for text in translator_for(settings).translate(source)]
+    if settings.output:
+        write_atomically(Path(settings.output), "".join(text + "\n" for text in hypotheses).encode())
     scores = metric.score(hypotheses, reference, ter=True)
     for name, result in scores.items():
         print(f"{name:6}{result.score:7.2f}   {result.signature}")
     return scores[metric.name].score
 
 
-main = command_line("evaluate", check, run)
+main = command_line("evaluate", run)
 
 if __name__ == "__main__":
     main()

@@ -7,46 +7,39 @@ stderr. With nbest=FILE (Moses format) instead of target=FILE, hypotheses of a l
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nmt.configuration.command_line import command_line
 
-
-def check(config: dict[str, Any]) -> None:
-    """Raises UserError listing everything that is wrong with the configuration."""
-    from nmt.configuration.settings import check
-
-    check(config, "score")
+if TYPE_CHECKING:
+    from nmt.configuration.settings import ScoreSettings
 
 
-def run(config: dict[str, Any]) -> float:
+def run(settings: ScoreSettings) -> float:
     """Scores all pairs; returns the perplexity."""
     import json
     import logging
     import math
 
-    from nmt.configuration.allocator import keep_freed_memory
-    from nmt.configuration.settings import load_translator
-    from nmt.data.text import check_aligned, find, stream_lines
+    from nmt.configuration.loading import translator_for
+    from nmt.data.text import check_aligned, find_file, stream_lines
     from nmt.foundation.errors import UserError
-    from nmt.training.progress import set_up_logging
     from nmt.inference.streams import Sink
 
-    set_up_logging()
-    keep_freed_memory()
     log = logging.getLogger("nmt.score")
-    errors, files = config["errors"], [find(config["source"]), find(config["target"] or config["nbest"])]
+    errors = settings.errors
+    files = [find_file(settings.source), find_file(str(settings.target or settings.nbest))]
     counts = [sum(1 for _ in stream_lines(file, errors)) for file in files]
-    if config["target"]:
+    if settings.target:
         check_aligned(files[0], counts[0], files[1], counts[1])
         pairs: Iterator[Any] = ((s, t, None) for s, t in zip(*(stream_lines(f, errors) for f in files), strict=True))
     else:
         pairs = _of_list(stream_lines(files[0], errors), stream_lines(files[1], errors), str(files[1]), counts[0])
         if counts[1] == 0:
             raise UserError(f"{files[1]}: it is empty")
-    translator = load_translator(config)
+    translator = translator_for(settings)
     total, tokens = 0.0, 0
-    with Sink(config["output"]) as write:
+    with Sink(settings.output) as write:
         for chunk in _chunks(pairs):
             sources = translator.encode([source for source, _, _ in chunk])
             targets = translator.tokenizer.encode_target([target for _, target, _ in chunk])
@@ -59,7 +52,7 @@ def run(config: dict[str, Any]) -> float:
                 if entry is not None:
                     number, features = entry
                     lines.append(f"{number} ||| {target} ||| {features} nmt= {log_prob:.6f} ||| {log_prob:.6f}")
-                elif config["format"] == "jsonl":
+                elif settings.format == "jsonl":
                     lines.append(json.dumps({
                         "log_prob": round(log_prob, 6), "perplexity": round(math.exp(-log_prob / length), 4),
                         "tokens": [*translator.tokenizer.target_pieces(ids), "</s>"],
@@ -102,7 +95,7 @@ def _of_list(sources: Iterator[str], entries: Iterator[str], name: str, count: i
         yield source, fields[1], (number, fields[2])
 
 
-main = command_line("score", check, run)
+main = command_line("score", run)
 
 if __name__ == "__main__":
     main()

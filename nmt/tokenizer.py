@@ -9,7 +9,7 @@ import io
 import logging
 import re
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Any, Literal
 
@@ -57,7 +57,7 @@ class SentencePiece:
         }
         self.sampling = sampling
 
-    def train(self, source: list[str], target: list[str]) -> Tokenizer:
+    def train(self, source: Sequence[str], target: Sequence[str]) -> Tokenizer:
         """Raises UserError if the text has more distinct characters than the vocabulary has room for."""
         if self.joint:
             model = self._train(chain(source, target), "both languages" if target else "the text")

@@ -4,28 +4,22 @@ python -m nmt.train resume=RUN_DIR                        goes on where a run st
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from nmt.configuration.command_line import command_line
 
-
-def check(config: dict[str, Any]) -> None:
-    """Raises UserError listing everything that is wrong with the configuration of a new run."""
-    from nmt.configuration import build
-
-    if not config.get("resume"):
-        build.check(config)
+if TYPE_CHECKING:
+    from nmt.configuration.settings import TrainSettings
 
 
-def run(config: dict[str, Any]) -> float:
+def run(settings: TrainSettings) -> float:
     """Trains, tests and draws one model; returns the test score of the chosen metric."""
-    from nmt.training import run as training
-    from nmt.task.translation import Translation
+    from nmt.configuration.runs import train
 
-    return training.command(Translation, config)
+    return train(settings)
 
 
-main = command_line("train", check, run)
+main = command_line("train", run)
 
 if __name__ == "__main__":
     main()

@@ -5,73 +5,60 @@ One line out for every line in, in order. Without input=, stdin is translated as
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from nmt.configuration.command_line import command_line
 
-
-def check(config: dict[str, Any]) -> None:
-    """Raises UserError listing everything that is wrong with the configuration."""
-    from nmt.configuration.settings import check
-
-    check(config, "translate")
+if TYPE_CHECKING:
+    from nmt.configuration.settings import TranslateSettings
 
 
-def run(config: dict[str, Any]) -> None:
+def run(settings: TranslateSettings) -> None:
     """Translates a file or stdin."""
     from pathlib import Path
 
-    from nmt.inference import formats
-    from nmt.inference import streams
-    from nmt.configuration.allocator import keep_freed_memory
-    from nmt.configuration.settings import load_translator
+    from nmt.configuration.loading import translator_for
+    from nmt.configuration.settings import models
     from nmt.foundation.errors import UserError
-    from nmt.training.progress import set_up_logging
+    from nmt.inference import formats
+    from nmt.inference.streams import Sink, Source
+    from nmt.report.attention_map import attention_maps, write_map
 
-    set_up_logging()
-    keep_freed_memory()
-    show, form = config["attention_map"], config["format"]
-    source = streams.Source(
-        config["input"], config["errors"], prefix=config["prefix"], constraints=config["constraints"]
-    )
-    sink = streams.Sink(config["output"], config["resume"], numbered=form == "moses")
+    show, form = settings.attention_map, settings.format
+    source = Source(settings.input, settings.errors, prefix=settings.prefix, constraints=settings.constraints)
+    sink = Sink(settings.output, settings.resume, numbered=form == "moses")
     if sink.complete:
         return
-    translator = load_translator(config)
-    others = [config["compare"]] if isinstance(config["compare"], str) else config["compare"] or []
-    beside = {path: load_translator({**config, "model": path, "shares": None}) for path in others}
+    translator = translator_for(settings)
+    beside = {path: translator_for(settings, path) for path in models(settings.compare)}
     for path, other in beside.items():
         if not other.attends:
             raise UserError(f"compare={path}: this model has no attention to show (decoder=fixed)")
     if (show or form == "pharaoh") and not translator.attends:
         what = f"attention_map={show}" if show else "format=pharaoh"
         raise UserError(f"{what}: this model has no attention to show (decoder=fixed)")
-    seen = []
-    number = sink.lines
+    details = max(formats.details_needed(form), 1 if show else 0)
+    seen, number = [], sink.lines
     with sink as write:
         for chunk in source.chunks(skip=sink.lines):
             try:
-                translations = translator.translations(chunk.lines, chunk.constraints)
-                write(formats.lines(form, translator, number, chunk.lines, translations))
+                translations = translator.translations(chunk.lines, chunk.constraints, details)
             except ValueError as error:  # the search cannot do what the constraints or the model ask for
                 raise UserError(str(error)) from error
+            write(formats.lines(form, translator.tokenizer, number, chunk.lines, translations))
             number += len(chunk.lines)
-            if show:
-                pairs = zip(chunk.lines, translations, strict=True)
-                seen += [(line, found.text, found.hypotheses[0].tokens) for line, found in pairs if found.hypotheses]
+            seen += zip(chunk.lines, translations, strict=True) if show else ()
     if show:
-        from nmt.report.attention_map import attention_maps, write_map
-
-        lines, texts, tokens = zip(*seen, strict=True) if seen else ((), (), ())
-        first = [config["model"]] if isinstance(config["model"], str) else config["model"]
-        short = {path: Path(path).name for path in (*first, *beside)}
+        own = models(settings.model)
+        short = {path: Path(path).name for path in (*own, *beside)}
         names = short if len(set(short.values())) == len(short) else {path: path for path in short}
-        models = {" + ".join(names[path] for path in first): translator}
-        models |= {names[path]: other for path, other in beside.items()}
-        write_map(attention_maps(models if len(models) > 1 else {"": translator}, lines, texts, tokens), Path(show))
+        name = " + ".join(names[path] for path in own) if beside else ""
+        others = {names[path]: other for path, other in beside.items()}
+        lines, translations = [line for line, _ in seen], [found for _, found in seen]
+        write_map(attention_maps(translator, lines, translations, name, others), Path(show))
 
 
-main = command_line("translate", check, run)
+main = command_line("translate", run)
 
 if __name__ == "__main__":
     main()

@@ -20,8 +20,8 @@ import numpy as np
 
 from nmt import Translator
 from nmt.configuration.allocator import keep_freed_memory
-from nmt.storage.checkpoint import BEST, read
 from nmt.data.text import read_lines
+from nmt.storage.checkpoint import BEST, read
 
 Row = tuple[str, str, str, str]
 """Decoder, score, window, normaliser."""

@@ -33,18 +33,17 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from torch.profiler import ProfilerActivity, profile
 
-from nmt.configuration import build
-from nmt.configuration import loading
+from nmt.configuration import build, loading
 from nmt.configuration.allocator import keep_freed_memory
-from nmt.corpus.batching import padding_share
 from nmt.configuration.command_line import CONF
+from nmt.corpus.batching import padding_share
+from nmt.corpus.preparation import EpochBatches, prepare
 from nmt.decoder.readout import Maxout
 from nmt.foundation.interfaces import Batch
 from nmt.layers.packed import int8_is_native
-from nmt.corpus.preparation import EpochBatches, prepare
+from nmt.network.seq2seq import Seq2Seq
 from nmt.search.beam import Beam
 from nmt.search.greedy import Greedy
-from nmt.network.seq2seq import Seq2Seq
 
 REFERENCE = (
     "model.embedding_size=256", "encoder.hidden_size=256", "decoder.hidden_size=512", "decoder.readout_size=512",

@@ -25,8 +25,8 @@ def _seeded():
 @pytest.fixture(scope="session")
 def small_run(tmp_path_factory):
     """A finished run on the reverse task, a few updates long."""
-    from nmt.training import run as training
     from nmt.task.translation import Translation
+    from nmt.training import run as training
 
     folder = tmp_path_factory.mktemp("runs") / "small"
     config = compose("data=reverse", "data.train=200", "data.validation=20", "data.test=20", "trainer.max_epochs=2")

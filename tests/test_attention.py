@@ -6,8 +6,8 @@ import pytest
 import torch
 from builders import choices, compose
 
-from nmt.configuration import build
 from nmt.attention import Attention, average
+from nmt.configuration import build
 from nmt.foundation.interfaces import Memory
 
 SCORES = [name for name in choices("attention") if name != "none"]

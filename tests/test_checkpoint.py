@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import save_file
 
 from nmt import Translator
-from nmt.storage import checkpoint as ckpt
 from nmt.foundation.errors import UserError
+from nmt.storage import checkpoint as ckpt
 
 LINE = "a b c d"
 

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt.configuration import build
-from nmt.storage import checkpoint as ckpt
-from nmt.network.seq2label import Classifier, TextBatch, classification_loss, collate, use_vectors
+from nmt.corpus.labels import LabelSet, report
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Memory
-from nmt.corpus.labels import LabelSet, report
+from nmt.inference.text_classifier import TextClassifier, encode, removal, split
+from nmt.network.seq2label import Classifier, TextBatch, classification_loss, collate, use_vectors
 from nmt.pooling.feedforward import Feedforward
 from nmt.pooling.final_state import FinalState
 from nmt.pooling.hierarchical import Hierarchical
@@ -26,7 +26,7 @@ from nmt.pooling.max import Max
 from nmt.pooling.mean import Mean
 from nmt.pooling.structured import Structured
 from nmt.pooling.word_context import WordContext
-from nmt.inference.text_classifier import TextClassifier, encode, removal, split
+from nmt.storage import checkpoint as ckpt
 from nmt.tokenizer import SentencePiece
 
 POOLINGS = choices("pooling")

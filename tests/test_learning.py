@@ -7,8 +7,8 @@ import pytest
 from builders import compose
 
 from nmt import Translator
-from nmt.training import run as training
 from nmt.task.translation import Translation
+from nmt.training import run as training
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,10 @@ import torch
 from builders import batch, choices, compose, network
 from torch.nn import functional as F
 
-from nmt.configuration import build
 from nmt.attention import Attention, average
 from nmt.attention.multi_head import MultiHead
 from nmt.attention.uniform import Uniform
+from nmt.configuration import build
 from nmt.foundation.interfaces import BOS, Memory
 from nmt.normalizer.entmax15 import Entmax15
 from nmt.normalizer.softmax import Softmax
@@ -119,7 +119,7 @@ def test_gradients_of_every_combination(window, score):
 
     def context(query, values, *_):
         memory = memory_for(model, values)
-        return average(model.attend(model.project(query), memory, model.start(memory, B))[0], memory)
+        return average(model.attend(model.project(query), memory, model.nothing_remembered(memory, B))[0], memory)
 
     assert torch.autograd.gradcheck(context, (query, values, *model.parameters()))
 
@@ -217,7 +217,7 @@ def test_monotonic_generation_never_goes_back():
 def test_monotonic_training_tends_to_generation_when_decisions_are_sure():
     window = Monotonic(query_size=SIZE, noise=False).double()
     scores = 60 * torch.sign(torch.randn(1, 1, S, dtype=DOUBLE))
-    start = window.start(
+    start = window.nothing_remembered(
         Memory(values=torch.zeros(1, S, 2, dtype=DOUBLE), mask=torch.ones(1, S).bool(), summary=torch.zeros(1, 2)), 1
     )
     soft, _ = window.train()(scores, None, start, Softmax())
@@ -279,7 +279,7 @@ def test_multi_head_equals_its_equation():
     hidden, values = torch.randn(B, T, SIZE, dtype=DOUBLE), torch.randn(B, S, 4, dtype=DOUBLE)
     mask = torch.arange(S) < torch.tensor(LENGTHS)[:, None]
     memory = model.prepare(Memory(values=values, mask=mask, summary=values[:, 0]))
-    weights, _ = model.attend(model.project(hidden), memory, model.start(memory, B))
+    weights, _ = model.attend(model.project(hidden), memory, model.nothing_remembered(memory, B))
     context = average(weights, memory)
     for b, t in itertools.product(range(B), range(T)):
         truth = torch.zeros(4, dtype=DOUBLE)

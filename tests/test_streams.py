@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nmt import translate
-from nmt.inference import streams
 from nmt.foundation.errors import UserError
+from nmt.inference import streams
 
 FORMATS = [("text", 1), ("pharaoh", 1), ("jsonl", 3), ("moses", 3)]
 

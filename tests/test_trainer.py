@@ -18,10 +18,10 @@ from builders import NO_DROPOUT, SIZES, batch, compose, network
 
 from nmt import schedule
 from nmt.configuration import build
-from nmt.storage import checkpoint as ckpt
 from nmt.metric import Metric
 from nmt.objective.cross_entropy import CrossEntropy
 from nmt.objective.scheduled_sampling import ScheduledSampling
+from nmt.storage import checkpoint as ckpt
 from nmt.training.trainer import Trainer
 
 RUN = [

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from nmt import Translator
 from nmt.configuration import loading
 from nmt.foundation.errors import UserError
-from nmt.inference.generation import Ensemble, ModelStep, States, average_log_probs
 from nmt.foundation.interfaces import Request
+from nmt.inference.generation import Ensemble, ModelStep, States, average_log_probs
+from nmt.inference.translator import Constraint
+from nmt.inference.word_alignment import error_rate, merge, parse_links, symmetrize, write_links
 from nmt.search.beam import Beam
 from nmt.search.diverse import Diverse
 from nmt.search.greedy import Greedy
 from nmt.search.mbr import MBR
 from nmt.search.sample import Sample
-from nmt.inference.translator import Constraint
-from nmt.inference.word_alignment import error_rate, merge, parse_links, symmetrize, write_links
 
 LINES = [" ".join("abcdefghij"[(i * k) % 10] for k in range(1, 2 + i % 7)) for i in range(64)]
 SEARCHES = [Greedy(), Beam(width=4, n_best=2, coverage=0.2), Sample(n_best=3), Diverse(width=4, groups=2, n_best=3)]
@@ -110,8 +110,8 @@ def test_decoders_and_scores_mix_in_an_ensemble():
 def test_models_of_different_vocabularies_are_refused(small_run, tmp_path):
     from builders import compose
 
-    from nmt.training import run as training
     from nmt.task.translation import Translation
+    from nmt.training import run as training
 
     config = compose(
         "data=reverse", "data.train=50", "data.validation=5", "data.test=5", "trainer.max_updates=1", "tokenizer=char"

@@ -15,10 +15,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nmt.foundation.interfaces import Memory
-from nmt.normalizer import Normalizer
-from nmt.normalizer.softmax import Softmax
 from nmt.layers.packed import Block
 from nmt.layers.recurrence import full
+from nmt.normalizer import Normalizer
+from nmt.normalizer.softmax import Softmax
 from nmt.window import Window
 
 Carry = tuple[tuple[Tensor, ...], ...]
@@ -33,7 +33,7 @@ class Score(nn.Module):
     that recur through attention multiply by `query_layer` and their own recurrent weights in one product.
 
     A score with several `heads` gives one row of scores for each of them, side by side, and may have `values` of its own
-    for each. One that `recurs` looks at what has been attended to in all, and is asked step by step.
+    for each. One that `recurs` depends on the weights of earlier steps, and is asked step by step.
     """
 
     heads = 1
@@ -55,8 +55,8 @@ class Score(nn.Module):
     def forward(
         self, query: Float[Tensor, "B T P"], keys: Float[Tensor, "B S K"], *attended: Float[Tensor, "B T S"]
     ) -> Float[Tensor, "B T HS"]:
-        """Unnormalised scores; `query` has been through `query_layer`. Where the score recurs, `attended` is what each
-        position has got before, in all; others may ignore it."""
+        """Unnormalised scores; `query` has been through `query_layer`. Where the score recurs, `attended` is the total
+        weight that each position has received in earlier steps; others may ignore it."""
         raise NotImplementedError
 
 
@@ -83,10 +83,10 @@ class Attention(nn.Module):
         """Adds to the memory what scores and heads need once per sentence."""
         return replace(memory, keys=full(self.score.keys(memory.values)), values=self.score.values(memory.values))
 
-    def start(self, memory: Memory, rows: int) -> Carry:
+    def nothing_remembered(self, memory: Memory, rows: int) -> Carry:
         """What is remembered before the first step."""
         attended = (memory.values.new_zeros(rows, memory.mask.size(1)),) if self.score.recurs else ()
-        return attended, self.window.start(memory, rows)
+        return attended, self.window.nothing_remembered(memory, rows)
 
     def query_blocks(self) -> list[Block]:
         """The matrices of `query` as blocks for `fuse`; an empty list if the query is taken as it is."""
@@ -137,7 +137,7 @@ class Attention(nn.Module):
 
     def weights(self, query: Float[Tensor, "N T P"], memory: Memory) -> Float[Tensor, "N T S"]:
         """Weights from the first step on, the mean over the heads."""
-        return self.shown(self.attend(query, memory, self.start(memory, query.size(0)))[0])
+        return self.shown(self.attend(query, memory, self.nothing_remembered(memory, query.size(0)))[0])
 
     def shown(self, weights: Float[Tensor, "N T HS"]) -> Float[Tensor, "N T S"]:
         """The weight of each position in all heads together."""

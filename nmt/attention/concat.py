@@ -8,8 +8,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nmt.attention import Score
-from nmt.layers.packed import Linear
 from nmt.foundation.ranges import Size
+from nmt.layers.packed import Linear
 
 CACHED = 2**18
 """Numbers of the widest tensor made at a time where it need not be kept: 1 MB stays in the processor's cache."""

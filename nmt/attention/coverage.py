@@ -11,8 +11,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nmt.attention import Score
-from nmt.layers.packed import Linear
 from nmt.foundation.ranges import Positive, Size
+from nmt.layers.packed import Linear
 
 
 class Coverage(Score):

@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nmt.attention import Score
-from nmt.layers.packed import Linear
 from nmt.foundation.ranges import Size
+from nmt.layers.packed import Linear
 
 
 class Location(Score):

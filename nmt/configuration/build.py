@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Set as Collection
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
 
 from nmt.attention import Attention
+from nmt.configuration.check import locate, mismatches
+from nmt.configuration.faults import Fault, unknown
 from nmt.corpus.batching import Batching
-from nmt.configuration.check import faults, locate, unknown
-from nmt.network.seq2label import Classifier
-from nmt.corpus.ragged import Filters
-from nmt.data.text import Errors
-from nmt.encoder.bidirectional import Encoder
-from nmt.foundation.errors import UserError
+from nmt.corpus.filters import Filters
 from nmt.corpus.labels import LabelSet
+from nmt.encoder import Encoder
+from nmt.foundation.errors import UserError
+from nmt.foundation.ranges import Size
+from nmt.inference.translator import Translator
 from nmt.metric import Metric
-from nmt.foundation.ranges import Count, Size
-from nmt.layers.recurrence import CellName
+from nmt.network.seq2label import Seq2Label
 from nmt.network.seq2seq import Seq2Seq
 from nmt.training.trainer import Trainer
-from nmt.inference.translator import Translator
 
 Config = Mapping[str, Any]
+Group = Mapping[str, Any]
+"""The keys of one group of the configuration."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """What all choices of encoder, decoder and tokenizer share: hidden units of the encoder (per direction) and the decoder,
+    features of the readout, pieces of the vocabulary."""
+
+    encoder: Size
+    decoder: Size | None = None
+    readout: Size | None = None
+    vocabulary: Size
+
 
 CHOICES: dict[str, tuple[str, tuple[str, ...]]] = {
     "data": ("nmt.data", ()),
@@ -43,56 +54,24 @@ CHOICES: dict[str, tuple[str, tuple[str, ...]]] = {
     "search": ("nmt.search", ()),
     "pooling": ("nmt.pooling", ("memory_size",)),
 }
-"""Config groups whose `_target_` picks one of several: where it may come from, which arguments are given here."""
+"""Groups whose `_target_` picks one of several: where it may come from, which arguments are given here."""
 PLAIN = {
     "window": {"_target_": "nmt.window.Window"},
     "normalizer": {"_target_": "nmt.normalizer.softmax.Softmax"},
 }
 """What attention does if nothing else is chosen."""
 FIXED: dict[str, tuple[Any, tuple[str, ...]]] = {
+    "sizes": (Sizes, ()),
     "model": (Seq2Seq, ("source_vocabulary", "target_vocabulary", "encoder", "decoder")),
     "filters": (Filters, ()),
     "batching": (Batching, ()),
     "metric": (Metric, ()),
     "trainer": (Trainer, ()),
-    "translation": (Translator, ("precision", "averaging", "shares")),
-    "network": (Classifier, ("vocabulary", "labels", "encoder", "pooling")),
+    "network": (Seq2Label, ("vocabulary", "labels", "encoder", "pooling")),
 }
-"""Config groups that always configure the same class."""
-
-
-def translation_settings(
-    *,
-    seed: Count,
-    run_dir: str,
-    device: str,
-    cell: CellName,
-    resume: str | None = None,
-    grids: list[str] | None = None,
-    max_validation: Count = 0,
-) -> None:
-    """The keys at the top of conf/train.yaml: their names and types."""
-
-
-def classification_settings(
-    *,
-    seed: Count,
-    run_dir: str,
-    device: str,
-    cell: CellName,
-    resume: str | None = None,
-    choose_by: Literal["macro_f1", "accuracy", "loss"],
-    max_tokens: Size,
-    vectors: str | None = None,
-    freeze: bool = False,
-    model: str | None = None,
-    input: str | None = None,
-    output: str | None = None,
-    format: Literal["text", "jsonl"] = "text",
-    errors: Errors = "strict",
-    explain: str | None = None,
-) -> None:
-    """The keys at the top of conf/classify.yaml."""
+"""Groups that always configure the same class."""
+TRANSLATOR_OPTIONS = ("precision", "averaging", "shares")
+"""Arguments of the translator that are not keys of its group, `translation`."""
 
 
 def make(config: Config, group: str, **given: Any) -> Any:
@@ -102,90 +81,51 @@ def make(config: Config, group: str, **given: Any) -> Any:
     return target(**values, **given)
 
 
-@dataclass(frozen=True)
-class Kind:
-    """What a configuration is for: its groups, those of them that make the network, the keys at its top, and what else
-    cannot be."""
-
-    groups: tuple[str, ...]
-    network: tuple[str, ...]
-    settings: Callable[..., None]
-    trial: Callable[[Config], Any]
-    conflicts: Callable[[Config], list[str]]
-
-
-def check(config: Config, kind: Kind | None = None) -> None:
-    """Raises UserError listing every unknown key, wrong type, value out of range and impossible combination, by default in
-    a configuration for translation."""
-    kind, found = kind or TRANSLATION, []
-    groups = (*kind.groups, *kind.network)
-    top = {key: value for key, value in config.items() if not isinstance(value, Mapping)}
-    for group in config:
-        if group not in top and group not in groups:
-            found.append(unknown(group, group, groups))
-    found += [fault.removeprefix(".") for fault in faults(top, kind.settings, "")]
-    for group in groups:
-        node = config.get(group)
-        target, given = {**FIXED, **CHOICES}[group]
-        if not isinstance(node, Mapping):
-            if group not in PLAIN:
-                found.append(f"{group}: missing")
-        elif group in FIXED:
-            found += faults(node, target, group, given)
-        elif group == "attention" and "_target_" not in node:
-            found += [unknown(f"attention.{key}", key, []) for key in node]
-        else:
-            try:
-                found += faults(node, locate(node.get("_target_", ""), str(target), group), group, given)
-            except UserError as error:
-                found.append(str(error))
-    if any(fault.startswith("cell=") for fault in found):  # encoder and decoder repeat it
-        found = [fault for fault in found if ".cell=" not in fault]
-    faulty = {fault.partition(".")[0].partition(":")[0] for fault in found}
-    found += _impossible(config, kind, faulty)
-    if found:
-        raise UserError("the configuration has faults:\n" + "\n".join(f"  - {fault}" for fault in found))
+def faults_of(group: str, node: Group) -> list[Fault]:
+    """What is wrong with the keys and values of one group."""
+    if group == "translation":  # null: as the model was trained
+        chosen = {key: value for key, value in node.items() if value is not None}
+        return mismatches(chosen, Translator, group, TRANSLATOR_OPTIONS)
+    if group in FIXED:
+        return mismatches(node, FIXED[group][0], group, FIXED[group][1])
+    if group == "attention" and "_target_" not in node:  # attention=none
+        return [unknown(f"attention.{key}", []) for key in node]
+    package, given = CHOICES[group]
+    try:
+        return mismatches(node, locate(node.get("_target_", ""), package, group), group, given)
+    except UserError as error:
+        return [Fault("", str(error))]
 
 
-def _impossible(config: Config, kind: Kind, faulty: Collection[str]) -> list[str]:
-    """What the parts without faults of their own say when they are built (on no device, with a small vocabulary)."""
-    found: list[str] = []
+def faults_of_building(group: str, node: Group, **given: Any) -> list[Fault]:
+    """What an object says against the values that it gets, each of which is right by itself."""
+    return [] if faults_of(group, node) else _said(lambda: make({group: node}, group, **given))
 
-    def attempt(groups: Sequence[str], action: Callable[[], Any]) -> None:
-        if not faulty & set(groups):
-            try:
-                action()
-            except ValueError as error:
-                found.append(str(error))
 
-    for group in kind.groups:
-        if not {**FIXED, **CHOICES}[group][1]:
-            attempt([group], partial(make, config, group))
-    attempt(["optimizer"], lambda: make(config, "optimizer", parameters=[nn.Parameter(torch.zeros(1))]))
-    if not faulty:
-        found += kind.conflicts(config)
-    with torch.device("meta"):
-        attempt([*kind.network, "cell"], lambda: kind.trial(config))
+def impossible(config: Config, faulty: Set[str]) -> list[Fault]:
+    """What the parts of a training say when they are built, on no device and with a small vocabulary. Groups that are
+    `faulty` are left out."""
+    found: list[Fault] = []
+    for group, node in config.items():
+        alone = {**FIXED, **CHOICES}.get(group, (None, ("not alone",)))[1] == ()
+        if alone and isinstance(node, Mapping) and group not in faulty:
+            found += faults_of_building(group, node)
+    if "optimizer" not in faulty:
+        found += faults_of_building("optimizer", config["optimizer"], parameters=[nn.Parameter(torch.zeros(1))])
+    parts = ("model", "encoder", "decoder", "attention", "window", "normalizer", "network", "pooling", "cell")
+    if not faulty & {*parts}:
+        labels = LabelSet(("a", "b"), False)
+        with torch.device("meta"):
+            found += _said(lambda: network(config, 10, 10) if "model" in config else classifier(config, 10, labels))
     return found
 
 
-def _translation_conflicts(config: Config) -> list[str]:
-    if config["model"].get("tying") != "all" or config["tokenizer"].get("joint", True):
-        return []
-    return ["model.tying=all needs one vocabulary for both languages: set tokenizer.joint=true or model.tying=output"]
-
-
-def _classification_conflicts(config: Config) -> list[str]:
-    found = []
-    if not config["tokenizer"].get("joint", True):
-        found.append("tokenizer.joint=false: there is only one language; leave it out")
-    if config.get("freeze") and not config.get("vectors"):
-        found.append("freeze=true: there is nothing to freeze without vectors=FILE")
-    return found + [
-        f"{key}={config[key]}: goes with model=RUN_DIR (answering), not with training"
-        for key in ("input", "output", "explain")
-        if config.get(key) is not None
-    ]
+def _said(action: Callable[[], Any]) -> list[Fault]:
+    try:
+        action()
+    except ValueError as error:
+        return [Fault("", str(error))]
+    return []
 
 
 def network(config: Config, source_vocabulary: int, target_vocabulary: int) -> Seq2Seq:
@@ -198,7 +138,7 @@ def network(config: Config, source_vocabulary: int, target_vocabulary: int) -> S
         score = make(config, "attention", query_size=query_size, memory_size=encoder.memory_size)
         parts = {**PLAIN, **config}
         attention = Attention(score, make(parts, "window", query_size=query_size), make(parts, "normalizer"))
-    elif any(config.get(group, usual)["_target_"] != usual["_target_"] for group, usual in PLAIN.items()):
+    elif any((config.get(group) or usual)["_target_"] != usual["_target_"] for group, usual in PLAIN.items()):
         raise ValueError("attention=none looks nowhere: leave window=global and normalizer=softmax")
     decoder = make(
         config, "decoder", attention=attention, embedding_size=embedding_size, memory_size=encoder.memory_size
@@ -207,27 +147,8 @@ def network(config: Config, source_vocabulary: int, target_vocabulary: int) -> S
     return make(config, "model", encoder=encoder, decoder=decoder, **sizes)
 
 
-def classifier(config: Config, vocabulary: int, labels: LabelSet) -> Classifier:
-    """The classifier of a configuration, newly initialised. Raises ValueError if its parts do not fit together."""
+def classifier(config: Config, vocabulary: int, labels: LabelSet) -> Seq2Label:
+    """The network of nmt.classify, newly initialised. Raises ValueError if its parts do not fit together."""
     encoder: Encoder = make(config, "encoder", embedding_size=config["network"]["embedding_size"])
     pooling = make(config, "pooling", memory_size=encoder.memory_size)
     return make(config, "network", vocabulary=vocabulary, labels=labels, encoder=encoder, pooling=pooling)
-
-
-TRANSLATION = Kind(
-    groups=(
-        "data", "tokenizer", "filters", "batching", "search", "translation", "schedule", "objective", "trainer", "metric",
-        "optimizer",
-    ),
-    network=("model", "encoder", "decoder", "attention", "window", "normalizer"),
-    settings=translation_settings,
-    trial=lambda config: network(config, 10, 10),
-    conflicts=_translation_conflicts,
-)  # fmt: skip
-CLASSIFICATION = Kind(
-    groups=("data", "tokenizer", "batching", "schedule", "trainer", "optimizer"),
-    network=("network", "encoder", "pooling"),
-    settings=classification_settings,
-    trial=lambda config: classifier(config, 10, LabelSet(("a", "b"), False)),
-    conflicts=_classification_conflicts,
-)

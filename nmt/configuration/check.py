@@ -1,12 +1,12 @@
-"""Checks a configuration against the signatures of what it configures, and reports every fault at once.
+"""Compares values with the signature of what they configure, and reports every fault at once.
 
-A signature is the schema: parameter names are the keys, annotations the types (see nmt/ranges.py for ranges), defaults
-make a key optional.
+A signature is the schema: parameter names are the keys, annotations the types (see nmt/foundation/ranges.py for ranges),
+defaults make a key optional.
 """
 
 from __future__ import annotations
 
-import difflib
+import dataclasses
 import importlib
 import inspect
 import types
@@ -14,6 +14,7 @@ import typing
 from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any, Literal, Union
 
+from nmt.configuration.faults import Fault, shown, unknown
 from nmt.foundation.errors import UserError
 from nmt.foundation.ranges import Range
 
@@ -35,44 +36,46 @@ def locate(target: str, package: str, key: str) -> Callable[..., Any]:
     return found
 
 
-def faults(node: Mapping[str, Any], target: Callable[..., Any], path: str, given: Collection[str] = ()) -> list[str]:
-    """What is wrong with `node` as keyword arguments of `target`; parameters in `given` are supplied elsewhere."""
-    function = target.__init__ if inspect.isclass(target) else target
+def mismatches(
+    node: Mapping[str, Any], target: Callable[..., Any], path: str = "", given: Collection[str] = ()
+) -> list[Fault]:
+    """What is wrong with `node` as keyword arguments of `target`; parameters in `given` are supplied elsewhere. `path` is
+    the group that the node is, if it is one."""
+    hints, parameters = _signature(target, given)
+    found = []
+    for key, value in node.items():
+        whole = f"{path}.{key}" if path else key
+        if key == "_target_":
+            continue
+        if key not in parameters:
+            found.append(unknown(whole, parameters))
+        elif value == "???":
+            found.append(_missing(whole, hints[key]))
+        else:
+            problem = mismatch(value, hints[key])
+            if problem:
+                found.append(Fault(whole, problem, shown(value)))
+    for name, parameter in parameters.items():
+        if parameter.default is parameter.empty and name not in node:
+            found.append(_missing(f"{path}.{name}" if path else name, hints[name]))
+    return found
+
+
+def _signature(target: Callable[..., Any], given: Collection[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Annotations and keyword parameters by name."""
+    record = dataclasses.is_dataclass(target)
+    function = target.__init__ if inspect.isclass(target) and not record else target
     hints = typing.get_type_hints(function, include_extras=True)
     parameters = {
         name: parameter
         for name, parameter in inspect.signature(function).parameters.items()
         if name != "self" and name not in given and parameter.kind is parameter.KEYWORD_ONLY
     }
-    found = []
-    for key, value in node.items():
-        if key == "_target_":
-            continue
-        if key not in parameters:
-            found.append(unknown(f"{path}.{key}", key, parameters))
-        elif value == "???":
-            found.append(_missing(f"{path}.{key}", hints[key]))
-        else:
-            problem = mismatch(value, hints[key])
-            if problem:
-                found.append(f"{path}.{key}={_shown(value)}: {problem}")
-    for name, parameter in parameters.items():
-        if parameter.default is parameter.empty and name not in node:
-            found.append(_missing(f"{path}.{name}", hints[name]))
-    return found
+    return hints, parameters
 
 
-def _missing(path: str, hint: Any) -> str:
-    return f"{path}: missing; give {path}=<{expected(hint)}>"
-
-
-def unknown(path: str, key: str, known: Collection[str]) -> str:
-    """The message for a key that does not exist: the nearest one that does, and all of them."""
-    if not known:
-        return f"{path}: no such key (this choice has no settings)"
-    near = difflib.get_close_matches(key, known, 1, 0.6)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    return f"{path}: no such key{hint} (there are: {', '.join(sorted(known))})"
+def _missing(key: str, hint: Any) -> Fault:
+    return Fault(key, f"missing; give {key}=<{expected(hint)}>")
 
 
 def mismatch(value: Any, hint: Any) -> str | None:
@@ -118,7 +121,3 @@ def _is_a(value: Any, hint: Any) -> bool:
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool)
     return isinstance(value, hint) if isinstance(hint, type) else True
-
-
-def _shown(value: Any) -> str:
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value) or "(nothing)"

@@ -1,69 +1,48 @@
-"""The command lines' common ground: where the configuration is, and how its faults and a run's are told to people."""
+"""What every command line does: compose, check, run, and tell people what was wrong. Hydra's own flags and sweeps go to Hydra.
+
+Nothing heavy is imported before a command knows what it has to do: --help and TAB completion must be quick.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from nmt.configuration.compose import CONF, compose_unresolved, search_beside, variants
+from nmt.configuration.faults import Fault, Faults
 from nmt.foundation.errors import UserError
 
-_here = Path(__file__).resolve().parent
-CONF = str(_here / "conf" if (_here / "conf").is_dir() else _here.parent / "conf")
-"""conf/ lies inside the package when installed, beside it in a checkout."""
+SWEEP = ("-m", "--multirun")
+BESIDE = ("--config-dir", "-cd")
+PRINT = ("--cfg", "-c")
 
 
-def command_line(
-    config_name: str, check: Callable[[dict[str, Any]], None], run: Callable[[dict[str, Any]], Any]
-) -> Callable[[], Any]:
-    """A `main` that composes conf/{config_name}.yaml with the command line, and calls `check(config)`, `run(config)`.
+def command_line(command: str, run: Callable[[Any], Any]) -> Callable[[], Any]:
+    """A `main` that calls `run` with the settings of conf/{command}.yaml and the command line.
 
     Faults of the user are printed without a traceback; exit status 1, or 130 if interrupted.
     """
 
     def main() -> Any:
-        import hydra
+        flags, overrides = _split(sys.argv[1:])
+        if "--version" in flags:
+            from nmt import __version__
 
-        failures: list[str] = []
-        compatible: dict[str, Any] = {"version_base": "1.3"}
-        if "execution_whitelist" in inspect.signature(hydra.main).parameters:  # Hydra ≥ 1.4
-            compatible = {"execution_whitelist": ("nmt.*",)}
-
-        @hydra.main(config_path=CONF, config_name=config_name, **compatible)
-        def task(config: Any) -> Any:
-            from hydra.core.hydra_config import HydraConfig
-            from hydra.types import RunMode
-
-            def checked() -> Any:
-                plain = _resolved(config)
-                check(plain)
-                return run(plain)
-
-            if HydraConfig.get().mode != RunMode.MULTIRUN:
-                return friendly(checked)
-            try:  # one bad run must not end a sweep
-                return checked()
-            except UserError as error:
-                _tell(error)
-                failures.append(str(error))
-                return float("nan")
-
-        arguments, result = sys.argv[1:], None
-        flags = [argument for argument in arguments if argument.startswith("-")]
-        rest = [argument for argument in arguments if not argument.startswith("-")]
-        grids = friendly(lambda: check_command_line(config_name, arguments, check))
-        for grid in filter(None, grids):
-            friendly(partial(check_command_line, config_name, [*grid, *rest], check))
-        for grid in grids:
-            sys.argv[1:] = [*flags, *grid, *rest] if grid else arguments
-            result = task()
-        if failures:
-            raise SystemExit(1)
-        return result
+            return print(f"nmt {__version__}")
+        for folder in flags.get(BESIDE[0], []):
+            search_beside(folder)
+        others = [flag for flag in flags if flag not in (SWEEP[0], BESIDE[0])]
+        if others == [PRINT[0]] and flags[PRINT[0]] == ["job"]:
+            return friendly(lambda: _print(command, overrides))
+        if others:
+            return _hydra(command, lambda _: None)  # --help, --info, completion …: Hydra answers by itself
+        if SWEEP[0] in flags:
+            return _sweep(command, run, overrides)
+        return friendly(lambda: _run(command, run, overrides))
 
     return main
 
@@ -90,99 +69,104 @@ def _tell(error: UserError) -> None:
         print(f"error: {error}", file=sys.stderr)
 
 
-def _resolved(config: Any) -> dict[str, Any]:
-    """An OmegaConf config as plain containers. Raises UserError if a ${reference} in it leads nowhere."""
+def _split(arguments: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
+    """Flags by their long or usual name with their values, and overrides."""
+    flags: dict[str, list[str]] = {}
+    overrides, waiting = [], iter(arguments)
+    names = dict.fromkeys(SWEEP, SWEEP[0]) | dict.fromkeys(BESIDE, BESIDE[0]) | dict.fromkeys(PRINT, PRINT[0])
+    for argument in waiting:
+        name, equals, value = argument.partition("=")
+        if not argument.startswith("-"):
+            overrides.append(argument)
+            continue
+        held = flags.setdefault(names.get(name, name), [])
+        if names.get(name) in (BESIDE[0], PRINT[0]):
+            held.append(value if equals else next(waiting, ""))
+    return flags, overrides
+
+
+def _print(command: str, overrides: Sequence[str]) -> None:
     from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
+
+    print(OmegaConf.to_yaml(compose_unresolved(command, overrides)), end="")
+
+
+def _run(command: str, run: Callable[[Any], Any], overrides: Sequence[str]) -> Any:
+    from nmt.configuration.allocator import keep_freed_memory
+    from nmt.configuration.configure import configure
+    from nmt.report.terminal import set_up_logging
+
+    settings = configure(command, overrides)
+    if getattr(settings, "grids", None):
+        raise Faults([Fault("grids", "these are the runs of a sweep; add -m, or leave them out")])
+    set_up_logging()
+    keep_freed_memory()
+    return run(settings)
+
+
+def _sweep(command: str, run: Callable[[Any], Any], overrides: Sequence[str]) -> Any:
+    """All grids of a sweep, run after run; one bad run does not end it, but what is wrong with all of them does."""
+    from nmt.configuration.allocator import keep_freed_memory
+    from nmt.configuration.configure import configure
+
+    def prepared() -> list[list[str]]:
+        from nmt.configuration.compose import resolve
+
+        given = [text for text in overrides if not text.startswith("hydra")]
+        grids = resolve(compose_unresolved(command, variants(given)[0])).get("grids") or [""]
+        whole = [[*str(grid).split(), *(text for text in given if not text.startswith("grids="))] for grid in grids]
+        for grid in whole:
+            faults = [_faults_of(command, one) for one in variants(grid)]
+            common = [fault for fault in faults[0] if all(fault in others for others in faults)]
+            if common:
+                raise Faults(common)
+        hydra = [text for text in overrides if text.startswith("hydra")]
+        return [[*grid, *hydra] for grid in whole]
+
+    failures: list[str] = []
+
+    def job(hydra: Any) -> Any:
+        keep_freed_memory()
+        try:
+            settings = configure(command, hydra.overrides.task)
+            own = {"run_dir": hydra.runtime.output_dir, "grids": None}
+            return run(dataclasses.replace(settings, **{k: v for k, v in own.items() if hasattr(settings, k)}))
+        except UserError as error:
+            _tell(error)
+            failures.append(str(error))
+            return float("nan")
+
+    result = None
+    for grid in friendly(prepared):
+        sys.argv[1:] = ["-m", *("~experiment" if text == "experiment=null" else text for text in grid)]
+        result = _hydra(command, job)
+    if failures:
+        raise SystemExit(1)
+    return result
+
+
+def _faults_of(command: str, overrides: Sequence[str]) -> tuple[Fault, ...]:
+    from nmt.configuration.configure import configure
 
     try:
-        return OmegaConf.to_container(config, resolve=True, throw_on_missing=False)  # type: ignore[return-value]
-    except OmegaConfBaseException as error:
-        key = getattr(error, "full_key", None)
-        raise UserError(f"{key or 'the configuration'}: {str(error).splitlines()[0]}") from error
+        configure(command, overrides)
+    except Faults as error:
+        return error.faults
+    return ()
 
 
-def check_command_line(
-    config_name: str, arguments: Sequence[str], check: Callable[[dict[str, Any]], None] = lambda _: None
-) -> list[list[str]]:
-    """What to add to the command line, once for every task: nothing, or for a sweep (-m) each of the configuration's
-    `grids`. Raises UserError listing every override that does not fit, and what else is wrong with the configuration."""
-    overrides = [argument for argument in arguments if not argument.startswith("-")]
-    if any(argument.startswith("-") and argument not in ("-m", "--multirun") for argument in arguments):
-        return [[]]  # --help, --cfg, --config-dir …: Hydra's own business
-    sweeps = len(overrides) < len(arguments)
-    if not overrides:
-        return [[]]
-    from hydra import compose, initialize_config_dir
-    from hydra.errors import HydraException
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
+def _hydra(command: str, job: Callable[[Any], Any]) -> Any:
+    """Leaves the command line to Hydra, which calls `job` with its own settings for every run."""
+    import hydra
 
-    found: list[str] = []
-    with initialize_config_dir(CONF, version_base="1.3"):
-        variants = [variant for text in overrides for variant in _variants(text, found)]
-        last = {variant.split("=", 1)[0]: variant for variant in variants}
-        if not found:
-            try:
-                composed = compose(config_name, overrides=list(last.values()))
-                grids = [text.split() for text in composed.get("grids") or [""]] if sweeps else [[]]
-                if len(last) == len(variants):
-                    return grids
-            except (HydraException, OmegaConfBaseException):
-                pass
-        good: dict[str, str] = {}
-        # Choices before values: they decide which keys exist.
-        for text in sorted(variants, key=lambda variant: "." in variant.split("=", 1)[0]):
-            try:
-                compose(config_name, overrides=[*good.values(), text])
-                good[text.split("=", 1)[0]] = text
-            except (HydraException, OmegaConfBaseException) as error:
-                known: Any = OmegaConf.to_container(compose(config_name, overrides=list(good.values())), resolve=False)
-                found.append(_explain(text, error, known))
-        if found:
-            try:
-                rest = compose(config_name, overrides=list(good.values()))
-                OmegaConf.set_struct(rest, False)
-                rest.pop("hydra", None)
-                check(_resolved(rest))
-            except UserError as error:
-                found += [line.removeprefix("  - ") for line in str(error).splitlines()[1:]]
-    if found:
-        raise UserError("the configuration has faults:\n" + "\n".join(f"  - {fault}" for fault in found))
-    return grids
+    compatible: dict[str, Any] = {"version_base": "1.3"}
+    if "execution_whitelist" in inspect.signature(hydra.main).parameters:  # Hydra ≥ 1.4
+        compatible = {"execution_whitelist": ("nmt.*",)}
 
+    @hydra.main(config_path=CONF, config_name=command, **compatible)
+    def task(_: Any) -> Any:
+        from hydra.core.hydra_config import HydraConfig
 
-def _variants(override: str, found: list[str]) -> list[str]:
-    """An override as one key=value for every value it sweeps over; a fault in its form is added to `found`."""
-    from hydra.core.global_hydra import GlobalHydra
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
+        return job(HydraConfig.get())
 
-    try:
-        [parsed] = OverridesParser.create(GlobalHydra.instance().config_loader()).parse_overrides([override])
-    except HydraException:
-        quotes = ". Put values with , ( ) = or ' between quotes twice: key='\"a, b\"'" if "=" in override else ""
-        found.append(f"{override}: not of the form key=value{quotes}")
-        return []
-    if not parsed.is_sweep_override():
-        return [override]
-    return [f"{parsed.get_key_element()}={value}" for value in parsed.sweep_string_iterator()]
-
-
-def _explain(override: str, error: Exception, config: Mapping[str, Any]) -> str:
-    from nmt.configuration.check import unknown
-
-    key, _, value = override.partition("=")
-    message = str(error)
-    if "Could not find" in message and "Available options" in message:
-        options = message.split("Available options in")[1].split(":", 1)[1].split("Config search path")[0].split()
-        return f"{override}: there is no {value!r} to choose for {key} (there are: {', '.join(options)})"
-    if "is not in struct" in message or "Could not override" in message or "No match" in message:
-        *parents, last = key.lstrip("+~").split(".")
-        node: Any = config
-        for parent in parents:
-            if not isinstance(node, Mapping) or parent not in node:
-                return unknown(key, parent, list(node) if isinstance(node, Mapping) else [])
-            node = node[parent]
-        return unknown(key, last, [k for k in node if k != "_target_"] if isinstance(node, Mapping) else [])
-    return f"{override}: {message.splitlines()[0]}"
+    return task()

@@ -3,21 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from nmt.configuration import build
-from nmt.storage import checkpoint as ckpt
 from nmt.configuration.devices import find_device, usable_precision
+from nmt.configuration.settings import ModelSettings
+from nmt.corpus.labels import LabelSet
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Search
-from nmt.corpus.labels import LabelSet
+from nmt.inference.text_classifier import TextClassifier
+from nmt.inference.translator import Translator
 from nmt.layers.packed import GenerationPrecision
 from nmt.network.seq2seq import Seq2Seq
-from nmt.inference.text_classifier import TextClassifier
+from nmt.storage import checkpoint as ckpt
+from nmt.storage.checkpoint import Checkpoint
 from nmt.tokenizer import Tokenizer
-from nmt.inference.translator import Translator
 
 Config = Mapping[str, Any]
+
+
+def load(path: str | Path | Sequence[str | Path], device: str = "auto", **options: Any) -> Translator | TextClassifier:
+    """What a run directory or checkpoint file holds: a `Translator` or a `TextClassifier`, ready to use. Several paths make an
+    ensemble of translators.
+
+    `device`: auto, cpu, cuda …; the other options are those of `translator`, and a classifier has none. Raises UserError if
+    there is no usable checkpoint.
+    """
+    paths = [str(path)] if isinstance(path, str | Path) else [str(each) for each in path]
+    if not paths:
+        raise UserError("model: give a run directory or a checkpoint file, or several")
+    if ckpt.read(ckpt.find_checkpoint(paths[0])).meta.get("command") != "classify":
+        return translator(paths, device, **options)
+    if options or len(paths) > 1:
+        raise UserError(
+            f"{paths[0]}: a model that classifies; it is loaded alone, and without {', '.join(options) or 'others'}"
+        )
+    return text_classifier(paths[0], device)
 
 
 def translator(
@@ -52,26 +74,38 @@ def translator(
 def text_classifier(path: str, device: str = "auto") -> TextClassifier:
     """That of a run directory or checkpoint file. Raises UserError if there is no usable checkpoint."""
     where = find_device(device)
-    saved = ckpt.read(ckpt.find(path))
+    saved = ckpt.read(ckpt.find_checkpoint(path))
     ckpt.check_kind(saved, "classify")
     try:
         tokenizer, labels = ckpt.tokenizer_from(saved), saved.meta["labels"]
         names = LabelSet(tuple(map(str, labels["names"])), bool(labels["several"]))
-        model = build.classifier(saved.meta["config"], tokenizer.source_size, names)
-        max_tokens = int(saved.meta["config"]["max_tokens"])
+        network = build.classifier(_config(saved), tokenizer.source_size, names)
+        max_tokens = int(_config(saved)["max_tokens"])
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{saved.path}: its configuration cannot be used ({error})") from error
-    ckpt.load_weights(model, saved.part("ema") or saved.part("model"), saved.path)
-    return TextClassifier(model.to(where).eval(), tokenizer, max_tokens=max_tokens)
+    ckpt.load_weights(network, saved.part("ema") or saved.part("model"), saved.path)
+    return TextClassifier(network.to(where).eval(), tokenizer, max_tokens=max_tokens)
+
+
+def translator_for(settings: ModelSettings, model: str | list[str] | None = None) -> Translator:
+    """The translator that a command's settings ask for, or that of another `model` with the same ones."""
+    search = getattr(settings, "search", None)
+    return translator(
+        settings.model if model is None else model,
+        device=settings.device,
+        search=build.make({"search": search}, "search") if search is not None else None,
+        precision=settings.precision,
+        averaging=settings.averaging,
+        shares=settings.shares if model is None else None,
+        **settings.translator_options,
+    )
 
 
 def _load(path: str) -> tuple[Seq2Seq, Tokenizer, Config]:
     """Model, tokenizer and configuration of a checkpoint."""
-    saved = ckpt.read(ckpt.find(path))
+    saved = ckpt.read(ckpt.find_checkpoint(path))
     ckpt.check_kind(saved, "train")
-    config = saved.meta.get("config")
-    if not isinstance(config, dict):
-        raise UserError(f"{saved.path}: holds no configuration; it is damaged")
+    config = _config(saved)
     try:
         tokenizer = ckpt.tokenizer_from(saved)
         model = build.network(config, tokenizer.source_size, tokenizer.target_size)
@@ -79,3 +113,10 @@ def _load(path: str) -> tuple[Seq2Seq, Tokenizer, Config]:
         raise UserError(f"{saved.path}: its configuration cannot be used ({error})") from error
     ckpt.load_weights(model, saved.part("ema") or saved.part("model"), saved.path)
     return model, tokenizer, config
+
+
+def _config(saved: Checkpoint) -> Config:
+    config = saved.meta.get("config")
+    if not isinstance(config, dict):
+        raise UserError(f"{saved.path}: holds no configuration; it is damaged")
+    return config

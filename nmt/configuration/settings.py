@@ -1,235 +1,357 @@
-"""What the command lines that use a trained model have in common."""
+"""The settings of every command as typed objects: one class for each YAML at the top of conf/. Its fields are the keys, its
+annotations their types, and a field of type `Group` is a group whose keys configure an object (nmt/configuration/build.py).
+
+A command's `Settings` are made from a configuration without faults, and from no other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import dataclasses
+import typing
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from nmt.configuration import build
-from nmt.configuration import loading
-from nmt.configuration.check import faults, locate
+from nmt.configuration.build import Group
+from nmt.configuration.check import locate, mismatches
+from nmt.configuration.faults import Fault, Faults, shown, unknown
 from nmt.data.text import Errors
-from nmt.foundation.errors import UserError
+from nmt.foundation.ranges import Count, Positive, Range, Size
 from nmt.inference.formats import ONE_BEST, FormatName
 from nmt.inference.generation import Averaging
-from nmt.metric import Metric
-from nmt.layers.packed import GenerationPrecision
-from nmt.foundation.ranges import Positive
-from nmt.inference.translator import Translator
 from nmt.inference.word_alignment import Symmetrization
+from nmt.layers.packed import GenerationPrecision
+from nmt.layers.recurrence import CellName
 
-
-def translate_settings(
-    *,
-    model: str | list[str],
-    device: str,
-    precision: GenerationPrecision,
-    averaging: Averaging,
-    shares: list[Positive] | None = None,
-    input: str | None = None,
-    output: str | None = None,
-    format: FormatName,
-    errors: Errors,
-    resume: bool,
-    prefix: str | None = None,
-    constraints: str | None = None,
-    attention_map: str | None = None,
-    compare: str | list[str] | None = None,
-) -> None:
-    """The keys at the top of conf/translate.yaml: their names and types."""
-
-
-def evaluate_settings(
-    *,
-    model: str | list[str],
-    source: str,
-    reference: str,
-    device: str,
-    precision: GenerationPrecision,
-    averaging: Averaging,
-    shares: list[Positive] | None = None,
-    output: str | None = None,
-) -> None:
-    """The keys at the top of conf/evaluate.yaml."""
-
-
-def score_settings(
-    *,
-    model: str | list[str],
-    source: str,
-    target: str | None = None,
-    nbest: str | None = None,
-    output: str | None = None,
-    format: Literal["text", "jsonl"],
-    normalize: Literal["none", "average"],
-    errors: Errors,
-    device: str,
-    precision: GenerationPrecision,
-    averaging: Averaging,
-    shares: list[Positive] | None = None,
-) -> None:
-    """The keys at the top of conf/score.yaml."""
-
-
-def align_settings(
-    *,
-    model: str | list[str] | None = None,
-    vectors: list[str] | None = None,
-    reverse: str | list[str] | None = None,
-    symmetrize: Symmetrization,
-    source: str,
-    target: str,
-    gold: str | None = None,
-    output: str | None = None,
-    format: Literal["pharaoh", "json"],
-    device: str,
-    precision: GenerationPrecision,
-    averaging: Averaging,
-    shares: list[Positive] | None = None,
-) -> None:
-    """The keys at the top of conf/align.yaml."""
-
-
-WRITTEN = ("output", "attention_map", "explain")
-"""Keys whose files are written."""
+Seed = Annotated[int, Range(0, 2**32 - 1)]
+Models = str | list[str]
+"""A run directory or checkpoint file, or several as an ensemble."""
 ENDINGS = (".html", ".png", ".json")
-SETTINGS: dict[str, Callable[..., None]] = {
-    "translate": translate_settings,
-    "evaluate": evaluate_settings,
-    "score": score_settings,
-    "align": align_settings,
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Base of all. `written` and `read`: keys that name files."""
+
+    written: ClassVar[Sequence[str]] = ("output",)
+    read: ClassVar[Sequence[str]] = ("input", "source", "reference", "target", "nbest", "prefix", "constraints", "gold")
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], also: Sequence[Fault] = ()) -> Self:
+        """The settings that a configuration describes. Raises Faults listing everything that is wrong with it, `also` what was
+        found before."""
+        found = [*also, *cls._faults(values)]
+        found += cls.impossible(values, {fault.key.partition(".")[0] for fault in found})
+        if not found:
+            found += cls(**values).conflicts()
+        if found:
+            raise Faults(found)
+        return cls(**values)
+
+    @classmethod
+    def impossible(cls, values: Mapping[str, Any], faulty: Set[str]) -> list[Fault]:
+        """What groups say when they are built, but for those that are `faulty` already."""
+        return []
+
+    @classmethod
+    def _faults(cls, values: Mapping[str, Any]) -> list[Fault]:
+        """What is wrong with keys and values, each by itself."""
+        groups = cls.groups()
+        top = {key: value for key, value in values.items() if key not in groups and not isinstance(value, Mapping)}
+        found = [
+            unknown(key, [f.name for f in dataclasses.fields(cls)])
+            for key, value in values.items()
+            if key not in groups and isinstance(value, Mapping)
+        ]
+        found += mismatches(top, cls, given=list(groups))
+        for group, needed in groups.items():
+            node = values.get(group)
+            if isinstance(node, Mapping):
+                found += build.faults_of(group, node)
+            elif needed or node is not None:
+                found.append(Fault(group, "missing"))
+        repeated = {fault.key for fault in found if "." not in fault.key}  # encoder and decoder repeat cell
+        return [fault for fault in found if fault.key.rpartition(".")[2] not in repeated or "." not in fault.key]
+
+    @classmethod
+    def groups(cls) -> dict[str, bool]:
+        """The groups of this command, and whether each is needed."""
+        hints = typing.get_type_hints(cls, include_extras=True)
+        return {
+            f.name: f.default is dataclasses.MISSING for f in dataclasses.fields(cls) if hints[f.name] in (Group, Group | None)
+        }  # fmt: skip
+
+    def conflicts(self) -> list[Fault]:
+        """Values that cannot be together."""
+        return self._same_files()
+
+    def _same_files(self) -> list[Fault]:
+        """An output that is also an input, or written twice."""
+        found, taken = [], dict[Path, str]()
+        for key in (*self.read, *self.written):
+            name = getattr(self, key, None)
+            if not name:
+                continue
+            file = Path(name).resolve()
+            if key in self.written and file in taken:
+                how = "written" if taken[file] in self.written else "read"
+                found.append(Fault(key, f"is {how} as {taken[file]}= too; choose another name", name))
+            taken[file] = key
+        return found
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The configuration as plain containers, as a checkpoint keeps it."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+
+
+# Training
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSettings(Settings):
+    """What every training has."""
+
+    seed: Seed
+    run_dir: str
+    device: str
+    cell: CellName
+    resume: str | None = None
+    sizes: Group | None = None
+    data: Group
+    tokenizer: Group
+    batching: Group
+    encoder: Group
+    optimizer: Group
+    schedule: Group
+    trainer: Group
+
+    @classmethod
+    def impossible(cls, values: Mapping[str, Any], faulty: Set[str]) -> list[Fault]:
+        return build.impossible(values, faulty)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainSettings(TrainingSettings):
+    """conf/train.yaml."""
+
+    grids: list[str] | None = None
+    max_validation: Count = 0
+    model: Group
+    decoder: Group
+    attention: Group
+    window: Group | None = None
+    normalizer: Group | None = None
+    filters: Group
+    objective: Group
+    search: Group
+    translation: Group
+    metric: Group
+
+    def conflicts(self) -> list[Fault]:
+        found = super().conflicts()
+        if self.model.get("tying") == "all" and not self.tokenizer.get("joint", True):
+            remedy = "needs one vocabulary for both languages: set tokenizer.joint=true or model.tying=output"
+            found.append(Fault("model.tying", remedy, "all"))
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifySettings(TrainingSettings):
+    """conf/classify.yaml."""
+
+    choose_by: Literal["macro_f1", "accuracy", "loss"]
+    max_tokens: Size
+    vectors: str | None = None
+    freeze: bool = False
+    network: Group
+    pooling: Group
+
+    def conflicts(self) -> list[Fault]:
+        found = super().conflicts()
+        if not hasattr(locate(self.data["_target_"], "nmt.data", "data"), "labelled"):
+            found.append(Fault("data", "this data set has no labels; choose data=tsv, csv, jsonl, parquet or hub"))
+        if not self.tokenizer.get("joint", True):
+            found.append(Fault("tokenizer.joint", "there is only one language; leave it out", "false"))
+        if self.freeze and not self.vectors:
+            found.append(Fault("freeze", "there is nothing to freeze without vectors=FILE", "true"))
+        return found
+
+
+# Using a trained model
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSettings(Settings):
+    """What every command with a trained translation model has."""
+
+    model: Models
+    device: str
+    precision: GenerationPrecision
+    averaging: Averaging
+    shares: list[Positive] | None = None
+    translation: Group
+
+    def conflicts(self) -> list[Fault]:
+        found, paths = self._same_files(), models(self.model)
+        if self.model == []:
+            found.append(Fault("model", "give a run directory, or several as [A,B,C]", "[]"))
+        elif self.shares is not None and paths and len(self.shares) != len(paths):
+            found.append(
+                Fault("shares", f"give one positive number for each of {len(paths)} models", shown(self.shares))
+            )
+        return found
+
+    @property
+    def translator_options(self) -> dict[str, Any]:
+        """Those options of the translator that are not left to the model."""
+        return {key: value for key, value in self.translation.items() if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslateSettings(ModelSettings):
+    """conf/translate.yaml."""
+
+    written: ClassVar[Sequence[str]] = ("output", "attention_map")
+
+    input: str | None = None
+    output: str | None = None
+    format: FormatName
+    errors: Errors
+    resume: bool
+    prefix: str | None = None
+    constraints: str | None = None
+    attention_map: str | None = None
+    compare: Models | None = None
+    search: Group
+
+    def conflicts(self) -> list[Fault]:
+        found = super().conflicts() + build.faults_of_building("search", self.search)
+        most = self.search.get("n_best", 1)
+        if self.format in ONE_BEST and most > 1:
+            found.append(Fault("search.n_best", "shown by format=jsonl and format=moses only", shown(most)))
+        if self.attention_map and not self.attention_map.endswith(ENDINGS):
+            found.append(Fault("attention_map", "the name must end in .html, .png or .json", self.attention_map))
+        if self.compare and not self.attention_map:
+            what = "says which models are drawn beside in attention_map=FILE.html; give that too"
+            found.append(Fault("compare", what))
+        beside, own = models(self.compare), models(self.model)
+        if len(beside) > 3:
+            found.append(Fault("compare", "three models beside the one that translates, at most"))
+        if len({*beside, *own}) < len(beside) + len(set(own)):
+            found.append(Fault("compare", "each model once, and not the one that translates"))
+        if self.resume and not (self.output and self.input):
+            found.append(Fault("resume", "needs input=FILE and output=FILE", "true"))
+        if self.resume and self.attention_map:
+            found.append(Fault("resume", "an attention map needs all sentences; leave attention_map out", "true"))
+        if (self.prefix or self.constraints) and not self.input:
+            found.append(Fault("prefix and constraints", "belong to the lines of a file; give input=FILE"))
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateSettings(ModelSettings):
+    """conf/evaluate.yaml."""
+
+    source: str
+    reference: str
+    output: str | None = None
+    search: Group
+    metric: Group
+
+    def conflicts(self) -> list[Fault]:
+        found = super().conflicts() + build.faults_of_building("search", self.search)
+        if self.metric.get("name") == "loss":
+            found.append(Fault("metric.name", "not a comparison of texts; choose bleu, chrf, ter or exact", "loss"))
+        most = self.search.get("n_best", 1)
+        if most > 1:
+            found.append(Fault("search.n_best", "only the best translation is evaluated; leave it out", shown(most)))
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreSettings(ModelSettings):
+    """conf/score.yaml."""
+
+    source: str
+    target: str | None = None
+    nbest: str | None = None
+    output: str | None = None
+    format: Literal["text", "jsonl"]
+    normalize: Literal["none", "average"]
+    errors: Errors
+
+    def conflicts(self) -> list[Fault]:
+        found = super().conflicts()
+        if (self.target is None) == (self.nbest is None):
+            remedy = "give one of them, target=FILE (a translation a line) or nbest=FILE (Moses format)"
+            found.append(Fault("target, nbest", remedy))
+        elif self.nbest and (self.format != "text" or self.normalize != "none"):
+            remedy = "is written back in its own format, with log-probabilities; leave format and normalize out"
+            found.append(Fault("nbest", remedy))
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlignSettings(ModelSettings):
+    """conf/align.yaml."""
+
+    model: Models | None = None  # type: ignore[assignment]  # vectors do without
+    vectors: list[str] | None = None
+    reverse: Models | None = None
+    symmetrize: Symmetrization
+    source: str
+    target: str
+    gold: str | None = None
+    output: str | None = None
+    format: Literal["pharaoh", "json"]
+
+    def conflicts(self) -> list[Fault]:
+        found = super().conflicts()
+        if (self.model is None) == (self.vectors is None):
+            found.append(Fault("model, vectors", "give one of them, model=RUN_DIR or vectors=[SOURCE,TARGET]"))
+        elif self.vectors is not None and len(self.vectors) != 2:
+            found.append(Fault("vectors", "give two files, [SOURCE,TARGET]"))
+        elif self.vectors and self.reverse:
+            found.append(Fault("reverse", "vectors already look in both directions; leave it out"))
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelSettings(Settings):
+    """conf/label.yaml."""
+
+    written: ClassVar[Sequence[str]] = ("output", "explain")
+
+    model: str
+    device: str
+    input: str | None = None
+    output: str | None = None
+    format: Literal["text", "jsonl"]
+    errors: Errors
+    explain: str | None = None
+
+    def conflicts(self) -> list[Fault]:
+        found = super().conflicts()
+        if self.explain and not self.explain.endswith(ENDINGS):
+            found.append(Fault("explain", "the name must end in .html, .png or .json", self.explain))
+        return found
+
+
+COMMANDS: dict[str, type[Settings]] = {
+    "train": TrainSettings,
+    "classify": ClassifySettings,
+    "translate": TranslateSettings,
+    "evaluate": EvaluateSettings,
+    "score": ScoreSettings,
+    "align": AlignSettings,
+    "label": LabelSettings,
 }
+"""The settings of each command."""
 
 
-def check(config: Mapping[str, Any], command: Literal["translate", "evaluate", "score", "align"]) -> None:
-    """Raises UserError listing everything that is wrong with the configuration."""
-    top = {key: value for key, value in config.items() if not isinstance(value, Mapping)}
-    found = [fault.removeprefix(".").replace("give .", "give ") for fault in faults(top, SETTINGS[command], "")]
-    found += faults(chosen(config["translation"]), Translator, "translation", ("precision", "averaging", "shares"))
-    found += faults(config.get("metric", {}), Metric, "metric")
-    if "search" in config:
-        found += _faults_of_search(config)
-    if config.get("metric", {}).get("name") == "loss":
-        found.append("metric.name=loss: not a comparison of texts; choose bleu, chrf, ter or exact")
-    if not found:
-        found += _collisions(config)
-        found += {"translate": _translate_faults, "score": _score_faults, "align": _align_faults}.get(
-            command, lambda _: []
-        )(config)
-    if found:
-        raise UserError("the configuration has faults:\n" + "\n".join(f"  - {fault}" for fault in found))
-
-
-def _faults_of_search(config: Mapping[str, Any]) -> list[str]:
-    search = config["search"]
-    wrong = faults(search, locate(search.get("_target_", ""), "nmt.search", "search"), "search")
-    if not wrong:
-        try:
-            build.make(config, "search")
-        except ValueError as error:
-            wrong.append(str(error))
-    if config.get("format", "text") in ONE_BEST and not wrong and search.get("n_best", 1) > 1:
-        wrong.append(f"search.n_best={search['n_best']}: shown by format=jsonl and format=moses only")
-    return wrong
-
-
-def _collisions(config: Mapping[str, Any]) -> list[str]:
-    """An output that is also an input, and what else is always wrong."""
-    found = []
-    models = config["model"]
-    if models == []:
-        found.append("model=[]: give a run directory, or several as [A,B,C]")
-    count = len(models) if isinstance(models, list) else 1
-    if config["shares"] is not None and models and len(config["shares"]) != count:
-        found.append(f"shares={config['shares']}: give one positive number for each of {count} models")
-    taken: dict[Path, str] = {}
-    for key in ("input", "source", "reference", "target", "nbest", "prefix", "constraints", "gold", *WRITTEN):
-        name = config.get(key)
-        if not name:
-            continue
-        file = Path(name).resolve()
-        if key in WRITTEN and file in taken:
-            how = "written" if taken[file] in WRITTEN else "read"
-            found.append(f"{key}={name}: is {how} as {taken[file]}= too; choose another name")
-        taken[file] = key
-    return found
-
-
-def _list(models: str | list[str] | None) -> list[str]:
-    return [models] if isinstance(models, str) else models or []
-
-
-def _translate_faults(config: Mapping[str, Any]) -> list[str]:
-    """Combinations that cannot be."""
-    found = []
-    shown, output = config["attention_map"], config["output"]
-    if shown and not shown.endswith(ENDINGS):
-        found.append(f"attention_map={shown}: the name must end in .html, .png or .json")
-    if config["compare"] and not shown:
-        found.append("compare: says which models are drawn beside in attention_map=FILE.html; give that too")
-    beside = _list(config["compare"])
-    if len(beside) > 3:
-        found.append("compare: three models beside the one that translates, at most")
-    if len({*beside, *_list(config["model"])}) < len(beside) + len(set(_list(config["model"]))):
-        found.append("compare: each model once, and not the one that translates")
-    if config["resume"] and not (output and config["input"]):
-        found.append("resume=true: needs input=FILE and output=FILE")
-    if config["resume"] and shown:
-        found.append("resume=true: an attention map needs all sentences; leave attention_map out")
-    if (config["prefix"] or config["constraints"]) and not config["input"]:
-        found.append("prefix and constraints belong to the lines of a file: give input=FILE")
-    return found
-
-
-def _score_faults(config: Mapping[str, Any]) -> list[str]:
-    if (config["target"] is None) == (config["nbest"] is None):
-        return ["target, nbest: give one of them, target=FILE (a translation a line) or nbest=FILE (Moses format)"]
-    if config["nbest"] and (config["format"] != "text" or config["normalize"] != "none"):
-        return ["nbest: is written back in its own format, with log-probabilities; leave format and normalize out"]
-    return []
-
-
-def _align_faults(config: Mapping[str, Any]) -> list[str]:
-    if (config["model"] is None) == (config["vectors"] is None):
-        return ["model, vectors: give one of them, model=RUN_DIR or vectors=[SOURCE,TARGET]"]
-    if config["vectors"] is not None and len(config["vectors"]) != 2:
-        return ["vectors: give two files, [SOURCE,TARGET]"]
-    if config["vectors"] and config["reverse"]:
-        return ["reverse: vectors already look in both directions; leave it out"]
-    return []
-
-
-ANSWERING = ("model", "input", "output", "format", "errors", "explain", "device")
-"""The keys of conf/classify.yaml that go with model=."""
-
-
-def check_answering(config: Mapping[str, Any]) -> None:
-    """Raises UserError listing everything that is wrong with a configuration of nmt.classify that has a model."""
-    top = {key: value for key, value in config.items() if not isinstance(value, Mapping)}
-    found = [fault.removeprefix(".") for fault in faults(top, build.classification_settings, "")]
-    if not found:
-        found += _collisions({"shares": None, **config})
-        shown = config["explain"]
-        if shown and not shown.endswith(ENDINGS):
-            found.append(f"explain={shown}: the name must end in .html, .png or .json")
-    if found:
-        raise UserError("the configuration has faults:\n" + "\n".join(f"  - {fault}" for fault in found))
-
-
-def chosen(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those options that are not left to the model."""
-    return {key: value for key, value in options.items() if value is not None}
-
-
-def load_translator(config: Mapping[str, Any]) -> Translator:
-    """The translator that a checked configuration asks for. Raises UserError if there is no usable checkpoint."""
-    return loading.translator(
-        config["model"],
-        device=config["device"],
-        search=build.make(config, "search") if "search" in config else None,
-        precision=config["precision"],
-        averaging=config["averaging"],
-        shares=config["shares"],
-        **chosen(config["translation"]),
-    )
+def models(value: Models | None) -> list[str]:
+    """One path or several as a list."""
+    return [value] if isinstance(value, str) else value or []

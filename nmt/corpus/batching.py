@@ -1,7 +1,7 @@
 """Batches of similar length, shuffled as a pure function of (seed, epoch).
 
 Sentences are shuffled, cut into pools of many batches, sorted by length within each pool, cut into batches, and the
-batches shuffled: little padding, and other company for each sentence every epoch.
+batches shuffled: little padding, and other neighbours for each sentence every epoch.
 """
 
 from __future__ import annotations

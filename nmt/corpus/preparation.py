@@ -1,27 +1,24 @@
-"""From a configured data set to batches of ids: read, filtered, encoded."""
+"""From parallel text to batches of ids: filtered, encoded, cut into batches anew for every epoch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nmt.configuration import build
-from nmt.corpus import ragged as corpora
+from nmt.corpus import ragged
 from nmt.corpus.batching import Batching, collate, padding_share
-from nmt.corpus.ragged import Corpus, Filters
+from nmt.corpus.filters import Filters
+from nmt.corpus.ragged import Corpus, encode_cached, encode_lines
 from nmt.data import Pairs, Splits
 from nmt.foundation.interfaces import Batch
-from nmt.tokenizer import Tokenizer
-
-Config = Mapping[str, Any]
+from nmt.tokenizer import SentencePiece, Tokenizer
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """Data ready to train on: the text, its tokenizer, the encoded training and validation parts."""
+    """Data ready to train on: the text, its tokenizer, the encoded training and validation parts, and which of the training
+    pairs are `kept`."""
 
     splits: Splits
     tokenizer: Tokenizer
@@ -30,32 +27,28 @@ class Prepared:
     kept: np.ndarray
 
 
-def prepare(config: Config, tokenizer: Tokenizer | None = None) -> Prepared:
-    """Reads, filters and encodes the data; trains the tokenizer unless one is given (when resuming).
+def prepare(splits: Splits, filters: Filters, tokenizer: Tokenizer | SentencePiece) -> Prepared:
+    """Filters and encodes the data, with a tokenizer that is given (when resuming) or first trained on it.
 
     Raises UserError if the data cannot be used.
     """
-    filters: Filters = build.make(config, "filters")
-    splits: Splits = build.make(config, "data").load()
     train = filters.text(splits.train)
-    splits = Splits(train=train, validation=splits.validation, test=splits.test, languages=splits.languages)
-    if tokenizer is None:
-        tokenizer = build.make(config, "tokenizer").train(train.source, train.target)
-    encoded = encode(train, tokenizer)
+    trained = tokenizer if isinstance(tokenizer, Tokenizer) else tokenizer.train(train.source, train.target)
+    encoded = encode_pairs(train, trained)
     kept = filters.tokens(encoded, train.name)
-    return Prepared(splits, tokenizer, encoded, encode(splits.validation, tokenizer), kept)
+    return Prepared(replace(splits, train=train), trained, encoded, encode_pairs(splits.validation, trained), kept)
 
 
-def encode(pairs: Pairs, tokenizer: Tokenizer) -> Corpus:
+def encode_pairs(pairs: Pairs, tokenizer: Tokenizer) -> Corpus:
     """Both sides of some pairs as ids, on disk and memory-mapped if they are many."""
     sides = [
         (pairs.source, tokenizer.encode_source, tokenizer.source_size, tokenizer.models[0]),
         (pairs.target, tokenizer.encode_target, tokenizer.target_size, tokenizer.models[1]),
     ]
-    if len(pairs) <= corpora.CACHE_ABOVE:
-        return Corpus(*(corpora.encode(lines, encoder, size) for lines, encoder, size, _ in sides))
-    folder = corpora.cache_folder()
-    return Corpus(*(corpora.encode_cached(*side, folder=folder) for side in sides))
+    if len(pairs) <= ragged.CACHE_ABOVE:
+        return Corpus(*(encode_lines(lines, encoder, size) for lines, encoder, size, _ in sides))
+    folder = ragged.cache_folder()
+    return Corpus(*(encode_cached(*side, folder=folder) for side in sides))
 
 
 class EpochBatches:
@@ -66,10 +59,10 @@ class EpochBatches:
         if data.tokenizer.sampling:
             draw = hash((seed, epoch)) % 2**31
             train, tokenizer = data.splits.train, data.tokenizer
-            source = corpora.encode(
+            source = encode_lines(
                 train.source, lambda lines: tokenizer.encode_source(lines, draw), tokenizer.source_size
             )
-            target = corpora.encode(
+            target = encode_lines(
                 train.target, lambda lines: tokenizer.encode_target(lines, draw), tokenizer.target_size
             )
             self.corpus = Corpus(source, target)

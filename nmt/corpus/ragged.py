@@ -6,21 +6,16 @@ Large corpora are written to a cache, named by their content, and mapped into me
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-
-from nmt.data import Pairs
-from nmt.foundation.errors import UserError
-from nmt.foundation.ranges import NonNegative, Size
 
 CHUNK = 4096
 CACHE_ABOVE = 500_000
@@ -59,7 +54,7 @@ class Corpus:
         return len(self.source)
 
 
-def encode(lines: list[str], encoder: Encoder, vocabulary: int) -> Ragged:
+def encode_lines(lines: Sequence[str], encoder: Encoder, vocabulary: int) -> Ragged:
     """Encodes chunk by chunk into flat arrays of the smallest integer type that holds the vocabulary."""
     dtype = _id_type(vocabulary)
     ids, lengths = [np.empty(0, dtype)], [np.zeros(1, np.int64)]
@@ -69,8 +64,8 @@ def encode(lines: list[str], encoder: Encoder, vocabulary: int) -> Ragged:
     return Ragged(np.concatenate(ids), np.cumsum(np.concatenate(lengths)))
 
 
-def encode_cached(lines: list[str], encoder: Encoder, vocabulary: int, key: bytes, folder: Path) -> Ragged:
-    """As `encode`, but on disk: written once under a hash of `key` (the tokenizer) and the text, then memory-mapped."""
+def encode_cached(lines: Sequence[str], encoder: Encoder, vocabulary: int, key: bytes, folder: Path) -> Ragged:
+    """As `encode_lines`, but on disk: written once under a hash of `key` (the tokenizer) and the text, then memory-mapped."""
     digest = hashlib.sha256(key)
     for line in lines:
         digest.update(line.encode() + b"\n")
@@ -102,9 +97,9 @@ def _id_type(vocabulary: int) -> type[np.unsignedinteger]:
     return np.uint16 if vocabulary <= 2**16 else np.uint32
 
 
-def _chunks(lines: list[str], encoder: Encoder, dtype: type) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _chunks(lines: Sequence[str], encoder: Encoder, dtype: type) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     for start in range(0, len(lines), CHUNK):
-        rows = encoder(lines[start : start + CHUNK])
+        rows = encoder(list(lines[start : start + CHUNK]))
         lengths = np.fromiter(map(len, rows), np.int64, len(rows))
         yield np.fromiter((i for row in rows for i in row), dtype, int(lengths.sum())), lengths
 
@@ -121,62 +116,3 @@ def _write_atomically(name: Path, write: Callable[[BinaryIO], None]) -> None:
         os.replace(temporary, name)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-class Filters:
-    """Which training pairs are kept. All are counted and reported.
-
-    max_length: longest sentence in tokens (either side); max_ratio: largest ratio of token counts (0: any);
-    drop_duplicates: keep the first of equal pairs. Pairs with an empty side are always dropped.
-    """
-
-    def __init__(self, *, max_length: Size = 250, max_ratio: NonNegative = 0.0, drop_duplicates: bool = False) -> None:
-        self.max_length, self.max_ratio, self.drop_duplicates = max_length, max_ratio, drop_duplicates
-
-    def text(self, pairs: Pairs) -> Pairs:
-        """Drops pairs with an empty side and, by choice, duplicates. Raises UserError if nothing is left."""
-        keep, seen, counts = [], set[tuple[str, str]](), {"empty": 0, "duplicate": 0}
-        for i, pair in enumerate(zip(pairs.source, pairs.target, strict=True)):
-            if not pair[0].strip() or not pair[1].strip():
-                counts["empty"] += 1
-            elif self.drop_duplicates and pair in seen:
-                counts["duplicate"] += 1
-            else:
-                keep.append(i)
-                if self.drop_duplicates:
-                    seen.add(pair)
-        self._report(pairs.name, len(pairs), len(keep), counts)
-        if len(keep) == len(pairs):
-            return pairs
-        return Pairs([pairs.source[i] for i in keep], [pairs.target[i] for i in keep], pairs.name)
-
-    def tokens(self, corpus: Corpus, name: str) -> np.ndarray:
-        """Indices of the pairs within the bounds on length and ratio. Raises UserError if there are none."""
-        source, target = corpus.source.lengths, corpus.target.lengths
-        longest = np.maximum(source, target)
-        within = longest <= self.max_length
-        counts = {"too long": int((~within).sum()), "ratio": 0}
-        if self.max_ratio:
-            balanced = longest <= self.max_ratio * np.maximum(1, np.minimum(source, target))
-            counts["ratio"] = int((within & ~balanced).sum())
-            within &= balanced
-        kept = np.flatnonzero(within)
-        self._report(name, len(corpus), len(kept), counts)
-        return kept
-
-    def _report(self, name: str, before: int, after: int, counts: dict[str, int]) -> None:
-        dropped = ", ".join(f"{count:,} {why}" for why, count in counts.items() if count)
-        if dropped:
-            log.info("%s: kept %s of %s pairs (dropped: %s)", name, f"{after:,}", f"{before:,}", dropped)
-        if not after:
-            raise UserError(
-                f"{name}: no sentence pairs left of {before:,} (dropped: {dropped}). See the data.filters keys"
-            )
-
-
-def fingerprint(pairs: Pairs) -> str:
-    """SHA-256 of the text: two runs with the same fingerprint saw the same sentences in the same order."""
-    digest = hashlib.sha256()
-    for side in (pairs.source, pairs.target):
-        digest.update(json.dumps(side, ensure_ascii=False).encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()

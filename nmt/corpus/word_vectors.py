@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nmt.data.text import find, stream_lines
+from nmt.data.text import find_file, stream_lines
 from nmt.foundation.errors import UserError
 
 
@@ -17,7 +17,7 @@ def read_vectors(path: str, wanted: Collection[str] | None = None) -> dict[str, 
 
     Raises UserError naming file and line if that is not what the file holds.
     """
-    file, found, size = find(path), dict[str, np.ndarray](), 0
+    file, found, size = find_file(path), dict[str, np.ndarray](), 0
     for number, line in enumerate(stream_lines(file), 1):
         word, *numbers = line.rstrip().split(" ")
         if number == 1 and len(numbers) == 1:

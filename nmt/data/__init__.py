@@ -2,18 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol, overload, runtime_checkable
 
 from nmt.foundation.errors import UserError
+
+Text = Sequence[str]
+"""Lines, by index, slice and iteration: a list in memory, or anything that reads them when they are asked for."""
+
+
+class Selection(Text):
+    """Some lines of a text, by their indices: a view, no copy."""
+
+    def __init__(self, text: Text, indices: Sequence[int]) -> None:
+        self._text, self._indices = text, indices
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    @overload
+    def __getitem__(self, i: int, /) -> str: ...
+    @overload
+    def __getitem__(self, i: slice, /) -> list[str]: ...
+    def __getitem__(self, i: int | slice, /) -> str | list[str]:
+        if isinstance(i, slice):
+            return [self._text[index] for index in self._indices[i]]
+        return self._text[self._indices[i]]
 
 
 @dataclass(frozen=True)
 class Pairs:
     """Aligned sentences: source[i] and target[i] mean the same. `name` says where they come from."""
 
-    source: list[str]
-    target: list[str]
+    source: Text
+    target: Text
     name: str
 
     def __len__(self) -> int:
@@ -43,7 +66,7 @@ class Data(Protocol):
 class Labelled:
     """Texts, each with its labels; `name` says where they come from."""
 
-    texts: list[str]
+    texts: Text
     labels: list[tuple[str, ...]]
     name: str
 

@@ -35,7 +35,7 @@ class TextFiles:
         )
 
     def _pairs(self, prefix: str) -> Pairs:
-        files = [find(f"{prefix}.{language}") for language in self.languages]
+        files = [find_file(f"{prefix}.{language}") for language in self.languages]
         source, target = (read_lines(file) for file in files)
         check_aligned(files[0], len(source), files[1], len(target))
         return check_not_empty(Pairs(source, target, f"{files[0]}, {files[1].name}"))
@@ -50,7 +50,7 @@ def check_aligned(first: Path, first_lines: int, second: Path, second_lines: int
         )
 
 
-def find(path: str) -> Path:
+def find_file(path: str) -> Path:
     """The file, or the same name with .gz; raises UserError if neither is there."""
     for candidate in (Path(path), Path(path + ".gz")):
         if candidate.is_file():

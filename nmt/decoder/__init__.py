@@ -12,10 +12,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nmt.attention import Attention
-from nmt.layers.dropout import Dropout
 from nmt.foundation.interfaces import DecoderOutput, Memory, State
-from nmt.layers.packed import Linear
 from nmt.foundation.ranges import Fraction, Size
+from nmt.layers.dropout import Dropout
+from nmt.layers.packed import Linear
 from nmt.layers.recurrence import CELLS, CellName, full, tanh
 
 
@@ -72,7 +72,7 @@ class Decoder(nn.Module):
         """The state before the first word, one row a sentence."""
         parts = tanh(full(self.bridge(memory.summary))).split(self.hidden_size, -1)
         n = self.state_parts
-        carry = self.attention.start(memory, memory.mask.size(0)) if self.attends else ()
+        carry = self.attention.nothing_remembered(memory, memory.mask.size(0)) if self.attends else ()
         return State(cells=tuple(tuple(parts[i * n : (i + 1) * n]) for i in range(self.num_layers)), attention=carry)
 
     def forward(self, embedded: Float[Tensor, "N T E"], state: State, memory: Memory) -> DecoderOutput:
@@ -81,3 +81,12 @@ class Decoder(nn.Module):
         embedded holds the vectors of the words *before* those to predict; N is a multiple of the memory's sentences.
         """
         raise NotImplementedError
+
+    def output(
+        self, readout: Float[Tensor, "N T D"], state: State, weights: Float[Tensor, "N T HS"] | None = None
+    ) -> DecoderOutput:
+        """How every decoder ends: the readout normalised, the attention (head by head, as it was computed) as people see it."""
+        if weights is None:
+            return DecoderOutput(readout=self.norm(readout), weights=None, state=state)
+        shown, heads = self.attention.shown(weights), self.attention.each(weights)
+        return DecoderOutput(readout=self.norm(readout), weights=shown, state=state, heads=heads)

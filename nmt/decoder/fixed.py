@@ -33,5 +33,4 @@ class Fixed(Decoder):
         rows = memory.gather(memory.summary.unsqueeze(1).expand(-1, width, -1), 1)
         context = rows.expand(-1, embedded.size(1), -1)
         hidden, cells = self.layers(torch.cat([embedded, context], -1), state.cells)
-        readout = self.norm(self.readout(torch.cat([hidden, embedded, context], -1)))
-        return DecoderOutput(readout=readout, weights=None, state=State(cells=cells))
+        return self.output(self.readout(torch.cat([hidden, embedded, context], -1)), State(cells=cells))

@@ -33,6 +33,4 @@ class Luong(Decoder):
         weights, carry = self.attention.attend(self.attention.project(hidden), memory, state.attention)
         context = average(weights, memory)
         attentional = tanh(full(self.combine(torch.cat([context, hidden], -1))))
-        after = State(cells=cells, attention=carry)
-        shown, heads = self.attention.shown(weights), self.attention.each(weights)
-        return DecoderOutput(readout=self.norm(attentional), weights=shown, state=after, heads=heads)
+        return self.output(attentional, State(cells=cells, attention=carry), weights)

@@ -74,6 +74,4 @@ class LuongFeed(Decoder):
             readouts.append(feed)
             weights.append(w)
         after = FeedState(cells=tuple(cells), attention=carry, feed=feed)
-        all_weights = torch.cat(weights, 1)
-        shown, heads = self.attention.shown(all_weights), self.attention.each(all_weights)
-        return DecoderOutput(readout=self.norm(torch.stack(readouts, 1)), weights=shown, state=after, heads=heads)
+        return self.output(torch.stack(readouts, 1), after, torch.cat(weights, 1))

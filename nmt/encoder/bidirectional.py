@@ -6,16 +6,17 @@ h_s = [→h_s; ←h_s]        summary = [→h_S; ←h_1]
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor, nn
 
-from nmt.layers.dropout import Dropout
+from nmt.encoder import Encoder
 from nmt.foundation.interfaces import Memory
 from nmt.foundation.ranges import Fraction, Size
+from nmt.layers.dropout import Dropout
 from nmt.layers.recurrence import CellName, Recurrent
 
 
-class Encoder(nn.Module):
+class Bidirectional(Encoder):
     """`num_layers` bidirectional layers of `hidden_size` units per direction; memory size 2·hidden_size.
 
     `dropout` acts between layers, `layer_norm` normalises each layer's output.
@@ -33,7 +34,7 @@ class Encoder(nn.Module):
         layer_norm: bool = False,
     ) -> None:
         super().__init__()
-        self.memory_size = 2 * hidden_size
+        self.memory_size, self.cell_name = 2 * hidden_size, cell
         sizes = [embedding_size] + [self.memory_size] * (num_layers - 1)
         self.layers = nn.ModuleList(Recurrent(cell, size, hidden_size, directions=2) for size in sizes)
         self.norms = nn.ModuleList(
@@ -41,9 +42,9 @@ class Encoder(nn.Module):
         )
         self.dropout = Dropout(dropout, variational_dropout)
 
-    def forward(self, embedded: Float[Tensor, "B S E"], lengths: Int[Tensor, "B"]) -> Memory:
+    def forward(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, "B"]) -> Memory:
         """The memory of B sentences; `lengths` in tokens, EOS included."""
-        x = embedded
+        x = self.input(source)
         for i, (layer, norm) in enumerate(zip(self.layers, self.norms, strict=True)):
             x, (last, *_) = layer(self.dropout(x) if i else x, lengths=lengths)
             x, summary = norm(x), norm(last)

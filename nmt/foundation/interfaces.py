@@ -44,6 +44,38 @@ class Batch:
 
 
 @dataclass(frozen=True)
+class TextBatch:
+    """B texts in N rows, `counts` of them each, padded at the end with PAD. `labels`: which each text has (None: unknown);
+    `num_tokens` counts texts."""
+
+    tokens: Int[Tensor, "N S"]
+    lengths: Int[Tensor, "N"]
+    counts: Int[Tensor, "B"]
+    labels: Bool[Tensor, "B L"] | None
+    num_tokens: int
+
+    def to(self, device: torch.device) -> TextBatch:
+        return moved(self, device)
+
+
+@runtime_checkable
+class TrainingBatch(Protocol):
+    """What an objective is given; a loss is reported per `num_tokens`."""
+
+    num_tokens: int
+
+    def to(self, device: torch.device, /) -> Any: ...
+
+
+@runtime_checkable
+class Batches(Protocol):
+    """The batches of one epoch, by index."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, i: int, /) -> TrainingBatch: ...
+
+
+@dataclass(frozen=True)
 class Layout:
     """Where the rows of a search stand: each of B sentences has `width` places, some of which may be empty.
 
@@ -59,8 +91,8 @@ class Memory:
     """What the encoder knows of B sentences.
 
     `keys` (memory projected for scoring) and `inputs` (memory projected to what a recurrent decoder adds to its gates)
-    are made once per sentence by `Decoder.prepare`. The N rows that read the memory are sentence by sentence, equally
-    many for each, unless a `layout` says otherwise; so the memory is never copied, however many rows read it.
+    are made once per sentence by `Decoder.prepare`. Several rows may read the memory of one sentence: the rows are in the
+    order of their sentences, equally many for each, or as a `layout` says. The memory is never copied for them.
     """
 
     values: Float[Tensor, "B S HM"]
@@ -82,7 +114,7 @@ class Memory:
         return self.values.size(-1) // self.summary.size(-1)
 
     def by_head(self, held: Float[Tensor, "B S HX"]) -> Float[Tensor, "B HS X"]:
-        """What each position has for each head, as so many more positions."""
+        """[B S H·X] → [B H·S X]: the heads one after another along the positions, so that one batched product serves all."""
         if self.heads == 1:
             return held
         return held.unflatten(-1, (self.heads, -1)).transpose(1, 2).flatten(1, 2)
@@ -157,9 +189,10 @@ class Loss:
 class Request:
     """What is asked of a search for one sentence, in target ids.
 
-    At most `max_length` tokens, EOS not counted. The output begins with `prefix`, holds every sequence of `required` as a
-    whole (no word of `continuing` follows one, which would make its last word another word), and none of `forbidden`.
-    `seed` is where a search that draws starts: it belongs to the sentence, not to its place in the batch.
+    At most `max_length` tokens, EOS not counted. The output begins with `prefix`, contains every sequence of `required`,
+    and contains none of `forbidden`. A required sequence ends with its word: no piece of `continuing`, which are the pieces
+    that lengthen a word, may follow it. `seed` is what a search that draws starts from: it depends on the sentence, not on
+    its place in the batch.
     """
 
     max_length: int
@@ -174,13 +207,22 @@ class Request:
         return bool(self.prefix or self.required or self.forbidden)
 
 
+@runtime_checkable
+class SearchState(Protocol):
+    """What a search carries from step to step without looking into it: one row for each hypothesis."""
+
+    def select(self, rows: Int[Tensor, "n"]) -> SearchState:
+        """The state of the given rows, in the given order (rows may repeat)."""
+        ...
+
+
 @dataclass(frozen=True)
 class Prediction:
     """One step of N rows: log-probabilities of the next token (natural logarithm; whoever gets them may write into
     them), the state after it, and the attention it was predicted with (None without attention)."""
 
     log_probs: Float[Tensor, "N V"]
-    state: Any
+    state: SearchState
     weights: Float[Tensor, "N S"] | None = None
 
 
@@ -192,7 +234,7 @@ class Step(Protocol):
     device: torch.device
     mask: Bool[Tensor, "B S"] | None
 
-    def __call__(self, tokens: Int[Tensor, "N"], state: Any, layout: Layout | None = None) -> Prediction:
+    def __call__(self, tokens: Int[Tensor, "N"], state: SearchState, layout: Layout | None = None) -> Prediction:
         """What follows the given tokens, one a row. Without a `layout` every sentence has equally many rows."""
         ...
 
@@ -202,10 +244,19 @@ class Step(Protocol):
 
 
 @runtime_checkable
+class Reranker(Protocol):
+    """A search whose hypotheses are chosen by their texts, after they are written."""
+
+    def rerank(self, hypotheses: Sequence[Hypothesis], texts: Sequence[str]) -> list[tuple[Hypothesis, str]]:
+        """The best of one sentence's hypotheses with their texts, best first."""
+        ...
+
+
+@runtime_checkable
 class Search(Protocol):
     """A strategy to find good outputs under a `Step`; it knows no model."""
 
-    def __call__(self, step: Step, state: Any, requests: Sequence[Request]) -> list[list[Hypothesis]]:
+    def __call__(self, step: Step, state: SearchState, requests: Sequence[Request]) -> list[list[Hypothesis]]:
         """The best hypotheses of each sentence, best first. `state` holds one row a sentence.
 
         Raises ValueError if it cannot do what is requested."""

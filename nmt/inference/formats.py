@@ -13,28 +13,31 @@ import json
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from nmt.inference.translator import Forced, Translation, Translator
+from nmt.inference.translator import Translation
 from nmt.inference.word_alignment import merge
+from nmt.tokenizer import Tokenizer
 
 FormatName = Literal["text", "jsonl", "pharaoh", "moses"]
 ONE_BEST = ("text", "pharaoh")
 """Formats that show the best hypothesis only."""
 
 
+def details_needed(name: FormatName) -> int:
+    """Of how many hypotheses of a line a format shows probabilities of words or attention."""
+    return {"pharaoh": 1, "jsonl": 1_000_000}.get(name, 0)
+
+
 def lines(
-    name: FormatName, translator: Translator, first: int, sources: Sequence[str], translations: Sequence[Translation]
+    name: FormatName, tokenizer: Tokenizer, first: int, sources: Sequence[str], translations: Sequence[Translation]
 ) -> list[str]:
-    """The lines, without newlines, for sources `first`, `first` + 1 …"""
+    """The lines, without newlines, for sources `first`, `first` + 1 …, translated with `details_needed`."""
     if name == "text":
         return [one_line(translation.text) for translation in translations]
     if name == "moses":
         return [line for i, found in enumerate(translations, first) for line in _moses(i, found)]
-    most = 1 if name in ONE_BEST else None
-    chosen = [(found.source, h.tokens) for found in translations for h in found.hypotheses[:most]]
-    details = iter(translator.force([source for source, _ in chosen], [tokens for _, tokens in chosen]))
     written = []
     for source, found in zip(sources, translations, strict=True):
-        each = [_described(translator, source, found, i, next(details)) for i in range(len(found.hypotheses[:most]))]
+        each = [_described(tokenizer, source, found, i) for i in range(len(found.details))]
         if name == "jsonl":
             written.append(json.dumps({"source": source, "hypotheses": each}, ensure_ascii=False))
         else:
@@ -57,8 +60,8 @@ def _moses(number: int, found: Translation) -> list[str]:
     ]
 
 
-def _described(translator: Translator, source: str, found: Translation, i: int, forced: Forced) -> dict[str, Any]:
-    hypothesis, text, tokenizer = found.hypotheses[i], found.texts[i], translator.tokenizer
+def _described(tokenizer: Tokenizer, source: str, found: Translation, i: int) -> dict[str, Any]:
+    hypothesis, text, forced = found.hypotheses[i], found.texts[i], found.details[i]
     alignment = None
     if forced.weights is not None:
         words = merge(

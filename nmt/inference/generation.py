@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nmt.foundation.interfaces import BOS, PAD, Layout, Memory, Prediction, State, Step
+from nmt.foundation.interfaces import BOS, PAD, Layout, Memory, Prediction, SearchState, State, Step
 from nmt.layers.recurrence import full
 from nmt.network.seq2seq import Seq2Seq
 
@@ -42,7 +42,7 @@ class ModelStep:
 class States:
     """The states of several models, row by row."""
 
-    members: tuple[Any, ...]
+    members: tuple[SearchState, ...]
 
     def select(self, rows: Int[Tensor, "n"]) -> States:
         return States(tuple(state.select(rows) for state in self.members))
@@ -79,9 +79,9 @@ def average_log_probs(each: Sequence[Tensor], shares: Sequence[float], averaging
     return torch.where(stacked > -torch.inf, stacked * shares_, -torch.inf).sum(0)
 
 
-def start(
+def first_step(
     models: Sequence[Seq2Seq], memories: Sequence[Memory], shares: Sequence[float], averaging: Averaging
-) -> tuple[Step, Any]:
+) -> tuple[Step, SearchState]:
     """The step of one model or several, and the state before the first word, one row a sentence."""
     steps = [ModelStep(model, memory) for model, memory in zip(models, memories, strict=True)]
     states = [model.decoder.initial(memory) for model, memory in zip(models, memories, strict=True)]

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from nmt.data.text import BOM, Errors, decode_line, find, stream_lines
+from nmt.data.text import BOM, Errors, decode_line, find_file, stream_lines
 from nmt.foundation.errors import UserError
 from nmt.inference.translator import Constraint
 
@@ -41,9 +41,9 @@ class Source:
         self, name: str | None, errors: Errors, *, prefix: str | None = None, constraints: str | None = None
     ) -> None:
         self.errors = errors
-        self._file = None if name is None else find(name)
+        self._file = None if name is None else find_file(name)
         self._beside = [
-            (find(beside), read)
+            (find_file(beside), read)
             for beside, read in ((prefix, _prefix), (constraints, _constraint))
             if beside is not None
         ]
@@ -194,7 +194,7 @@ class Sink:
 
 def _cut(file: Path, numbered: bool) -> int:
     """Cuts a file after its last whole chunk and returns how many input lines it stands for: going on at the same border,
-    batches have the same company, and the result is the same to the last digit."""
+    the same lines make up the same batches, and the result is the same to the last digit."""
     end = count = 0
     border = (0, 0)
     with open(file, "rb+") as opened:

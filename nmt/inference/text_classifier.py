@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
 
-from nmt.corpus import ragged as corpora
-from nmt.network.seq2label import Classifier, Documents, collate
-from nmt.corpus.ragged import Ragged
-from nmt.foundation.interfaces import EOS
+from nmt.corpus.documents import Documents, collate_texts, encode_documents, sentences
+from nmt.network.seq2label import Seq2Label
 from nmt.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
 BATCH_TOKENS = 8000
 """Positions read together."""
-SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+|(?<=[。！？])")
 
 
 @dataclass(frozen=True)
@@ -35,18 +30,11 @@ class Classified:
 
 
 class TextClassifier:
-    """A model and its tokenizer. Texts longer than `max_tokens` are cut, with a warning. The weights must not change while
-    their classifier lives."""
+    """A model, in evaluation mode, and its tokenizer. Texts longer than `max_tokens` are cut, with a warning. The weights must
+    not change while their classifier lives."""
 
-    def __init__(self, model: Classifier, tokenizer: Tokenizer, *, max_tokens: int) -> None:
+    def __init__(self, model: Seq2Label, tokenizer: Tokenizer, *, max_tokens: int) -> None:
         self.model, self.tokenizer, self.max_tokens = model, tokenizer, max_tokens
-
-    @classmethod
-    def load(cls, path: str | Path, device: str = "auto") -> TextClassifier:
-        """That of a run directory or checkpoint file. Raises UserError if there is no usable checkpoint."""
-        from nmt.configuration.loading import text_classifier
-
-        return text_classifier(str(path), device)
 
     @property
     def attends(self) -> bool:
@@ -55,7 +43,7 @@ class TextClassifier:
 
     def classify(self, lines: Sequence[str]) -> list[Classified]:
         """One answer a line. A line without words gets what the model thinks of nothing at all."""
-        documents = encode(lines, self.tokenizer, self.model.pooling.splits, self.max_tokens)
+        documents = encode_documents(lines, self.tokenizer, self.model.pooling.splits, self.max_tokens)
         if documents.cut:
             log.warning("%s texts have more than %s tokens: only those are read", documents.cut, self.max_tokens)
         probabilities, weights = self._read(documents)
@@ -73,17 +61,18 @@ class TextClassifier:
 
     def probabilities(self, lines: Sequence[str]) -> np.ndarray:
         """[texts, labels]."""
-        return self._read(encode(lines, self.tokenizer, self.model.pooling.splits, self.max_tokens))[0]
+        return self._read(encode_documents(lines, self.tokenizer, self.model.pooling.splits, self.max_tokens))[0]
 
     @torch.inference_mode()
     def _read(self, documents: Documents) -> tuple[np.ndarray, list[np.ndarray] | None]:
         """Probabilities [texts, labels], and for each row the attention of its tokens, the mean over the hops."""
-        training, device = self.model.training, next(self.model.parameters()).device
-        self.model.eval()
+        if self.model.training:
+            raise ValueError("the model is in training mode; call model.eval() first")
+        device = next(self.model.parameters()).device
         found = np.zeros((len(documents), len(self.model.labels.names)))
         weights: list[np.ndarray] | None = [np.zeros(0)] * len(documents.rows)
         for indices in _batches(documents):
-            logits, pooled = self.model(collate(documents, indices, None).to(device))
+            logits, pooled = self.model.read(collate_texts(documents, indices, None).to(device))
             found[indices] = self.model.labels.probabilities(logits.double()).cpu().numpy()
             if pooled.weights is None or weights is None:
                 weights = None
@@ -92,7 +81,6 @@ class TextClassifier:
             mean = pooled.weights.double().mean(1).cpu().numpy()
             for row, its in zip(rows, mean, strict=True):
                 weights[row] = its[: len(documents.rows[row])]
-        self.model.train(training)
         return found, weights
 
     def _importances(
@@ -102,49 +90,13 @@ class TextClassifier:
         if weights is None or not words:
             return None
         of_word, begun, row = np.zeros(len(words)), 0, documents.offsets[i]
-        for part in split(line) if self.model.pooling.splits else [line]:
+        for part in sentences(line) if self.model.pooling.splits else [line]:
             if row < documents.offsets[i + 1] and self.tokenizer.encode_source([part])[0]:
                 places = np.asarray(self.tokenizer.source_words(part, documents.rows[row].tolist()), np.int64)
                 np.add.at(of_word, np.minimum(begun + places, len(words) - 1), weights[row])
                 row += 1
             begun += len(part.split())
         return of_word if of_word.any() else None
-
-
-def split(line: str) -> list[str]:
-    """A text's sentences: they end with . ! ? … before a space, or with 。！？ anywhere."""
-    parts, begin = [], 0
-    for match in SENTENCE_END.finditer(line):
-        parts.append(line[begin : match.end()].strip())
-        begin = match.end()
-    parts.append(line[begin:].strip())
-    return [part for part in parts if part]
-
-
-def encode(
-    lines: Sequence[str], tokenizer: Tokenizer, splits: bool, max_tokens: int, seed: int | None = None
-) -> Documents:
-    """Texts as ids, in sentences or whole, cut to `max_tokens`; a text without tokens is an end of sentence. `seed`: see
-    `Tokenizer.encode_source`."""
-    parts = [split(line) if splits else [line] for line in lines]
-    flat = [part for each in parts for part in each]
-    encoded = corpora.encode(flat, lambda some: tokenizer.encode_source(some, seed), tokenizer.source_size)
-    rows, offsets, row, cut = list[np.ndarray](), [0], 0, 0
-    for each in parts:
-        room = max_tokens
-        for _ in each:
-            ids = encoded[row]
-            row += 1
-            if len(ids) and room > 0:
-                rows.append(ids[:room])
-            room -= len(ids)
-        cut += room < 0
-        if len(rows) == offsets[-1]:
-            rows.append(np.array([EOS], encoded.ids.dtype))
-        offsets.append(len(rows))
-    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-    ids = np.concatenate(rows) if rows else encoded.ids
-    return Documents(Ragged(ids, np.concatenate([[0], np.cumsum(lengths)])), np.array(offsets), cut)
 
 
 def _batches(documents: Documents) -> list[list[int]]:

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
 from nmt.corpus.batching import pad
 from nmt.foundation.errors import UserError
-from nmt.inference.generation import Averaging, average_log_probs, forced, start
-from nmt.foundation.interfaces import BOS, UNK, Hypothesis, Request, Search
-from nmt.layers.packed import GenerationPrecision, Packs, generating
+from nmt.foundation.interfaces import BOS, UNK, Hypothesis, Memory, Request, Reranker, Search
 from nmt.foundation.ranges import NonNegative, Size
-from nmt.search.constrained import Constrained
+from nmt.inference.generation import Averaging, average_log_probs, first_step, forced
+from nmt.inference.workers import Workers
+from nmt.layers.packed import GenerationPrecision, Packs, generating
 from nmt.network.seq2seq import Seq2Seq
+from nmt.search.constrained import Constrained
 from nmt.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
-MAX_WORKERS = 4
-"""Batches searched at the same time; beyond that, Python's lock is what they wait for."""
 FORCED_TOKENS = 4000
 """Positions of a batch when given translations are scored."""
 
@@ -39,19 +34,6 @@ class Constraint:
     prefix: str = ""
     required: tuple[str, ...] = ()
     forbidden: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Translation:
-    """The hypotheses of one line, best first (none for a line without words), and their texts."""
-
-    source: list[int]
-    hypotheses: list[Hypothesis]
-    texts: list[str]
-
-    @property
-    def text(self) -> str:
-        return self.texts[0] if self.texts else ""
 
 
 @dataclass(frozen=True)
@@ -69,8 +51,24 @@ class Forced:
         return float(self.log_probs.sum(dtype=np.float64))
 
 
+@dataclass(frozen=True)
+class Translation:
+    """The hypotheses of one line, best first (none for a line without words), and their texts; `details` of as many of them
+    as were asked for."""
+
+    source: list[int]
+    hypotheses: list[Hypothesis]
+    texts: list[str]
+    details: list[Forced]
+
+    @property
+    def text(self) -> str:
+        return self.texts[0] if self.texts else ""
+
+
 class Translator:
-    """One model or an ensemble, their tokenizer and a search. The weights must not change while their translator lives.
+    """One model or an ensemble, their tokenizer and a search. The models are in evaluation mode, and their weights must not
+    change while their translator lives. Several threads may use one translator at the same time.
 
     Sentences are encoded, sorted by length, searched in batches of at most `batch_tokens` source positions, and put
     back in order. Longest translation: max_length_factor · source tokens + max_length_offset. Sources longer than
@@ -100,17 +98,7 @@ class Translator:
         if len(weights) != len(self.models) or min(weights) <= 0:
             raise UserError(f"shares={list(weights)}: give one positive number for each of {len(self.models)} models")
         self.shares = [weight / sum(weights) for weight in weights]
-
-    @classmethod
-    def load(cls, path: str | Path | Sequence[str], device: str = "auto", **options: Any) -> Translator:
-        """The translator of a run directory or checkpoint file, or of several as an ensemble. `options`: see
-        `nmt.loading.translator`.
-
-        Raises UserError if there is no usable checkpoint.
-        """
-        from nmt.configuration.loading import translator
-
-        return translator(str(path) if isinstance(path, Path) else path, device=device, **options)
+        self._workers = Workers(self.device)
 
     @property
     def device(self) -> torch.device:
@@ -124,22 +112,34 @@ class Translator:
         """One translation per line; an empty line for a line without words."""
         return [translation.text for translation in self.translations(lines)]
 
-    def translations(self, lines: Sequence[str], constraints: Sequence[Constraint] | None = None) -> list[Translation]:
-        """All hypotheses that the search returns for each line, with their texts.
+    def translations(
+        self, lines: Sequence[str], constraints: Sequence[Constraint] | None = None, details_of: int = 0
+    ) -> list[Translation]:
+        """All hypotheses that the search returns for each line, with their texts. `details_of`: of so many of each line, the
+        best first, also the probabilities of their words and their attention.
 
         Raises UserError if a constraint contradicts itself or cannot be written with this vocabulary.
         """
         sources = self.encode(lines)
-        found = self.search_ids(sources, constraints)
-        texts = iter(self.tokenizer.decode([h.tokens for hypotheses in found for h in hypotheses]))
-        results = []
-        for source, hypotheses in zip(sources, found, strict=True):
-            written = [next(texts) for _ in hypotheses]
-            rerank = getattr(self.search, "rerank", None)
-            if rerank is not None and hypotheses:
-                ranked = rerank(hypotheses, written)
-                hypotheses, written = [h for h, _ in ranked], [text for _, text in ranked]
-            results.append(Translation(source, hypotheses, written))
+        requests = [self._request(source) for source in sources]
+        if constraints is not None:
+            continuing = self.tokenizer.continuing()
+            requests = [self._constrain(*each, continuing) for each in zip(requests, constraints, strict=True)]
+        results = [Translation(source, [], [], []) for source in sources]
+        batches = list(self._batches(sources))
+
+        def translate(batch: list[int]) -> list[Translation]:
+            return self._translate([sources[i] for i in batch], [requests[i] for i in batch], details_of)
+
+        for batch, found in zip(batches, self._workers.map(translate, batches), strict=True):
+            for i, translation in zip(batch, found, strict=True):
+                results[i] = translation
+        for result, request in zip(results, requests, strict=True):
+            if result.source and not result.hypotheses and request.required:
+                words = ", ".join(self.tokenizer.decode([list(sequence) for sequence in request.required]))
+                raise UserError(
+                    f"constraints: no translation holds all of {words}; do they contradict what is forbidden?"
+                )
         return results
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
@@ -151,29 +151,6 @@ class Translator:
                 log.warning('"%s …" has %s tokens: only the first %s are translated', shown, len(row), self.max_source)
                 rows[i] = row[: self.max_source]
         return rows
-
-    def search_ids(
-        self, sources: Sequence[Sequence[int]], constraints: Sequence[Constraint] | None = None
-    ) -> list[list[Hypothesis]]:
-        """The search's hypotheses for each source; none for an empty one."""
-        requests = [self._request(source) for source in sources]
-        if constraints is not None:
-            continuing = self.tokenizer.continuing()
-            requests = [self._constrain(*each, continuing) for each in zip(requests, constraints, strict=True)]
-        results: list[list[Hypothesis]] = [[] for _ in sources]
-        batches = list(self._batches(sources))
-        search = lambda batch: self._search([sources[i] for i in batch], [requests[i] for i in batch])  # noqa: E731
-        with self._evaluation(), _workers(self.device, len(batches)) as each:
-            for batch, found in zip(batches, each(search, batches), strict=True):
-                for i, hypotheses in zip(batch, found, strict=True):
-                    results[i] = hypotheses
-        for source, hypotheses, request in zip(sources, results, requests, strict=True):
-            if source and not hypotheses and request.required:
-                words = ", ".join(self.tokenizer.decode([list(sequence) for sequence in request.required]))
-                raise UserError(
-                    f"constraints: no translation holds all of {words}; do they contradict what is forbidden?"
-                )
-        return results
 
     def force(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], attention: bool = True
@@ -189,11 +166,15 @@ class Translator:
                 batch = []
             batch.append(i)
         batches += [batch] if batch else []
-        force = lambda batch: self._force([sources[i] for i in batch], [targets[i] for i in batch], attention)  # noqa: E731
-        with self._evaluation(), _workers(self.device, len(batches)) as each:
-            for batch, found in zip(batches, each(force, batches), strict=True):
-                for i, one in zip(batch, found, strict=True):
-                    results[i] = one
+
+        def force(batch: list[int]) -> list[Forced]:
+            given = [sources[i] for i in batch]
+            with torch.inference_mode():
+                return self._force(self._memories(given), given, [targets[i] for i in batch], attention)
+
+        for batch, found in zip(batches, self._workers.map(force, batches), strict=True):
+            for i, one in zip(batch, found, strict=True):
+                results[i] = one
         return results  # type: ignore[return-value]
 
     def _request(self, source: Sequence[int]) -> Request:
@@ -220,23 +201,47 @@ class Translator:
         return Request(max(request.max_length, room), request.seed, prefix, tuple(required), forbidden, continuing)
 
     @torch.inference_mode()
-    def _search(self, sources: list[Sequence[int]], requests: list[Request]) -> list[list[Hypothesis]]:
+    def _translate(self, sources: list[list[int]], requests: list[Request], details_of: int) -> list[Translation]:
+        memories = self._memories(sources)
         with generating(self.packs):
-            step, state = start(self.models, self._memories(sources), self.shares, self.averaging)
+            step, state = first_step(self.models, memories, self.shares, self.averaging)
             if any(request.constrained for request in requests):
                 step = Constrained(step, requests)
-                state = step.start(state)
-            return self.search(step, state, requests)
+                state = step.before_the_first_word(state)
+            found = [self._written(hypotheses) for hypotheses in self.search(step, state, requests)]
+        places = [i for i, (hypotheses, _) in enumerate(found) for _ in hypotheses[:details_of]]
+        given = [h.tokens for hypotheses, _ in found for h in hypotheses[:details_of]]
+        details, each = list[Forced](), max(1, FORCED_TOKENS // max([1, *map(len, sources), *map(len, given)]))
+        for start in range(0, len(places), each):
+            rows = places[start : start + each]
+            chosen = [memory.select(torch.tensor(rows, device=self.device)) for memory in memories]
+            details += self._force(chosen, [sources[i] for i in rows], given[start : start + each], True)
+        own = iter(details)
+        return [
+            Translation(source, hypotheses, texts, [next(own) for _ in hypotheses[:details_of]])
+            for source, (hypotheses, texts) in zip(sources, found, strict=True)
+        ]
 
-    @torch.inference_mode()
-    def _force(self, sources: list[Sequence[int]], targets: list[Sequence[int]], attention: bool) -> list[Forced]:
+    def _written(self, hypotheses: list[Hypothesis]) -> tuple[list[Hypothesis], list[str]]:
+        """The hypotheses of a sentence and their texts, chosen by their texts if the search does so."""
+        texts = self.tokenizer.decode([h.tokens for h in hypotheses])
+        if isinstance(self.search, Reranker) and hypotheses:
+            ranked = self.search.rerank(hypotheses, texts)
+            return [h for h, _ in ranked], [text for _, text in ranked]
+        return hypotheses, texts
+
+    def _force(
+        self,
+        memories: list[Memory],
+        sources: Sequence[Sequence[int]],
+        targets: Sequence[Sequence[int]],
+        attention: bool,
+    ) -> list[Forced]:
         golds, lengths = (t.to(self.device) for t in pad(targets, range(len(targets))))
         inputs = torch.cat([torch.full_like(golds[:, :1], BOS), golds[:, :-1]], 1)
         with generating(self.packs):
-            each = [
-                forced(model, memory, inputs, golds)
-                for model, memory in zip(self.models, self._memories(sources), strict=True)
-            ]
+            pairs = zip(self.models, memories, strict=True)
+            each = [forced(model, memory, inputs, golds) for model, memory in pairs]
         log_probs = average_log_probs([one for one, _, _ in each], self.shares, self.averaging).cpu().numpy()
         maps = [weights for _, weights, _ in each if weights is not None]
         mean = torch.stack(maps).mean(0).float().cpu().numpy() if attention and maps else None
@@ -251,7 +256,9 @@ class Translator:
             for i, (source, length) in enumerate(zip(sources, lengths.tolist(), strict=True))
         ]
 
-    def _memories(self, sources: list[Sequence[int]]) -> list[Any]:
+    def _memories(self, sources: Sequence[Sequence[int]]) -> list[Memory]:
+        if any(model.training for model in self.models):
+            raise ValueError("the models are in training mode; call model.eval() first")
         ids, lengths = (t.to(self.device) for t in pad(sources, range(len(sources))))
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision != "float32"):
             return [model.encode(ids, lengths) for model in self.models]
@@ -266,31 +273,3 @@ class Translator:
             batch.append(i)
         if batch:
             yield batch
-
-    @contextlib.contextmanager
-    def _evaluation(self) -> Iterator[None]:
-        training = [model.training for model in self.models]
-        for model in self.models:
-            model.eval()
-        try:
-            yield
-        finally:
-            for model, before in zip(self.models, training, strict=True):
-                model.train(before)
-
-
-@contextlib.contextmanager
-def _workers(device: torch.device, jobs: int) -> Iterator[Callable[..., Iterable[Any]]]:
-    """A `map` that runs jobs at the same time. On a CPU two threads with a batch each finish sooner than two threads that
-    share the small products of one batch and wait for each other after every one of them."""
-    threads = torch.get_num_threads()
-    workers = min(threads, MAX_WORKERS, jobs)
-    if device.type != "cpu" or workers < 2:
-        yield map
-        return
-    pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(threads // workers,))
-    try:
-        yield pool.map
-    finally:
-        pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(threads)

@@ -1,4 +1,4 @@
-"""The whole network: source embedding → encoder → memory → decoder → readout → logits."""
+"""The network that translates: source → encoder → memory → decoder → readout → logits."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from nmt.decoder import Decoder
-from nmt.layers.dropout import Dropout, WordDropout
-from nmt.encoder.bidirectional import Encoder
-from nmt.foundation.interfaces import PAD, DecoderOutput, Memory, State
-from nmt.layers.packed import Linear
+from nmt.encoder import Encoder
+from nmt.foundation.interfaces import DecoderOutput, Memory, State
 from nmt.foundation.ranges import Fraction, Size
+from nmt.layers.dropout import Dropout, WordDropout
+from nmt.layers.packed import Linear
+from nmt.layers.words import Words, draw, embedding
+from nmt.network import Network
 
 Tying = Literal["none", "output", "all"]
 """Which embeddings share weights: none; `output`: target embedding and output layer; `all`: the source's too."""
 
 
-class Seq2Seq(nn.Module):
+class Seq2Seq(Network):
     """Embeddings, encoder, decoder and output layer. Sizes of the parts are matched by the caller.
 
     Raises ValueError if tying asks for matrices of different shapes to be one.
@@ -46,35 +48,33 @@ class Seq2Seq(nn.Module):
                 f"model.tying={tying} makes the output layer ({decoder.readout_size} wide) and the target embedding "
                 f"({embedding_size} wide) one matrix: set decoder.readout_size={embedding_size}, or model.tying=none"
             )
-        self.source_embedding = nn.Embedding(source_vocabulary, embedding_size, padding_idx=PAD)
+        self.source_embedding = embedding(source_vocabulary, embedding_size)
         self.target_embedding = self.source_embedding
         if tying != "all":
-            self.target_embedding = nn.Embedding(target_vocabulary, embedding_size, padding_idx=PAD)
+            self.target_embedding = embedding(target_vocabulary, embedding_size)
         self.encoder, self.decoder = encoder, decoder
         self.output = Linear(decoder.readout_size, target_vocabulary)
-        for embedding in (self.source_embedding, self.target_embedding):
-            nn.init.normal_(embedding.weight, std=embedding_size**-0.5)
-            nn.init.zeros_(embedding.weight[PAD])
+        draw(self.source_embedding)
+        draw(self.target_embedding)
         if tying == "none":
             nn.init.xavier_uniform_(self.output.weight)
         else:
             self.output.weight = self.target_embedding.weight
         nn.init.zeros_(self.output.bias)
-        self.dropout = Dropout(dropout, variational_dropout)
-        self.word_dropout = WordDropout(word_dropout)
+        drops = WordDropout(word_dropout), Dropout(dropout, variational_dropout)
+        self.encoder.input = Words(self.source_embedding, *drops)
+        self.words = Words(self.target_embedding, *drops)
         self.readout_dropout = Dropout(readout_dropout, variational_dropout)
 
     def encode(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, "B"]) -> Memory:
         """The memory of B sentences, prepared for the decoder."""
-        embedded = self.dropout(self.word_dropout(self.source_embedding(source)))
-        return self.decoder.prepare(self.encoder(embedded, lengths))
+        return self.decoder.prepare(self.encoder(source, lengths))
 
     def decode(self, inputs: Int[Tensor, "N T"], state: State, memory: Memory) -> DecoderOutput:
         """Readouts after each of the input words (BOS first), dropout applied."""
-        embedded = self.dropout(self.word_dropout(self.target_embedding(inputs)))
-        return self.decoder(embedded, state, memory)
+        return self.decoder(self.words(inputs), state, memory)
 
-    def teach(self, source: Tensor, lengths: Tensor, inputs: Int[Tensor, "B T"]) -> DecoderOutput:
+    def teach(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, "B"], inputs: Int[Tensor, "B T"]) -> DecoderOutput:
         """Teacher forcing: readouts (with dropout, for the loss) and attention of a whole batch."""
         memory = self.encode(source, lengths)
         output = self.decode(inputs, self.decoder.initial(memory), memory)
@@ -85,7 +85,9 @@ class Seq2Seq(nn.Module):
         return self.output(readout)
 
     @torch.no_grad()
-    def align(self, source: Tensor, lengths: Tensor, inputs: Int[Tensor, "B T"]) -> Float[Tensor, "B T S"] | None:
+    def align(
+        self, source: Int[Tensor, "B S"], lengths: Int[Tensor, "B"], inputs: Int[Tensor, "B T"]
+    ) -> Float[Tensor, "B T S"] | None:
         """Attention weights of given translations, by one teacher-forced pass; None without attention."""
         memory = self.encode(source, lengths)
         return self.decode(inputs, self.decoder.initial(memory), memory).weights

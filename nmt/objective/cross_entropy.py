@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from nmt.layers.fused_cross_entropy import linear_cross_entropy
 from nmt.foundation.interfaces import PAD, Batch, Loss
 from nmt.foundation.ranges import Fraction, NonNegative
+from nmt.layers.fused_cross_entropy import linear_cross_entropy
 from nmt.network.seq2seq import Seq2Seq
 
 

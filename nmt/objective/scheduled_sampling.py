@@ -17,9 +17,9 @@ from typing import Literal
 
 import torch
 
-from nmt.layers.fused_cross_entropy import linear_cross_entropy
 from nmt.foundation.interfaces import PAD, Batch, Loss
 from nmt.foundation.ranges import Fraction, Ratio, Size
+from nmt.layers.fused_cross_entropy import linear_cross_entropy
 from nmt.network.seq2seq import Seq2Seq
 
 Decay = Literal["constant", "linear", "exponential", "inverse_sigmoid"]

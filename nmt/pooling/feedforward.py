@@ -10,8 +10,8 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from nmt.foundation.interfaces import Memory
-from nmt.pooling import Pooled, Pooling, distribute, gather
 from nmt.layers.recurrence import tanh
+from nmt.pooling import Pooled, Pooling, distribute, gather
 
 
 class Feedforward(Pooling):

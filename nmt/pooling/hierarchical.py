@@ -12,10 +12,10 @@ from jaxtyping import Int
 from torch import Tensor
 
 from nmt.foundation.interfaces import Memory
-from nmt.pooling import Pooled, Pooling
-from nmt.pooling.word_context import WordContext
 from nmt.foundation.ranges import Size
 from nmt.layers.recurrence import CellName, Recurrent
+from nmt.pooling import Pooled, Pooling
+from nmt.pooling.word_context import WordContext
 
 
 class Hierarchical(Pooling):

@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nmt.foundation.interfaces import Memory
-from nmt.pooling import Pooled, Pooling
 from nmt.layers.recurrence import full
+from nmt.pooling import Pooled, Pooling
 
 
 class Max(Pooling):

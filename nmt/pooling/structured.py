@@ -12,9 +12,9 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from nmt.foundation.interfaces import Memory
-from nmt.pooling import Pooled, Pooling, distribute, gather
 from nmt.foundation.ranges import NonNegative, Size
 from nmt.layers.recurrence import tanh
+from nmt.pooling import Pooled, Pooling, distribute, gather
 
 
 class Structured(Pooling):

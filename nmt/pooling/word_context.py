@@ -9,9 +9,9 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from nmt.foundation.interfaces import Memory
-from nmt.pooling import Pooled, Pooling, distribute, gather
 from nmt.foundation.ranges import Size
 from nmt.layers.recurrence import tanh
+from nmt.pooling import Pooled, Pooling, distribute, gather
 
 
 class WordContext(Pooling):

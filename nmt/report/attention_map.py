@@ -8,9 +8,10 @@ import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from nmt.storage.checkpoint import write_atomically
-from nmt.inference.translator import Translator
+from nmt.inference.translator import Forced, Translation, Translator
 from nmt.inference.word_alignment import AttentionMap, by_word
+from nmt.storage.files import write_atomically
+from nmt.tokenizer import Tokenizer
 
 PICTURES = 8
 """Sentences drawn in a .png; .html and .json hold all."""
@@ -40,33 +41,49 @@ hover for the weight. &lt;/s&gt; ends the sentence.</p>
 
 
 def attention_maps(
-    models: Mapping[str, Translator],
+    translator: Translator,
+    lines: Sequence[str],
+    translations: Sequence[Translation],
+    name: str = "",
+    beside: Mapping[str, Translator] | None = None,
+) -> list[AttentionMap]:
+    """What a model, called `name`, has attended to in its translations (made with details_of=1), and what each of the models
+    `beside` it attends to when it is made to write the same ones; several heads one by one. Models without attention and
+    lines without a translation are left out."""
+    pairs = [(line, found) for line, found in zip(lines, translations, strict=True) if found.hypotheses]
+    shown = [line for line, _ in pairs]
+    texts = [found.text for _, found in pairs]
+    seen = [
+        AttentionMap([*line.split(), "</s>"], [*text.split(), "</s>"]) for line, text in zip(shown, texts, strict=True)
+    ]
+    own = [(found.source, found.hypotheses[0].tokens) for _, found in pairs]
+    _add(seen, name, translator.tokenizer, shown, texts, own, [found.details[0] for _, found in pairs])
+    for other_name, other in (beside or {}).items():
+        cut = list(zip(other.encode(shown), other.tokenizer.encode_target(texts), strict=True))
+        forced = other.force([source for source, _ in cut], [target for _, target in cut])
+        _add(seen, other_name, other.tokenizer, shown, texts, cut, forced)
+    return seen
+
+
+def _add(
+    seen: Sequence[AttentionMap],
+    name: str,
+    tokenizer: Tokenizer,
     lines: Sequence[str],
     texts: Sequence[str],
-    tokens: Sequence[Sequence[int]] | None = None,
-) -> list[AttentionMap]:
-    """What each model, by its name, attends to when it is made to write these translations; several heads one by one. Models
-    without attention are left out. `tokens`: the translations as the first model wrote them."""
-    seen = [
-        AttentionMap([*line.split(), "</s>"], [*text.split(), "</s>"]) for line, text in zip(lines, texts, strict=True)
-    ]
-    for number, (name, translator) in enumerate(models.items()):
-        tokenizer = translator.tokenizer
-        sources = translator.encode(lines)
-        targets = tokens if number == 0 and tokens is not None else tokenizer.encode_target(list(texts))
-        for i, forced in enumerate(translator.force(sources, targets)):
-            if forced.weights is None:
-                continue
-            heads = {name: forced.weights}
-            if forced.heads is not None:
-                heads = {f"{name}, head {h}".removeprefix(", "): w for h, w in enumerate(forced.heads, 1)}
-            words = (
-                tokenizer.source_words(lines[i], list(sources[i])),
-                tokenizer.target_words(texts[i], list(targets[i])),
-            )
-            sizes = len(seen[i].source) - 1, len(seen[i].target) - 1
-            seen[i].weights.update({head: by_word(weights, *words, sizes) for head, weights in heads.items()})
-    return seen
+    ids: Sequence[tuple[list[int], list[int]]],
+    details: Sequence[Forced],
+) -> None:
+    """Adds to each map the weights between words that a model, called `name`, has between its pieces."""
+    for each, line, text, (source, target), forced in zip(seen, lines, texts, ids, details, strict=True):
+        if forced.weights is None:
+            continue
+        heads = {name: forced.weights}
+        if forced.heads is not None:
+            heads = {f"{name}, head {h}".removeprefix(", "): w for h, w in enumerate(forced.heads, 1)}
+        words = tokenizer.source_words(line, list(source)), tokenizer.target_words(text, list(target))
+        sizes = len(each.source) - 1, len(each.target) - 1
+        each.weights.update({head: by_word(weights, *words, sizes) for head, weights in heads.items()})
 
 
 def write_map(maps: Sequence[AttentionMap], path: Path) -> None:

@@ -8,8 +8,8 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from nmt.storage.checkpoint import write_atomically
 from nmt.inference.text_classifier import Classified
+from nmt.storage.files import write_atomically
 
 PICTURES = 12
 """Texts drawn in a .png; the others hold all."""

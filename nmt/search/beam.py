@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
-from nmt.foundation.interfaces import Hypothesis, Request, Step
+from nmt.foundation.interfaces import Hypothesis, Request, SearchState, Step
 from nmt.foundation.ranges import NonNegative, Size
 from nmt.search.allocation import allocate
 from nmt.search.breadth import explore, most_probable
@@ -34,7 +33,7 @@ class Beam:
             raise ValueError(f"search.n_best={n_best} is more than search.width={width} hypotheses can give")
         self.width, self.n_best, self.penalty = width, n_best, Penalty(length_penalty, alpha, coverage)
 
-    def __call__(self, step: Step, state: Any, requests: Sequence[Request]) -> list[list[Hypothesis]]:
+    def __call__(self, step: Step, state: SearchState, requests: Sequence[Request]) -> list[list[Hypothesis]]:
         extend = most_probable
         if any(request.required for request in requests):
             extend = partial(allocate, requests)  # type: ignore[assignment]

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nmt.foundation.interfaces import BOS, EOS, Hypothesis, Layout, Request, Step
+from nmt.foundation.interfaces import BOS, EOS, Hypothesis, Layout, Request, SearchState, Step
 from nmt.search.penalty import Penalty
 from nmt.search.top_k import top_k
 
@@ -43,7 +42,7 @@ Extend = Callable[[Frontier, Tensor], Extended]
 @torch.inference_mode()
 def explore(
     step: Step,
-    state: Any,
+    state: SearchState,
     requests: Sequence[Request],
     extend: Extend,
     *,

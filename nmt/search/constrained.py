@@ -7,20 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from nmt.foundation.interfaces import Layout, Prediction, Request, Step
+from nmt.foundation.interfaces import Layout, Prediction, Request, SearchState, Step
 
 
 @dataclass(frozen=True)
 class Written:
     """The state of another step, and the words so far of each row, BOS first."""
 
-    inner: Any
+    inner: SearchState
     words: Int[Tensor, "N L"]
 
     def select(self, rows: Int[Tensor, "n"]) -> Written:
@@ -35,7 +34,7 @@ class Constrained:
         self.device, self.mask = step.device, step.mask
         self._continuing = torch.tensor(sorted(requests[0].continuing) if requests else [], dtype=torch.long)
 
-    def start(self, state: Any) -> Written:
+    def before_the_first_word(self, state: SearchState) -> Written:
         """The state to begin with, from the other step's."""
         return Written(state, torch.empty(len(self.requests), 0, dtype=torch.long, device=self.device))
 

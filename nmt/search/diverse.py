@@ -6,12 +6,11 @@ it. The penalty steers the choice only: hypotheses keep the model's log-probabil
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from nmt.foundation.interfaces import Hypothesis, Request, Step
+from nmt.foundation.interfaces import Hypothesis, Request, SearchState, Step
 from nmt.foundation.ranges import NonNegative, Size
 from nmt.search.breadth import Extended, Frontier, explore, most_probable
 from nmt.search.constrained import refuse_required
@@ -39,7 +38,7 @@ class Diverse:
         self.width, self.groups, self.diversity, self.n_best = width, groups, diversity, n_best
         self.penalty = Penalty(length_penalty, alpha, coverage)
 
-    def __call__(self, step: Step, state: Any, requests: Sequence[Request]) -> list[list[Hypothesis]]:
+    def __call__(self, step: Step, state: SearchState, requests: Sequence[Request]) -> list[list[Hypothesis]]:
         refuse_required(requests, "diverse")
         starts = range(0, self.width, self.width // self.groups)
         found = explore(

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
-from nmt.foundation.interfaces import BOS, EOS, Hypothesis, Request, Step
+from nmt.foundation.interfaces import BOS, EOS, Hypothesis, Request, SearchState, Step
 from nmt.search.constrained import refuse_required
 
 
@@ -17,7 +16,7 @@ class Greedy:
     n_best = 1
 
     @torch.inference_mode()
-    def __call__(self, step: Step, state: Any, requests: Sequence[Request]) -> list[list[Hypothesis]]:
+    def __call__(self, step: Step, state: SearchState, requests: Sequence[Request]) -> list[list[Hypothesis]]:
         refuse_required(requests, "greedy")
         sentences, device = len(requests), step.device
         limits = torch.tensor([request.max_length for request in requests], device=device)

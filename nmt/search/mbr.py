@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from nmt.foundation.interfaces import Hypothesis, Request, Search, Step
+from nmt.foundation.interfaces import Hypothesis, Request, Search, SearchState, Step
 from nmt.foundation.ranges import Count, Positive, Ratio, Size
 from nmt.search.beam import Beam
 from nmt.search.sample import Sample
@@ -46,7 +46,7 @@ class MBR:
         if source == "beam":
             self.search = Beam(width=candidates, n_best=candidates)
 
-    def __call__(self, step: Step, state: Any, requests: Sequence[Request]) -> list[list[Hypothesis]]:
+    def __call__(self, step: Step, state: SearchState, requests: Sequence[Request]) -> list[list[Hypothesis]]:
         """All candidates; `rerank` chooses."""
         return self.search(step, state, requests)
 

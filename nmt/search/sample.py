@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nmt.foundation.interfaces import Hypothesis, Request, Step
+from nmt.foundation.interfaces import Hypothesis, Request, SearchState, Step
 from nmt.foundation.ranges import Count, Positive, Ratio, Size
 from nmt.search.breadth import Extended, Frontier, explore
 from nmt.search.constrained import refuse_required
@@ -41,7 +40,7 @@ class Sample:
         self.n_best, self.temperature, self.seed = n_best, temperature, seed
         self.top_k, self.top_p, self.epsilon = top_k, top_p, epsilon
 
-    def __call__(self, step: Step, state: Any, requests: Sequence[Request]) -> list[list[Hypothesis]]:
+    def __call__(self, step: Step, state: SearchState, requests: Sequence[Request]) -> list[list[Hypothesis]]:
         refuse_required(requests, "sample")
         draws = [
             torch.from_numpy(np.random.default_rng([self.seed, r.seed]).random((r.max_length + 1, self.n_best)))

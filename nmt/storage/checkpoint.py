@@ -10,7 +10,6 @@ Files are written beside the old one and renamed over it, so that a crash or a f
 from __future__ import annotations
 
 import json
-import os
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,9 +22,12 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from nmt.foundation.errors import UserError
+from nmt.storage.files import write_atomically
+from nmt.storage.upgrade import upgraded
 from nmt.tokenizer import Tokenizer
 
-FORMAT = 1
+FORMAT = 2
+"""2: encoders are a package, nmt.encoder; a classifier's configuration holds only what trained it."""
 BEST, LAST = "best.safetensors", "last.safetensors"
 
 
@@ -50,22 +52,7 @@ def write(path: Path, meta: Mapping[str, Any], tensors: Mapping[str, Tensor]) ->
     write_atomically(path, data)
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Replaces a file's content whole or not at all. Raises UserError if that fails."""
-    temporary = path.with_name(f".{path.name}.writing")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        kept = "; the previous file is unharmed" if path.exists() else ""
-        raise UserError(f"{path}: cannot be written ({error.strerror or error}){kept}") from error
-
-
-def find(model: str) -> Path:
+def find_checkpoint(model: str) -> Path:
     """The checkpoint meant by a run directory (its best, else its last) or by a file.
 
     Raises UserError if there is none.
@@ -102,7 +89,7 @@ def read(path: Path) -> Checkpoint:
         )
     if meta.get("checksum") not in (None, _checksum(tensors)):
         raise UserError(f"{path}: damaged: its content does not match its checksum")
-    return Checkpoint(meta=meta, tensors=tensors, path=path)
+    return Checkpoint(meta=upgraded(meta, version), tensors=tensors, path=path)
 
 
 def check_kind(checkpoint: Checkpoint, command: str) -> None:

@@ -1,32 +1,28 @@
-"""What can be trained: a task is one file here. It owns the model, the data and how the model is judged; the training knows
-no more of it than this."""
+"""TODO"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from nmt.storage.checkpoint import Checkpoint
-from nmt.foundation.interfaces import Loss
-from nmt.training.run_directory import RunDirectory
-from nmt.training.trainer import Batches
+from nmt.foundation.interfaces import Batches, Loss
+from nmt.network import Network
 
 
 class Task(ABC):
-    """Built from a checked configuration, on a device, anew or to go on with what a checkpoint holds.
+    """What is trained and how it is judged: a network, its data, an objective, metrics.
 
-    `command` is the command line's name; `unit` is what batches are counted in; `metric` chooses the best weights;
-    `fingerprints` identify the data; `meta` and `tensors` are what a checkpoint needs beside weights.
+    `command` is the command line's name; `unit` is what batches are counted in; `metric` names the figure that chooses the
+    best weights; `fingerprints` identify the data; `meta` and `tensors` are what a checkpoint needs beside weights.
     """
 
     command: str
     unit: str
-    model: nn.Module
+    network: Network
     metric: str
     title: str
     fingerprints: Mapping[str, str]
@@ -34,20 +30,11 @@ class Task(ABC):
     tensors: Mapping[str, Tensor]
 
     @abstractmethod
-    def __init__(self, config: Mapping[str, Any], device: torch.device, saved: Checkpoint | None) -> None:
-        """Raises UserError if the data cannot be used."""
-
-    @staticmethod
-    @abstractmethod
-    def check(config: Mapping[str, Any]) -> None:
-        """Raises UserError listing everything that is wrong with a configuration."""
+    def introduction(self) -> tuple[str, str]:
+        """Data and network in a line each."""
 
     @abstractmethod
-    def introduction(self) -> list[str]:
-        """Data and model in a line each."""
-
-    @abstractmethod
-    def objective(self, model: Any, batch: Any, update: int) -> Loss:
+    def objective(self, network: Any, batch: Any, update: int) -> Loss:
         """What is minimised."""
 
     @abstractmethod
@@ -56,20 +43,20 @@ class Task(ABC):
 
     @abstractmethod
     def validate(self) -> dict[str, float]:
-        """Figures on the validation part, `loss` and `metric` among them."""
+        """Figures on the validation part, `loss` and `metric` among them. The network is in evaluation mode."""
 
     @abstractmethod
     def better(self, new: float, old: float | None) -> bool:
         """Whether the metric has improved."""
 
     @abstractmethod
-    def test(self, files: RunDirectory) -> tuple[str, dict[str, Any], list[str]]:
-        """Judges the model on the test part, or the validation part if there is none, and writes what it answers into the
-        folder: (name of the part, results with a `score` for each metric, lines for people)."""
+    def test(self, write: Callable[[str, str], None]) -> tuple[str, dict[str, Any], list[str]]:
+        """Judges the network on the test part, or the validation part if there is none, and writes what it answers to
+        `write(name, text)`: (name of the part, results with a `score` for each metric, lines for people)."""
 
     @abstractmethod
     def draw(self, folder: Path) -> None:
-        """Pictures of what the model has learnt."""
+        """Pictures of what the network has learnt."""
 
     @abstractmethod
     def next_commands(self, folder: Path) -> list[str]:

@@ -1,105 +1,110 @@
-"""Training to translate: parallel text, teacher forcing, and BLEU of greedy translations to choose the best weights."""
+"""Training to translate: parallel text, an objective, and BLEU of greedy translations to choose the best weights."""
 
 from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from nmt.configuration import build
-from nmt.storage import checkpoint as ckpt
-from nmt.report.attention_map import attention_maps, write_map
 from nmt.corpus.batching import Batching, collate
-from nmt.storage.checkpoint import Checkpoint
-from nmt.corpus.ragged import fingerprint
+from nmt.corpus.filters import fingerprint
+from nmt.corpus.preparation import EpochBatches, Prepared
 from nmt.data import Pairs
-from nmt.foundation.interfaces import Batch, Loss
-from nmt.metric import Metric
-from nmt.corpus.preparation import EpochBatches, prepare
-from nmt.training.run_directory import RunDirectory
-from nmt.search.greedy import Greedy
-from nmt.network.seq2seq import Seq2Seq
-from nmt.task import Task
+from nmt.foundation.interfaces import Batch, Loss, Search
 from nmt.inference.translator import Translator
+from nmt.metric import Metric
+from nmt.network import Objective
+from nmt.network.seq2seq import Seq2Seq
+from nmt.report.attention_map import attention_maps, write_map
+from nmt.search.greedy import Greedy
+from nmt.storage.checkpoint import tokenizer_parts
+from nmt.task import Task
 
 
 class Translation(Task):
-    """See `Task`."""
+    """See `Task`. At most `max_validation` sentences (0: all) are translated to validate; the test is by `search`. `options`
+    are those of `Translator`."""
 
     command, unit = "train", "target tokens"
 
-    def __init__(self, config: Mapping[str, Any], device: torch.device, saved: Checkpoint | None) -> None:
-        self.config, self.device = config, device
-        self.data = prepare(config, None if saved is None else ckpt.tokenizer_from(saved))
-        self.tokenizer, splits = self.data.tokenizer, self.data.splits
-        self.model: Seq2Seq = build.network(config, self.tokenizer.source_size, self.tokenizer.target_size).to(device)
-        self._objective = build.make(config, "objective")
-        self.batching: Batching = build.make(config, "batching")
-        self.judge: Metric = build.make(config, "metric")
-        self.metric = self.judge.name
-        self.title = f"{type(self.model.decoder).__name__} · {' → '.join(splits.languages)}"
+    def __init__(
+        self,
+        data: Prepared,
+        network: Seq2Seq,
+        objective: Objective,
+        *,
+        batching: Batching,
+        metric: Metric,
+        search: Search,
+        seed: int,
+        max_validation: int,
+        options: Mapping[str, Any],
+    ) -> None:
+        self.data, self.network, self._objective = data, network, objective
+        self.batching, self.judge, self.search = batching, metric, search
+        self.seed, self.max_validation, self.options = seed, max_validation, options
+        self.device = next(network.parameters()).device
+        self.metric = metric.name
+        splits = data.splits
+        self.title = f"{type(network.decoder).__name__} · {' → '.join(splits.languages)}"
         self.fingerprints = {"train": fingerprint(splits.train), "validation": fingerprint(splits.validation)}
-        tokenizer_meta, self.tensors = ckpt.tokenizer_parts(self.tokenizer)
+        tokenizer_meta, self.tensors = tokenizer_parts(data.tokenizer)
         self.meta = {"tokenizer": tokenizer_meta, "languages": splits.languages}
 
-    @staticmethod
-    def check(config: Mapping[str, Any]) -> None:
-        build.check(config)
-
-    def introduction(self) -> list[str]:
-        splits = self.data.splits
-        sizes = f"{self.tokenizer.source_size:,}/{self.tokenizer.target_size:,}"
-        names = [type(self.model.decoder).__name__.lower(), str(self.config["attention"].get("_target_", "none"))]
-        return [
+    def introduction(self) -> tuple[str, str]:
+        splits, tokenizer, decoder = self.data.splits, self.data.tokenizer, self.network.decoder
+        sizes = f"{tokenizer.source_size:,}/{tokenizer.target_size:,}"
+        score = type(decoder.attention.score).__name__.lower() if decoder.attends else "none"
+        return (
             f"{len(self.data.kept):,} training pairs, {len(splits.validation):,} validation, {len(splits.test or ()):,} "
             f"test ({' → '.join(splits.languages)}); vocabulary {sizes}; "
             f"padding {100 * self.batches(0).padding:.1f} %",
-            f"{names[0]} with {names[1].rpartition('.')[2].lower()}, {self.config['cell']} cells",
-        ]
+            f"{type(decoder).__name__.lower()} with {score}, {decoder.cell_name} cells",
+        )
 
-    def objective(self, model: Seq2Seq, batch: Batch, update: int) -> Loss:
-        return self._objective(model, batch, update)
+    def objective(self, network: Seq2Seq, batch: Batch, update: int) -> Loss:
+        return self._objective(network, batch, update)
 
     def better(self, new: float, old: float | None) -> bool:
         return self.judge.better(new, old)
 
     def batches(self, epoch: int) -> EpochBatches:
-        return EpochBatches(self.data, self.batching, self.config["seed"], epoch)
+        return EpochBatches(self.data, self.batching, self.seed, epoch)
 
     def validate(self) -> dict[str, float]:
         """Teacher-forced loss (nats per token, no smoothing) and the metrics of greedy translations."""
-        model, corpus = self.model, self.data.validation
+        corpus = self.data.validation
         total = tokens = 0.0
         lengths = corpus.source.lengths, corpus.target.lengths
         with torch.inference_mode():
             for indices in self.batching.in_order(*lengths):
-                loss = self.objective(model, collate(corpus, indices).to(self.device), 0)
+                loss = self.network(self.objective, collate(corpus, indices).to(self.device), 0)
                 total, tokens = total + float(loss.nll), tokens + loss.num_tokens
         part = self.data.splits.validation
-        most = self.config["max_validation"] or len(part)
+        most = self.max_validation or len(part)
         hypotheses = self._translator(Greedy()).translate(part.source[:most])
         scores = self.judge.score(hypotheses, part.target[:most])
         return {"loss": total / tokens, **{name: result.score for name, result in scores.items()}}
 
-    def _translator(self, search: Any) -> Translator:
-        return Translator(self.model, self.tokenizer, search, **self.config["translation"])
+    def _translator(self, search: Search) -> Translator:
+        return Translator(self.network, self.data.tokenizer, search, **self.options)
 
     @property
     def _last_part(self) -> tuple[str, Pairs]:
         splits = self.data.splits
         return ("test", splits.test) if splits.test else ("validation", splits.validation)
 
-    def test(self, files: RunDirectory) -> tuple[str, dict[str, Any], list[str]]:
+    def test(self, write: Callable[[str, str], None]) -> tuple[str, dict[str, Any], list[str]]:
         name, part = self._last_part
         began = time.monotonic()
-        hypotheses = self._translator(build.make(self.config, "search")).translate(part.source)
+        hypotheses = self._translator(self.search).translate(part.source)
         seconds = time.monotonic() - began
         scores = self.judge.score(hypotheses, part.target)
-        files.write_text(f"{name}.txt", "".join(line + "\n" for line in hypotheses))
+        write(f"{name}.txt", "".join(line + "\n" for line in hypotheses))
         results = {
             "scores": {metric: vars(result) for metric, result in scores.items()},
             "translation_seconds": round(seconds, 2),
@@ -108,11 +113,12 @@ class Translation(Task):
 
     def draw(self, folder: Path) -> None:
         """The attention over a few validation sentences."""
-        translator = self._translator(build.make(self.config, "search"))
+        translator = self._translator(self.search)
         if not translator.attends:
             return
         lines = _of_middling_length(self.data.splits.validation)
-        write_map(attention_maps({"": translator}, lines, translator.translate(lines)), folder / "attention.png")
+        found = translator.translations(lines, details_of=1)
+        write_map(attention_maps(translator, lines, found), folder / "attention.png")
 
     def next_commands(self, folder: Path) -> list[str]:
         return [

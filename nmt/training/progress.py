@@ -4,43 +4,16 @@ from __future__ import annotations
 
 import logging
 import time
-from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.logging import RichHandler
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from nmt.report.terminal import console
 from nmt.training.trainer import Update
 
 log = logging.getLogger(__name__)
-console = Console(stderr=True)
 QUIET_SECONDS = 15.0
 """Time between two lines where there is no terminal to draw a bar on."""
-
-
-def set_up_logging(file: Path | None = None, level: int = logging.INFO) -> None:
-    """Messages go to stderr, and to a file if given."""
-    plain = logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%d %H:%M:%S")
-    if console.is_terminal:
-        shown: logging.Handler = RichHandler(console=console, show_path=False, log_time_format="%H:%M:%S")
-        shown.setFormatter(logging.Formatter("%(message)s"))
-    else:
-        shown = logging.StreamHandler()
-        shown.setFormatter(plain)
-    handlers = [shown]
-    if file is not None:
-        kept = logging.FileHandler(file, encoding="utf-8")
-        kept.setFormatter(plain)
-        handlers.append(kept)
-    root = logging.getLogger("nmt")
-    for handler in root.handlers[:]:
-        root.removeHandler(handler)
-        handler.close()
-    for handler in handlers:
-        root.addHandler(handler)
-    root.setLevel(level)
-    root.propagate = False
 
 
 class ProgressBar:

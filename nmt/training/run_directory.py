@@ -20,8 +20,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nmt.storage import checkpoint as ckpt
 from nmt.foundation.errors import UserError
+from nmt.storage import checkpoint as ckpt
+from nmt.storage.files import write_atomically
 from nmt.training.trainer import Update
 
 
@@ -76,7 +77,7 @@ class RunDirectory:
         self.write_text("run.json", json.dumps(record, indent=2) + "\n")
 
     def write_text(self, name: str, text: str) -> None:
-        ckpt.write_atomically(self.path / name, text.encode())
+        write_atomically(self.path / name, text.encode())
 
     # Store: where the trainer keeps checkpoints
 

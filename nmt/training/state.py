@@ -36,11 +36,11 @@ class TrainingState:
     loss against underflow (float16)."""
 
     def __init__(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, schedule: Schedule, *, ema: float, scale: bool
+        self, network: nn.Module, optimizer: torch.optim.Optimizer, schedule: Schedule, *, ema: float, scale: bool
     ) -> None:
-        self.model, self.optimizer, self.schedule, self.ema = model, optimizer, schedule, ema
+        self.network, self.optimizer, self.schedule, self.ema = network, optimizer, schedule, ema
         self.progress = Progress()
-        self.names, self.parameters = zip(*model.named_parameters(), strict=True)
+        self.names, self.parameters = zip(*network.named_parameters(), strict=True)
         self.average = [p.detach().clone() for p in self.parameters] if ema else []
         self.scaler = torch.amp.GradScaler(self.parameters[0].device.type, enabled=scale)
         self.base_rates = [group["lr"] for group in optimizer.param_groups]
@@ -75,17 +75,17 @@ class TrainingState:
 
     @contextlib.contextmanager
     def using(self, weights: dict[str, Tensor]) -> Iterator[None]:
-        """The model in evaluation mode with other weights for a while."""
+        """The network in evaluation mode with other weights for a while."""
         own = [p.data for p in self.parameters]
         for name, parameter in zip(self.names, self.parameters, strict=True):
             parameter.data = weights[name].data
-        self.model.eval()
+        self.network.eval()
         try:
             yield
         finally:
             for parameter, data in zip(self.parameters, own, strict=True):
                 parameter.data = data
-            self.model.train()
+            self.network.train()
 
     def save(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """The state as (JSON, tensors)."""

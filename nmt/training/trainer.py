@@ -1,5 +1,5 @@
-"""The training loop. It knows no model: it gets an objective, an optimizer, batches and a function that validates, and
-its whole state (training_state.py) can be saved after any update and taken up again, bit for bit."""
+"""The training loop. It knows no model: it gets a task, which has the network, the objective, batches and a way to validate,
+and its whole state (state.py) can be saved after any update and taken up again, bit for bit."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ import contextlib
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from nmt.foundation.errors import UserError
-from nmt.foundation.interfaces import Loss
+from nmt.foundation.interfaces import Batches, TrainingBatch
 from nmt.foundation.ranges import Count, Fraction, NonNegative, Positive, Size
 from nmt.schedule import Schedule
+from nmt.task import Task
 from nmt.training.state import Progress, TrainingState
 
 Precision = Literal["float32", "bfloat16", "float16"]
@@ -39,23 +40,6 @@ class Update:
     rate: float
     gradient_norm: float
     speed: float
-
-
-@runtime_checkable
-class Batch(Protocol):
-    """What an objective is given."""
-
-    num_tokens: int
-
-    def to(self, device: torch.device, /) -> Any: ...
-
-
-@runtime_checkable
-class Batches(Protocol):
-    """The batches of one epoch, by index."""
-
-    def __len__(self) -> int: ...
-    def __getitem__(self, i: int, /) -> Batch: ...
 
 
 @runtime_checkable
@@ -114,33 +98,27 @@ class Trainer:
 
     def fit(
         self,
+        task: Task,
         *,
-        model: nn.Module,
-        objective: Callable[[Any, Any, int], Loss],
         optimizer: torch.optim.Optimizer,
         schedule: Schedule,
-        batches: Callable[[int], Batches],
-        validate: Callable[[], dict[str, float]],
-        metric: str,
-        better: Callable[[float, float | None], bool],
-        observers: Sequence[Observer],
         store: Store,
+        observers: Sequence[Observer] = (),
         resume: tuple[dict[str, Any], dict[str, Tensor]] | None = None,
     ) -> Progress:
-        """Trains to the end. `batches(epoch)` gives an epoch's batches; `metric` names the entry of `validate()` that
-        chooses the best weights. Raises Stopped after saving if interrupted, UserError if the loss is no longer a
-        number."""
-        state = TrainingState(model, optimizer, schedule, ema=self.ema, scale=self.precision == "float16")
+        """Trains the task's network to the end. Raises Stopped after saving if interrupted, UserError if the loss is no longer
+        a number."""
+        state = TrainingState(task.network, optimizer, schedule, ema=self.ema, scale=self.precision == "float16")
         if resume is not None:
             state.load(*resume)
             state.progress.finished = 0 < self.patience <= state.progress.worse  # more epochs may be asked for now
-        loop = _Loop(self, state, objective, validate, metric, better, observers, store)
+        loop = _Loop(self, task, state, store, observers)
         if resume is None:
             loop.save()  # whatever happens from here on, there is something to go on with
-        model.train()
+        task.network.train()
         with _interruptible() as interrupted:
             while not state.progress.finished and state.progress.epoch < self.max_epochs:
-                loop.epoch(batches(state.progress.epoch), interrupted)
+                loop.epoch(task.batches(state.progress.epoch), interrupted)
             state.progress.finished = True
             loop.try_average()
             loop.save()
@@ -151,19 +129,9 @@ class _Loop:
     """One call of `Trainer.fit`: its parts, and the figures since they were last reported."""
 
     def __init__(
-        self,
-        trainer: Trainer,
-        state: TrainingState,
-        objective: Callable[[Any, Any, int], Loss],
-        validate: Callable[[], dict[str, float]],
-        metric: str,
-        better: Callable[[float, float | None], bool],
-        observers: Sequence[Observer],
-        store: Store,
+        self, trainer: Trainer, task: Task, state: TrainingState, store: Store, observers: Sequence[Observer]
     ) -> None:
-        self.trainer, self.state, self.objective = trainer, state, objective
-        self.validate, self.metric, self.better = validate, metric, better
-        self.observers, self.store = observers, store
+        self.trainer, self.task, self.state, self.store, self.observers = trainer, task, state, store, observers
         self.device = state.parameters[0].device
         self.autocast = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}[trainer.precision]
         self.saved_at = self.counted_from = time.monotonic()
@@ -201,12 +169,12 @@ class _Loop:
         if progress.batch >= len(batches):
             progress.epoch, progress.batch = progress.epoch + 1, 0
 
-    def _update(self, group: list[Batch]) -> Tensor:
+    def _update(self, group: list[TrainingBatch]) -> Tensor:
         """One update from the gradient of the group's mean loss per token; the gradient's norm before clipping."""
         tokens = sum(batch.num_tokens for batch in group)
         for batch in group:
             with torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None):
-                loss = self.objective(self.state.model, batch.to(self.device), self.state.progress.update)
+                loss = self.state.network(self.task.objective, batch.to(self.device), self.state.progress.update)
             self.state.scaler.scale(loss.total / tokens).backward()
             self._loss += loss.total.detach()
         self._tokens += tokens
@@ -229,10 +197,10 @@ class _Loop:
         """Validates, keeps the best weights, tells the schedule and the observers, decides whether to stop."""
         progress, weights = self.state.progress, self.state.weights()
         with self.state.using(weights):
-            metrics = self.validate()
-        score = metrics[self.metric]
+            metrics = self.task.validate()
+        score = metrics[self.task.metric]
         loss = metrics.get("loss", math.inf)
-        best = self.better(score, progress.best) or (score == progress.best and loss < progress.best_loss)
+        best = self.task.better(score, progress.best) or (score == progress.best and loss < progress.best_loss)
         progress.worse = 0 if best else progress.worse + 1
         self.state.schedule.observe(best)
         if best:
@@ -253,7 +221,7 @@ class _Loop:
         if len(kept) > self.trainer.average:
             worst = kept[0]
             for snapshot in kept[1:]:
-                worst = snapshot if self.better(worst[1], snapshot[1]) else worst
+                worst = snapshot if self.task.better(worst[1], snapshot[1]) else worst
             kept.remove(worst)
         self.state.progress.snapshots = kept
         self.store.save_snapshot(self.state.progress.update, weights, [update for update, _ in kept])
@@ -266,10 +234,10 @@ class _Loop:
         updates = [update for update, _ in progress.snapshots]
         weights = self.store.average(updates)
         with self.state.using(weights):
-            metrics = self.validate()
-        best = self.better(metrics[self.metric], progress.best)
+            metrics = self.task.validate()
+        best = self.task.better(metrics[self.task.metric], progress.best)
         if best:
-            progress.best, progress.best_update = metrics[self.metric], progress.update
+            progress.best, progress.best_update = metrics[self.task.metric], progress.update
             self.store.save_best({"update": progress.update, "metrics": metrics, "averaged": updates}, weights)
         for observer in self.observers:
             observer.on_validation(progress.update, float(progress.epoch), metrics, best)

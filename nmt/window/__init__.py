@@ -30,7 +30,7 @@ class Window(nn.Module):
         super().__init__()
         self.query_layer = None
 
-    def start(self, memory: Memory, rows: int) -> Carry:
+    def nothing_remembered(self, memory: Memory, rows: int) -> Carry:
         """What is remembered before the first step, for so many rows."""
         return ()
 

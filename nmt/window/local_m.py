@@ -8,8 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nmt.foundation.interfaces import Memory
-from nmt.normalizer import Normalizer
 from nmt.foundation.ranges import Size
+from nmt.normalizer import Normalizer
 from nmt.window import Carry, Window, source_lengths, step_numbers
 
 
@@ -20,7 +20,7 @@ class LocalM(Window):
         super().__init__(query_size=query_size)
         self.distance = distance
 
-    def start(self, memory: Memory, rows: int) -> Carry:
+    def nothing_remembered(self, memory: Memory, rows: int) -> Carry:
         return (torch.zeros(rows, dtype=torch.long, device=memory.values.device),)
 
     def forward(

@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nmt.normalizer import Normalizer
 from nmt.foundation.ranges import Size
+from nmt.normalizer import Normalizer
 from nmt.window import Carry, Window, source_lengths
 
 

@@ -7,8 +7,8 @@ takes linear time in all:
 
     α_ts = p_ts Σ_{j≤s} α_{t−1,j} Π_{j≤l<s} (1 − p_tl)        α_0 = (1, 0, 0, …)
 
-Noise (standard normal, in training only) teaches the model to decide; `offset` is where r starts. Who never stops stays
-at the last position, where the paper attends to nothing; so the weights remain a distribution.
+Noise (standard normal, in training only) teaches the model to decide; `offset` is where r starts. If no position is
+chosen, attention stays on the last one, where the paper attends to nothing; so the weights remain a distribution.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Monotonic(Window):
         super().__init__(query_size=query_size)
         self.offset, self.noise = nn.Parameter(torch.tensor(offset)), noise
 
-    def start(self, memory: Memory, rows: int) -> Carry:
+    def nothing_remembered(self, memory: Memory, rows: int) -> Carry:
         first = memory.values.new_zeros(
             rows, memory.mask.size(1), dtype=torch.promote_types(memory.values.dtype, torch.float32)
         )

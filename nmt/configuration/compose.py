@@ -1,0 +1,252 @@
+"""From conf/ and what was typed to one plain configuration, by Hydra's grammar and its defaults lists.
+
+The rule:
+
+1. A data file says what the data is. An experiment is a complete recipe: choices, and values for them.
+2. What is chosen on the command line, a group or a key, always wins. Where it replaces a choice of the recipe, the
+   recipe's values for that group go with it, and the group is what its own file says. `sizes` belong to no choice: all of
+   them follow the recipe's.
+3. Nothing chosen: the experiment that conf/train.yaml names. Only other data chosen: no recipe.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nmt.configuration.faults import Fault, Faults, not_a_choice, unknown
+
+_package = Path(__file__).resolve().parent.parent
+CONF = str(_package / "conf" if (_package / "conf").is_dir() else _package.parent / "conf")
+"""conf/ lies inside the package when installed, beside it in a checkout."""
+
+RECIPE = "experiment"
+"""The group whose choices are recipes."""
+
+
+@dataclass(frozen=True)
+class Typed:
+    """The parts of a command line: choices of groups, and values of keys (Hydra's overrides) in their order."""
+
+    choices: Mapping[str, Any]
+    values: tuple[Any, ...]
+
+
+class Unfit(Faults):
+    """Something that was typed does not fit; `rest` is the configuration without it, which may have faults of its own."""
+
+    def __init__(self, faults: Sequence[Fault], rest: Any) -> None:
+        super().__init__(faults)
+        self.rest = rest
+
+
+def compose(command: str, overrides: Sequence[str]) -> dict[str, Any]:
+    """The configuration of one run as plain containers."""
+    return resolve(compose_unresolved(command, overrides))
+
+
+def compose_unresolved(command: str, overrides: Sequence[str]) -> Any:
+    """The same as OmegaConf keeps it, its ${references} still in it. Raises Unfit for whatever does not exist."""
+    typed, found = _read(command, overrides)
+    try:
+        config = _by_the_rule(command, {g: c for g, c in typed.choices.items() if not _wrong_choice(g, c)})
+    except _unusable() as error:
+        raise Faults([*found, Fault("", str(error).splitlines()[0])]) from error
+    found += apply(config, typed.values, _choices(command))
+    if found:
+        raise Unfit(found, config)
+    return config
+
+
+def apply(config: Any, overrides: Sequence[Any], groups: Collection[str] = ()) -> list[Fault]:
+    """Sets the overrides' keys in a configuration; those that it does not have are faults. `groups`: what else there is to
+    choose at its top."""
+    from hydra.core.override_parser.types import OverrideType
+    from omegaconf import OmegaConf
+
+    found = []
+    for override in overrides:
+        *parents, last = override.key_or_group.split(".")
+        node, known = config, True
+        for parent in parents:
+            if not OmegaConf.is_dict(node) or parent not in node:
+                found.append(
+                    unknown(override.key_or_group.rpartition(".")[0], _keys(node, groups if node is config else ()))
+                )
+                known = False
+                break
+            node = node._get_node(parent)
+        if not known:
+            continue
+        if not OmegaConf.is_dict(node) or (last not in node and override.type is OverrideType.CHANGE):
+            found.append(unknown(override.key_or_group, _keys(node, groups if node is config else ())))
+        elif override.type is OverrideType.DEL:
+            node.pop(last, None)
+        else:
+            OmegaConf.update(config, override.key_or_group, override.value(), merge=False, force_add=True)
+    return found
+
+
+def parse(overrides: Sequence[str]) -> tuple[list[Any], list[Fault]]:
+    """Overrides by Hydra's grammar, and faults of their form."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    parsed, found = [], []
+    with _sources() as loader:
+        for text in overrides:
+            try:
+                parsed += OverridesParser.create(loader).parse_overrides([text])
+            except HydraException:
+                quotes = ". Put values with , ( ) = or ' between quotes twice: key='\"a, b\"'" if "=" in text else ""
+                found.append(Fault(text, f"not of the form key=value{quotes}"))
+    return parsed, found
+
+
+def variants(overrides: Sequence[str]) -> list[list[str]]:
+    """The command lines of all runs of a sweep. Raises Faults for what is not an override."""
+    parsed, found = parse(overrides)
+    if found:
+        raise Faults(found)
+    each = []
+    for text, override in zip(overrides, parsed, strict=True):
+        if override.is_sweep_override():
+            each.append([f"{override.get_key_element()}={value}" for value in override.sweep_string_iterator()])
+        else:
+            each.append([text])
+    return [list(one) for one in itertools.product(*each)]
+
+
+def resolve(config: Any) -> dict[str, Any]:
+    """A configuration as plain containers. Raises Faults if a ${reference} in it leads nowhere."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        return OmegaConf.to_container(config, resolve=True, throw_on_missing=False)  # type: ignore[return-value]
+    except OmegaConfBaseException as error:
+        key = getattr(error, "full_key", None) or "the configuration"
+        raise Faults([Fault(key, str(error).splitlines()[0])]) from error
+
+
+def _read(command: str, overrides: Sequence[str]) -> tuple[Typed, list[Fault]]:
+    """What was typed, and the faults that can be seen without the whole configuration."""
+    parsed, found = parse(overrides)
+    groups = _choices(command)
+    choices: dict[str, Any] = {}
+    values = []
+    for override in parsed:
+        key = override.key_or_group
+        if key.startswith("hydra"):
+            continue  # how Hydra itself works: no part of the configuration
+        if key not in groups:
+            values.append(override)
+            continue
+        value = override.value()  # ~experiment and experiment=null: no recipe
+        wrong = _wrong_choice(key, value)
+        if wrong is not None:
+            found.append(wrong)
+        elif choices.setdefault(key, value) != value:
+            found.append(Fault(key, f"chosen twice, {choices[key]} and {value}; leave one out"))
+    return Typed(choices, tuple(values)), found
+
+
+def _wrong_choice(group: str, value: Any) -> Fault | None:
+    options = _options(group)
+    return None if value in options or (value is None and group == RECIPE) else not_a_choice(group, value, options)
+
+
+def _by_the_rule(command: str, chosen: Mapping[str, Any]) -> Any:
+    """The configuration of these choices; see the top of this file."""
+    usual = _choices(command)
+    recipe = chosen.get(RECIPE, usual.get(RECIPE))
+    if recipe is None:
+        return _composed(command, chosen)[0]
+    of_recipe = _composed(command, {RECIPE: recipe})[1]
+    if RECIPE not in chosen and chosen.get("data", of_recipe["data"]) != of_recipe["data"]:
+        return _composed(command, {**chosen, RECIPE: None})[0]
+    config = _composed(command, {**chosen, RECIPE: recipe})[0]
+    replaced = [group for group, choice in chosen.items() if group != RECIPE and choice != of_recipe[group]]
+    if replaced:
+        plain = _composed(command, {**chosen, RECIPE: None})[0]
+        for group in replaced:
+            config[group] = plain[group]
+    return config
+
+
+def _composed(command: str, chosen: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
+    """What Hydra makes of some choices, as a copy of one's own, and the choices of all groups."""
+    config, choices = _cached(command, tuple(sorted(chosen.items())))
+    return copy.deepcopy(config), choices
+
+
+@functools.cache
+def _cached(command: str, chosen: tuple[tuple[str, Any], ...]) -> tuple[Any, Mapping[str, Any]]:
+    from hydra import compose as compose_by_hydra
+    from omegaconf import OmegaConf
+
+    with _sources():
+        path = [f"hydra.searchpath=[{','.join(_beside)}]"] if _beside else []
+        overrides = [f"~{group}" if choice is None else f"{group}={choice}" for group, choice in chosen]
+        config = compose_by_hydra(command, overrides=[*overrides, *path], return_hydra_config=True)
+    OmegaConf.set_struct(config, False)
+    OmegaConf.set_readonly(config, False)
+    choices = {group: choice for group, choice in config.hydra.runtime.choices.items() if "/" not in group}
+    config.pop("hydra")
+    return config, choices
+
+
+def _choices(command: str) -> Mapping[str, Any]:
+    """The groups of a command and their usual choices."""
+    return _cached(command, ())[1]
+
+
+@functools.cache
+def _options(group: str) -> list[str]:
+    with _sources() as loader:
+        files = {path.stem for folder in _beside for path in Path(folder, group).glob("*.yaml")}
+        return sorted({*loader.get_group_options(group), *files})
+
+
+_beside: list[str] = []
+
+
+def search_beside(folder: str) -> None:
+    """Looks for choices in another folder too (--config-dir)."""
+    _beside.append(str(Path(folder).resolve()))
+    _cached.cache_clear()
+    _options.cache_clear()
+
+
+@contextmanager
+def _sources() -> Iterator[Any]:
+    """Hydra's loader of what lies in conf/, whether or not Hydra is at work already."""
+    from hydra import initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+
+    before = GlobalHydra.instance().hydra
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_dir(CONF, version_base="1.3"):
+            yield GlobalHydra.instance().config_loader()
+    finally:
+        GlobalHydra.instance().hydra = before
+
+
+def _unusable() -> tuple[type[Exception], ...]:
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    return (HydraException, OmegaConfBaseException)
+
+
+def _keys(node: Any, groups: Collection[str]) -> list[str]:
+    from omegaconf import OmegaConf
+
+    return sorted({*(str(key) for key in node if key != "_target_"), *groups}) if OmegaConf.is_dict(node) else []

@@ -1,0 +1,158 @@
+"""Trainings: a new one, or one that goes on. Settings become a task, a trainer and a folder, and those a run."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from nmt.configuration import build
+from nmt.configuration.devices import find_device, usable_precision
+from nmt.configuration.settings import ClassifySettings, TrainingSettings, TrainSettings
+from nmt.corpus.labels import LabelSet
+from nmt.corpus.preparation import prepare
+from nmt.data import LabelledSplits, Splits
+from nmt.foundation.errors import UserError
+from nmt.report.terminal import set_up_logging
+from nmt.storage import checkpoint as ckpt
+from nmt.storage.checkpoint import Checkpoint
+from nmt.task import Task
+from nmt.task.classification import Classification, load_vectors
+from nmt.task.translation import Translation
+from nmt.training.run import TrainingRun
+from nmt.training.run_directory import RunDirectory, versions
+from nmt.training.trainer import Trainer
+
+log = logging.getLogger(__name__)
+
+
+def train(settings: TrainingSettings) -> float:
+    """Trains, tests and draws what the settings describe, from the beginning or from where it stopped; returns the test score
+    of the metric. Raises UserError if the data cannot be used."""
+    return begin(settings) if settings.resume is None else go_on(settings, settings.resume)
+
+
+def begin(settings: TrainingSettings) -> float:
+    """A new run in `run_dir`."""
+    find_device(settings.device)
+    folder = Path(settings.run_dir)
+    RunDirectory.claim(folder)
+    set_up_logging(folder / "train.log")
+    try:
+        run = _run(settings, folder, None)
+    except UserError:  # the data cannot be used: leave no trace
+        set_up_logging()
+        (folder / "train.log").unlink()
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+        raise
+    return run.go()
+
+
+def go_on(settings: TrainingSettings, path: str) -> float:
+    """The rest of the run in the folder `path`, bit for bit what it would have been."""
+    folder = Path(path)
+    saved = ckpt.read(folder / ckpt.LAST)
+    set_up_logging(folder / "train.log")
+    progress, most = saved.meta["training"]["progress"], settings.trainer["max_updates"]
+    done = progress["epoch"] >= settings.trainer["max_epochs"] or 0 < most <= progress["update"]
+    if done and (folder / "results.json").is_file():
+        log.info("%s is finished (%s epochs). To train it further, add trainer.max_epochs=N", folder, progress["epoch"])
+        return progress["best"]
+    log.info("resuming %s at update %s", folder, f"{progress['update']:,}")
+    return _run(settings, folder, saved).go()
+
+
+def _run(settings: TrainingSettings, folder: Path, saved: Checkpoint | None) -> TrainingRun:
+    device = find_device(settings.device)
+    config = {**settings.values, "run_dir": str(folder), "resume": None}
+    random.seed(settings.seed)
+    np.random.seed(settings.seed)
+    torch.manual_seed(settings.seed)
+    began = time.monotonic()
+    task = task_of(settings, device, saved)
+    prints = dict(task.fingerprints)
+    if saved is not None and saved.meta["data"] != prints:
+        raise UserError(f"resume={folder}: the data has changed since this run began, so it cannot go on with it")
+    options = {**settings.trainer, "precision": usable_precision(settings.trainer["precision"], device)}
+    trainer: Trainer = build.make({"trainer": options}, "trainer")
+    meta = {"command": task.command, "config": config, **task.meta, "versions": versions(), "data": prints}
+    at = None if saved is None else saved.meta["training"]["progress"]["update"]
+    files = RunDirectory(folder, meta, task.tensors, at)
+    files.describe(config, prints)
+    data, network = task.introduction()
+    log.info("data: %s; ready in %.1f s", data, time.monotonic() - began)
+    parameters = sum(p.numel() for p in task.network.parameters())
+    log.info("model: %s, %s parameters; %s on %s", network, f"{parameters:,}", trainer.precision, device)
+    trained = [p for p in task.network.parameters() if p.requires_grad]
+    return TrainingRun(
+        task,
+        trainer,
+        build.make(config, "optimizer", parameters=trained),
+        build.make(config, "schedule"),
+        files,
+        saved=saved,
+        facts={"seed": settings.seed, "data": prints, "versions": files.meta["versions"]},
+    )
+
+
+def task_of(settings: TrainingSettings, device: torch.device, saved: Checkpoint | None) -> Task:
+    """What the settings train, newly made, with the tokenizer of a saved run if there is one."""
+    if isinstance(settings, TrainSettings):
+        return _translation(settings, device, saved)
+    assert isinstance(settings, ClassifySettings)
+    return _classification(settings, device, saved)
+
+
+def _translation(settings: TrainSettings, device: torch.device, saved: Checkpoint | None) -> Translation:
+    config = settings.values
+    splits: Splits = build.make(config, "data").load()
+    tokenizer = build.make(config, "tokenizer") if saved is None else ckpt.tokenizer_from(saved)
+    data = prepare(splits, build.make(config, "filters"), tokenizer)
+    network = build.network(config, data.tokenizer.source_size, data.tokenizer.target_size).to(device)
+    return Translation(
+        data,
+        network,
+        build.make(config, "objective"),
+        batching=build.make(config, "batching"),
+        metric=build.make(config, "metric"),
+        search=build.make(config, "search"),
+        seed=settings.seed,
+        max_validation=settings.max_validation,
+        options=settings.translation,
+    )
+
+
+def _classification(settings: ClassifySettings, device: torch.device, saved: Checkpoint | None) -> Classification:
+    config: Mapping[str, Any] = settings.values
+    splits: LabelledSplits = build.make(config, "data").labelled()
+    labels = LabelSet.of(splits.train.labels, splits.several)
+    if len(labels.names) < (1 if splits.several else 2):
+        raise UserError(f"{splits.train.name}: too few labels ({', '.join(labels.names) or 'none'}); give two or more")
+    if saved is not None and list(labels.names) != saved.meta["labels"]["names"]:
+        raise UserError(f"resume={saved.path.parent}: the data has other labels than when this run began")
+    if saved is None:
+        tokenizer = build.make(config, "tokenizer").train(splits.train.texts, [])
+    else:
+        tokenizer = ckpt.tokenizer_from(saved)
+    network = build.classifier(config, tokenizer.source_size, labels)
+    if settings.vectors and saved is None:
+        load_vectors(network, tokenizer, settings.vectors, settings.freeze)
+    network.embedding.weight.requires_grad_(not settings.freeze)
+    return Classification(
+        splits,
+        labels,
+        tokenizer,
+        network.to(device),
+        batching=build.make(config, "batching"),
+        metric=settings.choose_by,
+        seed=settings.seed,
+        max_tokens=settings.max_tokens,
+    )

@@ -1,0 +1,26 @@
+"""What reads a source and makes the memory. An encoder is one file here and one YAML in conf/encoder."""
+
+from __future__ import annotations
+
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from nmt.foundation.interfaces import Memory
+from nmt.layers.recurrence import CellName
+
+
+class Encoder(nn.Module):
+    """Base of all encoders.
+
+    An encoder owns its `input`, the module that turns a source into vectors [B S E]; so what a source is, is its business
+    alone. One that reads words gets a table of word vectors from the network, which may share it with the decoder.
+    `memory_size` is M, the features of each position of the memory; `cell_name` says what recurs.
+    """
+
+    memory_size: int
+    cell_name: CellName
+    input: nn.Module
+
+    def forward(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, "B"]) -> Memory:
+        """The memory of B sources; `lengths` in positions."""
+        raise NotImplementedError

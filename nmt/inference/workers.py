@@ -1,0 +1,44 @@
+"""Batches decoded at the same time. On a CPU two threads with a batch each finish sooner than two threads that share the
+small products of one batch and wait for each other after every one of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import torch
+
+MOST = 4
+"""Batches searched at the same time; beyond that, Python's lock is what they wait for."""
+_making = threading.Lock()
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+
+class Workers:
+    """Threads of their own, which share the processor's threads among them; made when they are first needed. The number of
+    threads of whoever calls stays as it is."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._threads = torch.get_num_threads()
+        self._count = min(self._threads, MOST) if device.type == "cpu" else 1
+        self._pool: ThreadPoolExecutor | None = None
+
+    def map(self, do: Callable[[Job], Result], jobs: Sequence[Job]) -> Iterable[Result]:
+        """The results of all jobs, in their order."""
+        if self._count < 2 or len(jobs) < 2:
+            return map(do, jobs)
+        with _making:
+            if self._pool is None:
+                self._pool = self._made()
+        return self._pool.map(do, jobs)
+
+    def _made(self) -> ThreadPoolExecutor:
+        each, ready = self._threads // self._count, threading.Barrier(self._count)
+        pool = ThreadPoolExecutor(self._count, "nmt", initializer=torch.set_num_threads, initargs=(each,))
+        list(pool.map(lambda _: ready.wait(), range(self._count)))  # all of them exist
+        torch.set_num_threads(self._threads)  # what threads made by others begin with
+        return pool

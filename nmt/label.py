@@ -1,0 +1,49 @@
+"""python -m nmt.label model=RUN_DIR [input=FILE] [output=FILE] [format=jsonl] [explain=page.html]
+
+The labels of texts, by a model of nmt.classify: one line out for every line in, in order. Without input=, stdin is
+answered as it arrives.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nmt.configuration.command_line import command_line
+
+if TYPE_CHECKING:
+    from nmt.configuration.settings import LabelSettings
+
+
+def run(settings: LabelSettings) -> None:
+    """Labels a file or stdin."""
+    import json
+    from pathlib import Path
+
+    from nmt.configuration.loading import text_classifier
+    from nmt.foundation.errors import UserError
+    from nmt.inference.streams import Sink, Source
+    from nmt.report.explanation import as_json, write_explanations
+
+    source, sink = Source(settings.input, settings.errors), Sink(settings.output)
+    classifier = text_classifier(settings.model, settings.device)
+    show = settings.explain
+    if show and not classifier.attends:
+        raise UserError(f"explain={show}: this model has no importances to show (pooling=last)")
+    seen = []
+    with sink as write:
+        for chunk in source.chunks():
+            answers = classifier.classify(chunk.lines)
+            if settings.format == "jsonl":
+                write([json.dumps(as_json(answer), ensure_ascii=False) for answer in answers])
+            else:
+                write([",".join(answer.labels) for answer in answers])
+            if show:
+                seen += answers
+    if show:
+        write_explanations(seen, Path(show))
+
+
+main = command_line("label", run)
+
+if __name__ == "__main__":
+    main()

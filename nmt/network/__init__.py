@@ -1,0 +1,22 @@
+"""TODO"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from nmt.foundation.interfaces import Loss
+
+Objective = Callable[[Any, Any, int], Loss]
+"""(network, batch, updates done so far) → what is minimised. An objective is one file in nmt/objective."""
+
+
+class Network(nn.Module):
+    """Base of what is trained."""
+
+    def forward(self, objective: Objective, batch: Any, update: int) -> Loss:
+        """The loss of a batch. Whatever the objective does with the network happens inside this one call, so that a wrapper
+        such as DistributedDataParallel sees all of it."""
+        return objective(self, batch, update)

@@ -1,0 +1,24 @@
+"""What older versions of nmt wrote, in the words of this one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+MOVED = {"nmt.encoder.Encoder": "nmt.encoder.bidirectional.Bidirectional"}
+"""`_target_`s of format 1 that have moved."""
+ANSWERING = ("model", "input", "output", "format", "errors", "explain")
+"""Keys that the configuration of a classifier had in format 1 and that belong to nmt.label now."""
+
+
+def upgraded(meta: dict[str, Any], version: int) -> dict[str, Any]:
+    """The header of a checkpoint as this version would have written it."""
+    config = meta.get("config")
+    if version > 1 or not isinstance(config, dict):
+        return meta
+    groups = {
+        key: {**value, "_target_": MOVED.get(value["_target_"], value["_target_"])}
+        for key, value in config.items()
+        if isinstance(value, dict) and "_target_" in value
+    }
+    dropped = ANSWERING if meta.get("command") == "classify" else ()
+    return {**meta, "config": {key: value for key, value in {**config, **groups}.items() if key not in dropped}}
