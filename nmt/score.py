@@ -59,7 +59,7 @@ def run(settings: ScoreSettings) -> float:
                         "token_log_probs": [round(float(value), 6) for value in found.log_probs],
                     }, ensure_ascii=False))  # fmt: skip
                 else:
-                    lines.append(f"{log_prob / length if config['normalize'] == 'average' else log_prob:.6f}")
+                    lines.append(f"{log_prob / length if settings.normalize == 'average' else log_prob:.6f}")
             write(lines)
     perplexity = math.exp(-total / tokens) if tokens else float("nan")
     log.info("log-probability %.2f of %s tokens: perplexity %.3f", total, f"{tokens:,}", perplexity)

@@ -22,6 +22,7 @@ def run(settings: TranslateSettings) -> None:
     from nmt.foundation.errors import UserError
     from nmt.inference import formats
     from nmt.inference.streams import Sink, Source
+    from nmt.inference.translator import Translation
     from nmt.report.attention_map import attention_maps, write_map
 
     show, form = settings.attention_map, settings.format
@@ -38,7 +39,8 @@ def run(settings: TranslateSettings) -> None:
         what = f"attention_map={show}" if show else "format=pharaoh"
         raise UserError(f"{what}: this model has no attention to show (decoder=fixed)")
     details = max(formats.details_needed(form), 1 if show else 0)
-    seen, number = [], sink.lines
+    seen: list[tuple[str, Translation]] = []
+    number = sink.lines
     with sink as write:
         for chunk in source.chunks(skip=sink.lines):
             try:

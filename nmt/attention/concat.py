@@ -28,7 +28,7 @@ class Concat(Score):
         return 2 * self.key_layer(values)
 
     @property
-    def direction(self) -> Float[Tensor, "K"]:
+    def direction(self) -> Float[Tensor, " K"]:
         """What the hidden units are multiplied by."""
         return self.v
 

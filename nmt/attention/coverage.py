@@ -26,8 +26,7 @@ class Coverage(Score):
         self.key_layer = Linear(memory_size, size)
         self.fertility_layer = nn.Linear(memory_size, 1, bias=False)
         self.fertility = fertility
-        for name in ("v", "coverage"):
-            setattr(self, name, nn.Parameter(torch.empty(size).uniform_(-1, 1) * size**-0.5))
+        self.v, self.coverage = (nn.Parameter(torch.empty(size).uniform_(-1, 1) * size**-0.5) for _ in range(2))
 
     def keys(self, values: Float[Tensor, "B S M"]) -> Float[Tensor, "B S K"]:
         """U h + b, and Φ in the last place."""

@@ -18,5 +18,5 @@ class NormedConcat(Concat):
         self.scale = nn.Parameter(self.v.detach().norm().clone())
 
     @property
-    def direction(self) -> Float[Tensor, "K"]:
+    def direction(self) -> Float[Tensor, " K"]:
         return self.scale * self.v / self.v.norm()

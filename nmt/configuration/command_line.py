@@ -1,4 +1,5 @@
-"""What every command line does: compose, check, run, and tell people what was wrong. Hydra's own flags and sweeps go to Hydra.
+"""What every command line does: compose, check, run, and tell people what was wrong. Flags and sweeps are
+Hydra's business.
 
 Nothing heavy is imported before a command knows what it has to do: --help and TAB completion must be quick.
 """

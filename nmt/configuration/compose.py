@@ -73,19 +73,13 @@ def apply(config: Any, overrides: Sequence[Any], groups: Collection[str] = ()) -
     found = []
     for override in overrides:
         *parents, last = override.key_or_group.split(".")
-        node, known = config, True
-        for parent in parents:
-            if not OmegaConf.is_dict(node) or parent not in node:
-                found.append(
-                    unknown(override.key_or_group.rpartition(".")[0], _keys(node, groups if node is config else ()))
-                )
-                known = False
-                break
-            node = node._get_node(parent)
-        if not known:
-            continue
-        if not OmegaConf.is_dict(node) or (last not in node and override.type is OverrideType.CHANGE):
-            found.append(unknown(override.key_or_group, _keys(node, groups if node is config else ())))
+        node, above = config, list[str]()
+        while parents and OmegaConf.is_dict(node) and parents[0] in node:
+            above.append(parents.pop(0))
+            node = node._get_node(above[-1])
+        key = parents[0] if parents else last
+        if parents or not OmegaConf.is_dict(node) or (last not in node and override.type is OverrideType.CHANGE):
+            found.append(unknown(".".join([*above, key]), _keys(node, () if above else groups)))
         elif override.type is OverrideType.DEL:
             node.pop(last, None)
         else:

@@ -12,7 +12,7 @@ from nmt.foundation.errors import UserError
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that is wrong: at which `key`, what the `problem` is, and what to do. `value`: what was given there, as text;
+    """One thing that is wrong: at which `key`, what the `problem` is, and what to do. `value`: what was given there;
     `choices`: what there is to choose from; `nearest`: the choice that was probably meant."""
 
     key: str

@@ -24,8 +24,8 @@ Config = Mapping[str, Any]
 
 
 def load(path: str | Path | Sequence[str | Path], device: str = "auto", **options: Any) -> Translator | TextClassifier:
-    """What a run directory or checkpoint file holds: a `Translator` or a `TextClassifier`, ready to use. Several paths make an
-    ensemble of translators.
+    """What a run directory or checkpoint file holds: a `Translator` or a `TextClassifier`, ready to use. Several paths make
+    an ensemble of translators.
 
     `device`: auto, cpu, cuda …; the other options are those of `translator`, and a classifier has none. Raises UserError if
     there is no usable checkpoint.

@@ -34,8 +34,8 @@ log = logging.getLogger(__name__)
 
 
 def train(settings: TrainingSettings) -> float:
-    """Trains, tests and draws what the settings describe, from the beginning or from where it stopped; returns the test score
-    of the metric. Raises UserError if the data cannot be used."""
+    """Trains, tests and draws what the settings describe, from the beginning or from where it stopped; the test score of
+    the metric. Raises UserError if the data cannot be used."""
     return begin(settings) if settings.resume is None else go_on(settings, settings.resume)
 
 

@@ -40,8 +40,8 @@ class Settings:
 
     @classmethod
     def of(cls, values: Mapping[str, Any], also: Sequence[Fault] = ()) -> Self:
-        """The settings that a configuration describes. Raises Faults listing everything that is wrong with it, `also` what was
-        found before."""
+        """The settings that a configuration describes. Raises Faults listing everything that is wrong with it, and
+        `also` what was found before."""
         found = [*also, *cls._faults(values)]
         found += cls.impossible(values, {fault.key.partition(".")[0] for fault in found})
         if not found:
@@ -79,9 +79,8 @@ class Settings:
     def groups(cls) -> dict[str, bool]:
         """The groups of this command, and whether each is needed."""
         hints = typing.get_type_hints(cls, include_extras=True)
-        return {
-            f.name: f.default is dataclasses.MISSING for f in dataclasses.fields(cls) if hints[f.name] in (Group, Group | None)
-        }  # fmt: skip
+        fields = [f for f in dataclasses.fields(cls) if hints[f.name] in (Group, Group | None)]
+        return {f.name: f.default is dataclasses.MISSING for f in fields}
 
     def conflicts(self) -> list[Fault]:
         """Values that cannot be together."""

@@ -62,9 +62,8 @@ class Filters:
         if dropped:
             log.info("%s: kept %s of %s pairs (dropped: %s)", name, f"{after:,}", f"{before:,}", dropped)
         if not after:
-            raise UserError(
-                f"{name}: no sentence pairs left of {before:,} (dropped: {dropped}). See the keys of the group filters, such as filters.max_length"
-            )
+            remedy = "See filters.max_length and the other keys of filters"
+            raise UserError(f"{name}: no sentence pairs left of {before:,} (dropped: {dropped}). {remedy}")
 
 
 def fingerprint(pairs: Pairs) -> str:

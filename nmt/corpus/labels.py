@@ -39,7 +39,7 @@ class LabelSet:
             found[i, [place[name] for name in row if name in place]] = True
         return found
 
-    def losses(self, logits: Float[Tensor, "B L"], gold: Bool[Tensor, "B L"]) -> Float[Tensor, "B"]:
+    def losses(self, logits: Float[Tensor, "B L"], gold: Bool[Tensor, "B L"]) -> Float[Tensor, " B"]:
         """Nats per text: cross-entropy of the one label, or the sum of those of every label's yes or no."""
         if self.several:
             wanted = gold.to(logits.dtype)

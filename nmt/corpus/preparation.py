@@ -72,7 +72,7 @@ class EpochBatches:
     def __len__(self) -> int:
         return len(self.indices)
 
-    def __getitem__(self, i: int) -> Batch:
+    def __getitem__(self, i: int, /) -> Batch:
         return collate(self.corpus, self.indices[i])
 
     @property

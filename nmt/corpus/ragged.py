@@ -65,7 +65,7 @@ def encode_lines(lines: Sequence[str], encoder: Encoder, vocabulary: int) -> Rag
 
 
 def encode_cached(lines: Sequence[str], encoder: Encoder, vocabulary: int, key: bytes, folder: Path) -> Ragged:
-    """As `encode_lines`, but on disk: written once under a hash of `key` (the tokenizer) and the text, then memory-mapped."""
+    """As `encode_lines`, but on disk: written once under a hash of `key` (the tokenizer) and the text, then mapped."""
     digest = hashlib.sha256(key)
     for line in lines:
         digest.update(line.encode() + b"\n")

@@ -85,7 +85,7 @@ class Decoder(nn.Module):
     def output(
         self, readout: Float[Tensor, "N T D"], state: State, weights: Float[Tensor, "N T HS"] | None = None
     ) -> DecoderOutput:
-        """How every decoder ends: the readout normalised, the attention (head by head, as it was computed) as people see it."""
+        """How every decoder ends: the readout normalised, the attention (which comes head by head) as people see it."""
         if weights is None:
             return DecoderOutput(readout=self.norm(readout), weights=None, state=state)
         shown, heads = self.attention.shown(weights), self.attention.each(weights)

@@ -48,14 +48,16 @@ class LuongFeed(Decoder):
         feed = start.cells[0][0].new_zeros(len(start.cells[0][0]), self.readout_size)
         return FeedState(cells=start.cells, attention=start.attention, feed=feed)
 
-    def forward(self, embedded: Float[Tensor, "N T E"], state: FeedState, memory: Memory) -> DecoderOutput:
-        first: Recurrent = self.layers[0]  # type: ignore[assignment]
+    def forward(self, embedded: Float[Tensor, "N T E"], state: State, memory: Memory) -> DecoderOutput:
+        assert isinstance(state, FeedState)
+        layers: list[Recurrent] = list(self.layers)  # type: ignore[arg-type]
+        first = layers[0]
         gates = linear(self, "gates", embedded, first.block("ih", slice(self.embedding_size)))
         fed = fuse(self, "feed", (first.block("ih", slice(self.embedding_size, None))[0], None))
-        inputs = [fuse(layer, "input", layer.block("ih")) for layer in self.layers[1:]]
-        lower = [fuse(layer, "state", layer.block("hh")) for layer in self.layers[:-1]]
+        inputs = [fuse(layer, "input", layer.block("ih")) for layer in layers[1:]]
+        lower = [fuse(layer, "state", layer.block("hh")) for layer in layers[:-1]]
         right = (self.combine.weight[:, self.memory_size :], self.combine.bias)
-        top = fuse(self, "top", self.layers[-1].block("hh"), right, *self.attention.query_blocks())
+        top = fuse(self, "top", layers[-1].block("hh"), right, *self.attention.query_blocks())
         assert memory.inputs is not None, "Decoder.prepare makes them"
         looked_at = Shared(memory.by_head(memory.inputs), low_precision=False)
 

@@ -21,6 +21,6 @@ class Encoder(nn.Module):
     cell_name: CellName
     input: nn.Module
 
-    def forward(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, "B"]) -> Memory:
+    def forward(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Memory:
         """The memory of B sources; `lengths` in positions."""
         raise NotImplementedError

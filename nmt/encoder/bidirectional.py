@@ -42,7 +42,7 @@ class Bidirectional(Encoder):
         )
         self.dropout = Dropout(dropout, variational_dropout)
 
-    def forward(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, "B"]) -> Memory:
+    def forward(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Memory:
         """The memory of B sentences; `lengths` in tokens, EOS included."""
         x = self.input(source)
         for i, (layer, norm) in enumerate(zip(self.layers, self.norms, strict=True)):

@@ -34,7 +34,7 @@ class Batch:
     """Sentence pairs, padded at the end with PAD. `num_tokens` counts target tokens, EOS included."""
 
     source: Int[Tensor, "B S"]
-    source_lengths: Int[Tensor, "B"]
+    source_lengths: Int[Tensor, " B"]
     inputs: Int[Tensor, "B T"]
     targets: Int[Tensor, "B T"]
     num_tokens: int
@@ -49,8 +49,8 @@ class TextBatch:
     `num_tokens` counts texts."""
 
     tokens: Int[Tensor, "N S"]
-    lengths: Int[Tensor, "N"]
-    counts: Int[Tensor, "B"]
+    lengths: Int[Tensor, " N"]
+    counts: Int[Tensor, " B"]
     labels: Bool[Tensor, "B L"] | None
     num_tokens: int
 
@@ -62,8 +62,8 @@ class TextBatch:
 class TrainingBatch(Protocol):
     """What an objective is given; a loss is reported per `num_tokens`."""
 
-    num_tokens: int
-
+    @property
+    def num_tokens(self) -> int: ...
     def to(self, device: torch.device, /) -> Any: ...
 
 
@@ -83,7 +83,7 @@ class Layout:
     """
 
     width: int
-    places: Int[Tensor, "N"]
+    places: Int[Tensor, " N"]
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Memory:
     inputs: Float[Tensor, "B S G"] | None = None
     layout: Layout | None = None
 
-    def select(self, sentences: Int[Tensor, "b"]) -> Memory:
+    def select(self, sentences: Int[Tensor, " b"]) -> Memory:
         """The memory of some of the sentences."""
         held: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
         kept: dict[str, Any] = {k: v.index_select(0, sentences) for k, v in held.items() if isinstance(v, Tensor)}
@@ -150,7 +150,7 @@ class State:
     cells: tuple[tuple[Tensor, ...], ...]
     attention: tuple[tuple[Tensor, ...], ...] = ()
 
-    def select(self, rows: Int[Tensor, "n"]) -> State:
+    def select(self, rows: Int[Tensor, " n"]) -> State:
         """The state of the given rows, in the given order (rows may repeat)."""
         return replace(self, **{f.name: _pick(getattr(self, f.name), rows) for f in fields(self)})
 
@@ -211,7 +211,7 @@ class Request:
 class SearchState(Protocol):
     """What a search carries from step to step without looking into it: one row for each hypothesis."""
 
-    def select(self, rows: Int[Tensor, "n"]) -> SearchState:
+    def select(self, rows: Int[Tensor, " n"]) -> SearchState:
         """The state of the given rows, in the given order (rows may repeat)."""
         ...
 
@@ -234,11 +234,11 @@ class Step(Protocol):
     device: torch.device
     mask: Bool[Tensor, "B S"] | None
 
-    def __call__(self, tokens: Int[Tensor, "N"], state: SearchState, layout: Layout | None = None) -> Prediction:
+    def __call__(self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None = None) -> Prediction:
         """What follows the given tokens, one a row. Without a `layout` every sentence has equally many rows."""
         ...
 
-    def keep(self, sentences: Int[Tensor, "b"]) -> Step:
+    def keep(self, sentences: Int[Tensor, " b"]) -> Step:
         """The step for some of the sentences only; states passed to it must hold only their rows."""
         ...
 

@@ -27,14 +27,15 @@ class ModelStep:
         self.device = memory.values.device
         self.mask = memory.mask if model.decoder.attends else None
 
-    def __call__(self, tokens: Int[Tensor, "N"], state: State, layout: Layout | None = None) -> Prediction:
+    def __call__(self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None = None) -> Prediction:
+        assert isinstance(state, State)
         output = self.model.decode(tokens.unsqueeze(1), state, replace(self.memory, layout=layout))
         logits = full(self.model.logits(output.readout.squeeze(1)))
         log_probs = torch.log_softmax(logits, -1, out=logits)
         log_probs[:, [PAD, BOS]] = -torch.inf
         return Prediction(log_probs, output.state, None if output.weights is None else output.weights.squeeze(1))
 
-    def keep(self, sentences: Int[Tensor, "b"]) -> ModelStep:
+    def keep(self, sentences: Int[Tensor, " b"]) -> ModelStep:
         return ModelStep(self.model, self.memory.select(sentences))
 
 
@@ -44,7 +45,7 @@ class States:
 
     members: tuple[SearchState, ...]
 
-    def select(self, rows: Int[Tensor, "n"]) -> States:
+    def select(self, rows: Int[Tensor, " n"]) -> States:
         return States(tuple(state.select(rows) for state in self.members))
 
 
@@ -57,14 +58,15 @@ class Ensemble:
         self.device = steps[0].device
         self.mask = next((step.mask for step in steps if step.mask is not None), None)
 
-    def __call__(self, tokens: Int[Tensor, "N"], state: States, layout: Layout | None = None) -> Prediction:
+    def __call__(self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None = None) -> Prediction:
+        assert isinstance(state, States)
         each = [step(tokens, s, layout) for step, s in zip(self.steps, state.members, strict=True)]
         log_probs = average_log_probs([p.log_probs for p in each], self.shares, self.averaging)
         weights = [p.weights for p in each if p.weights is not None]
         mean = torch.stack(weights).mean(0) if weights else None
         return Prediction(log_probs, States(tuple(p.state for p in each)), mean)
 
-    def keep(self, sentences: Int[Tensor, "b"]) -> Ensemble:
+    def keep(self, sentences: Int[Tensor, " b"]) -> Ensemble:
         return Ensemble([step.keep(sentences) for step in self.steps], self.shares, self.averaging)
 
 
@@ -83,7 +85,7 @@ def first_step(
     models: Sequence[Seq2Seq], memories: Sequence[Memory], shares: Sequence[float], averaging: Averaging
 ) -> tuple[Step, SearchState]:
     """The step of one model or several, and the state before the first word, one row a sentence."""
-    steps = [ModelStep(model, memory) for model, memory in zip(models, memories, strict=True)]
+    steps: list[Step] = [ModelStep(model, memory) for model, memory in zip(models, memories, strict=True)]
     states = [model.decoder.initial(memory) for model, memory in zip(models, memories, strict=True)]
     if len(steps) == 1:
         return steps[0], states[0]

@@ -30,8 +30,8 @@ class Classified:
 
 
 class TextClassifier:
-    """A model, in evaluation mode, and its tokenizer. Texts longer than `max_tokens` are cut, with a warning. The weights must
-    not change while their classifier lives."""
+    """A model, in evaluation mode, and its tokenizer. Texts longer than `max_tokens` are cut, with a warning. The weights
+    must not change while their classifier lives."""
 
     def __init__(self, model: Seq2Label, tokenizer: Tokenizer, *, max_tokens: int) -> None:
         self.model, self.tokenizer, self.max_tokens = model, tokenizer, max_tokens

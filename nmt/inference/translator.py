@@ -206,8 +206,8 @@ class Translator:
         with generating(self.packs):
             step, state = first_step(self.models, memories, self.shares, self.averaging)
             if any(request.constrained for request in requests):
-                step = Constrained(step, requests)
-                state = step.before_the_first_word(state)
+                constrained = Constrained(step, requests)
+                step, state = constrained, constrained.before_the_first_word(state)
             found = [self._written(hypotheses) for hypotheses in self.search(step, state, requests)]
         places = [i for i, (hypotheses, _) in enumerate(found) for _ in hypotheses[:details_of]]
         given = [h.tokens for hypotheses, _ in found for h in hypotheses[:details_of]]

@@ -78,8 +78,8 @@ class _LinearCrossEntropy(Function):
 def linear_cross_entropy(
     x: Float[Tensor, "n D"],
     weight: Float[Tensor, "V D"],
-    bias: Float[Tensor, "V"],
-    targets: Int[Tensor, "n"],
+    bias: Float[Tensor, " V"],
+    targets: Int[Tensor, " n"],
     smoothing: float = 0.0,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """(smoothed loss, plain negative log-likelihood), both summed over n tokens, in nats; only the first has a gradient.

@@ -231,7 +231,7 @@ class Recurrent(nn.Module):
         self,
         x: Float[Tensor, "B T I"],
         state: Cell | None = None,
-        lengths: Int[Tensor, "B"] | None = None,
+        lengths: Int[Tensor, " B"] | None = None,
     ) -> tuple[Float[Tensor, "B T H"], Cell]:
         """Outputs [B T directions·size] and the state after each sentence's last token, parts [B directions·size].
 

@@ -23,6 +23,9 @@ from nmt.pooling import Pooled, Pooling
 class Seq2Label(Network):
     """`embedding_size`; `dropout` of embeddings, `word_dropout` of whole words, `feature_dropout` before the last layer."""
 
+    encoder: Encoder
+    pooling: Pooling
+
     def __init__(
         self,
         *,

@@ -28,6 +28,9 @@ class Seq2Seq(Network):
     Raises ValueError if tying asks for matrices of different shapes to be one.
     """
 
+    encoder: Encoder
+    decoder: Decoder
+
     def __init__(
         self,
         *,
@@ -66,7 +69,7 @@ class Seq2Seq(Network):
         self.words = Words(self.target_embedding, *drops)
         self.readout_dropout = Dropout(readout_dropout, variational_dropout)
 
-    def encode(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, "B"]) -> Memory:
+    def encode(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Memory:
         """The memory of B sentences, prepared for the decoder."""
         return self.decoder.prepare(self.encoder(source, lengths))
 
@@ -74,7 +77,9 @@ class Seq2Seq(Network):
         """Readouts after each of the input words (BOS first), dropout applied."""
         return self.decoder(self.words(inputs), state, memory)
 
-    def teach(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, "B"], inputs: Int[Tensor, "B T"]) -> DecoderOutput:
+    def teach(
+        self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], inputs: Int[Tensor, "B T"]
+    ) -> DecoderOutput:
         """Teacher forcing: readouts (with dropout, for the loss) and attention of a whole batch."""
         memory = self.encode(source, lengths)
         output = self.decode(inputs, self.decoder.initial(memory), memory)
@@ -86,7 +91,7 @@ class Seq2Seq(Network):
 
     @torch.no_grad()
     def align(
-        self, source: Int[Tensor, "B S"], lengths: Int[Tensor, "B"], inputs: Int[Tensor, "B T"]
+        self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], inputs: Int[Tensor, "B T"]
     ) -> Float[Tensor, "B T S"] | None:
         """Attention weights of given translations, by one teacher-forced pass; None without attention."""
         memory = self.encode(source, lengths)

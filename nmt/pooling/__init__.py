@@ -23,7 +23,7 @@ class Pooled:
 
     features: Float[Tensor, "B F"]
     weights: Float[Tensor, "N H S"] | None = None
-    penalty: Float[Tensor, "B"] | None = None
+    penalty: Float[Tensor, " B"] | None = None
 
 
 class Pooling(nn.Module):
@@ -41,7 +41,7 @@ class Pooling(nn.Module):
         super().__init__()
         self.feature_size = memory_size
 
-    def forward(self, memory: Memory, counts: Int[Tensor, "B"]) -> Pooled:
+    def forward(self, memory: Memory, counts: Int[Tensor, " B"]) -> Pooled:
         raise NotImplementedError
 
 

@@ -19,6 +19,6 @@ class Feedforward(Pooling):
         super().__init__(memory_size)
         self.score = nn.Linear(memory_size, 1)
 
-    def forward(self, memory: Memory, counts: Int[Tensor, "B"]) -> Pooled:
+    def forward(self, memory: Memory, counts: Int[Tensor, " B"]) -> Pooled:
         weights = distribute(tanh(self.score(memory.values)), memory)
         return Pooled(gather(weights, memory), weights)

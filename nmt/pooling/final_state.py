@@ -16,6 +16,6 @@ class FinalState(Pooling):
     def __init__(self, *, memory_size: int) -> None:
         super().__init__(memory_size)
 
-    def forward(self, memory: Memory, counts: Int[Tensor, "B"]) -> Pooled:
+    def forward(self, memory: Memory, counts: Int[Tensor, " B"]) -> Pooled:
         weights = distribute(memory.values @ memory.summary.to(memory.values.dtype).unsqueeze(-1), memory)
         return Pooled(gather(weights, memory), weights)

@@ -29,7 +29,7 @@ class Hierarchical(Pooling):
         self.encoder = Recurrent(cell, memory_size, sentence_size, directions=2)
         self.sentences = WordContext(memory_size=self.feature_size, hidden_size=hidden_size)
 
-    def forward(self, memory: Memory, counts: Int[Tensor, "B"]) -> Pooled:
+    def forward(self, memory: Memory, counts: Int[Tensor, " B"]) -> Pooled:
         words = self.words(memory, counts)
         assert words.weights is not None
         mask = torch.arange(int(counts.max()), device=counts.device) < counts.unsqueeze(1)  # [B C], true for a sentence

@@ -15,5 +15,5 @@ class Last(Pooling):
     def __init__(self, *, memory_size: int) -> None:
         super().__init__(memory_size)
 
-    def forward(self, memory: Memory, counts: Int[Tensor, "B"]) -> Pooled:
+    def forward(self, memory: Memory, counts: Int[Tensor, " B"]) -> Pooled:
         return Pooled(memory.summary)

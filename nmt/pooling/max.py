@@ -17,7 +17,7 @@ class Max(Pooling):
     def __init__(self, *, memory_size: int) -> None:
         super().__init__(memory_size)
 
-    def forward(self, memory: Memory, counts: Int[Tensor, "B"]) -> Pooled:
+    def forward(self, memory: Memory, counts: Int[Tensor, " B"]) -> Pooled:
         found = full(memory.values).masked_fill(~memory.mask.unsqueeze(-1), -torch.inf).max(1)
         shares = F.one_hot(found.indices, memory.mask.size(1)).to(found.values.dtype).mean(1)
         return Pooled(found.values, shares.unsqueeze(1))

@@ -27,7 +27,7 @@ class Structured(Pooling):
         self.hidden = nn.Linear(memory_size, hidden_size, bias=False)
         self.hops = nn.Linear(hidden_size, hops, bias=False)
 
-    def forward(self, memory: Memory, counts: Int[Tensor, "B"]) -> Pooled:
+    def forward(self, memory: Memory, counts: Int[Tensor, " B"]) -> Pooled:
         weights = distribute(self.hops(tanh(self.hidden(memory.values))), memory)
         overlap = torch.bmm(weights, weights.transpose(1, 2)) - torch.eye(weights.size(1), device=weights.device)
         return Pooled(gather(weights, memory), weights, self.penalty * overlap.square().sum((1, 2)))

@@ -22,6 +22,6 @@ class WordContext(Pooling):
         self.hidden = nn.Linear(memory_size, hidden_size)
         self.context = nn.Linear(hidden_size, 1, bias=False)
 
-    def forward(self, memory: Memory, counts: Int[Tensor, "B"]) -> Pooled:
+    def forward(self, memory: Memory, counts: Int[Tensor, " B"]) -> Pooled:
         weights = distribute(self.context(tanh(self.hidden(memory.values))), memory)
         return Pooled(gather(weights, memory), weights)

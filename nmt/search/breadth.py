@@ -28,7 +28,7 @@ class Frontier:
     """
 
     totals: Float[Tensor, "b W"]
-    live: Int[Tensor, "n"]
+    live: Int[Tensor, " n"]
     prefixes: Int[Tensor, "n L"]
     alive: list[int]
 

@@ -22,7 +22,7 @@ class Written:
     inner: SearchState
     words: Int[Tensor, "N L"]
 
-    def select(self, rows: Int[Tensor, "n"]) -> Written:
+    def select(self, rows: Int[Tensor, " n"]) -> Written:
         return Written(self.inner.select(rows), self.words[rows])
 
 
@@ -38,7 +38,8 @@ class Constrained:
         """The state to begin with, from the other step's."""
         return Written(state, torch.empty(len(self.requests), 0, dtype=torch.long, device=self.device))
 
-    def __call__(self, tokens: Int[Tensor, "N"], state: Written, layout: Layout | None = None) -> Prediction:
+    def __call__(self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None = None) -> Prediction:
+        assert isinstance(state, Written)
         words = torch.cat([state.words, tokens.unsqueeze(1)], 1)
         prediction = self.step(tokens, state.inner, layout)
         per_sentence = max(1, len(tokens) // len(self.requests))
@@ -50,7 +51,7 @@ class Constrained:
                 self._rule_out(request, written, prediction.log_probs[row])
         return Prediction(prediction.log_probs, Written(prediction.state, words), prediction.weights)
 
-    def keep(self, sentences: Int[Tensor, "b"]) -> Constrained:
+    def keep(self, sentences: Int[Tensor, " b"]) -> Constrained:
         return Constrained(self.step.keep(sentences), [self.requests[i] for i in sentences.tolist()])
 
     def _rule_out(self, request: Request, written: list[int], log_probs: Tensor) -> None:

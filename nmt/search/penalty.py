@@ -51,7 +51,7 @@ class Penalty:
         log-probabilities only fall, coverage never helps beyond 0, and every score is monotone in the length."""
         return max(self.score(log_prob, shortest), self.score(log_prob, longest))
 
-    def of_coverage(self, covered: Float[Tensor, "n S"], mask: Bool[Tensor, "n S"]) -> Float[Tensor, "n"]:
+    def of_coverage(self, covered: Float[Tensor, "n S"], mask: Bool[Tensor, "n S"]) -> Float[Tensor, " n"]:
         """The coverage term of each row, from the attention it has given to each source position in all."""
         logs = covered.clamp(UNSEEN, 1.0).log().masked_fill(~mask, 0.0)
         return self.coverage * logs.sum(-1, dtype=torch.float64)

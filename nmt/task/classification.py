@@ -34,6 +34,7 @@ class Classification(Task):
     """See `Task`. `metric`: macro_f1, accuracy or loss; texts are cut to `max_tokens`."""
 
     command, unit = "classify", "texts"
+    network: Seq2Label
 
     def __init__(
         self,
@@ -153,7 +154,7 @@ class _Batches:
     def __len__(self) -> int:
         return len(self.order)
 
-    def __getitem__(self, i: int) -> TextBatch:
+    def __getitem__(self, i: int, /) -> TextBatch:
         return collate_texts(self.documents, self.order[i], self.gold)
 
 

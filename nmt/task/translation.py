@@ -30,6 +30,7 @@ class Translation(Task):
     are those of `Translator`."""
 
     command, unit = "train", "target tokens"
+    network: Seq2Seq
 
     def __init__(
         self,

@@ -106,8 +106,8 @@ class Trainer:
         observers: Sequence[Observer] = (),
         resume: tuple[dict[str, Any], dict[str, Tensor]] | None = None,
     ) -> Progress:
-        """Trains the task's network to the end. Raises Stopped after saving if interrupted, UserError if the loss is no longer
-        a number."""
+        """Trains the task's network to the end. Raises Stopped after saving if interrupted, UserError if the loss is no
+        longer a number."""
         state = TrainingState(task.network, optimizer, schedule, ema=self.ema, scale=self.precision == "float16")
         if resume is not None:
             state.load(*resume)
