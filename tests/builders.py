@@ -1,13 +1,12 @@
 """Small configurations, networks and batches for the tests."""
 
+import logging
 from pathlib import Path
 
 import torch
-from hydra import compose as hydra_compose
-from hydra import initialize_config_dir
-from omegaconf import OmegaConf
 
-from nmt.configuration.command_line import CONF
+from nmt.configuration import compose as composition
+from nmt.configuration.compose import CONF
 from nmt.foundation.interfaces import BOS, EOS, PAD, Batch
 
 SIZES = ["model.embedding_size=6", "encoder.hidden_size=4", "decoder.hidden_size=8", "decoder.readout_size=6"]
@@ -20,13 +19,20 @@ def choices(group: str) -> list[str]:
 
 
 def compose(*overrides: str, name: str = "train") -> dict:
-    with initialize_config_dir(CONF, version_base="1.3"):
-        config = hydra_compose(name, overrides=list(overrides))
-    OmegaConf.set_struct(config, False)
-    config.pop("hydra", None)
-    if "run_dir" in config:
-        config.run_dir = "unused"
-    return OmegaConf.to_container(config, resolve=True)
+    """A command's configuration as plain containers, unchecked."""
+    return composition.compose(name, list(overrides))
+
+
+def trained(folder: Path, *overrides: str, name: str = "train") -> Path:
+    """The folder of a run that is made here and now."""
+    from nmt.configuration.configure import configure
+    from nmt.configuration.runs import train
+
+    train(configure(name, [*overrides, f"run_dir={folder}"]))
+    for handler in logging.getLogger("nmt").handlers[:]:
+        logging.getLogger("nmt").removeHandler(handler)
+        handler.close()
+    return folder
 
 
 def network(decoder: str, attention: str, *overrides: str, vocabulary: int = 11):

@@ -3,6 +3,8 @@
 import os
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+if "PYTEST_XDIST_WORKER" in os.environ:  # tests run side by side: one thread each, for the processes they start too
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from jaxtyping import install_import_hook
 
@@ -10,30 +12,22 @@ install_import_hook("nmt", "typechecker.check")
 
 import pytest
 import torch
-from builders import compose
-
-from nmt.configuration import build
+from builders import compose, trained
 
 
 @pytest.fixture(autouse=True)
 def _seeded():
     torch.manual_seed(0)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 @pytest.fixture(scope="session")
 def small_run(tmp_path_factory):
     """A finished run on the reverse task, a few updates long."""
-    from nmt.task.translation import Translation
-    from nmt.training import run as training
-
-    folder = tmp_path_factory.mktemp("runs") / "small"
-    config = compose("data=reverse", "data.train=200", "data.validation=20", "data.test=20", "trainer.max_epochs=2")
-    config["decoder"]["hidden_size"], config["encoder"]["hidden_size"] = 32, 16
-    config["decoder"]["readout_size"] = config["model"]["embedding_size"] = config["attention"]["size"] = 16
-    training.start(Translation, {**config, "run_dir": str(folder)}, str(folder))
-    return folder
+    return trained(
+        tmp_path_factory.mktemp("runs") / "small", "experiment=reverse", "data.train=200", "data.validation=20",
+        "data.test=20", "trainer.max_epochs=2", "sizes.encoder=16", "sizes.decoder=32", "sizes.readout=16",
+        "model.embedding_size=16", "attention.size=16",
+    )  # fmt: skip
 
 
 @pytest.fixture
@@ -46,4 +40,3 @@ TINY = (
     "model.embedding_size=6", "encoder.hidden_size=4", "decoder.hidden_size=8", "decoder.readout_size=6",
     "model.dropout=0", "model.readout_dropout=0", "encoder.dropout=0", "decoder.dropout=0", "attention.size=5",
 )  # fmt: skip
-__all__ = ["build"]

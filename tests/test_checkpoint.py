@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from nmt import Translator
+import nmt
 from nmt.foundation.errors import UserError
 from nmt.storage import checkpoint as ckpt
 
@@ -20,7 +20,7 @@ LINE = "a b c d"
 def test_a_checkpoint_alone_is_enough(small_run, tmp_path):
     alone = tmp_path / "moved.safetensors"
     alone.write_bytes((small_run / ckpt.BEST).read_bytes())
-    assert Translator.load(alone).translate([LINE, ""]) == Translator.load(small_run).translate([LINE, ""])
+    assert nmt.load(alone).translate([LINE, ""]) == nmt.load(small_run).translate([LINE, ""])
 
 
 def test_the_run_directory_is_complete(small_run):
@@ -41,7 +41,7 @@ def test_a_truncated_checkpoint_is_named(small_run, tmp_path, share):
     broken = tmp_path / "broken.safetensors"
     broken.write_bytes(data[: int(len(data) * share)])
     with pytest.raises(UserError, match=r"broken\.safetensors: not a readable checkpoint"):
-        Translator.load(broken)
+        nmt.load(broken)
 
 
 def test_a_flipped_byte_is_found(small_run, tmp_path):
@@ -49,37 +49,38 @@ def test_a_flipped_byte_is_found(small_run, tmp_path):
     data[-1000] ^= 1
     (tmp_path / "flipped.safetensors").write_bytes(data)
     with pytest.raises(UserError, match="does not match its checksum"):
-        Translator.load(tmp_path / "flipped.safetensors")
+        nmt.load(tmp_path / "flipped.safetensors")
 
 
 def test_damaged_weights_and_foreign_files_are_named(small_run, tmp_path):
     foreign = tmp_path / "foreign.safetensors"
     save_file({"x": torch.zeros(1)}, foreign)
     with pytest.raises(UserError, match="not one that nmt wrote"):
-        Translator.load(foreign)
+        nmt.load(foreign)
     saved = ckpt.read(small_run / ckpt.BEST)
     fewer = {name: t for name, t in saved.tensors.items() if "decoder" not in name}
     ckpt.write(tmp_path / "fewer.safetensors", saved.meta, fewer)
     with pytest.raises(UserError, match="do not fit its config"):
-        Translator.load(tmp_path / "fewer.safetensors")
+        nmt.load(tmp_path / "fewer.safetensors")
 
 
 def test_a_newer_format_asks_for_a_newer_version(small_run, tmp_path):
     saved = ckpt.read(small_run / ckpt.BEST)
     ckpt.write(tmp_path / "newer.safetensors", {**saved.meta, "format": 99}, saved.tensors)
     with pytest.raises(UserError, match=r"newer version of nmt \(format 99"):
-        Translator.load(tmp_path / "newer.safetensors")
+        nmt.load(tmp_path / "newer.safetensors")
 
 
 @pytest.mark.parametrize(
-    "target", ["os.system", "nmt.config.friendly", "nmt.attention.concat.torch.load", "pickle.loads"]
+    "target",
+    ["os.system", "nmt.configuration.command_line.friendly", "nmt.attention.concat.torch.load", "pickle.loads"],
 )
 def test_a_checkpoint_cannot_name_what_to_run(small_run, tmp_path, target):
     saved = ckpt.read(small_run / ckpt.BEST)
     config = {**saved.meta["config"], "attention": {"_target_": target}}
     ckpt.write(tmp_path / "evil.safetensors", {**saved.meta, "config": config}, saved.tensors)
     with pytest.raises(UserError, match="not a class of nmt.attention"):
-        Translator.load(tmp_path / "evil.safetensors")
+        nmt.load(tmp_path / "evil.safetensors")
 
 
 def test_pickles_are_never_read(tmp_path):
@@ -91,7 +92,7 @@ def test_pickles_are_never_read(tmp_path):
     pickle.dump(Bomb(), buffer)
     (tmp_path / "bomb.safetensors").write_bytes(buffer.getvalue())
     with pytest.raises(UserError):
-        Translator.load(tmp_path / "bomb.safetensors")
+        nmt.load(tmp_path / "bomb.safetensors")
 
 
 def test_a_full_disk_leaves_the_old_checkpoint(tmp_path, monkeypatch):
@@ -110,6 +111,6 @@ def test_a_full_disk_leaves_the_old_checkpoint(tmp_path, monkeypatch):
 
 def test_missing_models_are_named(tmp_path):
     with pytest.raises(UserError, match="no such file or folder"):
-        Translator.load(tmp_path / "nothing")
+        nmt.load(tmp_path / "nothing")
     with pytest.raises(UserError, match="no best.safetensors or last.safetensors"):
-        Translator.load(tmp_path)
+        nmt.load(tmp_path)

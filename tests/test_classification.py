@@ -3,9 +3,9 @@
 import json
 import math
 import re
-import subprocess
-import sys
+from types import SimpleNamespace
 
+import commands
 import numpy as np
 import pytest
 import torch
@@ -14,11 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt.configuration import build
+from nmt.configuration.loading import text_classifier
+from nmt.corpus.documents import collate_texts, encode_documents, sentences
 from nmt.corpus.labels import LabelSet, report
 from nmt.foundation.errors import UserError
-from nmt.foundation.interfaces import Memory
-from nmt.inference.text_classifier import TextClassifier, encode, removal, split
-from nmt.network.seq2label import Classifier, TextBatch, classification_loss, collate, use_vectors
+from nmt.foundation.interfaces import Memory, TextBatch
+from nmt.inference.text_classifier import TextClassifier, removal
+from nmt.network.seq2label import Seq2Label, label_loss, use_vectors
 from nmt.pooling.feedforward import Feedforward
 from nmt.pooling.final_state import FinalState
 from nmt.pooling.hierarchical import Hierarchical
@@ -139,7 +141,7 @@ def test_hierarchical_is_words_then_sentences():
         row += count
 
 
-def network(name: str, several: bool = False) -> Classifier:
+def network(name: str, several: bool = False) -> Seq2Label:
     config = compose(f"pooling={name}", "encoder.hidden_size=4", "network.embedding_size=5", name="classify")
     for key in ("hidden_size", "sentence_size"):
         if key in config["pooling"]:
@@ -166,7 +168,7 @@ def test_gradients_by_finite_differences(name, several):
     parameters = [p for p in model.parameters() if p.requires_grad]
 
     def loss(*_):
-        return classification_loss(model, data, 0).total
+        return label_loss(model, data, 0).total
 
     assert torch.autograd.gradcheck(loss, parameters, fast_mode=True, atol=1e-5)
 
@@ -178,10 +180,10 @@ def test_company_changes_nothing(name):
     texts = [[[4, 5, 6, 7, 8, 9, 10, 11]], [[12, 13]], [[14]]]
     if model.pooling.splits:
         texts = [[[4, 5, 6, 7, 8], [9], [10, 11]], [[12, 13]], [[14], [15, 16]]]
-    together, pooled = model(batch([row for text in texts for row in text], [len(text) for text in texts]))
+    together, pooled = model.read(batch([row for text in texts for row in text], [len(text) for text in texts]))
     place = 0
     for i, text in enumerate(texts):
-        alone, own = model(batch(text, [len(text)]))
+        alone, own = model.read(batch(text, [len(text)]))
         torch.testing.assert_close(together[i : i + 1], alone)
         if pooled.weights is None:
             continue
@@ -209,15 +211,15 @@ def test_tanh_caps_a_weight_of_feedforward_attention():
 def test_the_penalty_is_in_the_loss_and_parts_the_hops():
     torch.manual_seed(0)
     model, data = network("structured"), batch([[4, 5, 6, 7, 11, 12, 13, 14], [8, 9, 10, 15, 16, 17, 18, 19]], [1, 1])
-    found = classification_loss(model, data, 0)
+    found = label_loss(model, data, 0)
     assert float(found.total.detach()) > float(found.nll) + 0.01
     optimizer = torch.optim.Adam(model.parameters(), 0.05)
     overlap = []
     for _ in range(60):
-        pooled = model(data)[1]
+        pooled = model.read(data)[1]
         a = pooled.weights.detach()
         overlap.append(float((a @ a.transpose(1, 2) - torch.eye(a.size(1))).square().sum((1, 2)).mean()))
-        classification_loss(model, data, 0).total.backward()
+        label_loss(model, data, 0).total.backward()
         optimizer.step()
         optimizer.zero_grad()
     assert overlap[-1] < 0.6 * overlap[0]
@@ -259,11 +261,11 @@ def test_losses_of_one_label_and_of_several():
 
 
 def test_sentences():
-    assert split("One. Two two! 3.5 is no end? “Quoted.” Then…  end") == [
+    assert sentences("One. Two two! 3.5 is no end? “Quoted.” Then…  end") == [
         "One.", "Two two!", "3.5 is no end?", "“Quoted.”", "Then…", "end",
     ]  # fmt: skip
-    assert split("一。二！三") == ["一。", "二！", "三"]
-    assert split("   ") == []
+    assert sentences("一。二！三") == ["一。", "二！", "三"]
+    assert sentences("   ") == []
 
 
 @pytest.fixture(scope="module")
@@ -277,7 +279,7 @@ def tokenizer():
 @given(text=st.text(alphabet="agod byfm.,!? ▁\u3000é", max_size=60))
 def test_importances_are_of_words_and_sum_to_one(name, tokenizer, text):
     config = compose(f"pooling={name}", "encoder.hidden_size=4", "network.embedding_size=5", name="classify")
-    model = build.classifier(config, tokenizer.source_size, LabelSet(("x", "y"), False))
+    model = build.classifier(config, tokenizer.source_size, LabelSet(("x", "y"), False)).eval()
     [answer, _] = TextClassifier(model, tokenizer, max_tokens=12).classify(
         [text, "a longer text to stand beside it . yes"]
     )
@@ -285,17 +287,19 @@ def test_importances_are_of_words_and_sum_to_one(name, tokenizer, text):
     assert sum(answer.probabilities.values()) == pytest.approx(1.0)
     if not answer.words:
         assert answer.importances is None
-    elif encode([text], tokenizer, model.pooling.splits, 12).rows.ids[0] != 3:  # a text of which nothing is left
+    elif (
+        encode_documents([text], tokenizer, model.pooling.splits, 12).rows.ids[0] != 3
+    ):  # a text of which nothing is left
         assert len(answer.importances) == len(answer.words)
         assert answer.importances.sum() == pytest.approx(1.0)
 
 
 def test_documents_are_cut_and_never_empty(tokenizer):
-    documents = encode(["", "good day. bad film.", "day"], tokenizer, True, 3)
+    documents = encode_documents(["", "good day. bad film.", "day"], tokenizer, True, 3)
     assert len(documents) == 3
     assert documents.lengths.tolist() == [1, 3, len(tokenizer.encode_source(["day"])[0])]
     assert documents.cut == 1
-    data = collate(documents, [2, 0], np.array([[True], [False], [True]]))
+    data = collate_texts(documents, [2, 0], np.array([[True], [False], [True]]))
     assert data.labels.tolist() == [[True], [True]]
     assert data.lengths.tolist() == [int(documents.lengths[2]), 1]
 
@@ -319,7 +323,7 @@ def test_unknown_words_in_a_row_stay_apart():
     assert [len(ids) for ids in words.encode_source(["xxx yyy good zzz", "good", "", "x  y"])] == [4, 1, 0, 2]
     config = compose("encoder.hidden_size=4", "network.embedding_size=5", name="classify")
     classifier = TextClassifier(
-        build.classifier(config, words.source_size, LabelSet(("x", "y"), False)), words, max_tokens=9
+        build.classifier(config, words.source_size, LabelSet(("x", "y"), False)).eval(), words, max_tokens=9
     )
     [answer] = classifier.classify(["xxx yyy good zzz"])
     assert min(answer.importances) > 0
@@ -451,9 +455,9 @@ def trained(tmp_path_factory):
     return folder, arguments
 
 
-def run(*arguments, stdin=""):
-    command = [sys.executable, "-m", "nmt.classify", *map(str, arguments)]
-    return subprocess.run(command, input=stdin, capture_output=True, text=True)
+def run(*arguments, stdin="", module="classify"):
+    result = commands.run(module, *arguments, stdin=stdin)
+    return SimpleNamespace(returncode=result.returncode, stdout=result.stdout.decode(), stderr=result.stderr.decode())
 
 
 def test_training_writes_what_it_found(trained):
@@ -494,7 +498,7 @@ def test_answers_and_explanations(trained):
 
 def test_removing_what_decides_hurts_more(trained):
     folder, _ = trained
-    classifier = TextClassifier.load(folder / "run")
+    classifier = text_classifier(folder / "run")
     gap = removal(classifier, [row["text"] for row in texts(40, 9)], count=1)
     assert gap.most_important > 2 * gap.random
     assert gap.texts == 40
@@ -510,11 +514,9 @@ def test_a_finished_run_goes_on_and_kinds_are_told_apart(trained, tmp_path):
     assert [command[-1] for command in json.loads((folder / "run/run.json").read_text())["commands"]][1:] == [
         "trainer.max_epochs=5"
     ]
-    result = subprocess.run(
-        [sys.executable, "-m", "nmt.translate", f"model={folder}/run"], input="a", capture_output=True, text=True
-    )
+    result = run(f"model={folder}/run", module="translate", stdin="a")
     assert "a model that classifies; use nmt.classify" in result.stderr
-    result = subprocess.run([sys.executable, "-m", "nmt.train", f"resume={folder}/run"], capture_output=True, text=True)
+    result = run(f"resume={folder}/run", module="train", stdin="a")
     assert "a model that classifies; use nmt.classify" in result.stderr
 
 
@@ -575,7 +577,7 @@ def test_several_labels_vectors_and_last(tmp_path):
     )
     assert result.returncode == 0, result.stderr
     saved, last = (ckpt.read(tmp_path / "frozen" / name) for name in (ckpt.BEST, ckpt.LAST))
-    classifier = TextClassifier.load(tmp_path / "frozen")
+    classifier = text_classifier(tmp_path / "frozen")
     pieces = classifier.tokenizer.source_pieces(list(range(classifier.tokenizer.source_size)))
     expected = [float(x) for x in (tmp_path / "v.txt").read_text().splitlines()[words.index("film")].split()[1:]]
     for each in (saved, last):

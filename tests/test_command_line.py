@@ -6,34 +6,14 @@ import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from commands import ROOT, failed, run, run_alone
 
-import nmt
-
-ROOT = Path(nmt.__file__).parent.parent
 SMALL = [
     "encoder.hidden_size=8", "decoder.hidden_size=16", "decoder.readout_size=8", "model.embedding_size=8",
     "trainer.max_epochs=1", "tokenizer.vocabulary_size=60", "search=greedy",
 ]  # fmt: skip
-
-
-def run(module, *arguments, cwd=None, stdin="", env=None):
-    command = [sys.executable, "-m", f"nmt.{module}", *map(str, arguments)]
-    variables = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "default", **(env or {})}
-    data = stdin if isinstance(stdin, bytes) else stdin.encode()
-    return subprocess.run(command, input=data, capture_output=True, cwd=cwd, env=variables)
-
-
-def failed(result, *expected):
-    """A friendly failure: exit status 1, no traceback, the expected words on stderr."""
-    errors = result.stderr.decode()
-    assert result.returncode == 1, errors
-    assert "Traceback" not in errors
-    for words in expected:
-        assert words in errors, errors
-    return errors
 
 
 @pytest.fixture(scope="module")
@@ -377,7 +357,7 @@ def test_a_new_score_is_two_files(tmp_path):
     )  # fmt: skip
     assert contract.returncode == 0, contract.stdout
     assert int(re.search(r"(\d+) passed", contract.stdout)[1]) > 20
-    wrong = run("train", "attention=cosin", cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)})
+    wrong = run_alone("train", "attention=cosin", cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)})
     failed(wrong, "there are: concat, cosine, coverage, dot")
 
 
@@ -387,17 +367,3 @@ def test_scripts_say_what_they_need():
         assert os.access(script, os.X_OK)
         assert subprocess.run(["sh", "-n", str(script)]).returncode == 0
     assert "scripts/test" in (ROOT / ".ci/run").read_text()
-
-
-def test_the_commands_of_the_readme_compose():
-    """Every nmt command in the README passes the check of its configuration."""
-    from nmt.configuration.command_line import check_command_line
-
-    text = (ROOT / "README.md").read_text().replace("\\\n", " ")
-    commands = re.findall(
-        r"^python -m nmt\.(train|translate|evaluate|score|align|classify)([^#\n|]*)", text, re.MULTILINE
-    )
-    assert len(commands) > 6
-    for module, arguments in commands:
-        words = [word for word in arguments.split() if word not in ("<", ">")]
-        check_command_line(module, [word for word in words if "=" in word or word.startswith("-")])

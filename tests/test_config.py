@@ -1,44 +1,143 @@
-"""Configuration: every YAML works, every fault is found, all at once."""
+"""Configuration: what is chosen is what runs, every YAML works, every fault is found, all at once."""
 
+import dataclasses
 import re
 from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from builders import CONF, SIZES, batch, choices, compose
+from omegaconf import OmegaConf
 
 from nmt.configuration import build
-from nmt.configuration.command_line import check_command_line
+from nmt.configuration import compose as composition
+from nmt.configuration.configure import configure
 from nmt.configuration.devices import find_device, usable_precision
+from nmt.configuration.faults import Faults
+from nmt.configuration.settings import COMMANDS, TrainSettings
 from nmt.foundation.errors import UserError
-from nmt.foundation.interfaces import Batch
-from nmt.train import check
 
-NEEDED = {
-    "text": ["data.train=a", "data.validation=b", "data.source=en", "data.target=de"],
-    "hub": ["data.path=x", "data.source=en", "data.target=de"],
-} | dict.fromkeys(
-    ("tsv", "csv", "jsonl", "parquet"), ["data.train=a", "data.validation=b", "data.source=en", "data.target=de"]
+FILES = ["data.train=a", "data.validation=b", "data.source=en", "data.target=de"]
+NEEDED = {"text": FILES, "hub": ["data.path=x", "data.source=en", "data.target=de"]} | dict.fromkeys(
+    ("tsv", "csv", "jsonl", "parquet"), FILES
 )
-GROUPS = ["data", "tokenizer", "encoder", "decoder", "attention", "optimizer", "schedule", "objective", "search", "metric", "trainer", "experiment"]  # fmt: skip
+GROUPS = [
+    "data", "tokenizer", "encoder", "decoder", "attention", "window", "normalizer", "optimizer", "schedule", "objective",
+    "search", "metric", "trainer",
+]  # fmt: skip
+PARTNERS = {
+    "fixed": ["attention=none"], "none": ["decoder=fixed"], "monotonic": ["attention=general"],
+    "sparsemax": ["attention=general"], "entmax15": ["attention=general"],
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("group", "name"), [(group, name) for group in GROUPS for name in choices(group)])
+def file_of(group: str, choice: str) -> dict:
+    """What the choice's own file says, its references still in it."""
+    return yaml.safe_load(Path(CONF, group, f"{choice}.yaml").read_text()) or {}
+
+
+def unresolved(*overrides: str, name: str = "train") -> dict:
+    return OmegaConf.to_container(composition.compose_unresolved(name, list(overrides)), resolve=False)
+
+
+@pytest.mark.parametrize(
+    ("group", "name"), [(group, name) for group in [*GROUPS, "experiment"] for name in choices(group)]
+)
 def test_every_choice_composes_builds_and_takes_a_step(group, name):
-    extra = {"fixed": ["attention=none"], "none": ["decoder=fixed"]}.get(name, [])
-    config = compose(f"{group}={name}", *extra, *(NEEDED.get(name, []) if group == "data" else []))
-    build.check(config)
-    small = compose(f"{group}={name}", *extra, *SIZES, *(NEEDED.get(name, []) if group == "data" else []))
+    overrides = [f"{group}={name}", *PARTNERS.get(name, []), *(NEEDED.get(name, []) if group == "data" else [])]
+    TrainSettings.of(compose(*overrides))
+    small = compose(*overrides, *SIZES)
     torch.manual_seed(0)
     model = build.network(small, 11, 11).train()
     optimizer = build.make(small, "optimizer", parameters=list(model.parameters()))
     before = [p.detach().clone() for p in model.parameters()]
-    data: Batch = batch()
-    build.make(small, "objective")(model, data, 10**6).total.backward()
+    build.make(small, "objective")(model, batch(), 10**6).total.backward()
     build.make(small, "trainer")
     build.make(small, "schedule").factor(1, 10, 0.1)
     optimizer.step()
     assert any(not torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True))
+
+
+# What you choose is what you get
+
+
+def rounds(groups: list[str]) -> list[dict[str, str]]:
+    """Choices of all groups at once, so that every choice occurs in some round."""
+    options = {group: choices(group) for group in groups}
+    return [{g: names[i % len(names)] for g, names in options.items()} for i in range(max(map(len, options.values())))]
+
+
+@pytest.mark.parametrize("data", choices("data"))
+def test_every_choice_with_every_data_set_is_its_own_file(data):
+    """Without a recipe, a group is what its file says; so is the data."""
+    for chosen in rounds([group for group in GROUPS if group != "data"]):
+        found = unresolved(f"data={data}", "experiment=null", *(f"{g}={c}" for g, c in chosen.items()))
+        for group, choice in {**chosen, "data": data}.items():
+            assert found[group] == file_of(group, choice), (group, choice)
+        assert found["sizes"] == {"encoder": 256, "decoder": 512, "readout": 256, "vocabulary": 8000}
+
+
+@pytest.mark.parametrize("experiment", choices("experiment"))
+def test_every_choice_with_every_experiment_is_its_own_file(experiment):
+    """A choice that is not the recipe's own brings nothing of the recipe with it but sizes; one that is changes nothing."""
+    recipe = unresolved(f"experiment={experiment}")
+    own = composition._composed("train", {"experiment": experiment})[1]
+    for chosen in rounds(GROUPS):
+        found = unresolved(f"experiment={experiment}", *(f"{g}={c}" for g, c in chosen.items()))
+        for group, choice in chosen.items():
+            expected = recipe[group] if own[group] == choice else file_of(group, choice)
+            assert found[group] == expected, (group, choice)
+        assert {k: v for k, v in found.items() if k not in GROUPS} == {
+            k: v for k, v in recipe.items() if k not in GROUPS
+        }
+
+
+def test_every_choice_of_a_classifier_is_its_own_file():
+    groups = ["tokenizer", "encoder", "pooling", "optimizer", "schedule", "trainer"]
+    for chosen in rounds(groups):
+        found = unresolved(*(f"{g}={c}" for g, c in chosen.items()), name="classify")
+        for group, choice in chosen.items():
+            assert found[group] == file_of(group, choice), (group, choice)
+
+
+def test_keys_of_the_command_line_win_over_everything():
+    found = compose("experiment=multi30k_fast", "optimizer=sgd", "optimizer.lr=0.3", "trainer.max_epochs=7", "seed=9")
+    assert (found["optimizer"]["lr"], found["trainer"]["max_epochs"], found["seed"]) == (0.3, 7, 9)
+    assert found["decoder"]["_target_"] == "nmt.decoder.luong.Luong"
+    assert found["decoder"]["hidden_size"] == 384
+    wider = compose("experiment=multi30k_fast", "sizes.decoder=100", "decoder=bahdanau")
+    assert wider["decoder"]["hidden_size"] == 100
+    assert compose("decoder.hidden_size=64")["sizes"]["decoder"] == 256
+
+
+def test_the_default_run_is_an_experiment():
+    assert compose() == {**compose("experiment=everyday"), "run_dir": compose()["run_dir"]}
+    assert compose("data=everyday")["trainer"]["max_epochs"] == 6  # it is the recipe's data already
+    other = compose("data=text", *FILES)
+    assert other["sizes"]["decoder"] == 512
+    assert other["trainer"]["max_epochs"] == 10
+    assert compose("data=text", "experiment=everyday", *FILES)["sizes"]["decoder"] == 256
+    assert compose("experiment=null", "data=reverse") == {**compose("data=reverse"), "run_dir": compose()["run_dir"]}
+
+
+def test_choices_of_ones_own_lie_beside_those_of_the_toolkit(tmp_path, monkeypatch):
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment/mine.yaml").write_text(
+        "# @package _global_\ndefaults:\n  - multi30k_fast\n  - override /optimizer: sgd\noptimizer:\n  lr: 0.7\n"
+    )
+    monkeypatch.setattr(composition, "_beside", [])
+    composition.search_beside(str(tmp_path))
+    try:
+        found = compose("experiment=mine")
+        assert (found["optimizer"]["lr"], found["sizes"]["decoder"]) == (0.7, 384)
+        assert compose("experiment=mine", "optimizer=adam")["optimizer"]["lr"] == 0.002
+    finally:
+        monkeypatch.undo()
+        composition._cached.cache_clear()
+        composition._options.cache_clear()
+    with pytest.raises(Faults, match="no 'mine' to choose for experiment"):
+        compose("experiment=mine")
 
 
 def test_the_groups_of_train_yaml_are_listed_in_it():
@@ -47,29 +146,54 @@ def test_the_groups_of_train_yaml_are_listed_in_it():
         assert re.search(rf"^  - {group}: ", text, re.MULTILINE), group
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_settings_of_a_command_are_the_keys_of_its_yaml(command):
+    given = {field.name for field in dataclasses.fields(COMMANDS[command])}
+    assert set(compose(name=command)) == given
+
+
+# Faults
+
+
 def faults(*overrides: str) -> str:
-    with pytest.raises(UserError) as caught:
-        check_command_line("train", list(overrides), check)
-        build.check(compose(*overrides))
+    with pytest.raises(Faults) as caught:
+        configure("train", list(overrides))
     return str(caught.value)
 
 
 def test_all_faults_are_listed_at_once():
     message = faults(
         "decoder=bahdana", "trainer.max_epoch=3", "optimizer.lr=-1", "seed=abc", "attention=dot",
-        "decoder.hidden_size=100", "search.length_penalty=foo", "nonsense=1", "model.tying=1",
+        "decoder.hidden_size=100", "search.length_penalty=foo", "nonsense=1", "model.tying=1", "batching.tokens=100",
     )  # fmt: skip
     for expected in (
-        "there is no 'bahdana' to choose for decoder (there are: bahdanau, fixed, luong, luong_feed)",
+        "decoder=bahdana: there is no 'bahdana' to choose for decoder; did you mean bahdanau? (there are: bahdanau, fixed,",
         "trainer.max_epoch: no such key; did you mean max_epochs?",
         "optimizer.lr=-1: out of range, must be a number with 0 < value",
         "seed=abc: must be a whole number",
         "search.length_penalty=foo: must be one of none, average, wu",
         "nonsense: no such key",
         "model.tying=1: must be one of none, output, all",
+        "set exactly one of them",
     ):
         assert expected in message
-    assert len(message.splitlines()) == 8
+    assert len(message.splitlines()) == 9
+
+
+def test_faults_are_values():
+    with pytest.raises(Faults) as caught:
+        configure("train", ["trainer.max_epoch=3", "optimizer=addam", "seed=-1"])
+    found = {fault.key: fault for fault in caught.value.faults}
+    assert found["trainer.max_epoch"].nearest == "max_epochs"
+    assert found["optimizer"].choices == ("adadelta", "adam", "adamw", "sgd")
+    assert found["optimizer"].nearest == "adam"
+    assert found["seed"].value == "-1"
+
+
+def test_a_fault_that_several_groups_repeat_is_told_once():
+    message = faults("cell=rnn")
+    assert message.count("cell=rnn") == 1
+    assert "must be one of gru, lstm" in message
 
 
 @pytest.mark.parametrize(
@@ -86,16 +210,16 @@ def test_all_faults_are_listed_at_once():
         (["objective=scheduled_sampling", "objective.start=0.1"], "objective.end"),
         (["data=text"], "data.train: missing; give data.train=<text>"),
         (["key"], "not of the form key=value"),
+        (["optimizer=adam", "optimizer=sgd"], "chosen twice, adam and sgd"),
+        (["grids=[seed=1]"], "not of the form key=value"),
+        (["trainer.max_epochs=banana"], "trainer.max_epochs=banana: must be a whole number"),
+        (["seed=4294967296"], "seed=4294967296: out of range"),
+        (["encoder.hidden.size=3"], "encoder.hidden: no such key; did you mean hidden_size?"),
+        (["run_dir=${nowhere}"], "run_dir: "),
     ],
 )
 def test_impossible_combinations_say_what_to_change(overrides, remedy):
     assert remedy in faults(*overrides)
-
-
-def test_valid_sweeps_pass_the_check():
-    check_command_line("train", ["-m", "decoder=bahdanau,luong", "attention=concat,general,dot", "seed=1,2"])
-    with pytest.raises(UserError, match="'bad'"):
-        check_command_line("train", ["-m", "decoder=bahdanau,bad"])
 
 
 def test_an_unusable_device_is_refused():

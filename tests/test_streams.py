@@ -4,11 +4,11 @@ import json
 import logging
 
 import pytest
-from builders import compose
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nmt import translate
+from nmt.configuration.configure import configure
 from nmt.foundation.errors import UserError
 from nmt.inference import streams
 
@@ -22,10 +22,7 @@ def _quiet():
 
 
 def translated(run, source, output, *overrides):
-    config = compose(f"model={run}", f"input={source}", f"output={output}", *overrides, name="translate")
-    config.pop("hydra", None)
-    translate.check(config)
-    translate.run(config)
+    translate.run(configure("translate", [f"model={run}", f"input={source}", f"output={output}", *overrides]))
     return output.read_bytes()
 
 

@@ -1,70 +1,167 @@
-"""The shape of the code: imports point down, nothing is heavy that need not be."""
+"""The shape of the code: imports point down, no circles, nothing is heavy that need not be.
+
+The layers are not written down here: they follow from the folders. What a folder's docstring says of its importers, and what
+nmt/README.md draws, is compared with what the code does.
+"""
 
 import ast
+import re
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+
+import pytest
 
 import nmt
 
 PACKAGE = Path(nmt.__file__).parent
-LAYERS = [
-    ["interfaces", "errors", "ranges", "allocator", "packed", "word_alignment", "labels"],
-    [
-        "recurrence",
-        "dropout",
-        "cross_entropy",
-        "data",
-        "tokenizer",
-        "metrics",
-        "schedule",
-        "optimizer",
-        "search",
-        "normalizer",
-    ],
-    ["window", "corpus", "check", "word_vectors"],
-    ["attention", "pooling"],
-    ["decoder", "encoder", "batching"],
-    ["seq2seq", "classifier"],
-    ["objective", "generation", "training_state"],
-    ["trainer", "translator", "text_classifier", "checkpoint"],
-    ["progress", "run", "plots", "attention_map", "explanation", "formats", "streams"],
-    ["device", "build"],
-    ["loading"],
-    ["preparation", "application", "config"],
-    ["task"],
-    ["training"],
-    ["train", "translate", "evaluate", "score", "align", "classify"],
-]
-"""From the bottom up: a file imports only from its own package or from layers below it."""
+FILES = sorted(PACKAGE.rglob("*.py"))
+COMMANDS = {"train", "translate", "evaluate", "score", "align", "classify", "label"}
 
 
-def imports(path: Path) -> set[str]:
-    """Modules of nmt that a file imports when it is imported (not inside its functions)."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    found = set()
-    for node in tree.body:
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "nmt":
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+
+
+MODULES = {module_of(path): path for path in FILES}
+
+
+def imported(path: Path, *, types: bool = True) -> set[str]:
+    """Modules of nmt that a file imports anywhere in it, inside its functions too; `types`: those for annotations too."""
+    tree, found = ast.parse(path.read_text(encoding="utf-8")), set[str]()
+    for_types = [
+        inner
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    ]
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.ImportFrom)
+            and (node.module or "").split(".")[0] == "nmt"
+            and (types or node not in for_types)
+        ):
             names = [f"{node.module}.{alias.name}" for alias in node.names]
-            found |= {name.split(".")[1] for name in names}
-    return found - {"__version__"}
+            found |= {name if name in MODULES else node.module for name in names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names if alias.name.split(".")[0] == "nmt"}
+    return found - {module_of(path)}
 
 
-def test_imports_point_down():
-    height = {name: i for i, layer in enumerate(LAYERS) for name in layer}
-    for path in sorted(PACKAGE.rglob("*.py")):
-        own = path.relative_to(PACKAGE).with_suffix("").parts[0]
-        if own == "__init__":
-            continue
-        assert own in height, f"{path.name}: give it a place in LAYERS"
-        wrong = [name for name in imports(path) if name != own and height[name] >= height[own]]
-        assert not wrong, f"{path.relative_to(PACKAGE)} imports {wrong}"
+GRAPH = {module: imported(path) for module, path in MODULES.items() if module != "nmt"}
 
 
-def test_the_search_and_the_trainer_know_no_model():
-    models = {"seq2seq", "decoder", "encoder", "attention", "recurrence", "build"}
-    files = [*sorted((PACKAGE / "search").glob("*.py")), PACKAGE / "trainer.py"]
-    assert not [path.name for path in files if imports(path) & models]
+def entry(module: str) -> str:
+    """The entry of `ls nmt` that a module belongs to."""
+    return (module.split(".") + ["nmt"])[1]
+
+
+ENTRIES: dict[str, set[str]] = {}
+for _module, _needs in GRAPH.items():
+    ENTRIES.setdefault(entry(_module), set()).update(
+        entry(m) for m in _needs if m != "nmt" and entry(m) != entry(_module)
+    )
+
+
+def layers(graph: dict[str, set[str]]) -> list[set[str]]:
+    """From the bottom up. Raises CycleError if there is no bottom."""
+    sorter, found = TopologicalSorter(graph), []
+    sorter.prepare()
+    while sorter.is_active():
+        ready = set(sorter.get_ready())
+        found.append(ready)
+        sorter.done(*ready)
+    return found
+
+
+@pytest.mark.parametrize("graph", [GRAPH, ENTRIES], ids=["files", "folders"])
+def test_there_is_no_circle(graph):
+    """Function-level imports and those for annotations counted."""
+    layers(graph)
+
+
+def test_a_circle_would_be_found():
+    with pytest.raises(CycleError):
+        layers({**ENTRIES, "foundation": {"configuration"}})
+
+
+def test_ls_is_short():
+    assert len([path for path in PACKAGE.iterdir() if path.name != "__pycache__"]) <= 33
+
+
+@pytest.mark.parametrize("folder", sorted({path.parent.name for path in FILES} - {"nmt"}))
+def test_a_folder_says_what_it_is_for_and_who_may_import_it(folder):
+    text = ast.get_docstring(ast.parse((PACKAGE / folder / "__init__.py").read_text(encoding="utf-8")))
+    users = re.search(r"^Imported by: (.+?)\.$", text, re.MULTILINE | re.DOTALL)
+    order = re.search(r"^Read: (.+?)\.$", text, re.MULTILINE | re.DOTALL)
+    assert users, f"{folder}: say who may import it"
+    assert order, f"{folder}: say in which order to read it"
+    named = {name.strip() for name in re.split(r",\s+", order[1].replace("\n", " "))} - {"this file"}
+    files = {path.stem for path in (PACKAGE / folder).glob("*.py")} - {"__init__"}
+    some = "the rest in any order" in named
+    assert (named - {"the rest in any order"} < files) if some else (named == files), (
+        f"{folder}: there are {sorted(files)}"
+    )
+    if users[1] in ("everything", "nothing but the configuration that names it"):
+        assert users[1] == "everything" or not any(folder in needs for needs in ENTRIES.values())
+        return
+    said = set(re.split(r",\s+", users[1].replace("\n", " ")))
+    real = {name for name, needs in ENTRIES.items() if folder in needs}
+    if "commands" in said:
+        said = said - {"commands"} | (COMMANDS & real)
+    assert said == real, f"{folder}: is imported by {', '.join(sorted(real))}"
+
+
+def test_the_map_of_the_house_is_the_house():
+    """nmt/README.md draws the layers from the top down; every import points to a row below."""
+    text = (PACKAGE / "README.md").read_text(encoding="utf-8")
+    drawn = re.search(r"```text\n(.*?)```", text, re.DOTALL)[1]
+    rows = [
+        re.findall(r"\b[a-z_]+\b", row.split("  ", 1)[0] if "  " in row.strip() else row) for row in drawn.splitlines()
+    ]
+    height = {name: -i for i, row in enumerate(rows) for name in row if name in ENTRIES}
+    assert set(height) == set(ENTRIES)
+    wrong = [(a, b) for a, needs in ENTRIES.items() for b in needs if height[b] >= height[a]]
+    assert not wrong
+
+
+def reach(module: str) -> set[str]:
+    """All that comes with a module, but for what only annotations name."""
+    graph = {name: imported(path, types=False) for name, path in MODULES.items()}
+    found, waiting = set[str](), [module]
+    while waiting:
+        for name in graph.get(waiting.pop(), ()):
+            if name not in found:
+                found.add(name)
+                waiting.append(name)
+    return found
+
+
+def test_the_search_knows_no_model():
+    for name in MODULES:
+        if name.startswith("nmt.search"):
+            assert {entry(m) for m in reach(name)} <= {"foundation", "search"}, name
+
+
+def test_the_trainer_knows_no_model():
+    known = reach("nmt.training.trainer")
+    assert not {
+        m for m in known if entry(m) in ("decoder", "encoder", "attention", "pooling", "inference", "configuration")
+    }
+    assert {m for m in known if entry(m) in ("network", "task")} <= {"nmt.network", "nmt.task"}
+
+
+def test_configuration_stays_above():
+    """Only commands see configuration; what it configures takes plain arguments."""
+    assert {name for name, needs in ENTRIES.items() if "configuration" in needs} == COMMANDS
+    heavy = {"hydra"}
+    for path in FILES:
+        if path.parent.name != "configuration":
+            names = {
+                node.module or "" for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)
+            }
+            assert not heavy & {name.split(".")[0] for name in names}, path
 
 
 def loaded_by(code: str) -> set[str]:
@@ -73,10 +170,7 @@ def loaded_by(code: str) -> set[str]:
     return set(result.stdout.split())
 
 
-def test_importing_nmt_loads_nothing_heavy():
+def test_nothing_heavy_is_loaded_before_it_is_needed():
     assert not {"torch", "hydra", "datasets", "sacrebleu"} & loaded_by("import nmt")
-    assert not {"torch", "datasets"} & loaded_by("import nmt.train, nmt.translate, nmt.evaluate")
-
-
-def test_translating_does_not_load_datasets():
-    assert "datasets" not in loaded_by("import nmt.application")
+    assert not {"torch", "datasets"} & loaded_by("import nmt.train, nmt.translate, nmt.evaluate, nmt.classify")
+    assert "datasets" not in loaded_by("import nmt.configuration.loading")

@@ -22,10 +22,11 @@ from nmt.metric import Metric
 from nmt.objective.cross_entropy import CrossEntropy
 from nmt.objective.scheduled_sampling import ScheduledSampling
 from nmt.storage import checkpoint as ckpt
+from nmt.task import Task
 from nmt.training.trainer import Trainer
 
 RUN = [
-    "data=reverse", "data.train=300", "data.validation=20", "data.test=10", "trainer.max_epochs=3", "seed=5",
+    "experiment=reverse", "data.train=300", "data.validation=20", "data.test=10", "trainer.max_epochs=3", "seed=5",
     "encoder.hidden_size=8", "decoder.hidden_size=16", "decoder.readout_size=8", "model.embedding_size=8",
     "batching.sentences=10", "trainer.ema=0.99", "trainer.average=2", "schedule=plateau",
 ]  # fmt: skip
@@ -109,19 +110,34 @@ class Watch:
         self.validations.append((update, metrics, best))
 
 
+class Known(Task):
+    """A task on fixed batches; validation losses are read off a list (by default they fall)."""
+
+    command, unit, metric, title = "train", "tokens", "loss", ""
+    better = Metric(name="loss").better
+    introduction = test = draw = next_commands = None
+
+    def __init__(self, network, batches, losses=None):
+        self.network, self.fixed = network, batches
+        self.losses = iter(losses or [1 / n for n in range(1, 1000)])
+
+    def objective(self, network, batch, update):
+        return CrossEntropy()(network, batch, update)
+
+    def batches(self, epoch):
+        return self.fixed
+
+    def validate(self):
+        return {"loss": next(self.losses)}
+
+
 def fit(trainer, model, batches, losses=None, optimizer=None, rule=None, resume=None):
-    """Trains on fixed batches; validation losses are read off `losses` (by default they fall)."""
-    given = iter(losses or [1 / n for n in range(1, 1000)])
+    """Trains on fixed batches."""
     store, watch = Store(), Watch()
     progress = trainer.fit(
-        model=model,
-        objective=CrossEntropy(),
+        Known(model, batches, losses),
         optimizer=optimizer or torch.optim.SGD(model.parameters(), lr=0.1),
         schedule=rule or schedule.Constant(),
-        batches=lambda epoch: batches,
-        validate=lambda: {"loss": next(given)},
-        metric="loss",
-        better=Metric(name="loss").better,
         observers=[watch],
         store=store,
         resume=resume,

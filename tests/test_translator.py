@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 import torch
-from builders import batch, network
+from builders import batch, network, trained
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt import Translator
+import nmt
 from nmt.configuration import loading
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Request
@@ -32,7 +32,7 @@ def other_run(small_run, tmp_path_factory):
     """Another model with the vocabulary of `small_run`: its weights disturbed."""
     from nmt.storage import checkpoint as ckpt
 
-    saved = ckpt.read(ckpt.find(str(small_run)))
+    saved = ckpt.read(ckpt.find_checkpoint(str(small_run)))
     noise = torch.Generator().manual_seed(9)
     tensors = {
         name: t if name.startswith("tokenizer") else t + 0.1 * torch.randn(t.shape, generator=noise)
@@ -46,7 +46,7 @@ def other_run(small_run, tmp_path_factory):
 @every_search
 def test_a_hypothesis_scores_what_it_scores_when_it_is_given(small_run, other_run, search):
     for paths in (str(small_run), [str(small_run), str(other_run)]):
-        translator = Translator.load(paths, search=search)
+        translator = nmt.load(paths, search=search)
         found = [(t.source, h) for t in translator.translations(LINES[:20]) for h in t.hypotheses]
         given_ = translator.force([source for source, _ in found], [h.tokens for _, h in found])
         for (_, hypothesis), forced in zip(found, given_, strict=True):
@@ -56,7 +56,7 @@ def test_a_hypothesis_scores_what_it_scores_when_it_is_given(small_run, other_ru
 
 @every_search
 def test_a_batch_of_64_is_one_by_one_in_any_order(small_run, search):
-    translator = Translator.load(small_run, search=search)
+    translator = nmt.load(small_run, search=search)
     together = translator.translations(LINES)
     backwards = translator.translations(LINES[::-1])[::-1]
     alone = [translator.translations([line])[0] for line in LINES]
@@ -69,19 +69,19 @@ def test_a_batch_of_64_is_one_by_one_in_any_order(small_run, search):
 
 @pytest.mark.parametrize("averaging", ["probability", "log_probability"])
 def test_an_ensemble_of_a_model_with_itself_is_the_model(small_run, averaging):
-    alone = Translator.load(small_run, search=Beam(n_best=3))
-    twice = Translator.load([str(small_run)] * 3, search=Beam(n_best=3), averaging=averaging, shares=[1.0, 2.0, 0.5])
+    alone = nmt.load(small_run, search=Beam(n_best=3))
+    twice = nmt.load([str(small_run)] * 3, search=Beam(n_best=3), averaging=averaging, shares=[1.0, 2.0, 0.5])
     for one, other in zip(alone.translations(LINES), twice.translations(LINES), strict=True):
         assert one.texts == other.texts
         assert [h.score for h in one.hypotheses] == pytest.approx([h.score for h in other.hypotheses], abs=1e-5)
 
 
 def test_an_ensemble_averages(small_run, other_run):
-    sources = Translator.load(small_run).encode(LINES[:5])
-    singles = [Translator.load(path).force(sources, sources) for path in (small_run, other_run)]
+    sources = nmt.load(small_run).encode(LINES[:5])
+    singles = [nmt.load(path).force(sources, sources) for path in (small_run, other_run)]
     paths = [str(small_run), str(other_run)]
-    probability = Translator.load(paths, shares=[3.0, 1.0]).force(sources, sources)
-    log_probability = Translator.load(paths, shares=[3.0, 1.0], averaging="log_probability").force(sources, sources)
+    probability = nmt.load(paths, shares=[3.0, 1.0]).force(sources, sources)
+    log_probability = nmt.load(paths, shares=[3.0, 1.0], averaging="log_probability").force(sources, sources)
     for a, b, p, lp in zip(*singles, probability, log_probability, strict=True):
         np.testing.assert_allclose(np.exp(p.log_probs), 0.75 * np.exp(a.log_probs) + 0.25 * np.exp(b.log_probs), 1e-4)
         np.testing.assert_allclose(lp.log_probs, 0.75 * a.log_probs + 0.25 * b.log_probs, 1e-4)
@@ -108,26 +108,18 @@ def test_decoders_and_scores_mix_in_an_ensemble():
 
 
 def test_models_of_different_vocabularies_are_refused(small_run, tmp_path):
-    from builders import compose
-
-    from nmt.task.translation import Translation
-    from nmt.training import run as training
-
-    config = compose(
-        "data=reverse", "data.train=50", "data.validation=5", "data.test=5", "trainer.max_updates=1", "tokenizer=char"
-    )
-    config["data"]["seed"] = 5
-    config["tokenizer"]["split_digits"] = True
-    config["tokenizer"]["lowercase"] = True
-    training.start(Translation, {**config, "run_dir": str(tmp_path / "run")}, str(tmp_path / "run"))
+    other = trained(
+        tmp_path / "run", "experiment=reverse", "tokenizer=char", "data.train=50", "data.validation=5", "data.test=5",
+        "trainer.max_updates=1", "data.seed=5", "tokenizer.split_digits=true", "tokenizer.lowercase=true",
+    )  # fmt: skip
     with pytest.raises(UserError, match="different vocabularies"):
-        loading.translator([str(small_run), str(tmp_path / "run")])
+        loading.translator([str(small_run), str(other)])
     with pytest.raises(UserError, match="one positive number for each of 2 models"):
         loading.translator([str(small_run)] * 2, shares=[1.0])
 
 
 def test_constraints_in_words(small_run):
-    translator = Translator.load(small_run)
+    translator = nmt.load(small_run)
     wishes = [
         Constraint(prefix="j a" if i % 2 else "", required=("e e", "h") if i % 3 else (), forbidden=("b", "c"))
         for i in range(len(LINES))
@@ -147,7 +139,7 @@ def test_constraints_in_words(small_run):
 
 
 def test_every_spelling_is_found(small_run):
-    tokenizer = Translator.load(small_run).tokenizer
+    tokenizer = nmt.load(small_run).tokenizer
     spellings = tokenizer.spellings("a b", 1000)
     assert spellings[0] == tokenizer.encode_target(["a b"])[0]
     assert len({tuple(s) for s in spellings}) == len(spellings)
@@ -156,7 +148,7 @@ def test_every_spelling_is_found(small_run):
 
 @pytest.mark.parametrize("utility", ["chrf", "bleu"])
 def test_minimum_bayes_risk_in_text(small_run, utility):
-    translator = Translator.load(small_run, search=MBR(candidates=5, utility=utility, n_best=2))
+    translator = nmt.load(small_run, search=MBR(candidates=5, utility=utility, n_best=2))
     for found in translator.translations([*LINES[:6], ""]):
         assert len(found.texts) == len(set(found.texts)) == len(found.hypotheses) <= 2
 
@@ -164,7 +156,7 @@ def test_minimum_bayes_risk_in_text(small_run, utility):
 @settings(max_examples=60, deadline=None)
 @given(line=st.text(st.sampled_from("ab cd\u00a0\u3000\u200bﷺ½é😀\tx"), max_size=30))
 def test_every_piece_belongs_to_a_word_of_the_line(small_run, line):
-    tokenizer = Translator.load(small_run).tokenizer
+    tokenizer = nmt.load(small_run).tokenizer
     [ids] = tokenizer.encode_source([line])
     words = tokenizer.source_words(line, ids)
     assert len(words) == len(ids)

@@ -3,7 +3,10 @@
     α_ts = normalise_s(score(q_t, h_s)), within the window        c_t = Σ_s α_ts h_s
 
 The three parts are independent of each other: a score is a file beside this one, a window one in nmt/window, a normaliser
-one in nmt/normalizer.
+one in nmt/normalizer; each has a YAML in conf/.
+
+Imported by: decoder, configuration.
+Read: this file, dot, general, concat, the rest in any order.
 """
 
 from __future__ import annotations

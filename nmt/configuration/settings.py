@@ -11,7 +11,7 @@ import typing
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from nmt.configuration import build
 from nmt.configuration.build import Group
@@ -29,6 +29,7 @@ Seed = Annotated[int, Range(0, 2**32 - 1)]
 Models = str | list[str]
 """A run directory or checkpoint file, or several as an ensemble."""
 ENDINGS = (".html", ".png", ".json")
+Some = TypeVar("Some", bound="Settings")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +40,7 @@ class Settings:
     read: ClassVar[Sequence[str]] = ("input", "source", "reference", "target", "nbest", "prefix", "constraints", "gold")
 
     @classmethod
-    def of(cls, values: Mapping[str, Any], also: Sequence[Fault] = ()) -> Self:
+    def of(cls: type[Some], values: Mapping[str, Any], also: Sequence[Fault] = ()) -> Some:
         """The settings that a configuration describes. Raises Faults listing everything that is wrong with it, and
         `also` what was found before."""
         found = [*also, *cls._faults(values)]

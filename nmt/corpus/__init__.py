@@ -1,1 +1,5 @@
-"""TODO"""
+"""Text on its way to a network: encoded, filtered, cut into batches; labels and word vectors.
+
+Imported by: network, inference, task, configuration, align.
+Read: ragged, batching, filters, preparation, documents, labels, word_vectors.
+"""

@@ -1,4 +1,8 @@
-"""Where text comes from, parallel or labelled. A data set is one file here and one YAML in conf/data."""
+"""Where text comes from, parallel or labelled. A data set is one file here and one YAML in conf/data.
+
+Imported by: corpus, inference, task, configuration, align, evaluate, score.
+Read: this file, text, table, hub, everyday, reverse.
+"""
 
 from __future__ import annotations
 

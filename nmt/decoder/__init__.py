@@ -1,7 +1,11 @@
 """What every decoder is: a recurrence over the target words that reads the memory.
 
 One method serves training (the whole sentence at once) and generation (T = 1 and the state that came back). What recurs
-through attention is a loop inside the decoder, and holds only what recurs; all else is done for all T outside it.
+through attention is a loop inside the decoder, and holds only what recurs; all else is done for all T outside it. A decoder
+is one file here and one YAML in conf/decoder.
+
+Imported by: network.
+Read: this file, luong, bahdanau, luong_feed, fixed, stack, readout.
 """
 
 from __future__ import annotations

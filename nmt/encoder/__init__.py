@@ -1,4 +1,8 @@
-"""What reads a source and makes the memory. An encoder is one file here and one YAML in conf/encoder."""
+"""What reads a source and makes the memory. An encoder is one file here and one YAML in conf/encoder.
+
+Imported by: network, configuration.
+Read: this file, bidirectional.
+"""
 
 from __future__ import annotations
 

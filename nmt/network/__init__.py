@@ -1,4 +1,8 @@
-"""TODO"""
+"""Whole networks: one that translates, one that classifies.
+
+Imported by: objective, inference, task, configuration.
+Read: this file, seq2seq, seq2label.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,9 @@
 conf/pooling.
 
     α_s = softmax_s(score(h_s))        features = Σ_s α_s h_s
+
+Imported by: network.
+Read: this file, mean, word_context, the rest in any order.
 """
 
 from __future__ import annotations

@@ -1,1 +1,5 @@
-"""TODO"""
+"""What people get to see: messages at the terminal, pages, pictures.
+
+Imported by: task, training, configuration, translate, label.
+Read: terminal, attention_map, explanation, plots.
+"""

@@ -82,12 +82,13 @@ def draw_maps(maps: Sequence[AttentionMap], path: Path) -> None:
     columns = min(2, len(panels)) if columns == 1 else columns
     rows = (len(panels) + columns - 1) // columns
     widths, heights = max(len(each.source) for each in maps), max(len(each.target) for each in maps)
-    size = (columns * (1.6 + 0.27 * widths), rows * (1.4 + 0.27 * heights))
+    left, top = (0.08 * max(len(word) for each in maps for word in side(each)) for side in (_of_target, _of_source))
+    size = (columns * (1.2 + left + 0.27 * widths), rows * (1.0 + top + 0.27 * heights))
     figure, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
     for (each, name), ax in zip(panels, axes.flat, strict=False):
         ax.imshow(each.weights[name], cmap="Blues", vmin=0, vmax=1, aspect="equal")
-        ax.set_xticks(range(len(each.source)), map(literal, each.source), rotation=60, ha="left", fontsize=8)
-        ax.set_yticks(range(len(each.target)), map(literal, each.target), fontsize=8)
+        ax.set_xticks(range(len(each.source)), _of_source(each), rotation=60, ha="left", fontsize=8)
+        ax.set_yticks(range(len(each.target)), _of_target(each), fontsize=8)
         ax.xaxis.tick_top()
         ax.tick_params(length=0)
         ax.set_xticks([x - 0.5 for x in range(1, len(each.source))], minor=True)
@@ -135,6 +136,22 @@ def marked_texts(answers: Sequence[Classified], path: Path) -> None:
         )
     figure.savefig(path, dpi=130)
     plt.close(figure)
+
+
+LONGEST = 28
+"""Characters shown of a word beside a map."""
+
+
+def _of_source(each: AttentionMap) -> list[str]:
+    return [_short(word) for word in each.source]
+
+
+def _of_target(each: AttentionMap) -> list[str]:
+    return [_short(word) for word in each.target]
+
+
+def _short(word: str) -> str:
+    return literal(word if len(word) <= LONGEST else word[: LONGEST - 1] + "…")
 
 
 def literal(text: str) -> str:

@@ -1,1 +1,5 @@
-"""What lies on disk."""
+"""What lies on disk: files that are written whole or not at all, checkpoints, and what older versions wrote.
+
+Imported by: report, task, training, configuration, evaluate.
+Read: files, checkpoint, upgrade.
+"""

@@ -1,4 +1,9 @@
-"""TODO"""
+"""What can be trained: a task is one file here. It owns the network, the data, and how the network is judged; the training
+knows no more of it than this file says.
+
+Imported by: training, configuration.
+Read: this file, translation, classification.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,9 @@
 
 A window sees the scores of N rows at T steps, −∞ at padding, and gives weights that sum to 1. What it must remember from
 step to step is row-first tensors that go in and come out. A window is one file here and one YAML in conf/window.
+
+Imported by: attention.
+Read: this file, local_m, local_p, hard, monotonic.
 """
 
 from __future__ import annotations
