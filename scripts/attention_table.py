@@ -20,6 +20,7 @@ import numpy as np
 
 from nmt import Translator
 from nmt.configuration.allocator import keep_freed_memory
+from nmt.configuration.loading import translator
 from nmt.data.text import read_lines
 from nmt.storage.checkpoint import BEST, read
 
@@ -45,13 +46,13 @@ def mechanism(config: dict) -> Row:
     return tuple("global" if name == "window" else name for name in names)  # type: ignore[return-value]
 
 
-def entropy(translator: Translator, source: list[str], reference: list[str]) -> float | None:
+def entropy(model: Translator, source: list[str], reference: list[str]) -> float | None:
     """The mean of −Σ_s α_s ln α_s over target tokens; None without attention."""
-    if not translator.attends:
+    if not model.attends:
         return None
-    targets = translator.tokenizer.encode_target(reference)
+    targets = model.tokenizer.encode_target(reference)
     found = []
-    for forced in translator.force(translator.encode(source), targets):
+    for forced in model.force(model.encode(source), targets):
         assert forced.weights is not None
         weights = forced.weights.astype(np.float64)
         found.append(-(weights * np.log(np.maximum(weights, 1e-30))).sum(1))
@@ -68,7 +69,7 @@ def collect(folder: Path, source: list[str], reference: list[str]) -> dict[Row, 
         figures.chrf.append(found["scores"]["chrf"]["score"])
         records = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
         figures.speed.append(statistics.median(r["speed"] for r in records if r["kind"] == "train"))
-        spread = entropy(Translator.load(run), source, reference)
+        spread = entropy(translator(str(run)), source, reference)
         if spread is not None:
             figures.entropy.append(spread)
     return table

@@ -29,13 +29,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
 from torch.profiler import ProfilerActivity, profile
 
 from nmt.configuration import build, loading
 from nmt.configuration.allocator import keep_freed_memory
-from nmt.configuration.command_line import CONF
+from nmt.configuration.compose import compose
 from nmt.corpus.batching import padding_share
 from nmt.corpus.preparation import EpochBatches, prepare
 from nmt.decoder.readout import Maxout
@@ -54,15 +52,6 @@ PAIRS = [(d, a) for d in ("bahdanau", "luong_feed", "luong") for a in ("concat",
     ("fixed", "none")
 ]
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-
-
-def composed(overrides: list[str]) -> dict[str, Any]:
-    with initialize_config_dir(CONF, version_base="1.3"):
-        config = compose("train", overrides=overrides)
-    OmegaConf.set_struct(config, False)
-    config.pop("hydra", None)
-    config.run_dir = "unused"
-    return OmegaConf.to_container(config, resolve=True)  # type: ignore[return-value]
 
 
 def seconds(action: Callable[[], Any], least: float = 0.0) -> float:
@@ -147,7 +136,7 @@ class Training:
     """One configuration, ready to take training steps."""
 
     def __init__(self, overrides: list[str], source_vocabulary: int, target_vocabulary: int) -> None:
-        config = composed([*REFERENCE, *overrides])
+        config = compose("train", [*REFERENCE, *overrides])
         torch.manual_seed(1)
         self.model = build.network(config, source_vocabulary, target_vocabulary)
         self.objective = build.make(config, "objective")
@@ -157,7 +146,7 @@ class Training:
         """Seconds of forward, backward and optimizer."""
         times = [time.perf_counter()]
         with torch.autocast("cpu", DTYPES[precision], enabled=precision != "float32"):
-            loss = self.objective(self.model, batch, 0)
+            loss = self.model(self.objective, batch, 0)
         times.append(time.perf_counter())
         (loss.total / batch.num_tokens).backward()
         times.append(time.perf_counter())
@@ -176,8 +165,9 @@ class Training:
 
 def training(overrides: list[str], rates: dict[str, float], repeats: int) -> list[dict[str, Any]]:
     """Every configuration on the same batches, in turn, `repeats` times."""
-    config = composed([*overrides, *REFERENCE])
-    data = prepare(config)
+    config = compose("train", [*overrides, *REFERENCE])
+    parts = (build.make(config, group) for group in ("filters", "tokenizer"))
+    data = prepare(build.make(config, "data").load(), *parts)
     epoch = EpochBatches(data, build.make(config, "batching"), 1, 0)
     share = padding_share(epoch.indices, data.train.source.lengths, data.train.target.lengths)
     print(f"padding {100 * share:.1f} %")
@@ -216,7 +206,7 @@ def decoding(model: str, overrides: list[str], rates: dict[str, float], repeats:
     """The test part with a trained model, the precisions in turn: batched, and one sentence at a time.
 
     The floor counts every step of the best translation `width` times: the beam's losing ends are not counted."""
-    splits = build.make(composed(overrides), "data").load()
+    splits = build.make(compose("train", overrides), "data").load()
     source = (splits.test or splits.validation).source
     precisions = [name for name in ("float32", "bfloat16", "int8") if name in rates]
     rows: list[dict[str, Any]] = []

@@ -17,6 +17,7 @@ import sacrebleu
 
 from nmt import Translator
 from nmt.configuration.allocator import keep_freed_memory
+from nmt.configuration.loading import translator
 from nmt.data.text import read_lines
 from nmt.foundation.interfaces import Search
 from nmt.search.beam import Beam
@@ -46,10 +47,10 @@ def searches() -> dict[tuple[str, int], Search]:
     return found
 
 
-def measure(name: str, width: int, translator: Translator, source: list[str], reference: list[str]) -> dict[str, Any]:
-    translator.translate(source[:20])
+def measure(name: str, width: int, model: Translator, source: list[str], reference: list[str]) -> dict[str, Any]:
+    model.translate(source[:20])
     began = time.perf_counter()
-    texts = translator.translate(source)
+    texts = model.translate(source)
     took = time.perf_counter() - began
     row = {
         "search": name, "width": width, "bleu": sacrebleu.corpus_bleu(texts, [reference]).score,
@@ -92,11 +93,11 @@ def main() -> None:
     print("| search | width | BLEU | chrF | sentences/s |\n|---|---|---|---|---|")
     rows = []
     for (name, width), search in searches().items():
-        translator = Translator.load(options.models[0], search=search, precision=options.precision)
-        rows.append(measure(name, width, translator, *texts))
+        one = translator(options.models[0], search=search, precision=options.precision)
+        rows.append(measure(name, width, one, *texts))
     if len(options.models) > 1:
         for averaging in ("probability", "log_probability"):
-            ensemble = Translator.load(
+            ensemble = translator(
                 options.models, search=Beam(width=5), precision=options.precision, averaging=averaging
             )
             rows.append(measure(f"average, ensemble of {len(options.models)}, {averaging}", 5, ensemble, *texts))

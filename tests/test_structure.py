@@ -54,7 +54,7 @@ GRAPH = {module: imported(path) for module, path in MODULES.items() if module !=
 
 def entry(module: str) -> str:
     """The entry of `ls nmt` that a module belongs to."""
-    return (module.split(".") + ["nmt"])[1]
+    return ([*module.split("."), "nmt"])[1]
 
 
 ENTRIES: dict[str, set[str]] = {}

@@ -74,11 +74,11 @@ def apply(config: Any, overrides: Sequence[Any], groups: Collection[str] = ()) -
     for override in overrides:
         *parents, last = override.key_or_group.split(".")
         node, above = config, list[str]()
-        while parents and OmegaConf.is_dict(node) and parents[0] in node.keys():  # noqa: SIM118 (without it, ??? is not there)
+        while parents and OmegaConf.is_dict(node) and parents[0] in list(node):  # a set would hide what is ???
             above.append(parents.pop(0))
             node = node._get_node(above[-1])
         key = parents[0] if parents else last
-        if parents or not OmegaConf.is_dict(node) or (last not in node.keys() and override.type is OverrideType.CHANGE):
+        if parents or not OmegaConf.is_dict(node) or (last not in list(node) and override.type is OverrideType.CHANGE):
             found.append(unknown(".".join([*above, key]), _keys(node, () if above else groups)))
         elif override.type is OverrideType.DEL:
             node.pop(last, None)

@@ -30,36 +30,51 @@ def load(path: str | Path | Sequence[str | Path], device: str = "auto", **option
     `device`: auto, cpu, cuda …; the other options are those of `translator`, and a classifier has none. Raises UserError if
     there is no usable checkpoint.
     """
-    paths = [str(path)] if isinstance(path, str | Path) else [str(each) for each in path]
+    paths = [path] if isinstance(path, str | Path) else list(path)
     if not paths:
         raise UserError("model: give a run directory or a checkpoint file, or several")
-    if ckpt.read(ckpt.find_checkpoint(paths[0])).meta.get("command") != "classify":
-        return translator(paths, device, **options)
-    if options or len(paths) > 1:
-        raise UserError(
-            f"{paths[0]}: a model that classifies; it is loaded alone, and without {', '.join(options) or 'others'}"
-        )
-    return text_classifier(paths[0], device)
+    saved = [_read(each) for each in paths]
+    if saved[0].meta.get("command") != "classify":
+        return _translator(saved, device, **options)
+    if options:
+        raise UserError(f"{saved[0].path}: a model that classifies takes no {', '.join(options)}")
+    if len(saved) > 1:
+        raise UserError(f"{saved[0].path}: a model that classifies cannot be one of several")
+    return _text_classifier(saved[0], device)
 
 
-def translator(
-    path: str | Sequence[str],
-    device: str = "auto",
+def translator(path: str | Sequence[str], device: str = "auto", **options: Any) -> Translator:
+    """The translator of a run directory or checkpoint file, or of several as an ensemble.
+
+    `search` replaces the one that the first was trained with, `precision` is that of products, the other options are those of
+    `Translator`. Raises UserError if there is no usable checkpoint, or if the vocabularies differ.
+    """
+    return _translator([_read(each) for each in ([path] if isinstance(path, str) else path)], device, **options)
+
+
+def text_classifier(path: str, device: str = "auto") -> TextClassifier:
+    """That of a run directory or checkpoint file. Raises UserError if there is no usable checkpoint."""
+    return _text_classifier(_read(path), device)
+
+
+def _read(path: str | Path) -> Checkpoint:
+    return ckpt.read(ckpt.find_checkpoint(str(path)))
+
+
+def _translator(
+    checkpoints: Sequence[Checkpoint],
+    device: str,
     search: Search | None = None,
     precision: GenerationPrecision = "float32",
     **options: Any,
 ) -> Translator:
-    """The translator of a run directory or checkpoint file, or of several as an ensemble; `search` replaces the one that
-    the first was trained with, `options` are those of `Translator`. Raises UserError if there is no usable checkpoint,
-    or if the vocabularies differ."""
-    paths = [path] if isinstance(path, str) else list(path)
     where = find_device(device)
-    loaded = [_load(each) for each in paths]
-    _, tokenizer, config = loaded[0]
-    for other, (_, theirs, _) in zip(paths[1:], loaded[1:], strict=True):
+    loaded = [_seq2seq(saved) for saved in checkpoints]
+    first, (_, tokenizer, config) = checkpoints[0].path, loaded[0]
+    for other, (_, theirs, _) in zip(checkpoints[1:], loaded[1:], strict=True):
         if theirs.models != tokenizer.models or theirs.lowercase != tokenizer.lowercase:
             raise UserError(
-                f"model: {paths[0]} and {other} have different vocabularies, so their probabilities cannot be averaged. "
+                f"model: {first} and {other.path} have different vocabularies, so their probabilities cannot be averaged. "
                 "Train the members on the same data with the same tokenizer settings"
             )
     try:
@@ -68,13 +83,11 @@ def translator(
         models = [model.to(where).eval() for model, _, _ in loaded]
         return Translator(models, tokenizer, search, precision=usable_precision(precision, where), **settings)
     except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{paths[0]}: its configuration cannot be used ({error})") from error
+        raise UserError(f"{first}: its configuration cannot be used ({error})") from error
 
 
-def text_classifier(path: str, device: str = "auto") -> TextClassifier:
-    """That of a run directory or checkpoint file. Raises UserError if there is no usable checkpoint."""
+def _text_classifier(saved: Checkpoint, device: str) -> TextClassifier:
     where = find_device(device)
-    saved = ckpt.read(ckpt.find_checkpoint(path))
     ckpt.check_kind(saved, "classify")
     try:
         tokenizer, labels = ckpt.tokenizer_from(saved), saved.meta["labels"]
@@ -101,9 +114,8 @@ def translator_for(settings: ModelSettings, model: str | list[str] | None = None
     )
 
 
-def _load(path: str) -> tuple[Seq2Seq, Tokenizer, Config]:
+def _seq2seq(saved: Checkpoint) -> tuple[Seq2Seq, Tokenizer, Config]:
     """Model, tokenizer and configuration of a checkpoint."""
-    saved = ckpt.read(ckpt.find_checkpoint(path))
     ckpt.check_kind(saved, "train")
     config = _config(saved)
     try:

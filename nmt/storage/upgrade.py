@@ -16,9 +16,10 @@ def upgraded(meta: dict[str, Any], version: int) -> dict[str, Any]:
     if version > 1 or not isinstance(config, dict):
         return meta
     groups = {
-        key: {**value, "_target_": MOVED.get(value["_target_"], value["_target_"])}
+        key: {**value, "_target_": MOVED.get(str(value["_target_"]), value["_target_"])}
         for key, value in config.items()
         if isinstance(value, dict) and "_target_" in value
     }
     dropped = ANSWERING if meta.get("command") == "classify" else ()
-    return {**meta, "config": {key: value for key, value in {**config, **groups}.items() if key not in dropped}}
+    kept = {key: value for key, value in {**config, **groups}.items() if key not in dropped}
+    return {**meta, "format": 2, "config": kept}
