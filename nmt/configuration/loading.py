@@ -46,8 +46,8 @@ def load(path: str | Path | Sequence[str | Path], device: str = "auto", **option
 def translator(path: str | Sequence[str], device: str = "auto", **options: Any) -> Translator:
     """The translator of a run directory or checkpoint file, or of several as an ensemble.
 
-    `search` replaces the one that the first was trained with, `precision` is that of products, the other options are those of
-    `Translator`. Raises UserError if there is no usable checkpoint, or if the vocabularies differ.
+    `search` replaces the one that the first was trained with; `precision` is that of products; the other options are those
+    of `Translator`. Raises UserError if there is no usable checkpoint, or if the vocabularies differ.
     """
     return _translator([_read(each) for each in ([path] if isinstance(path, str) else path)], device, **options)
 
