@@ -1,0 +1,102 @@
+"""What the documentation says can be typed, and the files that it names are there."""
+
+import argparse
+import itertools
+import re
+import runpy
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+from commands import ROOT
+
+from nmt.configuration.compose import compose, variants
+from nmt.configuration.configure import configure
+from nmt.configuration.settings import COMMANDS
+
+PAGES = [
+    ROOT / "README.md",
+    *(ROOT / folder / "README.md" for folder in ("nmt", "conf", "scripts", "tests")),
+    *sorted((ROOT / "conf").rglob("*.yaml")),
+    *sorted((ROOT / "nmt").glob("*.py")),
+    ROOT / "scripts/demo",
+]
+PROGRAM = rf"(?:python|\.venv/bin/python) -m nmt\.({'|'.join(COMMANDS)})"
+
+
+def commands(page: Path) -> list[tuple[str, list[str]]]:
+    """(command, overrides and flags) of every command on a page; what it leaves open with … or [ ] is cut off."""
+    text = re.sub(r" *\\\n\s*", " ", page.read_text(encoding="utf-8"))
+    text = re.sub(r"\n#\s{3,}(?=data\.)", " ", text)  # a command in a comment that goes on
+    found = []
+    for match in re.finditer(rf"{PROGRAM}([^`\n]*)", text):
+        typed = re.split(r"\s{2,}|\s#|[|<>…]|\s\[|\"\$", match[2])[0]
+        number = itertools.count(1)
+        typed = re.sub(r"\bFILE\b", lambda _, n=number: f"FILE{next(n)}", typed)  # FILE is another file each time
+        words = [word for word in shlex.split(typed) if "=" in word or word == "-m"]
+        found.append((match[1], words))
+    return found
+
+
+EVERY = [(page.relative_to(ROOT).as_posix(), *command) for page in PAGES for command in commands(page)]
+
+
+def test_there_are_commands_to_check():
+    assert len(EVERY) > 70
+    assert {command for _, command, _ in EVERY} == set(COMMANDS)
+
+
+@pytest.mark.parametrize(("page", "command", "words"), [e for e in EVERY if not any(w.startswith("resume=OUT") or w.startswith("resume=RUN") for w in e[2])])  # fmt: skip
+def test_a_documented_command_is_without_faults(page, command, words):
+    overrides = [word for word in words if word != "-m"]
+    if command == "classify" and any(word.startswith("model=") for word in overrides):
+        command = "label"
+    sweep = "-m" in words
+    if "experiment=attention_table" in overrides:  # several grids
+        overrides += compose("train", overrides)["grids"][0].split()
+    if "attention=cosine" in overrides:
+        return  # made in test_command_line.py
+    for one in variants(overrides) if sweep else [overrides]:
+        configure(command, one)
+
+
+@pytest.mark.parametrize(("page", "command", "words"), [e for e in EVERY if any(w.startswith("resume=") and w != "resume=true" for w in e[2])])  # fmt: skip
+def test_a_documented_resume_is_without_faults(page, command, words, small_run):
+    if command == "train":
+        configure(command, [f"resume={small_run}" if word.startswith("resume=") else word for word in words])
+
+
+@pytest.mark.parametrize("script", sorted(path.stem for path in (ROOT / "scripts").glob("*.py")))
+def test_documented_scripts_take_their_arguments(script, monkeypatch):
+    """What a script's own text and the pages say can be typed, it accepts."""
+    text = "\n".join(page.read_text(encoding="utf-8") for page in [*PAGES, ROOT / f"scripts/{script}.py"])
+    lines = re.findall(rf"python scripts/{script}\.py([^`\n]*(?:\\\n[^`\n]*)*)", text)
+    assert lines
+    parse = argparse.ArgumentParser.parse_args
+
+    def parsed(parser, *_):
+        for line in lines:
+            words = re.sub(r"[\[\]…\\]|data=text data\.train=…", " ", line).split()
+            parse(parser, words)
+        raise SystemExit(0)
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parsed)
+    monkeypatch.setattr(sys, "argv", [script])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_path(str(ROOT / f"scripts/{script}.py"), run_name="__main__")
+    assert end.value.code == 0
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.suffix == ".md"], ids=lambda p: p.parent.name)
+def test_files_that_a_page_names_are_there(page):
+    text = re.sub(r"```python.*?```|```yaml.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    links = re.findall(r"\]\(([^)#]+?)\)", text)
+    paths = re.findall(r"`((?:nmt|conf|scripts|tests|training|task|search|decoder|network|layers|inference|configuration|foundation|corpus|objective|attention|encoder)/[\w/.]+\.(?:py|yaml|md|txt))`", text)  # fmt: skip
+    assert [link for link in links if not (page.parent / link).exists()] == []
+    missing = [p for p in paths if "NAME" not in p and not any((base / p).exists() for base in (ROOT, page.parent))]
+    assert missing == []
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
