@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from nmt.foundation.ranges import Size
+from nmt.foundation.ranges import Depth
 
 MetricName = Literal["bleu", "chrf", "ter", "exact", "loss"]
 LOWER_IS_BETTER = ("ter", "loss")
@@ -32,7 +32,7 @@ class Metric:
             "13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "none", "flores101", "flores200"
         ] = "13a",
         lowercase: bool = False,
-        char_order: Size = 6,
+        char_order: Depth = 6,
     ) -> None:
         self.name, self.tokenize, self.lowercase, self.char_order = name, tokenize, lowercase, char_order
 

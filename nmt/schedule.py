@@ -28,8 +28,8 @@ class Schedule:
         return {}
 
     def load(self, state: dict[str, float]) -> None:
-        for name, value in state.items():
-            setattr(self, name, value)
+        for name in self.state():
+            setattr(self, name, float(state[name]) if name == "scale" else int(state[name]))
 
 
 class Constant(Schedule):

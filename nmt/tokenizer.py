@@ -11,13 +11,13 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import sentencepiece
 
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import BOS, EOS, PAD, UNK
-from nmt.foundation.ranges import Ratio, Size
+from nmt.foundation.ranges import Range, Ratio
 
 log = logging.getLogger(__name__)
 SPACE = "▁"
@@ -39,7 +39,7 @@ class SentencePiece:
         self,
         *,
         model: Literal["unigram", "bpe", "char", "word"] = "unigram",
-        vocabulary_size: Size = 8000,
+        vocabulary_size: Annotated[int, Range(1, 10_000_000)] = 8000,
         joint: bool = True,
         lowercase: bool = False,
         byte_fallback: bool = False,

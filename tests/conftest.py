@@ -12,7 +12,7 @@ install_import_hook("nmt", "typechecker.check")
 
 import pytest
 import torch
-from builders import compose, trained
+from builders import trained
 
 
 @pytest.fixture(autouse=True)
@@ -28,15 +28,3 @@ def small_run(tmp_path_factory):
         "data.test=20", "trainer.max_epochs=2", "sizes.encoder=16", "sizes.decoder=32", "sizes.readout=16",
         "model.embedding_size=16", "attention.size=16",
     )  # fmt: skip
-
-
-@pytest.fixture
-def tiny_config():
-    """The default configuration, with a network small enough for finite differences."""
-    return compose(*TINY)
-
-
-TINY = (
-    "model.embedding_size=6", "encoder.hidden_size=4", "decoder.hidden_size=8", "decoder.readout_size=6",
-    "model.dropout=0", "model.readout_dropout=0", "encoder.dropout=0", "decoder.dropout=0", "attention.size=5",
-)  # fmt: skip

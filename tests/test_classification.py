@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 
 from nmt.configuration import build
 from nmt.configuration.loading import text_classifier
+from nmt.corpus.batching import Batching
 from nmt.corpus.documents import collate_texts, encode_documents, sentences
 from nmt.corpus.labels import LabelSet, report
+from nmt.data import Labelled, LabelledSplits
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Memory, TextBatch
 from nmt.inference.text_classifier import TextClassifier, removal
@@ -29,6 +31,7 @@ from nmt.pooling.mean import Mean
 from nmt.pooling.structured import Structured
 from nmt.pooling.word_context import WordContext
 from nmt.storage import checkpoint as ckpt
+from nmt.task.classification import Classification
 from nmt.tokenizer import SentencePiece
 
 POOLINGS = choices("pooling")
@@ -329,10 +332,25 @@ def test_unknown_words_in_a_row_stay_apart():
     assert min(answer.importances) > 0
 
 
-def test_labels_that_training_has_not_seen_are_missed(tmp_path, caplog):
+def test_labels_that_training_has_not_seen_are_missed(tokenizer, caplog):
+    """A warning names them, and a text that has one is never right."""
     labels = LabelSet.of([("a",), ("b",)], False)
     assert labels.unseen([("c",), ("a",)]) == ["c"]
-    assert labels.table([("c",), ("b",)]).tolist() == [[False, False], [False, True]]
+    config = compose("encoder.hidden_size=4", "network.embedding_size=5", name="classify")
+    network = build.classifier(config, tokenizer.source_size, labels).eval()
+    with torch.no_grad():
+        network.output.bias[:] = torch.tensor([50.0, -50.0])  # it always says a
+    train = Labelled(["good day", "bad film"], [("a",), ("b",)], "train")
+    validation = Labelled(["good", "bad", "film", "day"], [("a",), ("c",), ("c",), ("b",)], "validation")
+    with caplog.at_level("WARNING", "nmt"):
+        task = Classification(
+            LabelledSplits(train, validation, None, False), labels, tokenizer, network,
+            batching=Batching(sentences=2), metric="macro_f1", seed=1, max_tokens=9,
+        )  # fmt: skip
+    assert "validation: labels that do not occur in training, and so count as missed: c" in caplog.text
+    found = task.validate()
+    assert found["accuracy"] == 25.0
+    assert found["macro_f1"] == pytest.approx((100 * 2 / (4 + 1) + 0 + 0) / 3)
 
 
 def write(path, rows, kind="tsv"):

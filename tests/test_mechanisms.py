@@ -12,7 +12,7 @@ from nmt.attention import Attention, average
 from nmt.attention.multi_head import MultiHead
 from nmt.attention.uniform import Uniform
 from nmt.configuration import build
-from nmt.foundation.interfaces import BOS, Memory
+from nmt.foundation.interfaces import Memory
 from nmt.normalizer.entmax15 import Entmax15
 from nmt.normalizer.softmax import Softmax
 from nmt.normalizer.sparsemax import Sparsemax
@@ -326,7 +326,6 @@ def test_doubly_stochastic_penalty():
     assert float(CrossEntropy(doubly_stochastic=0.5)(model, data, 0).total) == pytest.approx(float(plain.total))
     with pytest.raises(ValueError, match="doubly_stochastic"):
         CrossEntropy(doubly_stochastic=0.5)(network("fixed", "none").train(), data, 0)
-    assert BOS == 2
 
 
 def test_no_attention_has_no_window():

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt.layers.packed import Packs, generating
 from nmt.layers.recurrence import Recurrent, Shared, fuse, gru, lstm, tanh
@@ -66,16 +67,30 @@ def test_shared_product_gradients(memory, biased):
     assert gradcheck(recur, (x, operand, *([bias] if biased else [])))
 
 
-def test_shared_product_weight_gradient_is_one_product(monkeypatch):
-    """However many steps: nothing of the weight's size is made per step."""
+class Products(TorchDispatchMode):
+    """Counts the matrix products whose result has a certain shape."""
+
+    def __init__(self, shape):
+        super().__init__()
+        self.shape, self.count = shape, 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        if function is torch.ops.aten.mm.default and tuple(result.shape) == self.shape:
+            self.count += 1
+        return result
+
+
+@pytest.mark.parametrize(("multiply", "products"), [(Shared, 1), (lambda operand: lambda x: x @ operand, 7)])
+def test_shared_product_weight_gradient_is_one_product(multiply, products):
+    """However many steps: one product makes the weight's gradient, where a plain loop makes one a step."""
     operand = torch.randn(4, 4, requires_grad=True)
-    shared, x = Shared(operand), torch.randn(2, 4)
+    product, x = multiply(operand), torch.randn(2, 4)
     for _ in range(7):
-        x = torch.tanh(shared(x))
-    made = []
-    operand.register_hook(lambda gradient: made.append(gradient))
-    x.sum().backward()
-    assert len(made) == 1
+        x = torch.tanh(product(x))
+    with Products((4, 4)) as counted:
+        x.sum().backward()
+    assert counted.count == products
 
 
 def test_fused_products_equal_separate_ones():

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nmt.attention import Score
-from nmt.foundation.ranges import Size
+from nmt.foundation.ranges import Width
 from nmt.layers.packed import Linear
 
 CACHED = 2**18
@@ -18,7 +18,7 @@ CACHED = 2**18
 class Concat(Score):
     """vᵀ tanh(W q + U h + b), with `size` hidden units."""
 
-    def __init__(self, *, query_size: int, memory_size: int, size: Size) -> None:
+    def __init__(self, *, query_size: int, memory_size: int, size: Width) -> None:
         super().__init__()
         self.query_layer = nn.Linear(query_size, size, bias=False)
         self.key_layer = Linear(memory_size, size)

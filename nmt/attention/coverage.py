@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nmt.attention import Score
-from nmt.foundation.ranges import Positive, Size
+from nmt.foundation.ranges import Positive, Width
 from nmt.layers.packed import Linear
 
 
@@ -20,7 +20,7 @@ class Coverage(Score):
 
     recurs = True
 
-    def __init__(self, *, query_size: int, memory_size: int, size: Size, fertility: Positive) -> None:
+    def __init__(self, *, query_size: int, memory_size: int, size: Width, fertility: Positive) -> None:
         super().__init__()
         self.query_layer = Linear(query_size, size, bias=False)
         self.key_layer = Linear(memory_size, size)

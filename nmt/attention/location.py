@@ -8,14 +8,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nmt.attention import Score
-from nmt.foundation.ranges import Size
+from nmt.foundation.ranges import Width
 from nmt.layers.packed import Linear
 
 
 class Location(Score):
     """W has a row for each of the first `longest` source positions; the positions after them get the last one's score."""
 
-    def __init__(self, *, query_size: int, memory_size: int, longest: Size) -> None:
+    def __init__(self, *, query_size: int, memory_size: int, longest: Width) -> None:
         super().__init__()
         self.query_layer = Linear(query_size, longest, bias=False)
 

@@ -12,14 +12,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nmt.attention import Score
-from nmt.foundation.ranges import Size
+from nmt.foundation.ranges import Width
 from nmt.layers.packed import Linear
 
 
 class MultiHead(Score):
     """`heads` heads that share the query size among them. Raises ValueError if they cannot."""
 
-    def __init__(self, *, query_size: int, memory_size: int, heads: Size) -> None:
+    def __init__(self, *, query_size: int, memory_size: int, heads: Width) -> None:
         super().__init__()
         if query_size % heads:
             raise ValueError(

@@ -7,13 +7,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nmt.attention.concat import Concat
-from nmt.foundation.ranges import Size
+from nmt.foundation.ranges import Width
 
 
 class NormedConcat(Concat):
     """As concat, with the length g of v learnt apart from its direction; g starts as the length that v starts with."""
 
-    def __init__(self, *, query_size: int, memory_size: int, size: Size) -> None:
+    def __init__(self, *, query_size: int, memory_size: int, size: Width) -> None:
         super().__init__(query_size=query_size, memory_size=memory_size, size=size)
         self.scale = nn.Parameter(self.v.detach().norm().clone())
 

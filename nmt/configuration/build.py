@@ -17,7 +17,7 @@ from nmt.corpus.filters import Filters
 from nmt.corpus.labels import LabelSet
 from nmt.encoder import Encoder
 from nmt.foundation.errors import UserError
-from nmt.foundation.ranges import Size
+from nmt.foundation.ranges import Size, Width
 from nmt.inference.translator import Translator
 from nmt.metric import Metric
 from nmt.network.seq2label import Seq2Label
@@ -34,9 +34,9 @@ class Sizes:
     """What all choices of encoder, decoder and tokenizer share: hidden units of the encoder (per direction) and the decoder,
     features of the readout, pieces of the vocabulary."""
 
-    encoder: Size
-    decoder: Size | None = None
-    readout: Size | None = None
+    encoder: Width
+    decoder: Width | None = None
+    readout: Width | None = None
     vocabulary: Size
 
 

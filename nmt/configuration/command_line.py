@@ -10,6 +10,7 @@ import dataclasses
 import inspect
 import logging
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,6 +21,8 @@ from nmt.foundation.errors import UserError
 SWEEP = ("-m", "--multirun")
 BESIDE = ("--config-dir", "-cd")
 PRINT = ("--cfg", "-c")
+LONGEST_NAME = 200
+"""Bytes of the name of a folder."""
 
 
 def command_line(command: str, run: Callable[[Any], Any]) -> Callable[[], Any]:
@@ -111,10 +114,14 @@ def _sweep(command: str, run: Callable[[Any], Any], overrides: Sequence[str]) ->
     from nmt.configuration.configure import configure
 
     def prepared() -> list[list[str]]:
+        from omegaconf import OmegaConf
+
         from nmt.configuration.compose import resolve
 
+        OmegaConf.register_new_resolver("short_name", _short, replace=True)
         given = [text for text in overrides if not text.startswith("hydra")]
-        grids = resolve(compose_unresolved(command, variants(given)[0])).get("grids") or [""]
+        config = resolve(compose_unresolved(command, variants(given)[0]))
+        grids = config.get("grids") or [""]
         whole = [[*str(grid).split(), *(text for text in given if not text.startswith("grids="))] for grid in grids]
         for grid in whole:
             faults = [_faults_of(command, one) for one in variants(grid)]
@@ -122,7 +129,9 @@ def _sweep(command: str, run: Callable[[Any], Any], overrides: Sequence[str]) ->
             if common:
                 raise Faults(common)
         hydra = [text for text in overrides if text.startswith("hydra")]
-        return [[*grid, *hydra] for grid in whole]
+        folder = config.get("run_dir") or f"runs/{time.strftime('%Y-%m-%d_%H-%M-%S')}"
+        where = [f"hydra.sweep.dir='{folder}'", "hydra.sweep.subdir=${short_name:${hydra.job.override_dirname}}"]
+        return [[*grid, *where, *hydra] for grid in whole]
 
     failures: list[str] = []
 
@@ -154,6 +163,16 @@ def _faults_of(command: str, overrides: Sequence[str]) -> tuple[Fault, ...]:
     except Faults as error:
         return error.faults
     return ()
+
+
+def _short(name: str) -> str:
+    """A folder's name; one that file systems would refuse ends in a hash of the rest."""
+    import hashlib
+
+    if len(name.encode()) <= LONGEST_NAME:
+        return name
+    kept = name.encode()[: LONGEST_NAME - 13].decode("utf-8", "ignore")
+    return f"{kept}_{hashlib.sha256(name.encode()).hexdigest()[:12]}"
 
 
 def _hydra(command: str, job: Callable[[Any], Any]) -> Any:

@@ -12,7 +12,7 @@ from nmt.configuration.settings import COMMANDS, Settings, TrainingSettings
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
 
-CHANGEABLE = ("trainer", "objective", "search", "translation", "device", "max_validation")
+CHANGEABLE = ("trainer", "optimizer", "objective", "search", "translation", "device", "max_validation")
 """Keys and groups that may change when a run goes on; what else is in a configuration made its weights or its data."""
 
 

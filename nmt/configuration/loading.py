@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
 
 from nmt.configuration import build
 from nmt.configuration.devices import find_device, usable_precision
-from nmt.configuration.settings import ModelSettings
+from nmt.configuration.faults import Faults
+from nmt.configuration.settings import COMMANDS, ModelSettings
 from nmt.corpus.labels import LabelSet
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Search
@@ -21,6 +25,7 @@ from nmt.storage.checkpoint import Checkpoint
 from nmt.tokenizer import Tokenizer
 
 Config = Mapping[str, Any]
+Made = TypeVar("Made", bound=nn.Module)
 
 
 def load(path: str | Path | Sequence[str | Path], device: str = "auto", **options: Any) -> Translator | TextClassifier:
@@ -88,16 +93,15 @@ def _translator(
 
 def _text_classifier(saved: Checkpoint, device: str) -> TextClassifier:
     where = find_device(device)
-    ckpt.check_kind(saved, "classify")
+    config, tokenizer = _checked(saved, "classify"), ckpt.tokenizer_from(saved)
     try:
-        tokenizer, labels = ckpt.tokenizer_from(saved), saved.meta["labels"]
+        labels = saved.meta["labels"]
         names = LabelSet(tuple(map(str, labels["names"])), bool(labels["several"]))
-        network = build.classifier(_config(saved), tokenizer.source_size, names)
-        max_tokens = int(_config(saved)["max_tokens"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{saved.path}: its configuration cannot be used ({error})") from error
-    ckpt.load_weights(network, saved.part("ema") or saved.part("model"), saved.path)
-    return TextClassifier(network.to(where).eval(), tokenizer, max_tokens=max_tokens)
+    except (KeyError, TypeError) as error:
+        raise UserError(f"{saved.path}: no labels in it; it is damaged") from error
+    weights = saved.part("ema") or saved.part("model")
+    network = _filled(lambda: build.classifier(config, tokenizer.source_size, names), weights, saved)
+    return TextClassifier(network.to(where).eval(), tokenizer, max_tokens=config["max_tokens"])
 
 
 def translator_for(settings: ModelSettings, model: str | list[str] | None = None) -> Translator:
@@ -116,19 +120,28 @@ def translator_for(settings: ModelSettings, model: str | list[str] | None = None
 
 def _seq2seq(saved: Checkpoint) -> tuple[Seq2Seq, Tokenizer, Config]:
     """Model, tokenizer and configuration of a checkpoint."""
-    ckpt.check_kind(saved, "train")
-    config = _config(saved)
-    try:
-        tokenizer = ckpt.tokenizer_from(saved)
-        model = build.network(config, tokenizer.source_size, tokenizer.target_size)
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{saved.path}: its configuration cannot be used ({error})") from error
-    ckpt.load_weights(model, saved.part("ema") or saved.part("model"), saved.path)
+    config, tokenizer = _checked(saved, "train"), ckpt.tokenizer_from(saved)
+    weights = saved.part("ema") or saved.part("model")
+    model = _filled(lambda: build.network(config, tokenizer.source_size, tokenizer.target_size), weights, saved)
     return model, tokenizer, config
 
 
-def _config(saved: Checkpoint) -> Config:
+def _filled(make: Callable[[], Made], weights: Mapping[str, Tensor], saved: Checkpoint) -> Made:
+    """A network with these weights. First it is made without memory, so that nothing is allocated that does not fit."""
+    with torch.device("meta"):
+        ckpt.check_weights(make(), weights, saved.path)
+    network = make()
+    ckpt.load_weights(network, weights, saved.path)
+    return network
+
+
+def _checked(saved: Checkpoint, command: str) -> Config:
+    """The configuration of a checkpoint, which is checked as if it had been typed."""
+    ckpt.check_kind(saved, command)
     config = saved.meta.get("config")
     if not isinstance(config, dict):
         raise UserError(f"{saved.path}: holds no configuration; it is damaged")
-    return config
+    try:
+        return COMMANDS[command].of(config).values
+    except Faults as error:
+        raise UserError(f"{saved.path}: {error}") from error

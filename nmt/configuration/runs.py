@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import random
 import time
 from collections.abc import Mapping
@@ -23,11 +24,14 @@ from nmt.foundation.errors import UserError
 from nmt.report.terminal import set_up_logging
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
+from nmt.storage.files import remove_unfinished
+from nmt.storage.lock import Lock
 from nmt.task import Task
 from nmt.task.classification import Classification, load_vectors
 from nmt.task.translation import Translation
 from nmt.training.run import TrainingRun
-from nmt.training.run_directory import RunDirectory, versions
+from nmt.training.run_directory import LOCK, RunDirectory, claim, claim_fresh, clear, versions
+from nmt.training.state import Progress
 from nmt.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
@@ -40,34 +44,62 @@ def train(settings: TrainingSettings) -> float:
 
 
 def begin(settings: TrainingSettings) -> float:
-    """A new run in `run_dir`."""
+    """A new run in `run_dir`, or in a new folder below runs/."""
     find_device(settings.device)
-    folder = Path(settings.run_dir)
-    RunDirectory.claim(folder)
-    set_up_logging(folder / "train.log")
-    try:
-        run = _run(settings, folder, None)
-    except UserError:  # the data cannot be used: leave no trace
-        set_up_logging()
-        (folder / "train.log").unlink()
-        with contextlib.suppress(OSError):
-            folder.rmdir()
-        raise
-    return run.go()
+    if settings.run_dir is None:
+        folder, lock = claim_fresh(Path("runs", time.strftime("%Y-%m-%d_%H-%M-%S")))
+    else:
+        folder = Path(settings.run_dir)
+        lock = claim(folder)
+    with lock:
+        set_up_logging(folder / "train.log")
+        try:
+            return _run(settings, folder, None).go()
+        except Exception:
+            if not (folder / ckpt.BEST).exists():  # nothing worth keeping: the folder is free again
+                set_up_logging()
+                clear(folder)
+                lock.release()
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
+            raise
 
 
 def go_on(settings: TrainingSettings, path: str) -> float:
     """The rest of the run in the folder `path`, bit for bit what it would have been."""
     folder = Path(path)
-    saved = ckpt.read(folder / ckpt.LAST)
-    set_up_logging(folder / "train.log")
-    progress, most = saved.meta["training"]["progress"], settings.trainer["max_updates"]
-    done = progress["epoch"] >= settings.trainer["max_epochs"] or 0 < most <= progress["update"]
-    if done and (folder / "results.json").is_file():
-        log.info("%s is finished (%s epochs). To train it further, add trainer.max_epochs=N", folder, progress["epoch"])
-        return progress["best"]
-    log.info("resuming %s at update %s", folder, f"{progress['update']:,}")
-    return _run(settings, folder, saved).go()
+    with Lock(folder / LOCK, f"resume={path}"):
+        saved = ckpt.read(folder / ckpt.LAST)
+        remove_unfinished(folder)
+        set_up_logging(folder / "train.log")
+        progress, most = _progress(saved), settings.trainer["max_updates"]
+        done = progress.epoch >= settings.trainer["max_epochs"] or 0 < most <= progress.update
+        if done and (folder / "results.json").is_file():
+            log.info(
+                "%s is finished (%s epochs). To train it further, add trainer.max_epochs=N", folder, progress.epoch
+            )
+            return float("nan") if progress.best is None else progress.best
+        log.info("resuming %s at update %s", folder, f"{progress.update:,}")
+        _use_threads_of(saved)
+        return _run(settings, folder, saved).go()
+
+
+def _progress(saved: Checkpoint) -> Progress:
+    """How far a run is. Raises UserError if its checkpoint does not say."""
+    try:
+        return Progress.of(saved.meta["training"]["progress"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(f"{saved.path}: its state cannot be used ({error!r}); it is damaged") from error
+
+
+def _use_threads_of(saved: Checkpoint) -> None:
+    """As many threads as the run began with: sums of products depend on their number in the last digits."""
+    threads, here = saved.meta.get("threads"), torch.get_num_threads()
+    if isinstance(threads, int) and 0 < threads <= 4 * (os.cpu_count() or 1) and threads != here:
+        log.warning(
+            "this run began with %s threads: using as many, not %s, so that its results stay the same", threads, here
+        )
+        torch.set_num_threads(threads)
 
 
 def _run(settings: TrainingSettings, folder: Path, saved: Checkpoint | None) -> TrainingRun:
@@ -79,13 +111,16 @@ def _run(settings: TrainingSettings, folder: Path, saved: Checkpoint | None) -> 
     began = time.monotonic()
     task = task_of(settings, device, saved)
     prints = dict(task.fingerprints)
-    if saved is not None and saved.meta["data"] != prints:
+    if saved is not None and saved.meta.get("data") != prints:
         raise UserError(f"resume={folder}: the data has changed since this run began, so it cannot go on with it")
     options = {**settings.trainer, "precision": usable_precision(settings.trainer["precision"], device)}
     trainer: Trainer = build.make({"trainer": options}, "trainer")
-    meta = {"command": task.command, "config": config, **task.meta, "versions": versions(), "data": prints}
-    at = None if saved is None else saved.meta["training"]["progress"]["update"]
-    files = RunDirectory(folder, meta, task.tensors, at)
+    meta = {
+        "command": task.command, "config": config, **task.meta, "versions": versions(), "data": prints,
+        "threads": torch.get_num_threads(),
+    }  # fmt: skip
+    at = None if saved is None else _progress(saved).update
+    files = RunDirectory(folder, meta, task.tensors, at, keep=trainer.keep)
     files.describe(config, prints)
     data, network = task.introduction()
     log.info("data: %s; ready in %.1f s", data, time.monotonic() - began)

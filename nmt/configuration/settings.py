@@ -115,7 +115,7 @@ class TrainingSettings(Settings):
     """What every training has."""
 
     seed: Seed
-    run_dir: str
+    run_dir: str | None = None
     device: str
     cell: CellName
     resume: str | None = None

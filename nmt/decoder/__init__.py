@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from nmt.attention import Attention
 from nmt.foundation.interfaces import DecoderOutput, Memory, State
-from nmt.foundation.ranges import Fraction, Size
+from nmt.foundation.ranges import Depth, Fraction, Width
 from nmt.layers.dropout import Dropout
 from nmt.layers.packed import Linear
 from nmt.layers.recurrence import CELLS, CellName, full, tanh
@@ -41,9 +41,9 @@ class Decoder(nn.Module):
         attention: Attention | None,
         embedding_size: int,
         memory_size: int,
-        hidden_size: Size,
-        readout_size: Size,
-        num_layers: Size = 1,
+        hidden_size: Width,
+        readout_size: Width,
+        num_layers: Depth = 1,
         cell: CellName = "gru",
         dropout: Fraction = 0.0,
         variational_dropout: bool = False,

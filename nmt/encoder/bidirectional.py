@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from nmt.encoder import Encoder
 from nmt.foundation.interfaces import Memory
-from nmt.foundation.ranges import Fraction, Size
+from nmt.foundation.ranges import Depth, Fraction, Width
 from nmt.layers.dropout import Dropout
 from nmt.layers.recurrence import CellName, Recurrent
 
@@ -26,8 +26,8 @@ class Bidirectional(Encoder):
         self,
         *,
         embedding_size: int,
-        hidden_size: Size,
-        num_layers: Size = 1,
+        hidden_size: Width,
+        num_layers: Depth = 1,
         cell: CellName = "gru",
         dropout: Fraction = 0.0,
         variational_dropout: bool = False,

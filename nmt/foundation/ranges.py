@@ -22,18 +22,31 @@ class Range:
     open_high: bool = False
 
     def __contains__(self, value: float) -> bool:
-        if not math.isfinite(value):
+        try:
+            if not math.isfinite(value):
+                return False
+        except OverflowError:  # a whole number beyond all floating-point numbers
             return False
         above = self.low < value if self.open_low else self.low <= value
         return above and (value < self.high if self.open_high else value <= self.high)
 
     def __str__(self) -> str:
-        low = "" if self.low == float("-inf") else f"{self.low:g} {'<' if self.open_low else '≤'} "
-        high = "" if self.high == float("inf") else f" {'<' if self.open_high else '≤'} {self.high:g}"
+        low = "" if self.low == float("-inf") else f"{_written(self.low)} {'<' if self.open_low else '≤'} "
+        high = "" if self.high == float("inf") else f" {'<' if self.open_high else '≤'} {_written(self.high)}"
         return f"{low}value{high}"
 
 
-Size = Annotated[int, Range(1)]
+def _written(number: float) -> str:
+    return f"{number:,.0f}" if number == int(number) else f"{number:g}"
+
+
+Size = Annotated[int, Range(1, 2**31 - 1)]
+Width = Annotated[int, Range(1, 65_536)]
+"""Units of a layer, hypotheses of a search: what memory is proportional to."""
+Depth = Annotated[int, Range(1, 100)]
+"""Layers on top of one another."""
+Length = Annotated[int, Range(1, 100_000)]
+"""Tokens of a sentence."""
 Count = Annotated[int, Range(0)]
 Positive = Annotated[float, Range(0, open_low=True)]
 NonNegative = Annotated[float, Range(0)]

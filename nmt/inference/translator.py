@@ -6,6 +6,7 @@ import logging
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ import torch
 from nmt.corpus.batching import pad
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import BOS, UNK, Hypothesis, Memory, Request, Reranker, Search
-from nmt.foundation.ranges import NonNegative, Size
+from nmt.foundation.ranges import Length, Range, Size
 from nmt.inference.generation import Averaging, average_log_probs, first_step, forced
 from nmt.inference.workers import Workers
 from nmt.layers.packed import GenerationPrecision, Packs, generating
@@ -82,9 +83,9 @@ class Translator:
         search: Search,
         *,
         batch_tokens: Size = 1500,
-        max_length_factor: NonNegative = 2.0,
-        max_length_offset: Size = 10,
-        max_source: Size = 1000,
+        max_length_factor: Annotated[float, Range(0, 100)] = 2.0,
+        max_length_offset: Length = 10,
+        max_source: Length = 1000,
         precision: GenerationPrecision = "float32",
         averaging: Averaging = "probability",
         shares: Sequence[float] | None = None,

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from nmt.corpus.labels import LabelSet
 from nmt.encoder import Encoder
 from nmt.foundation.interfaces import EOS, PAD, Loss, TextBatch
-from nmt.foundation.ranges import Fraction, Size
+from nmt.foundation.ranges import Fraction, Width
 from nmt.layers.dropout import Dropout, WordDropout
 from nmt.layers.recurrence import full
 from nmt.layers.words import Words, draw, embedding
@@ -31,7 +31,7 @@ class Seq2Label(Network):
         *,
         vocabulary: int,
         labels: LabelSet,
-        embedding_size: Size,
+        embedding_size: Width,
         encoder: Encoder,
         pooling: Pooling,
         dropout: Fraction = 0.0,

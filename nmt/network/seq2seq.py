@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from nmt.decoder import Decoder
 from nmt.encoder import Encoder
 from nmt.foundation.interfaces import DecoderOutput, Memory, State
-from nmt.foundation.ranges import Fraction, Size
+from nmt.foundation.ranges import Fraction, Width
 from nmt.layers.dropout import Dropout, WordDropout
 from nmt.layers.packed import Linear
 from nmt.layers.words import Words, draw, embedding
@@ -36,7 +36,7 @@ class Seq2Seq(Network):
         *,
         source_vocabulary: int,
         target_vocabulary: int,
-        embedding_size: Size,
+        embedding_size: Width,
         encoder: Encoder,
         decoder: Decoder,
         tying: Tying = "none",

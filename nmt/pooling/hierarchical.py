@@ -12,7 +12,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from nmt.foundation.interfaces import Memory
-from nmt.foundation.ranges import Size
+from nmt.foundation.ranges import Width
 from nmt.layers.recurrence import CellName, Recurrent
 from nmt.pooling import Pooled, Pooling
 from nmt.pooling.word_context import WordContext
@@ -23,7 +23,7 @@ class Hierarchical(Pooling):
 
     splits = True
 
-    def __init__(self, *, memory_size: int, hidden_size: Size, sentence_size: Size, cell: CellName = "gru") -> None:
+    def __init__(self, *, memory_size: int, hidden_size: Width, sentence_size: Width, cell: CellName = "gru") -> None:
         super().__init__(2 * sentence_size)
         self.words = WordContext(memory_size=memory_size, hidden_size=hidden_size)
         self.encoder = Recurrent(cell, memory_size, sentence_size, directions=2)

@@ -12,7 +12,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from nmt.foundation.interfaces import Memory
-from nmt.foundation.ranges import NonNegative, Size
+from nmt.foundation.ranges import NonNegative, Width
 from nmt.layers.recurrence import tanh
 from nmt.pooling import Pooled, Pooling, distribute, gather
 
@@ -21,7 +21,7 @@ class Structured(Pooling):
     """`hops`: r; `hidden_size`: rows of W₁; `penalty`: the weight of the penalty (squared Frobenius norm, of each text) in
     the loss."""
 
-    def __init__(self, *, memory_size: int, hops: Size, hidden_size: Size, penalty: NonNegative) -> None:
+    def __init__(self, *, memory_size: int, hops: Width, hidden_size: Width, penalty: NonNegative) -> None:
         super().__init__(memory_size)
         self.feature_size, self.penalty = hops * memory_size, penalty
         self.hidden = nn.Linear(memory_size, hidden_size, bias=False)

@@ -9,7 +9,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from nmt.foundation.interfaces import Memory
-from nmt.foundation.ranges import Size
+from nmt.foundation.ranges import Width
 from nmt.layers.recurrence import tanh
 from nmt.pooling import Pooled, Pooling, distribute, gather
 
@@ -17,7 +17,7 @@ from nmt.pooling import Pooled, Pooling, distribute, gather
 class WordContext(Pooling):
     """`hidden_size`: length of u and v."""
 
-    def __init__(self, *, memory_size: int, hidden_size: Size) -> None:
+    def __init__(self, *, memory_size: int, hidden_size: Width) -> None:
         super().__init__(memory_size)
         self.hidden = nn.Linear(memory_size, hidden_size)
         self.context = nn.Linear(hidden_size, 1, bias=False)

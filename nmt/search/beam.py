@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from nmt.foundation.interfaces import Hypothesis, Request, SearchState, Step
-from nmt.foundation.ranges import NonNegative, Size
+from nmt.foundation.ranges import NonNegative, Width
 from nmt.search.allocation import allocate
 from nmt.search.breadth import explore, most_probable
 from nmt.search.penalty import ALPHA, Penalty, PenaltyName
@@ -23,8 +23,8 @@ class Beam:
     def __init__(
         self,
         *,
-        width: Size = 5,
-        n_best: Size = 1,
+        width: Width = 5,
+        n_best: Width = 1,
         length_penalty: PenaltyName = "average",
         alpha: NonNegative = ALPHA,
         coverage: NonNegative = 0.0,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from nmt.foundation.interfaces import Hypothesis, Request, SearchState, Step
-from nmt.foundation.ranges import NonNegative, Size
+from nmt.foundation.ranges import NonNegative, Width
 from nmt.search.breadth import Extended, Frontier, explore, most_probable
 from nmt.search.constrained import refuse_required
 from nmt.search.penalty import ALPHA, Penalty, PenaltyName
@@ -23,10 +23,10 @@ class Diverse:
     def __init__(
         self,
         *,
-        width: Size = 6,
-        groups: Size = 3,
+        width: Width = 6,
+        groups: Width = 3,
         diversity: NonNegative = 0.5,
-        n_best: Size = 1,
+        n_best: Width = 1,
         length_penalty: PenaltyName = "average",
         alpha: NonNegative = ALPHA,
         coverage: NonNegative = 0.0,

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from nmt.foundation.interfaces import Hypothesis, Request, Search, SearchState, Step
-from nmt.foundation.ranges import Count, Positive, Ratio, Size
+from nmt.foundation.ranges import Count, Positive, Ratio, Width
 from nmt.search.beam import Beam
 from nmt.search.sample import Sample
 
@@ -29,10 +29,10 @@ class MBR:
     def __init__(
         self,
         *,
-        candidates: Size = 16,
+        candidates: Width = 16,
         source: Literal["sample", "beam"] = "sample",
         utility: Literal["chrf", "bleu"] = "chrf",
-        n_best: Size = 1,
+        n_best: Width = 1,
         temperature: Positive = 1.0,
         epsilon: Ratio = EPSILON,
         seed: Count = 1,

@@ -18,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nmt.foundation.interfaces import Hypothesis, Request, SearchState, Step
-from nmt.foundation.ranges import Count, Positive, Ratio, Size
+from nmt.foundation.ranges import Count, Positive, Ratio, Width
 from nmt.search.breadth import Extended, Frontier, explore
 from nmt.search.constrained import refuse_required
 from nmt.search.penalty import Penalty
@@ -30,7 +30,7 @@ class Sample:
     def __init__(
         self,
         *,
-        n_best: Size = 1,
+        n_best: Width = 1,
         temperature: Positive = 1.0,
         top_k: Count = 0,
         top_p: Ratio = 1.0,

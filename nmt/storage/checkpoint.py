@@ -18,7 +18,7 @@ from typing import Any
 
 import safetensors
 import torch
-from safetensors.torch import save
+from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from nmt.foundation.errors import UserError
@@ -47,8 +47,8 @@ class Checkpoint:
 def write(path: Path, meta: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
     """Atomically replaces `path`. Raises UserError if it cannot be written; the old file is untouched then."""
     held = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
-    described = {"format": FORMAT, **meta, "checksum": _checksum(held)}
-    data = save(held, metadata={"nmt": json.dumps(described, ensure_ascii=False)})
+    text = json.dumps({"format": FORMAT, **meta}, ensure_ascii=False)
+    data = save(held, metadata={"nmt": text, "checksum": str(_checksum(held, text))})
     write_atomically(path, data)
 
 
@@ -71,25 +71,40 @@ def find_checkpoint(model: str) -> Path:
 
 
 def read(path: Path) -> Checkpoint:
-    """Raises UserError if the file is missing, truncated, not a checkpoint, or from a newer version of nmt."""
+    """Raises UserError if the file is missing, truncated, damaged, not a checkpoint, or from a newer version of nmt.
+
+    The file is opened once: whoever replaces it meanwhile disturbs nobody.
+    """
     try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            header = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    except (OSError, safetensors.SafetensorError) as error:
+        data = path.read_bytes()
+        tensors = load(data)
+        length = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8 : 8 + length]).get("__metadata__", {})
+    except _UNREADABLE as error:
         raise UserError(f"{path}: not a readable checkpoint, or damaged ({error})") from error
     try:
         meta = json.loads(header["nmt"])
         version = int(meta["format"])
-    except (KeyError, ValueError, TypeError):
+    except (KeyError, ValueError, TypeError, RecursionError):
         raise UserError(f"{path}: a safetensors file, but not one that nmt wrote") from None
     if version > FORMAT:
         raise UserError(
             f"{path}: written by a newer version of nmt (format {version}; this one reads up to {FORMAT}). Upgrade nmt"
         )
-    if meta.get("checksum") not in (None, _checksum(tensors)):
+    if version < 2:
+        whole = meta.get("checksum") in (None, _checksum_of_format_1(tensors))
+    else:
+        whole = header.get("checksum") == str(_checksum(tensors, header["nmt"]))
+    if not whole:
         raise UserError(f"{path}: damaged: its content does not match its checksum")
     return Checkpoint(meta=upgraded(meta, version), tensors=tensors, path=path)
+
+
+_UNREADABLE = (
+    OSError, safetensors.SafetensorError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, OverflowError,
+    RecursionError, MemoryError,
+)  # fmt: skip
+"""What damaged files do to their reader."""
 
 
 def check_kind(checkpoint: Checkpoint, command: str) -> None:
@@ -100,27 +115,39 @@ def check_kind(checkpoint: Checkpoint, command: str) -> None:
         raise UserError(f"{checkpoint.path}: a model that {does.get(kind, f'is of another kind ({kind})')}")
 
 
-def _checksum(tensors: Mapping[str, Tensor]) -> int:
-    """CRC-32 of all tensors, in the order of their names."""
+def _checksum(tensors: Mapping[str, Tensor], text: str) -> int:
+    """CRC-32 of the header's text and of all tensors, with their names, types and shapes, in the order of the names."""
+    value = zlib.crc32(text.encode("utf-8", "surrogatepass"))
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        value = zlib.crc32(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode("utf-8", "surrogatepass"), value)
+        value = zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy().data, value)
+    return value
+
+
+def _checksum_of_format_1(tensors: Mapping[str, Tensor]) -> int:
     value = 0
     for name in sorted(tensors):
         value = zlib.crc32(tensors[name].reshape(-1).view(torch.uint8).numpy().data, value)
     return value
 
 
-def weights(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters by name, each shared one once."""
-    return {f"model/{name}": parameter for name, parameter in model.named_parameters()}
-
-
-def load_weights(model: nn.Module, saved: Mapping[str, Tensor], path: Path) -> None:
-    """Copies saved parameters into the model. Raises UserError unless names and shapes agree."""
+def check_weights(model: nn.Module, saved: Mapping[str, Tensor], path: Path) -> None:
+    """Raises UserError unless saved parameters have the names and shapes of the model's, and are numbers."""
     own = dict(model.named_parameters())
     wrong = sorted(set(own) ^ set(saved)) or [n for n in own if own[n].shape != saved[n].shape]
     if wrong:
         raise UserError(f"{path}: its weights do not fit its config ({', '.join(wrong[:3])} …); the file is damaged")
+    unusable = [name for name, tensor in saved.items() if not bool(torch.isfinite(tensor).all())]
+    if unusable:
+        raise UserError(f"{path}: weights that are not numbers ({', '.join(unusable[:3])} …); train the model again")
+
+
+def load_weights(model: nn.Module, saved: Mapping[str, Tensor], path: Path) -> None:
+    """Copies saved parameters into the model. Raises UserError as `check_weights` does."""
+    check_weights(model, saved, path)
     with torch.no_grad():
-        for name, parameter in own.items():
+        for name, parameter in model.named_parameters():
             parameter.copy_(saved[name])
 
 
@@ -140,6 +167,7 @@ def tokenizer_from(checkpoint: Checkpoint) -> Tokenizer:
     try:
         source = parts.get("joint") or parts["source"]
         target = parts.get("joint") or parts["target"]
-        return Tokenizer(source, target, **checkpoint.meta["tokenizer"])
-    except (KeyError, TypeError, RuntimeError) as error:
+        how = checkpoint.meta["tokenizer"]
+        return Tokenizer(source, target, lowercase=bool(how["lowercase"]), sampling=float(how["sampling"]))
+    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
         raise UserError(f"{checkpoint.path}: no usable tokenizer in it ({error})") from error

@@ -9,21 +9,30 @@ events.out.tfevents  the same for TensorBoard                 test.txt          
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
+import itertools
 import json
+import logging
+import os
 import platform
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 from torch import Tensor
 
 from nmt.foundation.errors import UserError
 from nmt.storage import checkpoint as ckpt
-from nmt.storage.files import write_atomically
+from nmt.storage.files import remove_unfinished, write_atomically
+from nmt.storage.lock import Lock
 from nmt.training.trainer import Update
+
+log = logging.getLogger(__name__)
 
 
 def versions() -> dict[str, str]:
@@ -40,41 +49,106 @@ def versions() -> dict[str, str]:
     return found
 
 
+LOCK = ".lock"
+BEGINNING = ("run.json", "config.yaml", "metrics.jsonl", "train.log", "learning_curve.png")
+"""Files that a run has written before its first validation is over, beside checkpoints and TensorBoard's events."""
+
+
+def claim(path: Path) -> Lock:
+    """Makes a folder this process's own for a new run. A folder without a checkpoint is free: what a run that did not get so
+    far has left in it is removed. Raises UserError if it holds a run, or if another process is writing in it."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"run_dir={path}: cannot be made ({error.strerror})") from error
+    lock = Lock(path / LOCK, f"run_dir={path}")
+    holds = [name for name in (ckpt.LAST, ckpt.BEST) if (path / name).exists()]
+    if holds:
+        lock.release()
+        raise UserError(
+            f"run_dir={path} holds another run ({', '.join(holds)}): continue it with resume={path}, or choose another"
+        )
+    others = [name for name in BEGINNING if (path / name).exists() and name != "train.log"]
+    if others and not _is_record(path / "run.json"):
+        lock.release()
+        raise UserError(f"run_dir={path} holds files that no run has written ({', '.join(others)}): choose another")
+    if others:
+        clear(path)
+    return lock
+
+
+def _is_record(file: Path) -> bool:
+    """Whether nmt wrote this run.json, which is the first file of a run."""
+    try:
+        return {"commands", "versions"} <= set(json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, RecursionError):
+        return False
+
+
+def claim_fresh(base: Path) -> tuple[Path, Lock]:
+    """A new folder of that name, or with a number behind it if there is one already, and its lock."""
+    base.parent.mkdir(parents=True, exist_ok=True)
+    for number in itertools.count(1):
+        path = base if number == 1 else base.with_name(f"{base.name}-{number}")
+        try:
+            path.mkdir()
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise UserError(f"run_dir={path}: cannot be made ({error.strerror})") from error
+        return path, Lock(path / LOCK, f"run_dir={path}")
+    raise AssertionError("itertools.count has an end")
+
+
+def clear(path: Path) -> None:
+    """Removes what a run has left in its folder that was not yet validated."""
+    remove_unfinished(path)
+    checkpoints = (ckpt.BEST, ckpt.LAST, "last-*.safetensors", "snapshot-*.safetensors", "events.out.tfevents.*")
+    for file in itertools.chain(*(path.glob(pattern) for pattern in (*BEGINNING, *checkpoints))):
+        with contextlib.suppress(OSError):
+            file.unlink()
+
+
 class RunDirectory:
-    """A folder that one run owns; checkpoints, figures and records go into it.
+    """A folder that one run owns; checkpoints, figures and records go into it. `keep`: how many checkpoints."""
 
-    Raises UserError if the folder holds another run (unless resuming) or cannot be written.
-    """
-
-    def __init__(self, path: Path, meta: Mapping[str, Any], fixed: Mapping[str, Tensor], resume_at: int | None) -> None:
-        self.path, self.meta, self.fixed = path, dict(meta), dict(fixed)
+    def __init__(
+        self,
+        path: Path,
+        meta: Mapping[str, Any],
+        fixed: Mapping[str, Tensor],
+        resume_at: int | None,
+        *,
+        keep: int = 1,
+    ) -> None:
+        self.path, self.meta, self.fixed, self.keep = path, dict(meta), dict(fixed), keep
         self._writer: Any = None
         self._resume_at = resume_at
         if resume_at is not None:
             self._forget_after(resume_at)
 
-    @staticmethod
-    def claim(path: Path) -> None:
-        """Makes the folder. Raises UserError if it holds another run."""
-        holds = [name for name in ("config.yaml", ckpt.LAST, ckpt.BEST, "metrics.jsonl") if (path / name).exists()]
-        if holds:
-            raise UserError(
-                f"run_dir={path} holds another run ({', '.join(holds)}): continue it with resume={path}, or choose another"
-            )
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(f"run_dir={path}: cannot be made ({error.strerror})") from error
-
     def describe(self, config: Mapping[str, Any], fingerprints: Mapping[str, str]) -> None:
-        """Writes config.yaml and run.json, which keeps every command."""
-        from omegaconf import OmegaConf
+        """Writes run.json, which keeps every command, and config.yaml."""
+        threads = torch.get_num_threads()
+        record = {
+            "commands": [*self._commands(), sys.argv],
+            "versions": versions(),
+            "threads": threads,
+            "data": dict(fingerprints),
+        }
+        self.write_text("run.json", json.dumps(record, indent=2) + "\n")  # the first file: see _is_record
+        self.write_text("config.yaml", yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))
 
-        self.write_text("config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(config))))
-        file = self.path / "run.json"
-        before = json.loads(file.read_text(encoding="utf-8")).get("commands", []) if file.exists() else []
-        record = {"commands": [*before, sys.argv], "versions": versions(), "data": dict(fingerprints)}
-        self.write_text("run.json", json.dumps(record, indent=2) + "\n")
+    def _commands(self) -> list[Any]:
+        """What was typed before. A damaged record is no reason to stop."""
+        try:
+            found = json.loads((self.path / "run.json").read_text(encoding="utf-8"))["commands"]
+            return found if isinstance(found, list) else []
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            log.warning("%s: cannot be read; earlier commands are forgotten", self.path / "run.json")
+            return []
 
     def write_text(self, name: str, text: str) -> None:
         write_atomically(self.path / name, text.encode())
@@ -83,6 +157,23 @@ class RunDirectory:
 
     def save_last(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         ckpt.write(self.path / ckpt.LAST, {**self.meta, "training": state}, {**self.fixed, **tensors})
+        if self.keep > 1:
+            self._keep_last(state["progress"]["update"])
+
+    def load_last(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        saved = ckpt.read(self.path / ckpt.LAST)
+        return saved.meta["training"], saved.tensors
+
+    def _keep_last(self, update: int) -> None:
+        """Gives the last checkpoint a name of its own, which lasts, and removes the oldest ones."""
+        file = self.path / f"last-{update:08d}.safetensors"
+        with contextlib.suppress(FileExistsError):
+            try:
+                os.link(self.path / ckpt.LAST, file)
+            except (OSError, NotImplementedError):  # a file system without links
+                shutil.copyfile(self.path / ckpt.LAST, file)
+        for old in sorted(self.path.glob("last-*.safetensors"))[: -self.keep]:
+            old.unlink(missing_ok=True)
 
     def save_best(self, state: dict[str, Any], weights: dict[str, Tensor]) -> None:
         tensors = {f"model/{name}": t for name, t in weights.items()}
@@ -124,23 +215,28 @@ class RunDirectory:
 
     def record(self, entry: Mapping[str, Any]) -> None:
         """Adds a line to metrics.jsonl."""
-        with open(self.path / "metrics.jsonl", "a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
+        try:
+            with open(self.path / "metrics.jsonl", "a", encoding="utf-8") as file:
+                file.write(json.dumps(entry) + "\n")
+        except OSError as error:
+            raise UserError(f"{self.path}/metrics.jsonl: cannot be written ({error.strerror})") from error
 
     def records(self) -> list[dict[str, Any]]:
         file = self.path / "metrics.jsonl"
-        lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines() if file.exists() else []
         found = []
         for line in lines:
             try:
-                found.append(json.loads(line))
-            except ValueError:  # cut off by a crash
+                entry = json.loads(line)
+            except (ValueError, RecursionError):  # cut off by a crash, or damaged
                 continue
+            if isinstance(entry, dict) and isinstance(entry.get("update"), int) and "kind" in entry:
+                found.append(entry)
         return found
 
     def _forget_after(self, update: int) -> None:
         """Drops what was recorded after the checkpoint that is resumed: it will be done again."""
-        kept = [entry for entry in self.records() if entry.get("update", 0) <= update]
+        kept = [entry for entry in self.records() if entry["update"] <= update]
         self.write_text("metrics.jsonl", "".join(json.dumps(entry) + "\n" for entry in kept))
 
     def close(self) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from nmt.foundation.errors import UserError
 from nmt.schedule import Schedule
 
 
@@ -29,6 +30,23 @@ class Progress:
     finished: bool = False
     seconds: float = 0.0
     snapshots: list[tuple[int, float]] = field(default_factory=list)  # (update, score) of the kept validations
+    averaged: bool = False  # whether the snapshots have been averaged
+    halvings: int = 0  # of the learning rate, by rollbacks
+    skipped: int = 0  # updates that were left out because their gradient was not a number
+
+    @classmethod
+    def of(cls, saved: Mapping[str, Any]) -> Progress:
+        """What `asdict` took apart. Raises KeyError, TypeError or ValueError if it is something else."""
+        kinds: dict[str, Any] = {"best": (float, int, type(None)), "best_loss": (float, int), "seconds": (float, int)}
+        kinds |= {"finished": (bool,), "averaged": (bool,), "snapshots": (list, tuple)}
+        for name, value in saved.items():
+            if not isinstance(value, kinds.get(name, (int,))):
+                raise TypeError(f"{name} is {type(value).__name__}")
+        found = cls(**saved)
+        found.snapshots = [(int(update), float(score)) for update, score in found.snapshots]
+        if min(found.update, found.epoch, found.batch, found.best_update, found.worse) < 0:
+            raise ValueError("a negative count")
+        return found
 
 
 class TrainingState:
@@ -52,14 +70,22 @@ class TrainingState:
 
     def set_rate(self, total: int, epoch: float) -> None:
         """The learning rates of the next update, by the schedule."""
-        factor = self.schedule.factor(self.progress.update, total, epoch)
+        factor = self.schedule.factor(self.progress.update, total, epoch) * 0.5**self.progress.halvings
         for group, rate in zip(self.optimizer.param_groups, self.base_rates, strict=True):
             group["lr"] = rate * factor
 
-    def step(self, clip_norm: float) -> Tensor:
-        """One optimizer step; the gradient's norm before clipping."""
+    def gradient_norm(self, clip_norm: float) -> Tensor:
+        """The norm of the gradient before it is clipped; it is clipped then."""
         self.scaler.unscale_(self.optimizer)
-        norm = nn.utils.clip_grad_norm_(self.parameters, clip_norm or math.inf)
+        return nn.utils.clip_grad_norm_(self.parameters, clip_norm or math.inf)
+
+    def skip(self) -> None:
+        """Leaves an update out."""
+        self.scaler.update()
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def step(self) -> None:
+        """One optimizer step, after `gradient_norm`."""
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
@@ -67,7 +93,11 @@ class TrainingState:
             decay = min(self.ema, (1 + self.progress.update) / (10 + self.progress.update))
             with torch.no_grad():
                 torch._foreach_lerp_(self.average, list(self.parameters), 1 - decay)
-        return norm
+
+    def sound(self) -> bool:
+        """Whether all weights are numbers."""
+        with torch.no_grad():
+            return all(bool(torch.isfinite(p).all()) for p in (*self.parameters, *self.average))
 
     def weights(self) -> dict[str, Tensor]:
         """What is validated and kept: the moving average if there is one."""
@@ -106,17 +136,22 @@ class TrainingState:
             "progress": asdict(self.progress),
             "schedule": self.schedule.state(),
             "optimizer": {"groups": optimizer["param_groups"], "plain": plain},
-            "rates": self.base_rates,
             "scaler": self.scaler.state_dict(),
         }
         return state, tensors
 
     def load(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        """The counterpart of `save`."""
-        self.progress = Progress(**state["progress"])
-        self.progress.snapshots = [(int(u), float(s)) for u, s in self.progress.snapshots]
+        """The counterpart of `save`. Learning rate, momentum and the like are those that the optimizer was made with.
+
+        Raises UserError if the state is not one of this network and optimizer."""
+        try:
+            self._load(state, tensors)
+        except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
+            raise UserError(f"the checkpoint's state cannot be used ({error!r}); it is damaged") from error
+
+    def _load(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        self.progress = Progress.of(state["progress"])
         self.schedule.load(state["schedule"])
-        self.base_rates = state["rates"]
         self.scaler.load_state_dict(state["scaler"])
         with torch.no_grad():
             for name, parameter in zip(self.names, self.parameters, strict=True):
@@ -128,7 +163,10 @@ class TrainingState:
             if name.startswith("optimizer/"):
                 _, index, key = name.split("/")
                 values.setdefault(int(index), {})[key] = tensor
+        chosen = [{k: v for k, v in group.items() if k != "params"} for group in self.optimizer.param_groups]
         self.optimizer.load_state_dict({"state": values, "param_groups": state["optimizer"]["groups"]})
+        for group, now in zip(self.optimizer.param_groups, chosen, strict=True):
+            group.update(now)  # the configuration's, which may have changed since
         torch.set_rng_state(tensors["rng/cpu"].cpu())
         if "rng/cuda" in tensors and self.parameters[0].is_cuda:
             torch.cuda.set_rng_state(tensors["rng/cuda"].cpu(), self.parameters[0].device)

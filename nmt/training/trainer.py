@@ -4,6 +4,7 @@ and its whole state (state.py) can be saved after any update and taken up again,
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import signal
 import time
@@ -21,11 +22,19 @@ from nmt.schedule import Schedule
 from nmt.task import Task
 from nmt.training.state import Progress, TrainingState
 
+log = logging.getLogger(__name__)
 Precision = Literal["float32", "bfloat16", "float16"]
+OnNaN = Literal["stop", "skip", "rollback"]
+REMEDY = (
+    "lower optimizer.lr or trainer.clip_norm (resume= takes both), or use trainer.precision=float32. The last good state is "
+    "saved"
+)
+PATIENCE = 10
+"""Updates that may be left out, or rolled back, one after another before training stops."""
 
 
 class Stopped(Exception):
-    """Ctrl-C or SIGTERM: everything is saved."""
+    """Ctrl-C, SIGTERM or SIGHUP: everything is saved."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +64,7 @@ class Store(Protocol):
     """Where checkpoints go. `state` is JSON, tensors by name."""
 
     def save_last(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None: ...
+    def load_last(self) -> tuple[dict[str, Any], dict[str, Tensor]]: ...
     def save_best(self, state: dict[str, Any], weights: dict[str, Tensor]) -> None: ...
     def save_snapshot(self, update: int, weights: dict[str, Tensor], keep: Sequence[int]) -> None: ...
     def average(self, updates: Sequence[int]) -> dict[str, Tensor]: ...
@@ -68,7 +78,11 @@ class Trainer:
     before stopping (0: never); ema: decay of an exponential moving average of the weights, which is then what is
     validated and kept as best (0: none); average: at the end, average the weights of this many best validations and
     keep them if they are better (0: no); save_every: minutes between saves of everything needed to resume;
-    log_every: updates.
+    log_every: updates; keep: how many of the latest checkpoints to keep.
+
+    on_nan: what happens when the loss or the gradient of an update is not a number. stop: an error, and the last good state
+    stays saved; skip: the update is left out, and after PATIENCE of them in a row training stops; rollback: the last saved
+    state is taken up again with half the learning rate. Weights that are not numbers are never saved.
     """
 
     def __init__(
@@ -85,6 +99,8 @@ class Trainer:
         average: Count = 0,
         save_every: NonNegative = 5.0,
         log_every: Size = 20,
+        keep: Size = 1,
+        on_nan: OnNaN = "stop",
     ) -> None:
         self.max_epochs, self.max_updates, self.accumulate, self.clip_norm = (
             max_epochs,
@@ -95,6 +111,7 @@ class Trainer:
         self.precision, self.validate_every, self.patience = precision, validate_every, patience
         self.ema, self.average = ema, average
         self.save_every, self.log_every = save_every, log_every
+        self.keep, self.on_nan = keep, on_nan
 
     def fit(
         self,
@@ -120,8 +137,11 @@ class Trainer:
             while not state.progress.finished and state.progress.epoch < self.max_epochs:
                 loop.epoch(task.batches(state.progress.epoch), interrupted)
             state.progress.finished = True
-            loop.try_average()
+            if not interrupted and not state.progress.averaged:
+                loop.try_average()
             loop.save()
+            if interrupted:
+                raise Stopped
         return state.progress
 
 
@@ -135,6 +155,7 @@ class _Loop:
         self.device = state.parameters[0].device
         self.autocast = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}[trainer.precision]
         self.saved_at = self.counted_from = time.monotonic()
+        self._unsound = 0
         self._reset()
 
     def _reset(self) -> None:
@@ -153,7 +174,9 @@ class _Loop:
             group = [batches[i] for i in range(progress.batch, end)]
             self.state.set_rate(total, progress.epoch + progress.batch / len(batches))
             norm = self._update(group)
-            progress.update, progress.batch = progress.update + 1, end
+            if norm is None:
+                return  # rolled back: perhaps into another epoch
+            progress.update, progress.batch, progress.averaged = progress.update + 1, end, False
             if progress.update % trainer.log_every == 0:
                 self._report(total, progress.epoch + end / len(batches), norm)
             at_end = end == len(batches) and progress.epoch + 1 == trainer.max_epochs
@@ -169,25 +192,49 @@ class _Loop:
         if progress.batch >= len(batches):
             progress.epoch, progress.batch = progress.epoch + 1, 0
 
-    def _update(self, group: list[TrainingBatch]) -> Tensor:
-        """One update from the gradient of the group's mean loss per token; the gradient's norm before clipping."""
-        tokens = sum(batch.num_tokens for batch in group)
+    def _update(self, group: list[TrainingBatch]) -> Tensor | None:
+        """One update from the gradient of the group's mean loss per token; the gradient's norm before clipping, or None if
+        training was rolled back instead."""
+        tokens, before = sum(batch.num_tokens for batch in group), self._loss
         for batch in group:
             with torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None):
                 loss = self.state.network(self.task.objective, batch.to(self.device), self.state.progress.update)
             self.state.scaler.scale(loss.total / tokens).backward()
-            self._loss += loss.total.detach()
-        self._tokens += tokens
-        return self.state.step(self.trainer.clip_norm)
+            self._loss = self._loss + loss.total.detach()
+        norm = self.state.gradient_norm(self.trainer.clip_norm)
+        scaled = self.state.scaler.is_enabled() and bool(torch.isfinite(self._loss))  # the scaler looks by itself
+        if scaled or math.isfinite(float(norm) + float(self._loss)):
+            self.state.step()
+            self._tokens, self._unsound = self._tokens + tokens, 0
+            return norm
+        self._loss = before
+        self._unsound += 1
+        return self._without(norm)
+
+    def _without(self, norm: Tensor) -> Tensor | None:
+        """What is done instead of an update that is not a number."""
+        progress, policy = self.state.progress, self.trainer.on_nan
+        where = f"the loss or its gradient is not a number any more (update {progress.update + 1:,})"
+        if policy == "stop" or self._unsound >= PATIENCE:
+            raise UserError(f"{where}: {REMEDY}")
+        if policy == "skip":
+            log.warning("%s: left out", where)
+            progress.skipped += 1
+            self.state.skip()
+            return torch.zeros_like(norm)
+        log.warning("%s: back to the last saved state, with half the learning rate", where)
+        halvings = progress.halvings + 1
+        self.state.skip()
+        self.state.load(*self.store.load_last())
+        self.state.progress.halvings = halvings
+        self._reset()
+        return None
 
     def _report(self, total: int, epoch: float, norm: Tensor) -> None:
+        if not self._tokens:
+            return  # nothing but updates that were left out
         loss, seconds = float(self._loss) / self._tokens, time.monotonic() - self._since
         update = self.state.progress.update
-        if not math.isfinite(loss):
-            raise UserError(
-                f"the loss is not a number any more (update {update:,}): lower optimizer.lr, lower trainer.clip_norm or "
-                "use trainer.precision=float32"
-            )
         speed, rate = self._tokens / seconds, self.state.rate
         for observer in self.observers:
             observer.on_update(Update(update, total, epoch, loss, rate, float(norm), speed))
@@ -200,6 +247,10 @@ class _Loop:
             metrics = self.task.validate()
         score = metrics[self.task.metric]
         loss = metrics.get("loss", math.inf)
+        if not math.isfinite(score) or math.isnan(loss):
+            raise UserError(
+                f"the validation {self.task.metric} or loss is not a number (update {progress.update:,}): {REMEDY}"
+            )
         best = self.task.better(score, progress.best) or (score == progress.best and loss < progress.best_loss)
         progress.worse = 0 if best else progress.worse + 1
         self.state.schedule.observe(best)
@@ -229,6 +280,7 @@ class _Loop:
     def try_average(self) -> None:
         """Averages the snapshots; they become the best if they are better."""
         progress = self.state.progress
+        progress.averaged = True
         if len(progress.snapshots) < 2:
             return
         updates = [update for update, _ in progress.snapshots]
@@ -243,7 +295,9 @@ class _Loop:
             observer.on_validation(progress.update, float(progress.epoch), metrics, best)
 
     def save(self) -> None:
-        """Everything needed to go on from here."""
+        """Everything needed to go on from here. Raises UserError, and saves nothing, if weights are not numbers."""
+        if not self.state.sound():
+            raise UserError(f"weights are not numbers any more (update {self.state.progress.update:,}): {REMEDY}")
         now = time.monotonic()
         self.state.progress.seconds += now - self.counted_from
         self.counted_from = now
@@ -253,7 +307,7 @@ class _Loop:
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[list[int]]:
-    """A list that gets an entry when Ctrl-C or SIGTERM arrives; a second one interrupts at once."""
+    """A list that gets an entry when Ctrl-C, SIGTERM or SIGHUP arrives; a second one interrupts at once."""
     received: list[int] = []
 
     def note(number: int, _: Any) -> None:
@@ -262,7 +316,8 @@ def _interruptible() -> Iterator[list[int]]:
         received.append(number)
 
     try:
-        previous = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+        numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+        previous = {number: signal.signal(number, note) for number in numbers}
     except ValueError:  # not in the main thread: whoever started us handles signals
         previous = {}
     try:
