@@ -21,6 +21,7 @@ def run(settings: AlignSettings) -> float | None:
     import json
     import logging
 
+    from nmt.configuration.fingerprint import fingerprint
     from nmt.data.text import check_aligned, find_file, read_lines
     from nmt.foundation.errors import UserError
     from nmt.inference.streams import Sink
@@ -53,7 +54,7 @@ def run(settings: AlignSettings) -> float | None:
     links = forward
     if backward:
         links = [symmetrize(f, b, settings.symmetrize) for f, b in zip(forward, backward, strict=True)]
-    with Sink(settings.output) as write:
+    with Sink(settings.output, work=fingerprint(settings)) as write:
         if settings.format == "json":
             rows = zip(source, target, links, strict=True)
             write([json.dumps({"source": s, "target": t, "pairs": sorted(a)}, ensure_ascii=False) for s, t, a in rows])

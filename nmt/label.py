@@ -19,12 +19,16 @@ def run(settings: LabelSettings) -> None:
     import json
     from pathlib import Path
 
+    from nmt.configuration.fingerprint import fingerprint
     from nmt.configuration.loading import text_classifier
     from nmt.foundation.errors import UserError
     from nmt.inference.streams import Sink, Source
     from nmt.report.explanation import as_json, write_explanations
 
-    source, sink = Source(settings.input, settings.errors), Sink(settings.output)
+    source, sink = (
+        Source(settings.input, settings.errors),
+        Sink(settings.output, work=fingerprint(settings)),
+    )
     classifier = text_classifier(settings.model, settings.device)
     show = settings.explain
     if show and not classifier.attends:

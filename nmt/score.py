@@ -21,6 +21,7 @@ def run(settings: ScoreSettings) -> float:
     import logging
     import math
 
+    from nmt.configuration.fingerprint import fingerprint
     from nmt.configuration.loading import translator_for
     from nmt.data.text import check_aligned, find_file, stream_lines
     from nmt.foundation.errors import UserError
@@ -39,7 +40,7 @@ def run(settings: ScoreSettings) -> float:
             raise UserError(f"{files[1]}: it is empty")
     translator = translator_for(settings)
     total, tokens = 0.0, 0
-    with Sink(settings.output) as write:
+    with Sink(settings.output, work=fingerprint(settings)) as write:
         for chunk in _chunks(pairs):
             sources = translator.encode([source for source, _, _ in chunk])
             targets = translator.tokenizer.encode_target([target for _, target, _ in chunk])

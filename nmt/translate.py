@@ -17,18 +17,20 @@ def run(settings: TranslateSettings) -> None:
     """Translates a file or stdin."""
     from pathlib import Path
 
+    from nmt.configuration.fingerprint import fingerprint
     from nmt.configuration.loading import translator_for
     from nmt.configuration.settings import models
     from nmt.foundation.errors import UserError
     from nmt.inference import formats
-    from nmt.inference.streams import Sink, Source
+    from nmt.inference.streams import Sink, Source, check_complete
     from nmt.inference.translator import Translation
     from nmt.report.attention_map import attention_maps, write_map
 
     show, form = settings.attention_map, settings.format
     source = Source(settings.input, settings.errors, prefix=settings.prefix, constraints=settings.constraints)
-    sink = Sink(settings.output, settings.resume, numbered=form == "moses")
+    sink = Sink(settings.output, settings.resume, form == "moses", fingerprint(settings))
     if sink.complete:
+        check_complete(str(settings.output), source.count, form == "moses")
         return
     translator = translator_for(settings)
     beside = {path: translator_for(settings, path) for path in models(settings.compare)}

@@ -98,7 +98,9 @@ def parse(overrides: Sequence[str]) -> tuple[list[Any], list[Fault]]:
             try:
                 parsed += OverridesParser.create(loader).parse_overrides([text])
             except HydraException:
-                quotes = ". Put values with , ( ) = or ' between quotes twice: key='\"a, b\"'" if "=" in text else ""
+                key, equals, value = text.partition("=")
+                quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("'", "'\\''")
+                quotes = f". Put the value between quotes twice: {key}='\"{quoted}\"'" if equals else ""
                 found.append(Fault(text, f"not of the form key=value{quotes}"))
     return parsed, found
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nmt.configuration.compose import Unfit, apply, compose_unresolved, parse, resolve
-from nmt.configuration.faults import Fault, Faults
+from nmt.configuration.compose import Unfit, compose_unresolved, parse, resolve
+from nmt.configuration.faults import Fault, Faults, shown, unknown
 from nmt.configuration.settings import COMMANDS, Settings, TrainingSettings
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
 
+FIXED = ("trainer.ema", "optimizer._target_", "objective._target_", "search._target_")
+"""Keys of those groups that may not."""
 CHANGEABLE = ("trainer", "optimizer", "objective", "search", "translation", "device", "max_validation")
 """Keys and groups that may change when a run goes on; what else is in a configuration made its weights or its data."""
 
@@ -48,22 +51,24 @@ def saved_run(path: str, command: str) -> Checkpoint:
 
 
 def changed(saved: Checkpoint, changes: Sequence[str]) -> Mapping[str, Any]:
-    """The configuration of a run with some of its values changed. Raises Faults for what cannot change."""
-    from omegaconf import OmegaConf
-
-    config = saved.meta["config"]
+    """The configuration of a run with some of its values changed. What a file says is data: no reference in it is followed.
+    Raises Faults for what cannot change."""
+    config = copy.deepcopy(saved.meta.get("config"))
+    if not isinstance(config, dict):
+        raise Faults([Fault("resume", "holds no configuration; it is damaged", str(saved.path))])
     parsed, found = parse(changes)
-    fitting = []
-    for text, override in zip(changes, parsed, strict=False):
-        key = override.key_or_group
-        whole_group = "." not in key and isinstance(config.get(key), Mapping)
-        if key.split(".")[0] not in CHANGEABLE or key == "trainer.ema" or whole_group:
+    for override in parsed:
+        key, value = override.key_or_group, override.value()
+        group, _, name = key.partition(".")
+        node = config.get(group) if name else config
+        if group not in CHANGEABLE or key in FIXED or (not name and isinstance(config.get(group), dict)):
             why = "cannot change when resuming (the weights and the state were made with the old value)"
-            found.append(Fault(text, f"{why}. What can: single keys of {', '.join(CHANGEABLE)}"))
+            what = f"{why}. What can: single keys of {', '.join(CHANGEABLE)}"
+            found.append(Fault(f"{key}={shown(value)}", what))
+        elif not isinstance(node, dict) or (name or group) not in node:
+            found.append(unknown(key, sorted(set(node) - {"_target_"}) if isinstance(node, dict) else []))
         else:
-            fitting.append(override)
-    unresolved = OmegaConf.create(dict(config))
-    found += apply(unresolved, fitting)
+            node[name or group] = value
     if found:
         raise Faults(found)
-    return resolve(unresolved)
+    return config

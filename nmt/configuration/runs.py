@@ -96,9 +96,7 @@ def _use_threads_of(saved: Checkpoint) -> None:
     """As many threads as the run began with: sums of products depend on their number in the last digits."""
     threads, here = saved.meta.get("threads"), torch.get_num_threads()
     if isinstance(threads, int) and 0 < threads <= 4 * (os.cpu_count() or 1) and threads != here:
-        log.warning(
-            "this run began with %s threads: using as many, not %s, so that its results stay the same", threads, here
-        )
+        log.warning("this run began with %s threads: using as many, not %s, for the same results", threads, here)
         torch.set_num_threads(threads)
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import codecs
+import functools
 import gzip
+import shutil
+import tempfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,9 +59,20 @@ def find_file(path: str) -> Path:
     for candidate in (Path(path), Path(path + ".gz")):
         if candidate.is_file():
             return candidate
+    if Path(path).is_fifo() or Path(path).is_char_device():
+        return _kept(path)
     what = "is a folder, not a file" if Path(path).is_dir() else "no such file"
     near = sorted(p.name for p in Path(path).parent.glob("*") if p.is_file())[:8] if Path(path).parent.is_dir() else []
     raise UserError(f"{path}: {what}" + (f". In that folder: {', '.join(near)}" if near else ""))
+
+
+@functools.cache
+def _kept(path: str) -> Path:
+    """What comes out of a pipe, such as <(zcat FILE), in a file that can be read twice; deleted at the end."""
+    with tempfile.NamedTemporaryFile(prefix="nmt-", delete=False) as file, open(path, "rb") as pipe:
+        atexit.register(Path(file.name).unlink, missing_ok=True)
+        shutil.copyfileobj(pipe, file)
+    return Path(file.name)
 
 
 Errors = Literal["strict", "replace"]

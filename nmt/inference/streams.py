@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +17,8 @@ from typing import Any
 from nmt.data.text import BOM, Errors, decode_line, find_file, stream_lines
 from nmt.foundation.errors import UserError
 from nmt.inference.translator import Constraint
+from nmt.storage.files import sync_folder, write_atomically
+from nmt.storage.lock import Lock
 
 log = logging.getLogger(__name__)
 CHUNK = 2000
@@ -41,6 +44,7 @@ class Source:
         self, name: str | None, errors: Errors, *, prefix: str | None = None, constraints: str | None = None
     ) -> None:
         self.errors = errors
+        self.count = 0
         self._file = None if name is None else find_file(name)
         self._beside = [
             (find_file(beside), read)
@@ -49,7 +53,7 @@ class Source:
         ]
         if self._file is None:
             return
-        lines = sum(1 for _ in stream_lines(self._file, errors))
+        lines = self.count = sum(1 for _ in stream_lines(self._file, errors))
         for beside, _ in self._beside:
             count = sum(1 for _ in stream_lines(beside, errors))
             if count != lines:
@@ -95,7 +99,7 @@ def _constraint(line: str, place: str) -> Constraint:
     shape = 'a line must be an object like {"prefix": "Ein", "required": ["Hund"], "forbidden": ["Katze", "Kater"]}'
     try:
         found = json.loads(line) if line.strip() else {}
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{place}: not JSON ({error}); {shape}") from error
     lists = ("required", "forbidden")
     good = (
@@ -107,6 +111,9 @@ def _constraint(line: str, place: str) -> Constraint:
     )
     if not good:
         raise UserError(f"{place}: {shape}")
+    for text in (found.get("prefix", ""), *(text for key in lists for text in found.get(key, []))):
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise UserError(f"{place}: half of a surrogate pair (\\ud800 to \\udfff alone), which is no text")
     return Constraint(found.get("prefix", ""), *(tuple(found.get(key, [])) for key in lists))
 
 
@@ -136,38 +143,87 @@ def _stdin(errors: Errors) -> Iterator[list[str]]:
             return
 
 
+def check_complete(name: str, lines: int, numbered: bool) -> None:
+    """Says that an output is there already. Raises UserError if it cannot be that of so many lines of input."""
+    count = 0
+    with open(name, "rb") as file:
+        for line in file:
+            number = line.split(b" ", 1)[0]
+            count = int(number) + 1 if numbered and number.isdigit() else count + (not numbered)
+    if count != lines:
+        raise UserError(
+            f"output={name}: is there, but has {count:,} lines, not {lines:,}. Delete it, or choose another"
+        )
+    log.info("%s is complete: nothing to do", name)
+
+
 class Sink:
-    """Writes lines to stdout, or to a file that appears whole when all is done: until then it is called FILE.partial.
+    """Writes lines to stdout, or to a file that appears whole when all is done: until then it is called FILE.partial, and
+    FILE.partial.json beside it says of what work it is a part (`work`: a name and a hash for each thing that it depends on).
 
     With `resume` it goes on after the last whole chunk of FILE.partial (`lines` of the input are done), and is `complete`
-    if FILE is there already. `numbered`: lines begin with the number of the input line, which may have several.
+    if FILE is there already. `numbered`: lines begin with the number of the input line, which may have several. Raises
+    UserError if another process writes the same file, or if there is a FILE.partial of other work: it is never overwritten.
     """
 
-    def __init__(self, name: str | None, resume: bool = False, numbered: bool = False) -> None:
+    def __init__(
+        self, name: str | None, resume: bool = False, numbered: bool = False, work: Mapping[str, str] | None = None
+    ) -> None:
         self._path = None if name is None else Path(name)
         self._partial = self._path
         self._file: Any = None
+        self._lock: Lock | None = None
         self.lines, self.complete = 0, False
         if self._path is None or (self._path.exists() and not self._path.is_file()):
             return
         self._partial = self._path.with_name(f"{self._path.name}.partial")
-        if not resume:
-            return
+        self._note = self._path.with_name(f"{self._path.name}.partial.json")
+        self._work = dict(work or {})
+        if not self._path.parent.is_dir():
+            raise UserError(f"output={name}: cannot be written (there is no folder {self._path.parent})")
+        self._lock = Lock(self._path.with_name(f".{self._path.name}.lock"), f"output={name}")
+        try:
+            self._look(resume, numbered)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _look(self, resume: bool, numbered: bool) -> None:
+        """What is there already."""
+        assert self._partial is not None
+        assert self._path is not None
         if self._partial.is_file():
-            self.lines = _cut(self._partial, numbered)
-            log.info("%s: going on after %s lines", self._partial, f"{self.lines:,}")
-        elif self._path.is_file():
+            differs = self._differs()
+            if differs:
+                raise UserError(
+                    f"{self._partial}: is part of other work (other: {', '.join(differs)}). Delete it, or choose another output"
+                )
+            if resume:
+                self.lines = _cut(self._partial, numbered)
+                log.info("%s: going on after %s lines", self._partial, f"{self.lines:,}")
+        elif resume and self._path.is_file():
             self.complete = True
-            log.info("%s is complete: nothing to do", self._path)
+
+    def _differs(self) -> list[str]:
+        """In what the work of FILE.partial is not this one."""
+        try:
+            before = json.loads(self._note.read_text(encoding="utf-8"))
+            return sorted(key for key in {*before, *self._work} if before.get(key) != self._work.get(key))
+        except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+            return ["origin unknown"]
 
     def __enter__(self) -> Any:
-        if self._partial is None:
-            self._file = open(sys.stdout.fileno(), "wb", closefd=False)  # bytes: no locale, no newline translation
-        else:
-            try:
+        try:
+            if self._partial is None:
+                if sys.stdout is None:
+                    raise UserError("output=stdout: it is closed")
+                self._file = open(sys.stdout.fileno(), "wb", closefd=False)  # bytes: no locale, no newline translation
+            else:
+                if self._lock is not None:
+                    write_atomically(self._note, json.dumps(self._work, indent=1).encode())
                 self._file = open(self._partial, "ab" if self.lines else "wb")
-            except OSError as error:
-                raise UserError(f"output={self._path}: cannot be written ({error.strerror})") from error
+        except OSError as error:
+            raise UserError(f"output={self._path or 'stdout'}: cannot be written ({error.strerror})") from error
         return self.write
 
     def write(self, lines: Sequence[str]) -> None:
@@ -183,13 +239,29 @@ class Sink:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
-        if self._path is None or self._partial is None or self._partial == self._path:
+        try:
+            self._close(kind is None)
+        finally:
+            if self._lock is not None:
+                self._lock.release()
+
+    def _close(self, done: bool) -> None:
+        try:
+            if done and self._lock is not None:
+                os.fsync(self._file.fileno())
+        except OSError as error:
+            raise UserError(f"output={self._path}: cannot be written ({error.strerror})") from error
+        finally:
+            with contextlib.suppress(OSError):  # what could not be flushed has been told already
+                self._file.close()
+        if self._lock is None or self._path is None or self._partial is None:
             return
-        if kind is None:
+        if done:
             os.replace(self._partial, self._path)
+            self._note.unlink(missing_ok=True)
+            sync_folder(self._path.parent)
         elif self._partial.is_file():
-            log.warning("not finished: what is done is in %s; resume=true goes on from there", self._partial)
+            log.warning("not finished: what is done is in %s; the same command goes on with resume=true", self._partial)
 
 
 def _cut(file: Path, numbered: bool) -> int:
