@@ -1,4 +1,4 @@
-"""Which training pairs are kept, and what identifies a text."""
+"""Which training pairs are kept; and the fingerprint that identifies a text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class Filters:
-    """Which training pairs are kept. All are counted and reported.
+    """Which training pairs are kept. Dropped pairs are counted and reported.
 
     max_length: longest sentence in tokens (either side); max_ratio: largest ratio of token counts (0: any);
     drop_duplicates: keep the first of equal pairs. Pairs with an empty side are always dropped.
@@ -69,7 +69,7 @@ class Filters:
 def fingerprint(pairs: Pairs) -> str:
     """SHA-256 of the text: two runs with the same fingerprint saw the same sentences in the same order."""
     digest = hashlib.sha256()
-    for side in (pairs.source, pairs.target):  # as JSON lists, a line at a time
+    for side in (pairs.source, pairs.target):  # hashed as JSON lists, one line at a time
         for i, line in enumerate(side):
             digest.update(("[" if i == 0 else ", ").encode())
             digest.update(json.dumps(line, ensure_ascii=False).encode("utf-8", "surrogatepass"))
