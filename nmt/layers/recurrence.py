@@ -4,7 +4,8 @@ A recurrence spends its time on products of a small state with one fixed matrix,
 
     y_t = x_t W,        t = 1 … T.
 
-The forward pass needs T small products. The backward pass can avoid some of them. With d_t = ∂L/∂y_t,
+The forward pass cannot avoid T small products. The backward pass has twice as many, but T of them can be joined into one.
+With d_t = ∂L/∂y_t,
 
     ∂L/∂x_t = d_t Wᵀ            is needed at once, because x_t came from step t-1;
     ∂L/∂W   = Σ_t x_tᵀ d_t      is not needed inside the loop.

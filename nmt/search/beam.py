@@ -18,7 +18,7 @@ from nmt.search.penalty import ALPHA, Penalty, PenaltyName
 
 
 class Beam:
-    """`width` hypotheses a sentence, the `n_best` of them returned, scored with the penalties of nmt/search/penalty.py."""
+    """`width` hypotheses per sentence; returns the `n_best` best, scored with the penalties of nmt/search/penalty.py."""
 
     def __init__(
         self,

@@ -109,7 +109,7 @@ def _checksum(tensors: Mapping[str, Tensor]) -> int:
 
 
 def weights(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters by name, each shared one once."""
+    """Parameters by name; shared ones only once."""
     return {f"model/{name}": parameter for name, parameter in model.named_parameters()}
 
 

@@ -27,7 +27,7 @@ from nmt.training.trainer import Update
 
 
 def versions() -> dict[str, str]:
-    """Versions of all that can change a result."""
+    """Versions of everything that can change a result."""
     packages = ("nmt", "torch", "numpy", "sentencepiece", "sacrebleu", "datasets", "hydra-core", "babel", "num2words")
     found = {"python": platform.python_version(), "platform": platform.platform()}
     for package in packages:
@@ -67,7 +67,7 @@ class RunDirectory:
             raise UserError(f"run_dir={path}: cannot be made ({error.strerror})") from error
 
     def describe(self, config: Mapping[str, Any], fingerprints: Mapping[str, str]) -> None:
-        """Writes config.yaml and run.json, which keeps every command."""
+        """Writes config.yaml and run.json; run.json also keeps the commands of earlier starts."""
         from omegaconf import OmegaConf
 
         self.write_text("config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(config))))

@@ -1,5 +1,5 @@
 """Everything that changes while a model is trained: weights, their moving average, optimizer, schedule, random numbers and
-the place in the data. It can be taken apart into JSON and tensors, and put together again, bit for bit."""
+the position in the data. It can be split into JSON and tensors, and restored from them, bit for bit."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class TrainingState:
             group["lr"] = rate * factor
 
     def step(self, clip_norm: float) -> Tensor:
-        """One optimizer step; the gradient's norm before clipping."""
+        """One optimizer step; returns the gradient's norm before clipping."""
         self.scaler.unscale_(self.optimizer)
         norm = nn.utils.clip_grad_norm_(self.parameters, clip_norm or math.inf)
         self.scaler.step(self.optimizer)

@@ -1,5 +1,5 @@
-"""The training loop. It knows no model: it gets a task, which has the network, the objective, batches and a way to validate,
-and its whole state (state.py) can be saved after any update and taken up again, bit for bit."""
+"""The training loop. It does not know the model: it gets a task, which has the network, the objective, batches and a way to
+validate. Its whole state (state.py) can be saved after any update and resumed, bit for bit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Stopped(Exception):
 
 @dataclass(frozen=True)
 class Update:
-    """One logged stretch of updates. loss: nats per token, with smoothing; speed: tokens per second (target tokens when
+    """What is logged every few updates. loss: nats per token, with smoothing; speed: tokens per second (target tokens when
     translating, texts when classifying: whatever a batch's `num_tokens` counts)."""
 
     update: int
@@ -111,10 +111,10 @@ class Trainer:
         state = TrainingState(task.network, optimizer, schedule, ema=self.ema, scale=self.precision == "float16")
         if resume is not None:
             state.load(*resume)
-            state.progress.finished = 0 < self.patience <= state.progress.worse  # more epochs may be asked for now
+            state.progress.finished = 0 < self.patience <= state.progress.worse  # max_epochs may be larger now
         loop = _Loop(self, task, state, store, observers)
         if resume is None:
-            loop.save()  # whatever happens from here on, there is something to go on with
+            loop.save()  # from now on, the run can always be resumed
         task.network.train()
         with _interruptible() as interrupted:
             while not state.progress.finished and state.progress.epoch < self.max_epochs:
@@ -126,7 +126,7 @@ class Trainer:
 
 
 class _Loop:
-    """One call of `Trainer.fit`: its parts, and the figures since they were last reported."""
+    """One call of `Trainer.fit`: its parts, and the figures since the last report."""
 
     def __init__(
         self, trainer: Trainer, task: Task, state: TrainingState, store: Store, observers: Sequence[Observer]
@@ -142,7 +142,7 @@ class _Loop:
         self._loss = torch.zeros((), device=self.device)
 
     def epoch(self, batches: Batches, interrupted: list[int]) -> None:
-        """What is left of an epoch. Raises Stopped if interrupted."""
+        """Trains the rest of an epoch. Raises Stopped if interrupted."""
         trainer, progress = self.trainer, self.state.progress
         per_epoch = math.ceil(len(batches) / trainer.accumulate)
         total = trainer.max_epochs * per_epoch
@@ -170,7 +170,7 @@ class _Loop:
             progress.epoch, progress.batch = progress.epoch + 1, 0
 
     def _update(self, group: list[TrainingBatch]) -> Tensor:
-        """One update from the gradient of the group's mean loss per token; the gradient's norm before clipping."""
+        """One update from the gradient of the group's mean loss per token; returns the gradient's norm before clipping."""
         tokens = sum(batch.num_tokens for batch in group)
         for batch in group:
             with torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None):
@@ -243,7 +243,7 @@ class _Loop:
             observer.on_validation(progress.update, float(progress.epoch), metrics, best)
 
     def save(self) -> None:
-        """Everything needed to go on from here."""
+        """Saves everything needed to resume from here."""
         now = time.monotonic()
         self.state.progress.seconds += now - self.counted_from
         self.counted_from = now
@@ -253,7 +253,7 @@ class _Loop:
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[list[int]]:
-    """A list that gets an entry when Ctrl-C or SIGTERM arrives; a second one interrupts at once."""
+    """A list that gets an entry when Ctrl-C or SIGTERM arrives; a second signal interrupts at once."""
     received: list[int] = []
 
     def note(number: int, _: Any) -> None:
