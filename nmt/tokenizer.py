@@ -170,14 +170,14 @@ class Tokenizer:
         return _words_of(line, ids, self.encode_target, self.target_pieces)
 
     def continuing(self) -> frozenset[int]:
-        """Target ids of continuation pieces, which lengthen the word before them: pieces that begin with a letter, not a
-        space, in scripts that write spaces."""
+        """Target ids of continuation pieces, which lengthen the word before them: pieces that begin with a letter, not
+        a space, in scripts that write spaces."""
         pieces = (self._target.id_to_piece(i) for i in range(self.target_size))
         return frozenset(i for i, piece in enumerate(pieces) if _lengthens(piece))
 
     def spellings(self, text: str, most: int = 64) -> list[list[int]]:
-        """Ways to write a text, as whole words, in target pieces, the usual one first: all ways for the shortest words, the
-        `most` with the fewest pieces for others. For punctuation, also every piece that contains it."""
+        """Ways to write a text, as whole words, in target pieces, the usual one first: all ways for the shortest words,
+        the `most` with the fewest pieces for others. For punctuation, also every piece that contains it."""
         [usual] = self.encode_target([text])
         known = {self._target.id_to_piece(i): i for i in range(EOS + 1, self.target_size)}
         spelled = "".join(self.target_pieces(usual))
@@ -204,9 +204,9 @@ class Tokenizer:
 def _words_of(
     line: str, ids: list[int], encode: Callable[[list[str]], list[list[int]]], pieces: Callable[[list[int]], list[str]]
 ) -> list[int]:
-    """The number of each piece's word. Pieces never cross spaces, so a line's pieces are those of its words. This fails if
-    normalisation adds or removes spaces, or if the line was segmented in an unusual way. Then the pieces that begin with
-    a space are counted."""
+    """The number of each piece's word. Pieces never cross spaces, so a line's pieces are those of its words. This fails
+    if normalisation adds or removes spaces, or if the line was segmented in an unusual way. Then the pieces that begin
+    with a space are counted."""
     words = line.split()
     each = encode(words) if words else []
     if [i for word in each for i in word][: len(ids)] == ids:

@@ -54,7 +54,7 @@ class Batching:
 
 
 def _by_length(source: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """Sorts by target length, then by source length, ascending and descending in turn: neighbours have similar lengths."""
+    """Sorts by target length, then by source length, ascending and descending in turn, so neighbours are similar."""
     return np.lexsort((np.where(target % 2, source, -source), target))
 
 

@@ -234,7 +234,7 @@ class Step(Protocol):
     mask: Bool[Tensor, "B S"] | None
 
     def __call__(self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None = None) -> Prediction:
-        """The prediction after the given tokens, one per row. Without `layout`, all sentences have equally many rows."""
+        """The prediction after the given tokens, one per row. Without `layout`, all sentences have as many rows."""
         ...
 
     def keep(self, sentences: Int[Tensor, " b"]) -> Step:

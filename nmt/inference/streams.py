@@ -194,8 +194,8 @@ class Sink:
 
 
 def _cut(file: Path, numbered: bool) -> int:
-    """Cuts a file after its last whole chunk and returns the number of input lines that are done. Resuming at the end of
-    a chunk makes the same batches as a run without a stop, so the result is the same to the last digit."""
+    """Cuts a file after its last whole chunk and returns the number of input lines that are done. Resuming at the end
+    of a chunk makes the same batches as a run without a stop, so the result is the same to the last digit."""
     end = count = 0
     border = (0, 0)
     with open(file, "rb+") as opened:

@@ -28,8 +28,8 @@ FORCED_TOKENS = 4000
 
 @dataclass(frozen=True)
 class Constraint:
-    """What a translation must look like: the text it begins with, words (or phrases) that it contains, and words that it
-    does not contain."""
+    """What a translation must look like: the text it begins with, words (or phrases) that it contains, and words that
+    it does not contain."""
 
     prefix: str = ""
     required: tuple[str, ...] = ()
@@ -116,8 +116,8 @@ class Translator:
     def translations(
         self, lines: Sequence[str], constraints: Sequence[Constraint] | None = None, details_of: int = 0
     ) -> list[Translation]:
-        """All hypotheses that the search returns for each line, with their texts. `details_of`: for this many of the best
-        hypotheses of each line, also the probabilities of their words and their attention.
+        """All hypotheses that the search returns for each line, with their texts. `details_of`: for this many of the
+        best hypotheses of each line, also the probabilities of their words and their attention.
 
         Raises UserError if a constraint contradicts itself or cannot be written with this vocabulary.
         """
@@ -156,8 +156,8 @@ class Translator:
     def force(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], attention: bool = True
     ) -> list[Forced]:
-        """Probabilities and attention of given translations, by one teacher-forced pass. An empty source or target counts
-        as </s>."""
+        """Probabilities and attention of given translations, by one teacher-forced pass. An empty source or target
+        counts as </s>."""
         order = sorted(range(len(sources)), key=lambda i: (len(targets[i]), len(sources[i])))
         results: list[Forced | None] = [None] * len(sources)
         batches, batch = [], list[int]()

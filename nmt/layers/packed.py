@@ -1,7 +1,7 @@
 """Matrix products with fixed weights, for generation, where every step multiplies a few rows by the same weights.
 
-The blocks that multiply the same rows are joined and packed once, in the precision asked for, and kept. Input and output
-rows are float32; the bias is added in float32.
+The blocks that multiply the same rows are joined and packed once, in the precision asked for, and kept. Input and
+output rows are float32; the bias is added in float32.
 
     float32     the joined matrix as it is
     bfloat16    rows and matrix rounded to 8 bits of mantissa, products summed in float32
@@ -28,7 +28,7 @@ Block = tuple[Tensor, Tensor | None]
 
 
 class Packs:
-    """The packed weights of a model, made when first needed. The model's weights must not change while these are used."""
+    """The packed weights of a model, made when first needed. The weights must not change while these are in use."""
 
     def __init__(self, precision: GenerationPrecision) -> None:
         self.precision = precision

@@ -4,15 +4,16 @@ A recurrence spends its time on products of a small state with one fixed matrix,
 
     y_t = x_t W,        t = 1 … T.
 
-The forward pass cannot avoid T small products. The backward pass has twice as many, but T of them can be joined into one.
-With d_t = ∂L/∂y_t,
+The forward pass cannot avoid T small products. The backward pass has twice as many, but T of them can be joined into
+one. With d_t = ∂L/∂y_t,
 
     ∂L/∂x_t = d_t Wᵀ            is needed at once, because x_t came from step t-1;
     ∂L/∂W   = Σ_t x_tᵀ d_t      is not needed inside the loop.
 
 Stack the x_t and the d_t over time, and ∂L/∂W is *one* large product, [x_1; …; x_T]ᵀ [d_1; …; d_T], instead of T small
 ones that each read and write all of ∂L/∂W. `Shared` does that for any loop written in plain PyTorch. W may be a weight
-matrix [K M] shared by all rows, or a memory [B S M] shared by all queries of a sentence (then x_t are attention weights).
+matrix [K M] shared by all rows, or a memory [B S M] shared by all queries of a sentence (then x_t are the weights of
+attention).
 
 The gated recurrent unit (Cho et al. 2014, in the variant of cuDNN and torch.nn.GRU: reset after the product), with
 a = x W_ihᵀ + b_ih hoisted out of the loop and u = h W_hhᵀ + b_hh:
@@ -106,7 +107,7 @@ class _Product(Function):
 
 
 class Shared:
-    """An operand used at every step of a loop: `shared(x)` is x @ operand + bias; the operand's gradient is one product.
+    """An operand used at every step of a loop: `shared(x)` is x @ operand + bias; its gradient is one product.
 
     operand [K M] with x [N K], or operand [B S M] with x [B n S]; bias [M] or [B 1 M]. Under autocast the products run
     in autocast's type (the result too); the operand is converted once.

@@ -67,8 +67,8 @@ def label_loss(network: Seq2Label, batch: TextBatch, update: int) -> Loss:
 
 def use_vectors(network: Seq2Label, pieces: Sequence[str], vectors: dict[str, np.ndarray], freeze: bool) -> float:
     """Uses word vectors as the embeddings of the words that have one, trained further or frozen. Other words start (or,
-    if frozen, stay) random, with the mean and standard deviation of the vectors. Returns the share of the vocabulary that
-    has a vector."""
+    if frozen, stay) random, with the mean and standard deviation of the vectors. Returns the share of the vocabulary
+    that has a vector."""
     words = [piece.removeprefix("▁") if piece.startswith("▁") else "" for piece in pieces]
     found = {i: vectors.get(word, vectors.get(word.lower())) for i, word in enumerate(words) if word}
     known = {i: vector for i, vector in found.items() if vector is not None}

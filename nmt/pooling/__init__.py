@@ -21,9 +21,9 @@ from nmt.layers.recurrence import full
 
 @dataclass(frozen=True)
 class Pooled:
-    """`features` of B texts. `weights`: the attention of H hops over the positions of each row; for each hop they sum to
-    1 over all rows of a text, and padding gets exactly 0 (None: the pooling has no weights). `penalty`: a term of the
-    loss for each text."""
+    """`features` of B texts. `weights`: the attention of H hops over the positions of each row; for each hop they sum
+    to 1 over all rows of a text, and padding gets exactly 0 (None: the pooling has no weights). `penalty`: a term of
+    the loss for each text."""
 
     features: Float[Tensor, "B F"]
     weights: Float[Tensor, "N H S"] | None = None
@@ -33,8 +33,8 @@ class Pooled:
 class Pooling(nn.Module):
     """Built with the `memory_size` of the encoder; turns a text into `feature_size` numbers.
 
-    A text is one row of the memory. If the pooling `splits`, a text has one row per sentence; `counts` are the numbers of
-    rows. `attends`: the pooling has weights to show.
+    A text is one row of the memory. If the pooling `splits`, a text has one row per sentence; `counts` are the numbers
+    of rows. `attends`: the pooling has weights to show.
     """
 
     splits = False

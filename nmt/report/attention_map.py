@@ -47,9 +47,9 @@ def attention_maps(
     name: str = "",
     beside: Mapping[str, Translator] | None = None,
 ) -> list[AttentionMap]:
-    """The attention of a model, called `name`, in its translations (made with details_of=1), and of each model in `beside`
-    when it is forced to produce the same translations; each of several heads separately. Models without attention and
-    lines without a translation are left out."""
+    """The attention of a model, called `name`, in its translations (made with details_of=1), and of each model in
+    `beside` when it is forced to produce the same translations; each of several heads separately. Models without
+    attention and lines without a translation are left out."""
     pairs = [(line, found) for line, found in zip(lines, translations, strict=True) if found.hypotheses]
     shown = [line for line, _ in pairs]
     texts = [found.text for _, found in pairs]

@@ -36,8 +36,8 @@ of the attention. The shares of a text sum to 1.</p>
 
 
 def write_explanations(answers: Sequence[Classified], path: Path, gold: Sequence[Sequence[str]] | None = None) -> None:
-    """Writes the format that the ending of `path` names. .json: every text; .html and .png: only texts with words. .html
-    also shows the right labels if they are known."""
+    """Writes the format that the ending of `path` names. .json: every text; .html and .png: only texts with words.
+    .html also shows the right labels if they are known."""
     if path.suffix == ".json":
         write_atomically(path, (json.dumps([as_json(a) for a in answers], ensure_ascii=False) + "\n").encode())
         return

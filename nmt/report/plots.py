@@ -75,8 +75,8 @@ def _one_warning(draw: Callable[[Any, Path], None]) -> Callable[[Any, Path], Non
 
 @_one_warning
 def draw_maps(maps: Sequence[AttentionMap], path: Path) -> None:
-    """Heat maps: source words are columns, translated words are rows, dark means attended. With several models or heads,
-    each sentence has its own row of maps; otherwise two sentences share a row."""
+    """Heat maps: source words are columns, translated words are rows, dark means attended. With several models or
+    heads, each sentence has its own row of maps; otherwise two sentences share a row."""
     panels = [(each, name) for each in maps for name in each.weights]
     columns = max(len(each.weights) for each in maps)
     columns = min(2, len(panels)) if columns == 1 else columns

@@ -1,9 +1,9 @@
 """Words that must appear, by dynamic beam allocation (Post & Vilar 2018).
 
 The beam of a sentence is divided among banks: bank c is for hypotheses that contain c of the required tokens. Each
-hypothesis is extended by the most probable words and by every word that moves it to a higher bank. Only a hypothesis that
-contains all required tokens may end. Places that a bank cannot fill go to the highest bank that can. So the most advanced
-hypothesis always survives, and the constraints are met, however improbable they are under the model.
+hypothesis is extended by the most probable words and by every word that moves it to a higher bank. Only a hypothesis
+that contains all required tokens may end. Places that a bank cannot fill go to the highest bank that can. So the most
+advanced hypothesis always survives, and the constraints are met, however improbable they are under the model.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Breadth-first search: several hypotheses per sentence, all of the same length, one word longer at every step.
 
-Beams and samples differ only in how live hypotheses are extended; everything else is here. Only live hypotheses are rows
-of the next step; finished ones are kept aside. A sentence leaves the batch when none of its live hypotheses can enter its
-n best any more (see `Penalty.bound`). This is exact: it never changes the result.
+Beams and samples differ only in how live hypotheses are extended; everything else is here. Only live hypotheses are
+rows of the next step; finished ones are kept aside. A sentence leaves the batch when none of its live hypotheses can
+enter its n best any more (see `Penalty.bound`). This is exact: it never changes the result.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def explore(
 ) -> list[list[Hypothesis]]:
     """The `n_best` finished hypotheses of each sentence by `penalty`, best first (fewer if fewer can be found).
 
-    The search starts with the empty hypothesis at the places `starts` of every sentence. Raises ValueError if the penalty
-    asks for coverage and the step gives no attention.
+    The search starts with the empty hypothesis at the places `starts` of every sentence. Raises ValueError if the
+    penalty asks for coverage and the step gives no attention.
     """
     if not requests:
         return []

@@ -1,5 +1,5 @@
-"""Minimum Bayes risk: of many candidates, the one that is most similar to all others (Kumar & Byrne 2004; with samples as
-in Eikema & Aziz 2020).
+"""Minimum Bayes risk: of many candidates, the one that is most similar to all others (Kumar & Byrne 2004; with samples
+as in Eikema & Aziz 2020).
 
     score(y) = Σ_{y'} p(y') utility(y, y')        p: 1/N for N samples; for a beam, ∝ the model's probability
 
@@ -23,8 +23,8 @@ EPSILON = 0.02
 
 
 class MBR:
-    """`candidates` hypotheses per sentence, sampled (nmt/search/sample.py) or found by a beam of that width. Returns the
-    `n_best` with the highest expected utility; this is their score (0 to 100)."""
+    """`candidates` hypotheses per sentence, sampled (nmt/search/sample.py) or found by a beam of that width. Returns
+    the `n_best` with the highest expected utility; this is their score (0 to 100)."""
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ from torch import Tensor
 PenaltyName = Literal["none", "average", "wu", "reward"]
 ALPHA = 0.6
 UNSEEN = 1e-6
-"""Lower bound on the total attention of a source position, so that an attention of 0 costs much, but not infinitely much."""
+"""Lower bound on the total attention of a source position, so that a position with 0 does not cost infinitely much."""
 
 
 @dataclass(frozen=True)

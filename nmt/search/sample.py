@@ -1,8 +1,8 @@
 """Ancestral sampling: each word is drawn from the model's distribution, which can be sharpened or truncated.
 
-    p_v ∝ exp(l_v / temperature). A word is kept if it is among the `top_k` most probable, belongs to the smallest set with
-    probability ≥ `top_p` (Holtzman et al. 2020), and has a probability of at least `epsilon` (Hewitt et al. 2022). The
-    most probable word is always kept.
+    p_v ∝ exp(l_v / temperature). A word is kept if it is among the `top_k` most probable, belongs to the smallest set
+    with probability ≥ `top_p` (Holtzman et al. 2020), and has a probability of at least `epsilon` (Hewitt et al. 2022).
+    The most probable word is always kept.
 
 The random numbers of a sentence depend only on `seed` and the sentence, so neither the batch nor the order matters.
 """

@@ -1,5 +1,5 @@
-"""What can be trained: a task is one file here. It owns the network, the data, and how the network is judged. The training
-code uses only what this file declares.
+"""What can be trained: a task is one file here. It owns the network, the data, and how the network is judged. The
+training code uses only what this file declares.
 
 Imported by: training, configuration.
 Read: this file, translation, classification.

@@ -102,8 +102,8 @@ class Classification(Task):
         return old is None or (new < old if self.metric == "loss" else new > old)
 
     def _judge(self, part: Labelled) -> tuple[dict[str, Any], np.ndarray]:
-        """Metrics of the model's answers, and the answers as a Boolean table. Labels not seen in training count as missed;
-        the loss (nats per text) includes only labels seen in training."""
+        """Metrics of the model's answers, and the answers as a Boolean table. Labels not seen in training count as
+        missed; the loss (nats per text) includes only labels seen in training."""
         gold, probabilities = self.labels.table(part.labels), self.reader.probabilities(part.texts)
         chosen = self.labels.chosen(probabilities)
         right = np.where(gold, probabilities, 1 - probabilities if self.labels.several else 1.0)
@@ -163,8 +163,8 @@ def _fingerprint(part: Labelled) -> str:
 
 
 def load_vectors(network: Seq2Label, tokenizer: Tokenizer, path: str, freeze: bool) -> None:
-    """Uses the word vectors of a file as the network's embedding. Raises UserError if there are none for the vocabulary, or
-    if they have another size."""
+    """Uses the word vectors of a file as the network's embedding. Raises UserError if there are none for the
+    vocabulary, or if they have another size."""
     pieces = tokenizer.source_pieces(list(range(tokenizer.source_size)))
     words = {form for piece in pieces if piece.startswith("▁") for form in (piece[1:], piece[1:].lower())}
     vectors = read_vectors(path, words - {""})

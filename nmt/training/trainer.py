@@ -1,5 +1,5 @@
-"""The training loop. It does not know the model: it gets a task, which has the network, the objective, batches and a way to
-validate. Its whole state (state.py) can be saved after any update and resumed, bit for bit."""
+"""The training loop. It does not know the model: it gets a task, which has the network, the objective, batches and a
+way to validate. Its whole state (state.py) can be saved after any update and resumed, bit for bit."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Stopped(Exception):
 
 @dataclass(frozen=True)
 class Update:
-    """What is logged every few updates. loss: nats per token, with smoothing; speed: tokens per second (target tokens when
-    translating, texts when classifying: whatever a batch's `num_tokens` counts)."""
+    """What is logged every few updates. loss: nats per token, with smoothing; speed: tokens per second (target tokens
+    when translating, texts when classifying: whatever a batch's `num_tokens` counts)."""
 
     update: int
     total: int
@@ -170,7 +170,7 @@ class _Loop:
             progress.epoch, progress.batch = progress.epoch + 1, 0
 
     def _update(self, group: list[TrainingBatch]) -> Tensor:
-        """One update from the gradient of the group's mean loss per token; returns the gradient's norm before clipping."""
+        """One update from the gradient of the group's mean loss per token; returns its norm before clipping."""
         tokens = sum(batch.num_tokens for batch in group)
         for batch in group:
             with torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None):

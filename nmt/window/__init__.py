@@ -1,8 +1,8 @@
 """Where attention may look: a window changes the scores of a query before they are normalised, or the weights after it.
 
-A window gets the scores of N rows at T steps, −∞ at padding, and gives weights that sum to 1. What it must remember from
-step to step is passed in and returned, as tensors whose first dimension is the row. A window is one file here and one YAML
-in conf/window.
+A window gets the scores of N rows at T steps, −∞ at padding, and gives weights that sum to 1. What it must remember
+from step to step is passed in and returned, as tensors whose first dimension is the row. A window is one file here and
+one YAML in conf/window.
 
 Imported by: attention.
 Read: this file, local_m, local_p, hard, monotonic.
