@@ -286,7 +286,7 @@ class ScoreSettings(ModelSettings):
     def conflicts(self) -> list[Fault]:
         found = super().conflicts()
         if (self.target is None) == (self.nbest is None):
-            remedy = "give one of them, target=FILE (a translation a line) or nbest=FILE (Moses format)"
+            remedy = "give one of them, target=FILE (one translation per line) or nbest=FILE (Moses format)"
             found.append(Fault("target, nbest", remedy))
         elif self.nbest and (self.format != "text" or self.normalize != "none"):
             remedy = "is written back in its own format, with log-probabilities; leave format and normalize out"

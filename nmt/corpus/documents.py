@@ -19,8 +19,8 @@ SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+|(?<=[。！？])")
 
 @dataclass(frozen=True)
 class Documents:
-    """Encoded texts, cut into rows (sentences, or one row a text): text i is rows offsets[i] to offsets[i+1]. A row is never
-    empty. `cut`: how many texts were too long and have lost their end."""
+    """Encoded texts, cut into rows (sentences, or one row per text): text i is rows offsets[i] to offsets[i+1]. A row is
+    never empty. `cut`: how many texts were too long and have lost their end."""
 
     rows: Ragged
     offsets: np.ndarray

@@ -27,7 +27,7 @@ class Filters:
         self.max_length, self.max_ratio, self.drop_duplicates = max_length, max_ratio, drop_duplicates
 
     def text(self, pairs: Pairs) -> Pairs:
-        """Drops pairs with an empty side and, by choice, duplicates. Raises UserError if nothing is left."""
+        """Drops pairs with an empty side and, if asked to, duplicates. Raises UserError if nothing is left."""
         keep, seen, counts = [], set[tuple[str, str]](), {"empty": 0, "duplicate": 0}
         for i, pair in enumerate(zip(pairs.source, pairs.target, strict=True)):
             if not pair[0].strip() or not pair[1].strip():

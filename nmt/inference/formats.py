@@ -1,4 +1,4 @@
-"""How translations are written, one block of whole lines for every line translated.
+"""How translations are written: one or more whole lines for every line translated.
 
 text      the best translation
 jsonl     an object: source, and hypotheses with text, score, log_prob, tokens, token_log_probs (</s> last) and the

@@ -156,7 +156,7 @@ class Sink:
             return
         if self._partial.is_file():
             self.lines = _cut(self._partial, numbered)
-            log.info("%s: going on after %s lines", self._partial, f"{self.lines:,}")
+            log.info("%s: continuing after %s lines", self._partial, f"{self.lines:,}")
         elif self._path.is_file():
             self.complete = True
             log.info("%s is complete: nothing to do", self._path)
@@ -190,7 +190,7 @@ class Sink:
         if kind is None:
             os.replace(self._partial, self._path)
         elif self._partial.is_file():
-            log.warning("not finished: what is done is in %s; resume=true goes on from there", self._partial)
+            log.warning("not finished: the lines so far are in %s; resume=true continues from there", self._partial)
 
 
 def _cut(file: Path, numbered: bool) -> int:

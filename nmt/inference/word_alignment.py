@@ -47,7 +47,7 @@ def by_word(
     sizes: tuple[int, int] | None = None,
 ) -> np.ndarray:
     """Weights [target words + </s>, source words + </s>] from weights between pieces. `source_words`, `target_words`:
-    the number of each piece's word, from 0; `sizes`: source and target word counts, if some words may have no pieces."""
+    the number of each piece's word, from 0; `sizes`: source and target word counts, if words may have no pieces."""
     sources, targets = sizes or (max(source_words, default=-1) + 1, max(target_words, default=-1) + 1)
     into = np.zeros((len(source_words) + 1, sources + 1))
     into[np.arange(len(source_words) + 1), [*source_words, sources]] = 1.0

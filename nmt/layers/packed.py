@@ -119,7 +119,7 @@ def int8_is_native() -> bool:
 
 
 def linear(owner: nn.Module, name: str, x: Float[Tensor, "*rows K"], block: Block) -> Float[Tensor, "*rows M"]:
-    """x Wᵀ + b, packed in generation; `name` tells the owner's products apart."""
+    """x Wᵀ + b, packed in generation; `name` distinguishes the owner's products."""
     product = packed(owner, name, block)
     return F.linear(x, *block) if product is None else product(x)[0]
 

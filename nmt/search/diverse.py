@@ -18,7 +18,7 @@ from nmt.search.penalty import ALPHA, Penalty, PenaltyName
 
 
 class Diverse:
-    """`width` hypotheses in `groups` of equal size; returns the `n_best` best different ones. One group: beam search."""
+    """`width` hypotheses in `groups` of equal size; returns the `n_best` different ones. One group: beam search."""
 
     def __init__(
         self,

@@ -73,13 +73,13 @@ class Classification(Task):
         self.meta = {"tokenizer": tokenizer_meta, "labels": asdict(labels)}
 
     def introduction(self) -> tuple[str, str]:
-        kind = "several labels a text" if self.labels.several else "one label a text"
+        kind = "several labels per text" if self.labels.several else "one label per text"
         lengths = self.documents.lengths
         return (
             f"{len(self.splits.train):,} training texts, {len(self.splits.validation):,} validation, "
             f"{len(self.splits.test or ()):,} test; {kind} of {', '.join(self.labels.names[:12])}"
             f"{' …' if len(self.labels.names) > 12 else ''}; vocabulary {self.tokenizer.source_size:,}; "
-            f"{lengths.mean():.0f} tokens a text, at most {lengths.max()}",
+            f"{lengths.mean():.0f} tokens per text, at most {lengths.max()}",
             f"{type(self.network.pooling).__name__.lower()} pooling, {self.network.encoder.cell_name} cells",
         )
 
@@ -171,7 +171,7 @@ def load_vectors(network: Seq2Label, tokenizer: Tokenizer, path: str, freeze: bo
     size = network.embedding.embedding_dim
     for vector in vectors.values():
         if len(vector) != size:
-            raise UserError(f"vectors={path}: {len(vector)} numbers a word; set network.embedding_size={len(vector)}")
+            raise UserError(f"vectors={path}: {len(vector)} numbers per word; set network.embedding_size={len(vector)}")
     share = use_vectors(network, pieces, vectors, freeze)
     if not share:
         raise UserError(

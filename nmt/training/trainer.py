@@ -44,7 +44,7 @@ class Update:
 
 @runtime_checkable
 class Observer(Protocol):
-    """Whoever watches: progress bar, metrics file, TensorBoard."""
+    """What is informed about the training: progress bar, metrics file, TensorBoard."""
 
     def on_update(self, update: Update) -> None: ...
     def on_validation(self, update: int, epoch: float, metrics: dict[str, float], best: bool) -> None: ...
@@ -263,7 +263,7 @@ def _interruptible() -> Iterator[list[int]]:
 
     try:
         previous = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not in the main thread: whoever started us handles signals
+    except ValueError:  # not in the main thread: the caller handles signals
         previous = {}
     try:
         yield received

@@ -9,7 +9,7 @@ In training, the weights are the expectation over all paths (eq. 8):
 In generation, attention stops at the first position with p_ts > 1/2; this takes linear time for the whole sentence.
 
 Noise (standard normal, in training only) teaches the model to decide clearly; `offset` is the initial value of r. If no
-position is chosen, attention goes to the last position (in the paper, to nothing), so the weights remain a distribution.
+position is chosen, attention goes to the last position (in the paper, to none), so the weights remain a distribution.
 """
 
 from __future__ import annotations
