@@ -1,8 +1,8 @@
 """python -m nmt.align model=RUN_DIR source=FILE target=FILE [reverse=RUN_DIR symmetrize=grow_diag] [gold=FILE]
 
-Word alignments of given pairs, a line each: every target word with the source word that it attends to most, and with a
-model of the other direction both in one. With vectors=[SOURCE,TARGET], two files of word vectors in one space, instead of
-a model: no training at all.
+Word alignments of given sentence pairs, one line per pair. Each target word is linked to the source word that it
+attends to most. With reverse=, a model of the other direction, the alignments of both directions are combined into one.
+With vectors=[SOURCE,TARGET], two files of word vectors in one space, no trained model is needed.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _by_attention(
 
 
 def _by_vectors(files: Sequence[str], source: Sequence[str], target: Sequence[str]) -> list[frozenset[tuple[int, int]]]:
-    """Each target word that has a vector with the source word of the nearest one."""
+    """Links each target word that has a vector to the source word with the nearest vector."""
     import numpy as np
 
     from nmt.corpus.word_vectors import nearest, read_vectors
@@ -102,7 +102,7 @@ def _by_vectors(files: Sequence[str], source: Sequence[str], target: Sequence[st
     ]
     sizes = {len(vector) for side in sides for vector in side.values()}
     if len(sizes) != 1:
-        raise UserError(f"vectors: {files[0]} and {files[1]} share no space ({sorted(sizes)} numbers a word)")
+        raise UserError(f"vectors: {files[0]} and {files[1]} need vectors of one size (sizes found: {sorted(sizes)})")
     zeros = np.zeros(sizes.pop(), np.float32)
 
     def matrix(line: str, side: dict[str, np.ndarray]) -> np.ndarray:

@@ -1,8 +1,8 @@
 """python -m nmt.classify data=tsv data.train=FILE data.validation=FILE data.text=text data.label=label run_dir=OUT
 python -m nmt.classify resume=RUN_DIR                       goes on where a run stopped
 
-Trains a model that classifies; see conf/classify.yaml. `python -m nmt.label model=RUN_DIR` answers with it, and so does
-this command if it is given model=.
+Trains a text classifier; see conf/classify.yaml. `python -m nmt.label model=RUN_DIR` labels texts with it. This command
+does the same if it is given model=.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _train = command_line("classify", run)
 
 
 def main() -> Any:
-    """Trains, or with model= answers as nmt.label does."""
+    """Trains; with model=, labels texts as nmt.label does."""
     return label.main() if any(word.startswith("model=") for word in sys.argv[1:]) else _train()
 
 

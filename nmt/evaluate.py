@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def run(settings: EvaluateSettings) -> float:
-    """Prints one line a metric, `name score signature`, on stdout; returns the score of the chosen metric."""
+    """Prints one line per metric, `name score signature`, on stdout; returns the score of the chosen metric."""
     from pathlib import Path
 
     from nmt.configuration.loading import translator_for

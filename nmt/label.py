@@ -1,7 +1,7 @@
 """python -m nmt.label model=RUN_DIR [input=FILE] [output=FILE] [format=jsonl] [explain=page.html]
 
-The labels of texts, by a model of nmt.classify: one line out for every line in, in order. Without input=, stdin is
-answered as it arrives.
+Labels texts with a model of nmt.classify: one line out for every line in, in order. Without input=, lines from stdin
+are labelled as they arrive.
 """
 
 from __future__ import annotations

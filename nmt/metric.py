@@ -14,15 +14,15 @@ LOWER_IS_BETTER = ("ter", "loss")
 
 @dataclass(frozen=True)
 class Result:
-    """A figure in per cent (TER may exceed 100) and the signature that says how it was made."""
+    """A score in per cent (TER may exceed 100) and the signature that says how it was computed."""
 
     score: float
     signature: str
 
 
 class Metric:
-    """What a run is judged by. `name` chooses the checkpoint, stops early and is the objective of sweeps; all of
-    BLEU, chrF and exact match are always reported. `tokenize` and `lowercase` are sacreBLEU's, for BLEU."""
+    """How a run is judged. The metric `name` chooses the checkpoint, decides early stopping and is the objective of
+    sweeps; BLEU, chrF and exact match are always reported. `tokenize` and `lowercase` are sacreBLEU's, for BLEU."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Metric:
         return old is None or (new < old if self.name in LOWER_IS_BETTER else new > old)
 
     def score(self, hypotheses: Sequence[str], references: Sequence[str], ter: bool = False) -> dict[str, Result]:
-        """bleu, chrf and exact, and by choice ter, of aligned lines."""
+        """bleu, chrf and exact, and optionally ter, of aligned lines."""
         from sacrebleu.metrics import BLEU, CHRF, TER
 
         metrics = {

@@ -13,7 +13,7 @@ class Schedule:
         self.warmup = warmup
 
     def factor(self, step: int, total: int, epoch: float) -> float:
-        """Factor of the rate for update `step` (from 0) of at most `total`, `epoch` passes over the data being done."""
+        """Factor of the rate for update `step` (from 0) of at most `total`, after `epoch` passes over the data."""
         warm = min(1.0, (step + 1) / self.warmup) if self.warmup else 1.0
         return warm * self.decay(step, total, epoch)
 
@@ -77,7 +77,7 @@ class Plateau(Schedule):
 
 
 class LuongHalving(Schedule):
-    """Halved at `start` epochs and after every further one (Luong et al. 2015, section 4.1)."""
+    """Halved after `start` epochs, and again after every further epoch (Luong et al. 2015, section 4.1)."""
 
     def __init__(self, *, warmup: Count = 0, start: Count = 5) -> None:
         super().__init__(warmup=warmup)

@@ -1,7 +1,7 @@
 """python -m nmt.score model=RUN_DIR source=FILE target=FILE [output=FILE] [format=jsonl] [normalize=average]
 
-How probable the model finds given translations: one natural-log probability a line (</s> included), perplexity on
-stderr. With nbest=FILE (Moses format) instead of target=FILE, hypotheses of a list are scored again.
+The probability of given translations under the model: one natural-log probability per line (</s> included), perplexity
+on stderr. With nbest=FILE (Moses format) instead of target=FILE, the hypotheses of an n-best list are scored again.
 """
 
 from __future__ import annotations

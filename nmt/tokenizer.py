@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 SPACE = "▁"
 """How SentencePiece writes a space, at the beginning of a piece."""
 WITHOUT_SPACES = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
-"""Unicode names of letters of scripts without spaces between words begin so."""
+"""Scripts without spaces between words: the Unicode names of their letters begin with one of these."""
 
 
 class SentencePiece:
@@ -107,7 +107,7 @@ class SentencePiece:
 
 
 def _threads(rows: list[Any]) -> int:
-    """SentencePiece's default is all cores, which for a few lines costs more than the work."""
+    """SentencePiece's default is all cores; for a few lines, starting the threads costs more than the work."""
     return 1 if len(rows) < 200 else -1
 
 
@@ -121,7 +121,7 @@ class Tokenizer:
         self._target = self._source
         if not self.joint:
             self._target = sentencepiece.SentencePieceProcessor(model_proto=target_model)
-        # SentencePiece makes one <unk> of several unknown words in a row, where all pieces are words.
+        # If all pieces are words, SentencePiece makes one <unk> of several unknown words in a row.
         ordinary = (self._source.id_to_piece(i) for i in range(EOS + 1, self.source_size))
         self._by_word = all(piece.startswith(SPACE) for piece in ordinary)
 
@@ -170,13 +170,14 @@ class Tokenizer:
         return _words_of(line, ids, self.encode_target, self.target_pieces)
 
     def continuing(self) -> frozenset[int]:
-        """Target ids that lengthen the word before them: letters without a space before, in scripts that write spaces."""
+        """Target ids of continuation pieces, which lengthen the word before them: pieces that begin with a letter, not
+        a space, in scripts that write spaces."""
         pieces = (self._target.id_to_piece(i) for i in range(self.target_size))
         return frozenset(i for i, piece in enumerate(pieces) if _lengthens(piece))
 
     def spellings(self, text: str, most: int = 64) -> list[list[int]]:
-        """Ways to write a text as words of their own in target pieces, the usual one first: all that there are for the
-        shortest words, the `most` with the fewest pieces for others. Of punctuation, also every piece that holds it."""
+        """Ways to write a text, as whole words, in target pieces, the usual one first: all ways for the shortest words,
+        the `most` with the fewest pieces for others. For punctuation, also every piece that contains it."""
         [usual] = self.encode_target([text])
         known = {self._target.id_to_piece(i): i for i in range(EOS + 1, self.target_size)}
         spelled = "".join(self.target_pieces(usual))
@@ -203,8 +204,9 @@ class Tokenizer:
 def _words_of(
     line: str, ids: list[int], encode: Callable[[list[str]], list[list[int]]], pieces: Callable[[list[int]], list[str]]
 ) -> list[int]:
-    """Pieces never cross spaces, so a line's pieces are those of its words, unless normalisation makes or removes spaces or
-    the line was not cut in the usual way: then the pieces that begin with a space are counted."""
+    """The number of each piece's word. Pieces never cross spaces, so a line's pieces are those of its words. This fails
+    if normalisation adds or removes spaces, or if the line was segmented in an unusual way. Then the pieces that begin
+    with a space are counted."""
     words = line.split()
     each = encode(words) if words else []
     if [i for word in each for i in word][: len(ids)] == ids:
@@ -213,7 +215,7 @@ def _words_of(
 
 
 def _words(pieces: list[str], words: int) -> list[int]:
-    """Counts the pieces that begin a word; at most the last of so many words."""
+    """Counts the pieces that begin a word; the highest number is that of the last of `words` words."""
     number, found, begun = -1, [], True
     for piece in pieces:
         begun = begun or piece.startswith(SPACE)

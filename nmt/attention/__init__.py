@@ -25,18 +25,18 @@ from nmt.normalizer.softmax import Softmax
 from nmt.window import Window
 
 Carry = tuple[tuple[Tensor, ...], ...]
-"""What score and window remember from step to step: row-first tensors."""
+"""What score and window remember from step to step: tensors whose first dimension is the row."""
 
 
 class Score(nn.Module):
     """How well each query fits each position of the memory.
 
-    A score is built with `query_size` and `memory_size` and has two parts that do not depend on the position asked for:
-    `keys`, computed once per sentence, and `query_layer`, a linear map of the query (None: the query as it is). Decoders
-    that recur through attention multiply by `query_layer` and their own recurrent weights in one product.
+    A score is built with `query_size` and `memory_size`. Two parts are computed before `forward`: `keys`, once per
+    sentence, and `query_layer`, a linear map of the query (None: the query is used as it is). Decoders that recur
+    through attention multiply by `query_layer` and by their own recurrent weights in one product.
 
-    A score with several `heads` gives one row of scores for each of them, side by side, and may have `values` of its own
-    for each. One that `recurs` depends on the weights of earlier steps, and is asked step by step.
+    A score with several `heads` gives one row of scores per head, side by side, and may have separate `values` for each
+    head. A score that `recurs` depends on the attention weights of earlier steps, so it is called step by step.
     """
 
     heads = 1
@@ -58,16 +58,16 @@ class Score(nn.Module):
     def forward(
         self, query: Float[Tensor, "B T P"], keys: Float[Tensor, "B S K"], *attended: Float[Tensor, "B T S"]
     ) -> Float[Tensor, "B T HS"]:
-        """Unnormalised scores; `query` has been through `query_layer`. Where the score recurs, `attended` is the total
-        weight that each position has received in earlier steps; others may ignore it."""
+        """Unnormalised scores; `query` is the output of `query_layer`. If the score recurs, `attended` is the total
+        weight that each position received in earlier steps; other scores may ignore it."""
         raise NotImplementedError
 
 
 class Attention(nn.Module):
-    """Distributes each query over the real positions of its sentence's memory; remembers nothing between calls.
+    """Attention weights of each query over the real positions of its sentence's memory. Stateless between calls.
 
-    The rows of one sentence (the hypotheses of a beam) are more queries of the same memory, which is never copied. Raises
-    ValueError for several heads under a window.
+    All rows of one sentence (the hypotheses of a beam) are queries of the same memory, which is never copied. Raises
+    ValueError if several heads are combined with a window.
     """
 
     def __init__(self, score: Score, window: Window | None = None, normalizer: Normalizer | None = None) -> None:
@@ -76,7 +76,7 @@ class Attention(nn.Module):
         self.window = Window(query_size=1) if window is None else window
         self.normalizer: Normalizer = Softmax() if normalizer is None else normalizer
         if score.heads > 1 and type(self.window) is not Window:
-            raise ValueError("attention: several heads look everywhere: leave window=global")
+            raise ValueError("attention: several heads cannot be combined with a window: leave window=global")
 
     @property
     def recurs(self) -> bool:
@@ -87,30 +87,30 @@ class Attention(nn.Module):
         return replace(memory, keys=full(self.score.keys(memory.values)), values=self.score.values(memory.values))
 
     def nothing_remembered(self, memory: Memory, rows: int) -> Carry:
-        """What is remembered before the first step."""
+        """The carry before the first step."""
         attended = (memory.values.new_zeros(rows, memory.mask.size(1)),) if self.score.recurs else ()
         return attended, self.window.nothing_remembered(memory, rows)
 
     def query_blocks(self) -> list[Block]:
-        """The matrices of `query` as blocks for `fuse`; an empty list if the query is taken as it is."""
+        """The weight matrices that `query` needs, as blocks for `fuse`; an empty list if the query is used as it is."""
         layers = (self.score.query_layer, self.window.query_layer)
         return [(layer.weight, layer.bias) for layer in layers if layer is not None]
 
     def query(self, query: Float[Tensor, "*rows Q"], *products: Tensor) -> Float[Tensor, "*rows P"]:
-        """The query as score and window want it, side by side, from the products with `query_blocks`."""
+        """The query's projections for score and window, side by side. `products`: its products with `query_blocks`."""
         parts = [] if self.score.query_layer is not None else [query]
         parts += products
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
     def project(self, query: Float[Tensor, "N T Q"]) -> Float[Tensor, "N T P"]:
-        """The query as score and window want it."""
+        """The query's projections for score and window, side by side."""
         layers = (self.score.query_layer, self.window.query_layer)
         return self.query(query, *(layer(query) for layer in layers if layer is not None))
 
     def attend(
         self, query: Float[Tensor, "N T P"], memory: Memory, carry: Carry
     ) -> tuple[Float[Tensor, "N T HS"], Carry]:
-        """Weights of projected queries, head by head: each row sums to 1, padding gets exactly 0."""
+        """Weights of projected queries, heads side by side: each whole row sums to 1, padding gets exactly 0."""
         if not self.recurs or query.size(1) == 1:
             return self._attend(query, memory, carry)
         steps = []
@@ -139,15 +139,15 @@ class Attention(nn.Module):
         return weights, (tuple(a + weights.squeeze(1) for a in attended), remembered)
 
     def weights(self, query: Float[Tensor, "N T P"], memory: Memory) -> Float[Tensor, "N T S"]:
-        """Weights from the first step on, the mean over the heads."""
+        """Weights of all steps, starting at the first step; the mean over the heads."""
         return self.shown(self.attend(query, memory, self.nothing_remembered(memory, query.size(0)))[0])
 
     def shown(self, weights: Float[Tensor, "N T HS"]) -> Float[Tensor, "N T S"]:
-        """The weight of each position in all heads together."""
+        """The total weight of each position over all heads."""
         return weights if self.score.heads == 1 else weights.unflatten(-1, (self.score.heads, -1)).sum(-2)
 
     def each(self, weights: Float[Tensor, "N T HS"]) -> Float[Tensor, "N H T S"] | None:
-        """The weights of each head with sum 1; None if there is only one."""
+        """The weights of each head, rescaled so that each row sums to 1; None if there is only one head."""
         heads = self.score.heads
         return None if heads == 1 else heads * weights.unflatten(-1, (heads, -1)).transpose(1, 2)
 

@@ -12,7 +12,7 @@ from nmt.foundation.ranges import Width
 from nmt.layers.packed import Linear
 
 CACHED = 2**18
-"""Numbers of the widest tensor made at a time where it need not be kept: 1 MB stays in the processor's cache."""
+"""Size of the hidden tensor computed at a time when no gradient is needed: 1 MB stays in the processor's cache."""
 
 
 class Concat(Score):
@@ -29,7 +29,7 @@ class Concat(Score):
 
     @property
     def direction(self) -> Float[Tensor, " K"]:
-        """What the hidden units are multiplied by."""
+        """The vector that the hidden units are multiplied by."""
         return self.v
 
     def forward(
@@ -41,7 +41,7 @@ class Concat(Score):
         return torch.cat([self._score(q, k) for q, k in zip(query.split(few), keys.split(few), strict=True)])
 
     def _score(self, query: Tensor, keys: Tensor) -> Tensor:
-        # tanh(x) = 2σ(2x) − 1, with the factors moved to where the tensors are small: this is the widest tensor of all.
+        # tanh(x) = 2σ(2x) − 1. The factors 2 are applied to the small tensors, because `hidden` is the largest one.
         hidden = torch.sigmoid((2 * query).unsqueeze(2) + keys.unsqueeze(1))
         scores = torch.mv(hidden.flatten(0, 2), 2 * self.direction) - self.direction.sum()
         return scores.view(query.size(0), query.size(1), keys.size(1))

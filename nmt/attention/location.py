@@ -13,7 +13,7 @@ from nmt.layers.packed import Linear
 
 
 class Location(Score):
-    """W has a row for each of the first `longest` source positions; the positions after them get the last one's score."""
+    """W has a row for each of the first `longest` source positions; later positions get the score of the last row."""
 
     def __init__(self, *, query_size: int, memory_size: int, longest: Width) -> None:
         super().__init__()

@@ -2,8 +2,8 @@
 
     context = Σ_i O_i Σ_s softmax_s((Q_i q)ᵀ K_i h_s / √d) V_i h_s        for heads i, each of size d
 
-Context is linear in the weights, so O_i V_i h_s is worked out once per sentence, and heads are to the decoders nothing but
-more positions to sum over.
+The context is linear in the weights, so O_i V_i h_s is computed once per sentence. The decoders see the heads as extra
+positions to sum over.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from nmt.layers.packed import Linear
 
 
 class MultiHead(Score):
-    """`heads` heads that share the query size among them. Raises ValueError if they cannot."""
+    """`heads` heads, each of size query_size / heads. Raises ValueError if this is not a whole number."""
 
     def __init__(self, *, query_size: int, memory_size: int, heads: Width) -> None:
         super().__init__()

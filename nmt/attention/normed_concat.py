@@ -11,7 +11,7 @@ from nmt.foundation.ranges import Width
 
 
 class NormedConcat(Concat):
-    """As concat, with the length g of v learnt apart from its direction; g starts as the length that v starts with."""
+    """As concat, but the length g of v and its direction are learnt separately; g is initialised to ‖v‖."""
 
     def __init__(self, *, query_size: int, memory_size: int, size: Width) -> None:
         super().__init__(query_size=query_size, memory_size=memory_size, size=size)

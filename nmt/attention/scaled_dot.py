@@ -9,7 +9,7 @@ from nmt.attention.dot import Dot
 
 
 class ScaledDot(Dot):
-    """qᵀ h / √K: keeps the scores' variance at 1 for independent unit-variance numbers."""
+    """qᵀ h / √K: the scores have variance 1 if the entries of q and h are independent with variance 1."""
 
     def forward(
         self, query: Float[Tensor, "B T P"], keys: Float[Tensor, "B S K"], *attended: Float[Tensor, "B T S"]

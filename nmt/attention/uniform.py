@@ -1,4 +1,4 @@
-"""The control: every position gets the same, whatever is asked for. What a model gains over it is what attention gives."""
+"""The control: every position gets the same weight for every query. What a model gains over it is due to attention."""
 
 from __future__ import annotations
 

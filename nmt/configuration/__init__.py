@@ -1,4 +1,4 @@
-"""From what people type to objects that run, and from checkpoints back to them. The only part that knows Hydra and YAML.
+"""Turns what users type, or a checkpoint, into objects that run. The only part that knows Hydra and YAML.
 
 Imported by: commands.
 Read: command_line, compose, configure, settings, check, faults, build, runs, loading, devices, allocator.

@@ -1,4 +1,4 @@
-"""The one place where configuration becomes objects, and sizes meet."""
+"""The one place where configuration becomes objects, and where their sizes are matched."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ CHOICES: dict[str, tuple[str, tuple[str, ...]]] = {
     "search": ("nmt.search", ()),
     "pooling": ("nmt.pooling", ("memory_size",)),
 }
-"""Groups whose `_target_` picks one of several: where it may come from, which arguments are given here."""
+"""Groups whose `_target_` chooses a class: the package it must come from, and the arguments that this file supplies."""
 PLAIN = {
     "window": {"_target_": "nmt.window.Window"},
     "normalizer": {"_target_": "nmt.normalizer.softmax.Softmax"},
 }
-"""What attention does if nothing else is chosen."""
+"""Window and normaliser of attention if nothing else is chosen."""
 FIXED: dict[str, tuple[Any, tuple[str, ...]]] = {
     "sizes": (Sizes, ()),
     "model": (Seq2Seq, ("source_vocabulary", "target_vocabulary", "encoder", "decoder")),
@@ -98,13 +98,13 @@ def faults_of(group: str, node: Group) -> list[Fault]:
 
 
 def faults_of_building(group: str, node: Group, **given: Any) -> list[Fault]:
-    """What an object says against the values that it gets, each of which is right by itself."""
+    """The error that an object raises when it is built from values that are each valid alone."""
     return [] if faults_of(group, node) else _said(lambda: make({group: node}, group, **given))
 
 
 def impossible(config: Config, faulty: Set[str]) -> list[Fault]:
-    """What the parts of a training say when they are built, on no device and with a small vocabulary. Groups that are
-    `faulty` are left out."""
+    """The errors that the parts of a training raise when they are built, on the meta device and with a small
+    vocabulary. Groups in `faulty` are left out."""
     found: list[Fault] = []
     for group, node in config.items():
         alone = {**FIXED, **CHOICES}.get(group, (None, ("not alone",)))[1] == ()
@@ -139,7 +139,7 @@ def network(config: Config, source_vocabulary: int, target_vocabulary: int) -> S
         parts = {**PLAIN, **config}
         attention = Attention(score, make(parts, "window", query_size=query_size), make(parts, "normalizer"))
     elif any((config.get(group) or usual)["_target_"] != usual["_target_"] for group, usual in PLAIN.items()):
-        raise ValueError("attention=none looks nowhere: leave window=global and normalizer=softmax")
+        raise ValueError("attention=none uses no window or normalizer: leave window=global and normalizer=softmax")
     decoder = make(
         config, "decoder", attention=attention, embedding_size=embedding_size, memory_size=encoder.memory_size
     )

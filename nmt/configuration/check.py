@@ -20,8 +20,8 @@ from nmt.foundation.ranges import Range
 
 
 def locate(target: str, package: str, key: str) -> Callable[..., Any]:
-    """The class or function that `_target_` names. Only what `package` itself defines is allowed, wherever the config
-    comes from: a downloaded checkpoint cannot name anything else.
+    """The class or function that `_target_` names. Only what `package` itself defines is allowed, also when the config
+    comes from a downloaded checkpoint.
 
     Raises UserError otherwise.
     """
@@ -39,8 +39,8 @@ def locate(target: str, package: str, key: str) -> Callable[..., Any]:
 def mismatches(
     node: Mapping[str, Any], target: Callable[..., Any], path: str = "", given: Collection[str] = ()
 ) -> list[Fault]:
-    """What is wrong with `node` as keyword arguments of `target`; parameters in `given` are supplied elsewhere. `path` is
-    the group that the node is, if it is one."""
+    """What is wrong with `node` as keyword arguments of `target`; parameters in `given` are supplied elsewhere. `path`:
+    the name of the group, if `node` is a group."""
     hints, parameters = _signature(target, given)
     found = []
     for key, value in node.items():

@@ -1,5 +1,5 @@
-"""What every command line does: compose, check, run, and tell people what was wrong. Flags and sweeps are
-Hydra's business.
+"""What every command line does: compose and check the configuration, run, report errors. Flags and sweeps are left to
+Hydra.
 
 Nothing heavy is imported before a command knows what it has to do: --help and TAB completion must be quick.
 """
@@ -28,7 +28,7 @@ LONGEST_NAME = 200
 def command_line(command: str, run: Callable[[Any], Any]) -> Callable[[], Any]:
     """A `main` that calls `run` with the settings of conf/{command}.yaml and the command line.
 
-    Faults of the user are printed without a traceback; exit status 1, or 130 if interrupted.
+    User errors are printed without a traceback; exit status 1, or 130 if interrupted.
     """
 
     def main() -> Any:
@@ -52,7 +52,7 @@ def command_line(command: str, run: Callable[[Any], Any]) -> Callable[[], Any]:
 
 
 def friendly(action: Callable[[], Any]) -> Any:
-    """Does something; a UserError becomes a message on stderr and exit status 1."""
+    """Calls `action`; a UserError becomes a message on stderr and exit status 1."""
     try:
         return action()
     except UserError as error:
@@ -74,7 +74,7 @@ def _tell(error: UserError) -> None:
 
 
 def _split(arguments: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
-    """Flags by their long or usual name with their values, and overrides."""
+    """Flags with their values, by their long or usual names; and overrides."""
     flags: dict[str, list[str]] = {}
     overrides, waiting = [], iter(arguments)
     names = dict.fromkeys(SWEEP, SWEEP[0]) | dict.fromkeys(BESIDE, BESIDE[0]) | dict.fromkeys(PRINT, PRINT[0])
@@ -109,7 +109,8 @@ def _run(command: str, run: Callable[[Any], Any], overrides: Sequence[str]) -> A
 
 
 def _sweep(command: str, run: Callable[[Any], Any], overrides: Sequence[str]) -> Any:
-    """All grids of a sweep, run after run; one bad run does not end it, but what is wrong with all of them does."""
+    """Runs all grids of a sweep. An error in one run does not stop the sweep; a fault common to all runs of a grid
+    does, before anything runs."""
     from nmt.configuration.allocator import keep_freed_memory
     from nmt.configuration.configure import configure
 

@@ -1,12 +1,13 @@
-"""From conf/ and what was typed to one plain configuration, by Hydra's grammar and its defaults lists.
+"""Makes one plain configuration from conf/ and the command line, with Hydra's grammar and defaults lists.
 
 The rule:
 
-1. A data file says what the data is. An experiment is a complete recipe: choices, and values for them.
-2. What is chosen on the command line, a group or a key, always wins. Where it replaces a choice of the recipe, the
-   recipe's values for that group go with it, and the group is what its own file says. `sizes` belong to no choice: all of
-   them follow the recipe's.
-3. Nothing chosen: the experiment that conf/train.yaml names. Only other data chosen: no recipe.
+1. A data file only describes the data. An experiment is a complete recipe: choices of groups, values for their keys.
+2. A group or key given on the command line always wins. If it replaces a choice of the recipe, the recipe's values for
+   that group are dropped too, and the group is as its own file says. `sizes` belong to no choice: they stay as in the
+   recipe.
+3. If nothing is chosen, the experiment named in conf/train.yaml is used. If other data is chosen, but no experiment, no
+   recipe is used.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Typed:
 
 
 class Unfit(Faults):
-    """Something that was typed does not fit; `rest` is the configuration without it, which may have faults of its own."""
+    """Part of the command line does not fit; `rest` is the configuration without it, which may have more faults."""
 
     def __init__(self, faults: Sequence[Fault], rest: Any) -> None:
         super().__init__(faults)
@@ -52,7 +53,7 @@ def compose(command: str, overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def compose_unresolved(command: str, overrides: Sequence[str]) -> Any:
-    """The same as OmegaConf keeps it, its ${references} still in it. Raises Unfit for whatever does not exist."""
+    """The same as an OmegaConf object, its ${references} unresolved. Raises Unfit if a choice or key does not exist."""
     typed, found = _read(command, overrides)
     try:
         config = _by_the_rule(command, {g: c for g, c in typed.choices.items() if not _wrong_choice(g, c)})
@@ -65,8 +66,8 @@ def compose_unresolved(command: str, overrides: Sequence[str]) -> Any:
 
 
 def apply(config: Any, overrides: Sequence[Any], groups: Collection[str] = ()) -> list[Fault]:
-    """Sets the overrides' keys in a configuration; those that it does not have are faults. `groups`: what else there is to
-    choose at its top."""
+    """Sets the keys of the overrides in a configuration; returns a fault for each key that it does not have. `groups`:
+    more names to suggest in faults at the top level."""
     from hydra.core.override_parser.types import OverrideType
     from omegaconf import OmegaConf
 
@@ -74,7 +75,7 @@ def apply(config: Any, overrides: Sequence[Any], groups: Collection[str] = ()) -
     for override in overrides:
         *parents, last = override.key_or_group.split(".")
         node, above = config, list[str]()
-        while parents and OmegaConf.is_dict(node) and parents[0] in list(node):  # a set would hide what is ???
+        while parents and OmegaConf.is_dict(node) and parents[0] in list(node):  # `in node` misses ???
             above.append(parents.pop(0))
             node = node._get_node(above[-1])
         key = parents[0] if parents else last
@@ -88,7 +89,7 @@ def apply(config: Any, overrides: Sequence[Any], groups: Collection[str] = ()) -
 
 
 def parse(overrides: Sequence[str]) -> tuple[list[Any], list[Fault]]:
-    """Overrides by Hydra's grammar, and faults of their form."""
+    """Overrides parsed by Hydra's grammar, and a fault for each that cannot be parsed."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
@@ -140,7 +141,7 @@ def _read(command: str, overrides: Sequence[str]) -> tuple[Typed, list[Fault]]:
     for override in parsed:
         key = override.key_or_group
         if key.startswith("hydra"):
-            continue  # how Hydra itself works: no part of the configuration
+            continue  # settings of Hydra itself: not part of the configuration
         if key not in groups:
             values.append(override)
             continue
@@ -177,7 +178,7 @@ def _by_the_rule(command: str, chosen: Mapping[str, Any]) -> Any:
 
 
 def _composed(command: str, chosen: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
-    """What Hydra makes of some choices, as a copy of one's own, and the choices of all groups."""
+    """The configuration that Hydra composes from some choices (a fresh copy), and the choices of all groups."""
     config, choices = _cached(command, tuple(sorted(chosen.items())))
     return copy.deepcopy(config), choices
 
@@ -222,7 +223,7 @@ def search_beside(folder: str) -> None:
 
 @contextmanager
 def _sources() -> Iterator[Any]:
-    """Hydra's loader of what lies in conf/, whether or not Hydra is at work already."""
+    """Hydra's loader for conf/; also works while Hydra is already running."""
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
 

@@ -1,4 +1,4 @@
-"""From what was typed to a command's settings: composed once, checked once."""
+"""From the command line to a command's settings: composed once, checked once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ CHANGEABLE = ("trainer", "optimizer", "objective", "search", "translation", "dev
 
 
 def configure(command: str, overrides: Sequence[str]) -> Settings:
-    """The settings of a command. Raises Faults listing everything that is wrong: with what was typed, and with the rest."""
+    """The settings of a command. Raises Faults listing everything that is wrong with the command line and with the rest
+    of the configuration."""
     kind = COMMANDS[command]
     if issubclass(kind, TrainingSettings):
         path, changes = _resumed(overrides)
@@ -34,14 +35,14 @@ def configure(command: str, overrides: Sequence[str]) -> Settings:
 
 
 def _resumed(overrides: Sequence[str]) -> tuple[str | None, list[str]]:
-    """The run directory of resume=, if it is there, and all other overrides."""
+    """The run directory given by resume= (None if not given), and all other overrides."""
     parsed, _ = parse([text for text in overrides if text.startswith("resume=")])
     others = [text for text in overrides if not text.startswith("resume=")]
     return (parsed[-1].value() if parsed else None), others
 
 
 def saved_run(path: str, command: str) -> Checkpoint:
-    """What a run directory holds to go on with. Raises UserError if there is nothing, or it is another command's."""
+    """The checkpoint to resume a run from. Raises UserError if there is none, or if another command wrote it."""
     file = Path(path) / ckpt.LAST
     if not file.is_file():
         raise Faults([Fault("resume", f"no {ckpt.LAST} in it; there is nothing to go on with", path)])

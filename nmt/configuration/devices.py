@@ -1,4 +1,4 @@
-"""Where to compute, and in which precision: what is asked for, if the processor has it."""
+"""The device and the precision to compute with: those asked for, if the hardware has them."""
 
 from __future__ import annotations
 

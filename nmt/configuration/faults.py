@@ -37,7 +37,7 @@ class Faults(UserError):
 
 
 def unknown(key: str, known: Collection[str]) -> Fault:
-    """A key that does not exist, and those that do; the last part of `key` is the one that is not known."""
+    """A key that does not exist, with the keys that do; the last part of `key` is the one that is not known."""
     if not known:
         return Fault(key, "no such key (this choice has no settings)")
     near = difflib.get_close_matches(key.rpartition(".")[2], known, 1, 0.6)
@@ -52,5 +52,5 @@ def not_a_choice(group: str, value: Any, choices: Sequence[str]) -> Fault:
 
 
 def shown(value: Any) -> str:
-    """A value as people type it."""
+    """A value as users type it."""
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value) or "(nothing)"

@@ -51,14 +51,14 @@ def load(path: str | Path | Sequence[str | Path], device: str = "auto", **option
 def translator(path: str | Sequence[str], device: str = "auto", **options: Any) -> Translator:
     """The translator of a run directory or checkpoint file, or of several as an ensemble.
 
-    `search` replaces the one that the first was trained with; `precision` is that of products; the other options are those
-    of `Translator`. Raises UserError if there is no usable checkpoint, or if the vocabularies differ.
+    `search` replaces the search of the first model's configuration; `precision` is that of matrix products; the other
+    options are those of `Translator`. Raises UserError if there is no usable checkpoint, or if the vocabularies differ.
     """
     return _translator([_read(each) for each in ([path] if isinstance(path, str) else path)], device, **options)
 
 
 def text_classifier(path: str, device: str = "auto") -> TextClassifier:
-    """That of a run directory or checkpoint file. Raises UserError if there is no usable checkpoint."""
+    """The text classifier of a run directory or checkpoint file. Raises UserError if there is no usable checkpoint."""
     return _text_classifier(_read(path), device)
 
 
@@ -105,7 +105,7 @@ def _text_classifier(saved: Checkpoint, device: str) -> TextClassifier:
 
 
 def translator_for(settings: ModelSettings, model: str | list[str] | None = None) -> Translator:
-    """The translator that a command's settings ask for, or that of another `model` with the same ones."""
+    """The translator that a command's settings describe; if `model` is given, that model with the same settings."""
     search = getattr(settings, "search", None)
     return translator(
         settings.model if model is None else model,

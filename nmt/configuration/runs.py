@@ -1,4 +1,4 @@
-"""Trainings: a new one, or one that goes on. Settings become a task, a trainer and a folder, and those a run."""
+"""Starts or resumes a training run: settings become a task, a trainer and a run directory, and these a run."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ log = logging.getLogger(__name__)
 
 
 def train(settings: TrainingSettings) -> float:
-    """Trains, tests and draws what the settings describe, from the beginning or from where it stopped; the test score of
-    the metric. Raises UserError if the data cannot be used."""
+    """Trains, tests and draws what the settings describe, from the beginning or from where it stopped; returns the test
+    score of the metric. Raises UserError if the data cannot be used."""
     return begin(settings) if settings.resume is None else go_on(settings, settings.resume)
 
 
@@ -66,7 +66,7 @@ def begin(settings: TrainingSettings) -> float:
 
 
 def go_on(settings: TrainingSettings, path: str) -> float:
-    """The rest of the run in the folder `path`, bit for bit what it would have been."""
+    """Continues the run in the folder `path`; the result is bit for bit that of an uninterrupted run."""
     folder = Path(path)
     with Lock(folder / LOCK, f"resume={path}"):
         saved = ckpt.read(folder / ckpt.LAST)
@@ -137,7 +137,7 @@ def _run(settings: TrainingSettings, folder: Path, saved: Checkpoint | None) -> 
 
 
 def task_of(settings: TrainingSettings, device: torch.device, saved: Checkpoint | None) -> Task:
-    """What the settings train, newly made, with the tokenizer of a saved run if there is one."""
+    """A new task, as the settings describe it, with the tokenizer of the saved run if there is one."""
     if isinstance(settings, TrainSettings):
         return _translation(settings, device, saved)
     assert isinstance(settings, ClassifySettings)

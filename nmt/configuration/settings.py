@@ -1,7 +1,7 @@
 """The settings of every command as typed objects: one class for each YAML at the top of conf/. Its fields are the keys, its
 annotations their types, and a field of type `Group` is a group whose keys configure an object (nmt/configuration/build.py).
 
-A command's `Settings` are made from a configuration without faults, and from no other.
+A command's `Settings` are only made from a configuration without faults.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ Some = TypeVar("Some", bound="Settings")
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Base of all. `written` and `read`: keys that name files."""
+    """Base of all settings. `written` and `read`: keys that name output files and input files."""
 
     written: ClassVar[Sequence[str]] = ("output",)
     read: ClassVar[Sequence[str]] = ("input", "source", "reference", "target", "nbest", "prefix", "constraints", "gold")
 
     @classmethod
     def of(cls: type[Some], values: Mapping[str, Any], also: Sequence[Fault] = ()) -> Some:
-        """The settings that a configuration describes. Raises Faults listing everything that is wrong with it, and
-        `also` what was found before."""
+        """The settings that a configuration describes. Raises Faults listing everything that is wrong with it, and the
+        faults in `also`, which were found before."""
         found = [*also, *cls._faults(values)]
         found += cls.impossible(values, {fault.key.partition(".")[0] for fault in found})
         if not found:
@@ -53,12 +53,12 @@ class Settings:
 
     @classmethod
     def impossible(cls, values: Mapping[str, Any], faulty: Set[str]) -> list[Fault]:
-        """What groups say when they are built, but for those that are `faulty` already."""
+        """Errors that groups raise when they are built; groups in `faulty` are left out."""
         return []
 
     @classmethod
     def _faults(cls, values: Mapping[str, Any]) -> list[Fault]:
-        """What is wrong with keys and values, each by itself."""
+        """What is wrong with single keys and values."""
         groups = cls.groups()
         top = {key: value for key, value in values.items() if key not in groups and not isinstance(value, Mapping)}
         found = [
@@ -73,7 +73,7 @@ class Settings:
                 found += build.faults_of(group, node)
             elif needed or node is not None:
                 found.append(Fault(group, "missing"))
-        repeated = {fault.key for fault in found if "." not in fault.key}  # encoder and decoder repeat cell
+        repeated = {fault.key for fault in found if "." not in fault.key}  # e.g. encoder.cell repeats cell
         return [fault for fault in found if fault.key.rpartition(".")[2] not in repeated or "." not in fault.key]
 
     @classmethod
@@ -84,7 +84,7 @@ class Settings:
         return {f.name: f.default is dataclasses.MISSING for f in fields}
 
     def conflicts(self) -> list[Fault]:
-        """Values that cannot be together."""
+        """Combinations of values that are not allowed."""
         return self._same_files()
 
     def _same_files(self) -> list[Fault]:
@@ -206,7 +206,7 @@ class ModelSettings(Settings):
 
     @property
     def translator_options(self) -> dict[str, Any]:
-        """Those options of the translator that are not left to the model."""
+        """Options of the translator that are set here; the others are those of the model."""
         return {key: value for key, value in self.translation.items() if value is not None}
 
 
@@ -235,13 +235,13 @@ class TranslateSettings(ModelSettings):
         if self.attention_map and not self.attention_map.endswith(ENDINGS):
             found.append(Fault("attention_map", "the name must end in .html, .png or .json", self.attention_map))
         if self.compare and not self.attention_map:
-            what = "says which models are drawn beside in attention_map=FILE.html; give that too"
+            what = "names models to draw beside the main one in attention_map=FILE.html; give that too"
             found.append(Fault("compare", what))
         beside, own = models(self.compare), models(self.model)
         if len(beside) > 3:
-            found.append(Fault("compare", "three models beside the one that translates, at most"))
+            found.append(Fault("compare", "give at most three models beside the one that translates"))
         if len({*beside, *own}) < len(beside) + len(set(own)):
-            found.append(Fault("compare", "each model once, and not the one that translates"))
+            found.append(Fault("compare", "give each model once, and not the one that translates"))
         if self.resume and not (self.output and self.input):
             found.append(Fault("resume", "needs input=FILE and output=FILE", "true"))
         if self.resume and self.attention_map:
@@ -286,7 +286,7 @@ class ScoreSettings(ModelSettings):
     def conflicts(self) -> list[Fault]:
         found = super().conflicts()
         if (self.target is None) == (self.nbest is None):
-            remedy = "give one of them, target=FILE (a translation a line) or nbest=FILE (Moses format)"
+            remedy = "give one of them, target=FILE (one translation per line) or nbest=FILE (Moses format)"
             found.append(Fault("target, nbest", remedy))
         elif self.nbest and (self.format != "text" or self.normalize != "none"):
             remedy = "is written back in its own format, with log-probabilities; leave format and normalize out"
@@ -298,7 +298,7 @@ class ScoreSettings(ModelSettings):
 class AlignSettings(ModelSettings):
     """conf/align.yaml."""
 
-    model: Models | None = None  # type: ignore[assignment]  # vectors do without
+    model: Models | None = None  # type: ignore[assignment]  # not with vectors
     vectors: list[str] | None = None
     reverse: Models | None = None
     symmetrize: Symmetrization

@@ -1,7 +1,7 @@
 """Batches of similar length, shuffled as a pure function of (seed, epoch).
 
-Sentences are shuffled, cut into pools of many batches, sorted by length within each pool, cut into batches, and the
-batches shuffled: little padding, and other neighbours for each sentence every epoch.
+Sentences are shuffled, cut into pools of many batches, sorted by length within each pool and cut into batches. Then the
+batches are shuffled. So there is little padding, and each epoch puts different sentences together.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nmt.foundation.ranges import Count, Size
 
 class Batching:
     """Either `sentences` per batch, or as many as fit into `tokens` target positions (EOS and padding counted); 0 turns
-    one of the two off. `pool`: batches that are sorted together; more of them means less padding and less chance."""
+    one of the two off. `pool`: batches that are sorted together; larger pools mean less padding, less randomness."""
 
     def __init__(self, *, sentences: Count = 80, tokens: Count = 0, pool: Size = 200) -> None:
         if bool(sentences) == bool(tokens):
@@ -54,7 +54,7 @@ class Batching:
 
 
 def _by_length(source: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """Sorts by target length, then by source length, up and down in turn, so that neighbours are alike on both sides."""
+    """Sorts by target length, then by source length, ascending and descending in turn, so neighbours are similar."""
     return np.lexsort((np.where(target % 2, source, -source), target))
 
 

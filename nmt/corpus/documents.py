@@ -1,4 +1,4 @@
-"""Texts to classify as ids, whole or cut into sentences, and batches of them."""
+"""Texts to classify, encoded as ids, whole or cut into sentences; and batches of them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+|(?<=[。！？])")
 
 @dataclass(frozen=True)
 class Documents:
-    """Encoded texts, cut into rows (sentences, or one row a text): text i is rows offsets[i] to offsets[i+1]. A row is never
-    empty. `cut`: how many texts were too long and have lost their end."""
+    """Encoded texts, cut into rows (sentences, or one row per text): text i is rows offsets[i] to offsets[i+1]. A row is
+    never empty. `cut`: how many texts were too long and have lost their end."""
 
     rows: Ragged
     offsets: np.ndarray
@@ -48,7 +48,7 @@ def sentences(line: str) -> list[str]:
 def encode_documents(
     lines: Sequence[str], tokenizer: Tokenizer, splits: bool, max_tokens: int, seed: int | None = None
 ) -> Documents:
-    """Texts as ids, in sentences or whole, cut to `max_tokens`; a text without tokens is an end of sentence. `seed`: see
+    """Texts as ids, in sentences or whole, cut to `max_tokens`; a text without tokens becomes a single EOS. `seed`: see
     `Tokenizer.encode_source`."""
     parts = [sentences(line) if splits else [line] for line in lines]
     flat = [part for each in parts for part in each]
@@ -72,7 +72,7 @@ def encode_documents(
 
 
 def collate_texts(documents: Documents, indices: Sequence[int] | np.ndarray, labels: np.ndarray | None) -> TextBatch:
-    """The chosen texts as one padded batch. No end of sentence is added: nothing but words can be attended to."""
+    """The chosen texts as one padded batch. No EOS is added, so that only words can be attended to."""
     places = [np.arange(documents.offsets[i], documents.offsets[i + 1]) for i in indices]
     tokens, lengths = pad(documents.rows, np.concatenate(places), end=False)
     counts = torch.tensor([len(each) for each in places])

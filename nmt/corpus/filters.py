@@ -1,4 +1,4 @@
-"""Which training pairs are kept, and what identifies a text."""
+"""Which training pairs are kept; and the fingerprint that identifies a text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class Filters:
-    """Which training pairs are kept. All are counted and reported.
+    """Which training pairs are kept. Dropped pairs are counted and reported.
 
     max_length: longest sentence in tokens (either side); max_ratio: largest ratio of token counts (0: any);
     drop_duplicates: keep the first of equal pairs. Pairs with an empty side are always dropped.
@@ -27,7 +27,7 @@ class Filters:
         self.max_length, self.max_ratio, self.drop_duplicates = max_length, max_ratio, drop_duplicates
 
     def text(self, pairs: Pairs) -> Pairs:
-        """Drops pairs with an empty side and, by choice, duplicates. Raises UserError if nothing is left."""
+        """Drops pairs with an empty side and, if asked to, duplicates. Raises UserError if nothing is left."""
         keep, seen, counts = [], set[tuple[str, str]](), {"empty": 0, "duplicate": 0}
         for i, pair in enumerate(zip(pairs.source, pairs.target, strict=True)):
             if not pair[0].strip() or not pair[1].strip():
@@ -69,7 +69,7 @@ class Filters:
 def fingerprint(pairs: Pairs) -> str:
     """SHA-256 of the text: two runs with the same fingerprint saw the same sentences in the same order."""
     digest = hashlib.sha256()
-    for side in (pairs.source, pairs.target):  # as JSON lists, a line at a time
+    for side in (pairs.source, pairs.target):  # hashed as JSON lists, one line at a time
         for i, line in enumerate(side):
             digest.update(("[" if i == 0 else ", ").encode())
             digest.update(json.dumps(line, ensure_ascii=False).encode("utf-8", "surrogatepass"))

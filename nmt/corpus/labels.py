@@ -1,4 +1,4 @@
-"""Sets of labels, and how well they are guessed: accuracy, and precision, recall and F1 (van Rijsbergen 1979) of each.
+"""Sets of labels; how well they are predicted: accuracy; precision, recall and F1 (van Rijsbergen 1979) per label.
 
 Everything is counted on Boolean tables [texts, labels], whether a text has one label or several.
 """
@@ -28,11 +28,11 @@ class LabelSet:
         return LabelSet(tuple(sorted({name for row in rows for name in row})), several)
 
     def unseen(self, rows: Iterable[Sequence[str]]) -> list[str]:
-        """Labels in rows that are none of these, sorted."""
+        """Labels in `rows` that are not in this set, sorted."""
         return sorted({name for row in rows for name in row} - set(self.names))
 
     def table(self, rows: Sequence[Sequence[str]]) -> np.ndarray:
-        """Boolean [texts, labels]; labels that are none of these are left out."""
+        """Boolean [texts, labels]; labels that are not in this set are left out."""
         place = {name: i for i, name in enumerate(self.names)}
         found = np.zeros((len(rows), len(self.names)), bool)
         for i, row in enumerate(rows):
@@ -40,14 +40,14 @@ class LabelSet:
         return found
 
     def losses(self, logits: Float[Tensor, "B L"], gold: Bool[Tensor, "B L"]) -> Float[Tensor, " B"]:
-        """Nats per text: cross-entropy of the one label, or the sum of those of every label's yes or no."""
+        """Nats per text: cross-entropy of the one label, or the sum of the binary cross-entropies of all labels."""
         if self.several:
             wanted = gold.to(logits.dtype)
             return torch.nn.functional.binary_cross_entropy_with_logits(logits, wanted, reduction="none").sum(1)
         return -(torch.log_softmax(logits, 1) * gold).sum(1)
 
     def probabilities(self, logits: Float[Tensor, "B L"]) -> Float[Tensor, "B L"]:
-        """Of each label: all together 1, or each by itself."""
+        """The probability of each label: softmax if a text has one label, independent sigmoids if several."""
         return logits.sigmoid() if self.several else logits.softmax(1)
 
     def chosen(self, probabilities: np.ndarray) -> np.ndarray:
@@ -58,8 +58,8 @@ class LabelSet:
 
 
 def report(gold: np.ndarray, predicted: np.ndarray, names: Sequence[str]) -> dict[str, Any]:
-    """Accuracy (texts whose labels are all right and no other), macro-F1 (the mean over the labels that occur in gold or
-    prediction), and figures for each label; in per cent, a share of nothing counted as 0."""
+    """Accuracy (texts whose predicted labels are exactly the gold labels), macro-F1 (the mean over the labels that
+    occur in gold or prediction), and figures for each label; in per cent, with 0 / 0 counted as 0."""
     hits, found, there = (gold & predicted).sum(0), predicted.sum(0), gold.sum(0)
     precision, recall = (100 * hits / np.maximum(1, count) for count in (found, there))
     f1 = 200 * hits / np.maximum(1, found + there)

@@ -1,4 +1,4 @@
-"""From parallel text to batches of ids: filtered, encoded, cut into batches anew for every epoch."""
+"""From parallel text to batches of ids: filtered, encoded, and cut into new batches for every epoch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Prepared:
 
 
 def prepare(splits: Splits, filters: Filters, tokenizer: Tokenizer | SentencePiece) -> Prepared:
-    """Filters and encodes the data, with a tokenizer that is given (when resuming) or first trained on it.
+    """Filters and encodes the data, with a trained tokenizer (when resuming) or one that is first trained on the data.
 
     Raises UserError if the data cannot be used.
     """
@@ -52,7 +52,7 @@ def encode_pairs(pairs: Pairs, tokenizer: Tokenizer) -> Corpus:
 
 
 class EpochBatches:
-    """The batches of one epoch, made when asked for: a pure function of (data, seed, epoch)."""
+    """The batches of one epoch, made on demand: a pure function of (data, seed, epoch)."""
 
     def __init__(self, data: Prepared, batching: Batching, seed: int, epoch: int) -> None:
         self.corpus = data.train

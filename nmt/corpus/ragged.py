@@ -1,6 +1,6 @@
 """Encoded text, flat: all ids in one array plus offsets, so that a million sentences are three objects, not a million.
 
-Large corpora are written to a cache, named by their content, and mapped into memory instead of being held there.
+Large corpora are written to a cache, named by a hash of their content, and memory-mapped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 
 CHUNK = 4096
 CACHE_ABOVE = 500_000
-"""Pairs from which on the encoded text is kept on disk and mapped rather than held in memory."""
+"""With more pairs than this, the encoded text is kept on disk and memory-mapped."""
 
 log = logging.getLogger(__name__)
 Encoder = Callable[[list[str]], list[list[int]]]
@@ -65,7 +65,8 @@ def encode_lines(lines: Sequence[str], encoder: Encoder, vocabulary: int) -> Rag
 
 
 def encode_cached(lines: Sequence[str], encoder: Encoder, vocabulary: int, key: bytes, folder: Path) -> Ragged:
-    """As `encode_lines`, but on disk: written once under a hash of `key` (the tokenizer) and the text, then mapped."""
+    """As `encode_lines`, but on disk: written once under a hash of `key` (the tokenizer) and the text, then
+    memory-mapped."""
     digest = hashlib.sha256(key)
     for line in lines:
         digest.update(line.encode() + b"\n")

@@ -1,5 +1,5 @@
-"""Word vectors in the text format of word2vec, GloVe and fastText: a word and its numbers a line, by word2vec and fastText
-after a line with how many words and numbers there are."""
+"""Word vectors in the text format of word2vec, GloVe and fastText: one word and its numbers per line. Files of word2vec
+and fastText begin with a line that gives the number of words and the size of the vectors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nmt.foundation.errors import UserError
 def read_vectors(path: str, wanted: Collection[str] | None = None) -> dict[str, np.ndarray]:
     """The vectors of the wanted words (all if None), float32, all of one size.
 
-    Raises UserError naming file and line if that is not what the file holds.
+    Raises UserError naming file and line if the file is not in this format.
     """
     file, found, size = find_file(path), dict[str, np.ndarray](), 0
     for number, line in enumerate(stream_lines(file), 1):
@@ -31,14 +31,14 @@ def read_vectors(path: str, wanted: Collection[str] | None = None) -> dict[str, 
             except ValueError as error:
                 raise UserError(f"{file}, line {number:,}: not a number ({error})") from error
     if not size:
-        raise UserError(f"{path}: no vectors in it ({Path(path).name} is a file of words and numbers?)")
+        raise UserError(f"{path}: no vectors in it. Is {Path(path).name} a file of words and numbers?")
     return found
 
 
 def nearest(source: np.ndarray, target: np.ndarray) -> np.ndarray:
     """Attention without training: softmax over source words of the scaled dot product with each target word.
 
-    source [S D], target [T D] → weights [T S]; a word without a vector is all zeros, and looks everywhere alike.
+    source [S D], target [T D] → weights [T S]; a word without a vector is all zeros and gets uniform weights.
     """
     scores = target @ source.T / np.sqrt(source.shape[1])
     e = np.exp(scores - scores.max(1, keepdims=True))

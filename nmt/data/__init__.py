@@ -13,7 +13,7 @@ from typing import Protocol, overload, runtime_checkable
 from nmt.foundation.errors import UserError
 
 Text = Sequence[str]
-"""Lines, by index, slice and iteration: a list in memory, or anything that reads them when they are asked for."""
+"""Lines, by index, slice and iteration: a list in memory, or an object that reads them on demand."""
 
 
 class Selection(Text):

@@ -2,8 +2,8 @@
 number words (num2words), in any two locales.
 
 A meaning (a day, a number …) is drawn first, then written in both languages in one of several styles. The three parts
-share no meaning: a day seen in training in one style is never tested in another. The numbers below 1,000, of which all
-number words are made, are always training.
+share no meaning: a day seen in training in one style is never tested in another. The numbers below 1,000, from which
+all number words are made, always belong to the training part.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from nmt.foundation.ranges import Size
 Writer = Callable[[str], str]
 """Writes one meaning in the language of a locale."""
 Kind = Callable[[random.Random], tuple[Any, Writer]]
-"""Draws a meaning: something that identifies it, and how it is written."""
+"""Draws a meaning: returns something that identifies it, and the function that writes it."""
 
 UNITS = ("length-kilometer", "length-meter", "mass-kilogram", "mass-gram", "volume-liter", "temperature-celsius")
 DURATIONS = ("duration-year", "duration-month", "duration-week", "duration-day", "duration-hour", "duration-minute")
@@ -84,7 +84,7 @@ class Everyday:
                 if line in held_out:
                     continue
                 if part:
-                    held_out.add(line)  # only training repeats itself: small numbers are common
+                    held_out.add(line)  # only the training part may repeat lines: small numbers are common
                 source.append(line)
                 target.append(write(self.languages[1]))
         names = ("train", "validation", "test")
@@ -93,7 +93,7 @@ class Everyday:
 
 
 def _plain(text: str) -> str:
-    """Without the no-break spaces that CLDR puts between number and unit."""
+    """The text with ordinary spaces for the no-break spaces that CLDR puts between number and unit."""
     return " ".join(text.split())
 
 

@@ -12,7 +12,7 @@ from nmt.data import Labelled, LabelledSplits, Pairs, Splits, check_not_empty
 from nmt.foundation.errors import UserError
 
 LOADERS: dict[str, tuple[str, dict[str, Any]]] = {
-    # Without these options the reader eats quotation marks and turns "N/A" or "null" into nothing.
+    # Without these options the reader removes quotation marks and turns "N/A" or "null" into missing values.
     "tsv": ("csv", {"sep": "\t", "quoting": csv.QUOTE_NONE, "keep_default_na": False}),
     "csv": ("csv", {"keep_default_na": False}),
     "jsonl": ("json", {}),
@@ -21,11 +21,11 @@ LOADERS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 class Table:
-    """What has named columns: `source` and `target` for translation (or languages inside a `translation` column), or
-    `text` and `label` for classification. The labels of a text are one value, a list, or with a `separator` one value
-    that is cut there.
+    """Data with named columns: `source` and `target` for translation (or languages inside a `translation` column), or
+    `text` and `label` for classification. The label column holds one label, a list of labels, or several labels in one
+    text with a `separator` between them.
 
-    Raises ValueError unless it is told one of the two pairs.
+    Raises ValueError unless exactly one of the two pairs of columns is named.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Table:
                 "(nmt.classify)"
             )
         if separator is not None and (text is None or not separator):
-            raise ValueError("data.separator: is what stands between several labels, and goes with data.label")
+            raise ValueError("data.separator: is the text between several labels; use it together with data.label")
         self.parts, self.separator = parts, separator
         self._pair, self._labelled = (source, target), (text, label)
 
@@ -74,7 +74,7 @@ class Table:
 
 
 class TableFiles(Table):
-    """One file a part. tsv and csv files start with a line of column names; in tsv, quotation marks are ordinary
+    """One file per part. tsv and csv files start with a line of column names; in tsv, quotation marks are ordinary
     characters."""
 
     def __init__(
@@ -140,8 +140,9 @@ def columns(table: Any, name: str, source: str, target: str) -> Pairs:
 
 
 def labels(table: Any, name: str, text: str, label: str, separator: str | None) -> tuple[Labelled, bool]:
-    """Texts and labels of a `datasets.Dataset`, and whether a text may have several. Labels that are numbers with names
-    get their names. Raises UserError if the columns are not there, or a text has no label where it must have one."""
+    """Texts and labels of a `datasets.Dataset`, and whether a text may have several labels. Numeric labels are replaced
+    by their names if the data set has names for them. Raises UserError if the columns are not there, or a text has no
+    label where it must have one."""
     names = list(table.column_names)
     if text not in names or label not in names:
         raise UserError(

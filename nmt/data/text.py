@@ -1,4 +1,4 @@
-"""Two aligned text files, a sentence a line (`train.en`, `train.de`), plain or .gz; and how text files are read."""
+"""Two aligned text files, one sentence per line (`train.en`, `train.de`), plain or .gz; and how text files are read."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """What every decoder is: a recurrence over the target words that reads the memory.
 
-One method serves training (the whole sentence at once) and generation (T = 1 and the state that came back). What recurs
-through attention is a loop inside the decoder, and holds only what recurs; all else is done for all T outside it. A decoder
-is one file here and one YAML in conf/decoder.
+`forward` serves both training (the whole sentence at once) and generation (T = 1, with the state of the step before). A
+decoder that recurs through attention has a loop over time. The loop contains only what recurs; everything else is
+computed outside it, for all T at once. A decoder is one file here and one YAML in conf/decoder.
 
 Imported by: network.
 Read: this file, luong, bahdanau, luong_feed, fixed, stack, readout.
@@ -24,7 +24,7 @@ from nmt.layers.recurrence import CELLS, CellName, full, tanh
 
 
 class Decoder(nn.Module):
-    """Common to all: sizes, the bridge from the encoder, dropout.
+    """Base of all decoders: sizes, the bridge from the encoder, dropout.
 
     hidden_size is Q, readout_size D; `dropout` acts between layers, `layer_norm` normalises the readout. Raises
     ValueError if a score is missing or superfluous.
@@ -65,7 +65,7 @@ class Decoder(nn.Module):
         self.make_layers()
 
     def make_layers(self) -> None:
-        """Creates what a particular decoder is made of, from the sizes above."""
+        """Creates the layers of a particular decoder, from the sizes above."""
         raise NotImplementedError
 
     def prepare(self, memory: Memory) -> Memory:
@@ -73,7 +73,7 @@ class Decoder(nn.Module):
         return self.attention.prepare(memory) if self.attends else memory
 
     def initial(self, memory: Memory) -> State:
-        """The state before the first word, one row a sentence."""
+        """The state before the first word, one row per sentence."""
         parts = tanh(full(self.bridge(memory.summary))).split(self.hidden_size, -1)
         n = self.state_parts
         carry = self.attention.nothing_remembered(memory, memory.mask.size(0)) if self.attends else ()
@@ -89,7 +89,7 @@ class Decoder(nn.Module):
     def output(
         self, readout: Float[Tensor, "N T D"], state: State, weights: Float[Tensor, "N T HS"] | None = None
     ) -> DecoderOutput:
-        """How every decoder ends: the readout normalised, the attention (which comes head by head) as people see it."""
+        """The last part of every decoder: normalises the readout; attention weights over all heads and per head."""
         if weights is None:
             return DecoderOutput(readout=self.norm(readout), weights=None, state=state)
         shown, heads = self.attention.shown(weights), self.attention.each(weights)

@@ -12,7 +12,7 @@ from nmt.layers.packed import Linear
 
 
 class Maxout(nn.Module):
-    """A linear layer on the concatenated inputs, then the larger of each of two halves."""
+    """A linear layer on the concatenated inputs, then the element-wise maximum of its two halves."""
 
     def __init__(self, input_size: int, size: int) -> None:
         super().__init__()

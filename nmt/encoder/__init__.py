@@ -16,9 +16,9 @@ from nmt.layers.recurrence import CellName
 class Encoder(nn.Module):
     """Base of all encoders.
 
-    An encoder owns its `input`, the module that turns a source into vectors [B S E]; so what a source is, is its business
-    alone. One that reads words gets a table of word vectors from the network, which may share it with the decoder.
-    `memory_size` is M, the features of each position of the memory; `cell_name` says what recurs.
+    An encoder owns its `input`, the module that turns a source into vectors [B S E], so only the encoder knows what a
+    source is. An encoder of words gets its embedding table from the network, which may share it with the decoder.
+    `memory_size` is M, the features of each position of the memory; `cell_name` is the kind of recurrent cell.
     """
 
     memory_size: int

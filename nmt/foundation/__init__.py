@@ -1,4 +1,4 @@
-"""What everything else stands on: the values that cross borders between the parts, types with ranges, errors for people.
+"""The base of everything else: the values passed between the parts, types with ranges, errors for users.
 
 Imported by: everything.
 Read: interfaces, ranges, errors.

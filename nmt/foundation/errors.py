@@ -1,10 +1,10 @@
-"""Errors meant for people."""
+"""Errors for users."""
 
 from __future__ import annotations
 
 
 class UserError(ValueError):
-    """Something the user can mend: the message names the file, line, key or value, and says what to do.
+    """Something the user can fix: the message names the file, line, key or value, and says what to do.
 
     The command lines print it without a traceback and exit with status 1.
     """

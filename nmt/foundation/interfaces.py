@@ -1,4 +1,4 @@
-"""The values that cross borders between the parts: frozen, batch-first, typed with shapes.
+"""The values passed between the parts: frozen, batch-first, typed with shapes.
 
 Dimensions: B sentences, S source length, T target length, E embedding, Q query (decoder state), M memory, K key,
 V vocabulary, N search rows (B x beam), D readout. Masks are Boolean, True = real token.
@@ -45,8 +45,8 @@ class Batch:
 
 @dataclass(frozen=True)
 class TextBatch:
-    """B texts in N rows, `counts` of them each, padded at the end with PAD. `labels`: which each text has (None: unknown);
-    `num_tokens` counts texts."""
+    """B texts in N rows, padded at the end with PAD; text b has counts[b] rows. `labels`: the labels of each text
+    (None: unknown); `num_tokens` counts texts."""
 
     tokens: Int[Tensor, "N S"]
     lengths: Int[Tensor, " N"]
@@ -77,9 +77,9 @@ class Batches(Protocol):
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the rows of a search stand: each of B sentences has `width` places, some of which may be empty.
+    """Which place each row of a search has: each of B sentences has `width` places, some of which may be empty.
 
-    `places[i]`, rising, is the place of row i among all B·width.
+    `places[i]` is the place of row i among all B·width; ascending.
     """
 
     width: int
@@ -88,11 +88,11 @@ class Layout:
 
 @dataclass(frozen=True)
 class Memory:
-    """What the encoder knows of B sentences.
+    """The encoder's output for B sentences.
 
     `keys` (memory projected for scoring) and `inputs` (memory projected to what a recurrent decoder adds to its gates)
-    are made once per sentence by `Decoder.prepare`. Several rows may read the memory of one sentence: the rows are in the
-    order of their sentences, equally many for each, or as a `layout` says. The memory is never copied for them.
+    are made once per sentence by `Decoder.prepare`. Several rows may read the memory of the same sentence; it is never
+    copied for them. The rows are in the order of their sentences: equally many per sentence, or as `layout` says.
     """
 
     values: Float[Tensor, "B S HM"]
@@ -110,17 +110,17 @@ class Memory:
 
     @property
     def heads(self) -> int:
-        """How many values of M numbers each position has, side by side."""
+        """The number of heads: each position has one vector of size M per head, side by side in `values`."""
         return self.values.size(-1) // self.summary.size(-1)
 
     def by_head(self, held: Float[Tensor, "B S HX"]) -> Float[Tensor, "B HS X"]:
-        """[B S H·X] → [B H·S X]: the heads one after another along the positions, so that one batched product serves all."""
+        """[B S H·X] → [B H·S X]: heads unfolded into extra positions, so that one batched product serves all heads."""
         if self.heads == 1:
             return held
         return held.unflatten(-1, (self.heads, -1)).transpose(1, 2).flatten(1, 2)
 
     def spread(self, rows: Float[Tensor, "N T X"]) -> Float[Tensor, "B n X"]:
-        """The rows of each sentence side by side, zeros in empty places."""
+        """The rows grouped by sentence: n = T · (rows per sentence), with zeros in empty places."""
         sentences = self.mask.size(0)
         if self.layout is not None:
             grid = rows.new_zeros(sentences * self.layout.width, *rows.shape[1:])
@@ -128,7 +128,7 @@ class Memory:
         return rows.reshape(sentences, -1, rows.size(-1))
 
     def gather(self, grid: Float[Tensor, "B n X"], steps: int) -> Float[Tensor, "N T X"]:
-        """The inverse of `spread`, for rows of T = `steps`."""
+        """The inverse of `spread`, for rows with T = `steps`."""
         rows = grid.reshape(-1, steps, grid.size(-1))
         return rows if self.layout is None else rows.index_select(0, self.layout.places)
 
@@ -141,7 +141,7 @@ def _pick(value: Any, rows: Tensor) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """Decoder state: each decoder declares its fields, tensors or nested tuples of tensors, all row-first.
+    """Decoder state: each decoder declares its fields, tensors or nested tuples of tensors, with rows first.
 
     `cells[i]` is the recurrent state of layer i: (h,) for a GRU, (h, c) for an LSTM, each Float[N Q]; `attention` is what
     the attention remembers from step to step.
@@ -157,8 +157,8 @@ class State:
 
 @dataclass(frozen=True)
 class DecoderOutput:
-    """Features to predict from, attention weights (None without attention), the state after the last step, and where the
-    attention has several heads the weights of each, rows with sum 1 (`weights` is their mean)."""
+    """`readout`: features to predict words from; `weights`: attention, the mean over the heads (None without
+    attention); `state`: after the last step; `heads`: with several heads, the weights of each, each row with sum 1."""
 
     readout: Float[Tensor, "N T D"]
     weights: Float[Tensor, "N T S"] | None
@@ -187,12 +187,11 @@ class Loss:
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked of a search for one sentence, in target ids.
+    """What a search must do for one sentence, in target ids.
 
     At most `max_length` tokens, EOS not counted. The output begins with `prefix`, contains every sequence of `required`,
-    and contains none of `forbidden`. A required sequence ends with its word: no piece of `continuing`, which are the pieces
-    that lengthen a word, may follow it. `seed` is what a search that draws starts from: it depends on the sentence, not on
-    its place in the batch.
+    and contains none of `forbidden`. No continuation piece (`continuing`: the pieces that lengthen a word) may follow a
+    required sequence. `seed` is for searches that sample: it depends on the sentence, not on its place in the batch.
     """
 
     max_length: int
@@ -218,8 +217,8 @@ class SearchState(Protocol):
 
 @dataclass(frozen=True)
 class Prediction:
-    """One step of N rows: log-probabilities of the next token (natural logarithm; whoever gets them may write into
-    them), the state after it, and the attention it was predicted with (None without attention)."""
+    """One step of N rows: log-probabilities of the next token (natural logarithm; the receiver may overwrite them), the
+    state after the step, and the attention of the step (None without attention)."""
 
     log_probs: Float[Tensor, "N V"]
     state: SearchState
@@ -228,14 +227,14 @@ class Prediction:
 
 @runtime_checkable
 class Step(Protocol):
-    """All that a search knows of a model: one step for N rows, sentence by sentence. `mask` tells the real source
-    positions of its sentences (None without attention)."""
+    """Everything that a search knows of a model: one step for N rows, in the order of their sentences. `mask`: the real
+    source positions of its sentences (None without attention)."""
 
     device: torch.device
     mask: Bool[Tensor, "B S"] | None
 
     def __call__(self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None = None) -> Prediction:
-        """What follows the given tokens, one a row. Without a `layout` every sentence has equally many rows."""
+        """The prediction after the given tokens, one per row. Without `layout`, all sentences have as many rows."""
         ...
 
     def keep(self, sentences: Int[Tensor, " b"]) -> Step:
@@ -245,7 +244,7 @@ class Step(Protocol):
 
 @runtime_checkable
 class Reranker(Protocol):
-    """A search whose hypotheses are chosen by their texts, after they are written."""
+    """A search that chooses among its hypotheses by their texts, after detokenisation."""
 
     def rerank(self, hypotheses: Sequence[Hypothesis], texts: Sequence[str]) -> list[tuple[Hypothesis, str]]:
         """The best of one sentence's hypotheses with their texts, best first."""
@@ -257,7 +256,7 @@ class Search(Protocol):
     """A strategy to find good outputs under a `Step`; it knows no model."""
 
     def __call__(self, step: Step, state: SearchState, requests: Sequence[Request]) -> list[list[Hypothesis]]:
-        """The best hypotheses of each sentence, best first. `state` holds one row a sentence.
+        """The best hypotheses of each sentence, best first. `state` holds one row per sentence.
 
         Raises ValueError if it cannot do what is requested."""
         ...

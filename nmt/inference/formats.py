@@ -1,8 +1,8 @@
-"""How translations are written, one block of whole lines for every line translated.
+"""How translations are written: one or more whole lines for every line translated.
 
 text      the best translation
 jsonl     an object: source, and hypotheses with text, score, log_prob, tokens, token_log_probs (</s> last) and the
-          alignment of words: pairs [source, target], weights, and what concerns </s> (nmt/word_alignment.py)
+          alignment of words: pairs [source, target], weights, and weights of </s> (nmt/inference/word_alignment.py)
 pharaoh   pairs of words of the best translation, 0-0 1-2: source-target, counted from 0
 moses     number ||| translation ||| logprob= log-probability ||| score, a line for each hypothesis
 """
@@ -23,7 +23,7 @@ ONE_BEST = ("text", "pharaoh")
 
 
 def details_needed(name: FormatName) -> int:
-    """Of how many hypotheses of a line a format shows probabilities of words or attention."""
+    """For how many hypotheses per line a format shows word probabilities or attention."""
     return {"pharaoh": 1, "jsonl": 1_000_000}.get(name, 0)
 
 

@@ -1,4 +1,4 @@
-"""Networks as the `Step` that searches see, alone or together; and the probabilities of given translations."""
+"""One network or an ensemble as the `Step` that searches use; and the probabilities of given translations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nmt.layers.recurrence import full
 from nmt.network.seq2seq import Seq2Seq
 
 LOGITS = 2**23
-"""Logits held at a time when given translations are scored, in numbers."""
+"""The number of logits held at a time when given translations are scored."""
 Averaging = Literal["probability", "log_probability"]
 
 
@@ -50,8 +50,8 @@ class States:
 
 
 class Ensemble:
-    """Several steps over the same sentences and the same vocabulary, as one: see `average_log_probs`. The attention is
-    the mean of those that have one."""
+    """Several steps over the same sentences and the same vocabulary, combined into one by `average_log_probs`. The
+    attention is the mean over the members that have attention."""
 
     def __init__(self, steps: Sequence[Step], shares: Sequence[float], averaging: Averaging) -> None:
         self.steps, self.shares, self.averaging = steps, shares, averaging
@@ -84,7 +84,7 @@ def average_log_probs(each: Sequence[Tensor], shares: Sequence[float], averaging
 def first_step(
     models: Sequence[Seq2Seq], memories: Sequence[Memory], shares: Sequence[float], averaging: Averaging
 ) -> tuple[Step, SearchState]:
-    """The step of one model or several, and the state before the first word, one row a sentence."""
+    """The step of one model or several, and the state before the first word, one row per sentence."""
     steps: list[Step] = [ModelStep(model, memory) for model, memory in zip(models, memories, strict=True)]
     states = [model.decoder.initial(memory) for model, memory in zip(models, memories, strict=True)]
     if len(steps) == 1:
@@ -95,8 +95,8 @@ def first_step(
 def forced(
     model: Seq2Seq, memory: Memory, inputs: Int[Tensor, "B T"], targets: Int[Tensor, "B T"]
 ) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T S"] | None, Float[Tensor, "B H T S"] | None]:
-    """Log-probability of each word of given translations (0 at padding), its attention (None without), and that of each
-    head if there are several."""
+    """Log-probability of each word of given translations (0 at padding); its attention (None without); the attention of
+    each head, if there are several (else None)."""
     output = model.decode(inputs, model.decoder.initial(memory), memory)
     readout, gold = output.readout.flatten(0, 1), targets.flatten()
     rows = max(1, LOGITS // model.output.out_features)

@@ -1,4 +1,4 @@
-"""Lines in and lines out, a chunk at a time, so that memory does not grow with the file; and going on after a stop."""
+"""Reads and writes lines a chunk at a time, so that memory does not grow with the file; resumes after a stop."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from nmt.storage.lock import Lock
 
 log = logging.getLogger(__name__)
 CHUNK = 2000
-"""Lines taken together: enough for batches of equal length, few enough to see the output grow."""
+"""Lines per chunk: enough to make batches of similar length, few enough that output appears regularly."""
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some lines, and what their translations must look like (None: nothing in particular)."""
+    """Some lines, and the constraints on their translations (None: no constraints)."""
 
     lines: list[str]
     constraints: list[Constraint] | None
 
 
 class Source:
-    """The lines of a file, or those of stdin whenever some have arrived.
+    """The lines of a file, or those of stdin as they arrive.
 
-    A file is read through before anything else happens, so that whatever is wrong with it is said before anything is
-    written. Raises UserError then; for stdin when the faulty line arrives.
+    A file is first read once in full, so that its errors are reported before anything is written. Raises UserError at
+    that time; for stdin when the faulty line arrives.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Source:
             yield Chunk(chunk, list(itertools.islice(constraints, len(chunk))) if self._beside else None)
 
     def _constraints(self) -> Iterator[Constraint]:
-        """What the files beside say of each line, together."""
+        """The constraints of each line, combined from the prefix file and the constraints file."""
         readers = [self._read(file, read) for file, read in self._beside]
         for number, parts in enumerate(zip(*readers, strict=True), 1):
             if len(parts) == 2 and parts[0].prefix and parts[1].prefix:
@@ -95,7 +95,7 @@ def _prefix(line: str, place: str) -> Constraint:
 
 
 def _constraint(line: str, place: str) -> Constraint:
-    """One line of constraints=FILE.jsonl: an object with some of prefix, required, forbidden; an empty line is none."""
+    """One line of constraints=FILE.jsonl: an object with some of prefix, required, forbidden; empty: no constraint."""
     shape = 'a line must be an object like {"prefix": "Ein", "required": ["Hund"], "forbidden": ["Katze", "Kater"]}'
     try:
         found = json.loads(line) if line.strip() else {}
@@ -118,7 +118,7 @@ def _constraint(line: str, place: str) -> Constraint:
 
 
 def _stdin(errors: Errors) -> Iterator[list[str]]:
-    """The lines that have arrived, whenever some have."""
+    """The lines of stdin, as they arrive."""
     prompt, rest, number = sys.stdin.isatty(), b"", 0
     while True:
         if prompt:
@@ -227,7 +227,7 @@ class Sink:
         return self.write
 
     def write(self, lines: Sequence[str]) -> None:
-        """Raises UserError if the disk is full or the like."""
+        """Raises UserError if writing fails, e.g. because the disk is full."""
         try:
             self._file.write("".join(line + "\n" for line in lines).encode("utf-8", "replace"))
             self._file.flush()
@@ -265,8 +265,8 @@ class Sink:
 
 
 def _cut(file: Path, numbered: bool) -> int:
-    """Cuts a file after its last whole chunk and returns how many input lines it stands for: going on at the same border,
-    the same lines make up the same batches, and the result is the same to the last digit."""
+    """Cuts a file after its last whole chunk and returns the number of input lines that are done. Resuming at the end
+    of a chunk makes the same batches as a run without a stop, so the result is the same to the last digit."""
     end = count = 0
     border = (0, 0)
     with open(file, "rb+") as opened:

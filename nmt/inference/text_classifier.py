@@ -1,4 +1,4 @@
-"""Text in, labels out, and which words decided it: the one path by which everything here classifies."""
+"""Text in, labels out, and the words that decided. All code that classifies uses this file."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from nmt.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
 BATCH_TOKENS = 8000
-"""Positions read together."""
+"""Positions of a batch."""
 
 
 @dataclass(frozen=True)
 class Classified:
-    """A text's labels; the probability of every label; its words, and how much of the attention each of them got: these
-    sum to 1 (None if the pooling has nothing to show, or nothing of the text can be read)."""
+    """A text's labels; the probability of every label; its words, and the share of the attention that each word got.
+    The shares sum to 1 (None if the pooling has no attention weights, or the text has no tokens)."""
 
     labels: tuple[str, ...]
     probabilities: dict[str, float]
@@ -31,7 +31,7 @@ class Classified:
 
 class TextClassifier:
     """A model, in evaluation mode, and its tokenizer. Texts longer than `max_tokens` are cut, with a warning. The weights
-    must not change while their classifier lives."""
+    must not change while the classifier is in use."""
 
     def __init__(self, model: Seq2Label, tokenizer: Tokenizer, *, max_tokens: int) -> None:
         self.model, self.tokenizer, self.max_tokens = model, tokenizer, max_tokens
@@ -42,10 +42,10 @@ class TextClassifier:
         return self.model.pooling.attends
 
     def classify(self, lines: Sequence[str]) -> list[Classified]:
-        """One answer a line. A line without words gets what the model thinks of nothing at all."""
+        """One answer per line. A line without words is classified like a text that is only EOS."""
         documents = encode_documents(lines, self.tokenizer, self.model.pooling.splits, self.max_tokens)
         if documents.cut:
-            log.warning("%s texts have more than %s tokens: only those are read", documents.cut, self.max_tokens)
+            log.warning("%s texts have more than %s tokens: the rest is not read", documents.cut, self.max_tokens)
         probabilities, weights = self._read(documents)
         chosen = self.model.labels.chosen(probabilities)
         names = self.model.labels.names
@@ -100,7 +100,7 @@ class TextClassifier:
 
 
 def _batches(documents: Documents) -> list[list[int]]:
-    """From the longest text to the shortest, about BATCH_TOKENS together."""
+    """Batches of about BATCH_TOKENS positions, from the longest text to the shortest."""
     lengths = documents.lengths
     batches: list[list[int]] = []
     for i in np.argsort(-lengths, kind="stable").tolist():
@@ -112,7 +112,7 @@ def _batches(documents: Documents) -> list[list[int]]:
 
 @dataclass(frozen=True)
 class Removal:
-    """How much the probability of the guessed label falls, on average over texts, when words are taken out."""
+    """How much the probability of the predicted label falls, on average over texts, when words are removed."""
 
     most_important: float
     random: float
@@ -120,8 +120,8 @@ class Removal:
 
 
 def removal(classifier: TextClassifier, lines: Sequence[str], count: int = 3, draws: int = 5, seed: int = 0) -> Removal:
-    """Takes out of each text its `count` most important words, and as many random ones (the mean over some draws). Texts
-    with fewer than twice as many words are left out: little would be left of them."""
+    """Removes from each text its `count` most important words, or instead `count` random words (the mean over `draws`
+    draws). Texts with fewer than 2 · `count` words are left out: too little would remain of them."""
     answers = [a for a in classifier.classify(lines) if a.importances is not None and len(a.words) >= 2 * count]
     generator = np.random.default_rng(seed)
     guesses = [max(a.probabilities, key=a.probabilities.__getitem__) for a in answers]

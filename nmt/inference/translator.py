@@ -1,4 +1,4 @@
-"""Text in, text out: the one path by which everything here translates and scores."""
+"""Text in, text out. All code that translates or scores uses this file."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ FORCED_TOKENS = 4000
 
 @dataclass(frozen=True)
 class Constraint:
-    """What a translation must look like: the text it begins with, words (or phrases) that it holds, and words that it does
-    not hold."""
+    """What a translation must look like: the text it begins with, words (or phrases) that it contains, and words that
+    it does not contain."""
 
     prefix: str = ""
     required: tuple[str, ...] = ()
@@ -40,8 +40,9 @@ class Constraint:
 @dataclass(frozen=True)
 class Forced:
     """A given translation under the model: natural-log probability of each of its tokens, EOS last, and the attention
-    [tokens, source tokens], EOS last on both sides (None without attention, or if not asked for). Where one model has
-    several heads, `heads` [heads, tokens, source tokens] are theirs, each row with sum 1, and `weights` their mean."""
+    [tokens, source tokens], EOS last on both sides (None without attention, or if not asked for). For a single model
+    with several heads, `heads` [heads, tokens, source tokens] are the weights of each head, each row with sum 1, and
+    `weights` is their mean."""
 
     log_probs: np.ndarray
     weights: np.ndarray | None
@@ -54,8 +55,8 @@ class Forced:
 
 @dataclass(frozen=True)
 class Translation:
-    """The hypotheses of one line, best first (none for a line without words), and their texts; `details` of as many of them
-    as were asked for."""
+    """The hypotheses of one line, best first (none for a line without words), and their texts; `details` of the first
+    ones, as many as were asked for."""
 
     source: list[int]
     hypotheses: list[Hypothesis]
@@ -68,12 +69,12 @@ class Translation:
 
 
 class Translator:
-    """One model or an ensemble, their tokenizer and a search. The models are in evaluation mode, and their weights must not
-    change while their translator lives. Several threads may use one translator at the same time.
+    """One model or an ensemble, their tokenizer and a search. The models are in evaluation mode; their weights must not
+    change while the translator is in use. Several threads may use one translator at the same time.
 
     Sentences are encoded, sorted by length, searched in batches of at most `batch_tokens` source positions, and put
     back in order. Longest translation: max_length_factor · source tokens + max_length_offset. Sources longer than
-    `max_source` tokens are cut, with a warning. An ensemble's members count by their `shares` (by default equally).
+    `max_source` tokens are cut, with a warning. `shares`: weights of the members of an ensemble (default: equal).
     """
 
     def __init__(
@@ -116,8 +117,8 @@ class Translator:
     def translations(
         self, lines: Sequence[str], constraints: Sequence[Constraint] | None = None, details_of: int = 0
     ) -> list[Translation]:
-        """All hypotheses that the search returns for each line, with their texts. `details_of`: of so many of each line, the
-        best first, also the probabilities of their words and their attention.
+        """All hypotheses that the search returns for each line, with their texts. `details_of`: for this many of the
+        best hypotheses of each line, also the probabilities of their words and their attention.
 
         Raises UserError if a constraint contradicts itself or cannot be written with this vocabulary.
         """
@@ -156,7 +157,8 @@ class Translator:
     def force(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], attention: bool = True
     ) -> list[Forced]:
-        """What the model makes of given translations: one teacher-forced pass. An empty source or target counts as </s>."""
+        """Probabilities and attention of given translations, by one teacher-forced pass. An empty source or target
+        counts as </s>."""
         order = sorted(range(len(sources)), key=lambda i: (len(targets[i]), len(sources[i])))
         results: list[Forced | None] = [None] * len(sources)
         batches, batch = [], list[int]()
@@ -224,7 +226,7 @@ class Translator:
         ]
 
     def _written(self, hypotheses: list[Hypothesis]) -> tuple[list[Hypothesis], list[str]]:
-        """The hypotheses of a sentence and their texts, chosen by their texts if the search does so."""
+        """The hypotheses of a sentence and their texts, reranked by their texts if the search does so."""
         texts = self.tokenizer.decode([h.tokens for h in hypotheses])
         if isinstance(self.search, Reranker) and hypotheses:
             ranked = self.search.rerank(hypotheses, texts)

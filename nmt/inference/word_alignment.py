@@ -1,7 +1,7 @@
-"""Alignments of words: from attention over pieces, from two directions to one, and how far from a gold standard.
+"""Word alignments: computed from attention over pieces, combined from two directions, compared with a gold standard.
 
-The weight between two words is the sum over the source word's pieces and the mean over the target word's. What is given
-to `</s>`, and what `</s>` gives, is kept apart: it says where the translation began and ended, not what means what.
+The weight between two words is the sum over the source word's pieces and the mean over the target word's. The weights
+to and from `</s>` are kept apart: they show where the translation begins and ends, not which word translates which.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def by_word(
     target_words: Sequence[int],
     sizes: tuple[int, int] | None = None,
 ) -> np.ndarray:
-    """Weights [target words + </s>, source words + </s>] from those of pieces. For each piece the number of its word, from
-    0; `sizes`: how many words there are, if not all need have pieces."""
+    """Weights [target words + </s>, source words + </s>] from weights between pieces. `source_words`, `target_words`:
+    the number of each piece's word, from 0; `sizes`: source and target word counts, if words may have no pieces."""
     sources, targets = sizes or (max(source_words, default=-1) + 1, max(target_words, default=-1) + 1)
     into = np.zeros((len(source_words) + 1, sources + 1))
     into[np.arange(len(source_words) + 1), [*source_words, sources]] = 1.0
@@ -58,7 +58,7 @@ def by_word(
 
 
 def merge(weights: np.ndarray, source_words: Sequence[int], target_words: Sequence[int]) -> WordAlignment:
-    """As `by_word`, with what concerns </s> apart."""
+    """As `by_word`, with the weights of </s> kept apart."""
     whole = by_word(weights, source_words, target_words)
     return WordAlignment(whole[:-1, :-1], whole[:-1, -1], whole[-1, :-1])
 
@@ -69,8 +69,9 @@ Symmetrization = Literal["intersection", "union", "grow_diag"]
 
 
 def symmetrize(forward: Links, backward: Links, how: Symmetrization) -> Links:
-    """One alignment from those of both directions (Och & Ney 2003). grow_diag starts from the intersection and adds links
-    of the union beside those it has, diagonally too, whose source or target word has none yet (Koehn et al. 2003)."""
+    """One alignment from those of both directions (Och & Ney 2003). grow_diag starts from the intersection. It adds
+    links of the union that are neighbours (diagonal ones too) of a link it has, if their source word or their target
+    word has no link yet (Koehn et al. 2003)."""
     both, either = forward & backward, forward | backward
     if how != "grow_diag":
         return both if how == "intersection" else either

@@ -1,5 +1,5 @@
-"""Batches decoded at the same time. On a CPU two threads with a batch each finish sooner than two threads that share the
-small products of one batch and wait for each other after every one of them."""
+"""Decodes several batches at the same time. On a CPU, two threads with a batch each are faster than two threads that
+share the small products of one batch and wait for each other after each product."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TypeVar
 import torch
 
 MOST = 4
-"""Batches searched at the same time; beyond that, Python's lock is what they wait for."""
+"""Most batches searched at the same time; more would only wait for Python's global lock."""
 _making = threading.Lock()
 
 Job = TypeVar("Job")
@@ -19,8 +19,8 @@ Result = TypeVar("Result")
 
 
 class Workers:
-    """Threads of their own, which share the processor's threads among them; made when they are first needed. The number of
-    threads of whoever calls stays as it is."""
+    """A pool of threads that divide the processor's threads among them; made when first needed. The caller's own number
+    of torch threads does not change."""
 
     def __init__(self, device: torch.device) -> None:
         self._threads = torch.get_num_threads()
@@ -40,5 +40,5 @@ class Workers:
         each, ready = self._threads // self._count, threading.Barrier(self._count)
         pool = ThreadPoolExecutor(self._count, "nmt", initializer=torch.set_num_threads, initargs=(each,))
         list(pool.map(lambda _: ready.wait(), range(self._count)))  # all of them exist
-        torch.set_num_threads(self._threads)  # what threads made by others begin with
+        torch.set_num_threads(self._threads)  # the default for threads made elsewhere
         return pool

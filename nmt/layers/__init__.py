@@ -1,4 +1,4 @@
-"""What networks are made of and what makes them fast: recurrence, dropout, word vectors, products laid out for generation,
+"""The building blocks of networks, made fast: recurrence, dropout, embeddings, matrix products packed for generation,
 output layer and loss in one.
 
 Imported by: attention, pooling, encoder, decoder, network, objective, inference, configuration.

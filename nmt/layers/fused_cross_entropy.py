@@ -4,8 +4,8 @@ For each token with features x, logits l = x Wᵀ + b, p = softmax(l), gold word
 
     loss = −(1−ε) log p_y − ε/V Σ_v log p_v          ∂loss/∂l = p − (1−ε) 1_y − ε/V
 
-The gradient is known as soon as the loss is, so it is taken in the forward pass, while the slice is in the cache:
-three products per slice in all (logits, ∂x, ∂W), none repeated. Backward only scales the results.
+The gradient is known as soon as the loss is, so it is computed in the forward pass, while the slice is in the cache. A
+slice needs three products in total (logits, ∂x, ∂W); none is repeated. Backward only scales the results.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 SLICE = 2**23
-"""Logits held at a time, in numbers (32 MB in float32)."""
+"""The number of logits held at a time (32 MB in float32)."""
 
 
 class _LinearCrossEntropy(Function):
@@ -33,7 +33,7 @@ class _LinearCrossEntropy(Function):
         rows = min(x.size(0), max(1, SLICE // vocabulary))
         total, nll = (torch.zeros((), dtype=accurate, device=x.device) for _ in range(2))
         dx, dw, db = torch.empty_like(x), torch.zeros_like(weight), torch.zeros_like(bias)
-        # One buffer for all slices: fresh memory would cost more than the arithmetic on it.
+        # One buffer for all slices: allocating new memory would cost more than the arithmetic.
         buffer = torch.empty(rows, vocabulary, dtype=accurate, device=x.device)
         low_buffer = buffer if dtype == accurate else torch.empty_like(buffer, dtype=dtype)
         for start in range(0, x.size(0), rows):
@@ -49,7 +49,7 @@ class _LinearCrossEntropy(Function):
                 logits.sum(-1, keepdim=True),
             )
             p = torch.softmax(logits, -1, out=logits)
-            # The largest p is exp(largest − log Σ exp), and never rounds to 0: log Σ exp without another pass of exp.
+            # The largest p is exp(largest − log Σ exp) and never rounds to 0, so log Σ exp needs no other pass of exp.
             normalizer = largest - p.amax(-1, keepdim=True).log()
             gold_nll = (normalizer - gold_logits).sum()
             nll += gold_nll
@@ -84,7 +84,7 @@ def linear_cross_entropy(
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """(smoothed loss, plain negative log-likelihood), both summed over n tokens, in nats; only the first has a gradient.
 
-    Under autocast the products run in autocast's type, all sums in float32. `targets` must hold real words only.
+    Under autocast the products run in autocast's type, all sums in float32. `targets` must not contain padding.
     """
     device = x.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype

@@ -1,7 +1,7 @@
-"""Products with matrices that no longer change: generation, where every step multiplies few rows by the same weights.
+"""Matrix products with fixed weights, for generation, where every step multiplies a few rows by the same weights.
 
-The blocks that meet the same rows are joined and laid out once, in the precision asked for, and kept. Rows go in and
-come out in float32; the bias is added in float32.
+The blocks that multiply the same rows are joined and packed once, in the precision asked for, and kept. Input and
+output rows are float32; the bias is added in float32.
 
     float32     the joined matrix as it is
     bfloat16    rows and matrix rounded to 8 bits of mantissa, products summed in float32
@@ -28,7 +28,7 @@ Block = tuple[Tensor, Tensor | None]
 
 
 class Packs:
-    """The packed weights of a model, made when they are first needed. The weights must not change while these live."""
+    """The packed weights of a model, made when first needed. The weights must not change while these are in use."""
 
     def __init__(self, precision: GenerationPrecision) -> None:
         self.precision = precision
@@ -46,7 +46,7 @@ _current: contextvars.ContextVar[Packs | None] = contextvars.ContextVar("packs",
 
 @contextlib.contextmanager
 def generating(packs: Packs) -> Iterator[None]:
-    """Inside, products without gradients use packed weights."""
+    """Inside this context, products without gradients use packed weights."""
     token = _current.set(packs)
     try:
         yield
@@ -92,10 +92,10 @@ def _int8(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
     scales = weight.abs().amax(1).float().clamp(min=1e-12) / 127
     whole = (weight / scales.unsqueeze(1)).round().to(torch.int8)
     prepacked = torch.ops.onednn.qlinear_prepack(whole, None)
-    scales = scales / 127  # of rows whose largest number has become 127
+    scales = scales / 127  # `multiply` scales each row to a largest number of 127
     ones, zeros = torch.ones(1), torch.zeros_like(scales, dtype=torch.int32)
     middle = torch.full((1,), 128, dtype=torch.int32)
-    rounding = torch.tensor(128.5)  # the conversion to uint8 cuts off the fraction
+    rounding = torch.tensor(128.5)  # 128 + 0.5, because the conversion to uint8 truncates
 
     def multiply(x: Tensor) -> Tensor:
         rows = x.reshape(-1, x.size(-1))
@@ -119,7 +119,7 @@ def int8_is_native() -> bool:
 
 
 def linear(owner: nn.Module, name: str, x: Float[Tensor, "*rows K"], block: Block) -> Float[Tensor, "*rows M"]:
-    """x Wᵀ + b, packed in generation; `name` tells the owner's products apart."""
+    """x Wᵀ + b, packed in generation; `name` distinguishes the owner's products."""
     product = packed(owner, name, block)
     return F.linear(x, *block) if product is None else product(x)[0]
 

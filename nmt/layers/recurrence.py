@@ -4,14 +4,16 @@ A recurrence spends its time on products of a small state with one fixed matrix,
 
     y_t = x_t W,        t = 1 … T.
 
-Forward there is no way around T small products. Backward there is. With d_t = ∂L/∂y_t,
+The forward pass cannot avoid T small products. The backward pass has twice as many, but T of them can be joined into
+one. With d_t = ∂L/∂y_t,
 
     ∂L/∂x_t = d_t Wᵀ            is needed at once, because x_t came from step t-1;
-    ∂L/∂W   = Σ_t x_tᵀ d_t      is needed by nobody inside the loop:
+    ∂L/∂W   = Σ_t x_tᵀ d_t      is not needed inside the loop.
 
-stack the x_t and the d_t over time and it is *one* large product, [x_1; …; x_T]ᵀ [d_1; …; d_T], instead of T small ones
-that each read and write all of ∂L/∂W. `Shared` does that for any loop written in plain PyTorch. W may be a weight matrix
-[K M] shared by all rows, or a memory [B S M] shared by all queries of a sentence (then x_t are attention weights).
+Stack the x_t and the d_t over time, and ∂L/∂W is *one* large product, [x_1; …; x_T]ᵀ [d_1; …; d_T], instead of T small
+ones that each read and write all of ∂L/∂W. `Shared` does that for any loop written in plain PyTorch. W may be a weight
+matrix [K M] shared by all rows, or a memory [B S M] shared by all queries of a sentence (then x_t are the weights of
+attention).
 
 The gated recurrent unit (Cho et al. 2014, in the variant of cuDNN and torch.nn.GRU: reset after the product), with
 a = x W_ihᵀ + b_ih hoisted out of the loop and u = h W_hhᵀ + b_hh:
@@ -54,12 +56,12 @@ def tanh(x: Tensor) -> Tensor:
 
 
 def full(x: Tensor) -> Tensor:
-    """x in float32 if autocast had made it shorter; float32 and float64 stay."""
+    """x as float32 if autocast made it bfloat16 or float16; float32 and float64 stay."""
     return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
 
 
 class _Gather(Function):
-    """Identity on the operand; its backward runs after that of every step and makes the one product."""
+    """Identity on the operand. Its backward runs after the backward of all steps and computes the one large product."""
 
     @staticmethod
     def forward(ctx: Any, operand: Tensor, bias: Tensor | None, tape: list[tuple[Tensor, Tensor]]) -> Any:
@@ -74,7 +76,7 @@ class _Gather(Function):
         x, d = (torch.cat(column, dim=-2) for column in zip(*ctx.tape, strict=True))
         ctx.tape.clear()
         d_bias = d.sum(-2, keepdim=d.dim() == 3) if ctx.has_bias else None
-        if ctx.transposed:  # in the operand's own order of memory, so that nobody has to turn the gradient
+        if ctx.transposed:  # in the operand's memory layout, so that the gradient need not be transposed later
             return (d.transpose(-1, -2) @ x).transpose(-1, -2), d_bias, None
         return x.transpose(-1, -2) @ d, d_bias, None
 
@@ -86,7 +88,7 @@ def _multiply(x: Tensor, operand: Tensor, bias: Tensor | None) -> Tensor:
 
 
 class _Product(Function):
-    """x @ operand + bias for one step; leaves (x, d) on the tape for `_Gather`."""
+    """x @ operand + bias for one step; its backward leaves (x, d) on the tape for `_Gather`."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, operand: Tensor, bias: Tensor | None, tape: list[tuple[Tensor, Tensor]]) -> Tensor:
@@ -105,7 +107,7 @@ class _Product(Function):
 
 
 class Shared:
-    """An operand used at every step of a loop: `shared(x)` is x @ operand + bias, its gradient one product.
+    """An operand used at every step of a loop: `shared(x)` is x @ operand + bias; its gradient is one product.
 
     operand [K M] with x [N K], or operand [B S M] with x [B n S]; bias [M] or [B 1 M]. Under autocast the products run
     in autocast's type (the result too); the operand is converted once.
@@ -128,7 +130,7 @@ class Shared:
 
 
 def fuse(owner: nn.Module, name: str, *blocks: Block) -> Callable[[Tensor], tuple[Tensor, ...]]:
-    """Several products with the same x, as one; `name` tells the owner's products apart where they are kept packed."""
+    """Several products with the same x, as one; `name` distinguishes the owner's products if they are kept packed."""
     product = packed(owner, name, *blocks)
     if product is not None:
         return product
@@ -138,7 +140,7 @@ def fuse(owner: nn.Module, name: str, *blocks: Block) -> Callable[[Tensor], tupl
 
 
 def _gru_values(a: Tensor, u: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """h', and r and z, n, and the state's part of n before the reset."""
+    """h'; r and z in one tensor; n; and u_n, the state's part of n before the reset."""
     size, u = h.size(-1), u.to(h.dtype)
     rz = torch.sigmoid(a[..., : 2 * size] + u[..., : 2 * size])
     r, z, u_n = rz[..., :size], rz[..., size:], u[..., 2 * size :]
@@ -192,7 +194,7 @@ CELLS: dict[str, Callable[[Tensor, Tensor, Cell], Cell]] = {"gru": gru, "lstm": 
 
 class Recurrent(nn.Module):
     """One recurrent layer in one direction or two. The parameters live in a torch.nn.GRU or LSTM, which also runs the
-    whole sequence on GPUs (cuDNN); on CPUs the loop below does, both directions in the same step.
+    whole sequence on GPUs (cuDNN); on CPUs the loop below does this, both directions in the same step.
 
     Padding never enters the backward direction: each sentence is reversed on its own, so that in both directions the
     padding comes last, where nothing reads it.
@@ -223,7 +225,7 @@ class Recurrent(nn.Module):
         return getattr(self.rnn, f"weight_{suffix}")[:, columns], getattr(self.rnn, f"bias_{suffix}")
 
     def _both(self, name: str) -> tuple[Tensor, Tensor]:
-        """Those of both directions: weights [2 K M], biases [2 1 M]."""
+        """The blocks of both directions: weights [2 K M], biases [2 1 M]."""
         (weight, bias), (weight_back, bias_back) = self.block(name), self.block(name, direction=1)
         return torch.stack([weight, weight_back]).transpose(1, 2), torch.stack([bias, bias_back]).unsqueeze(1)  # type: ignore[list-item]
 

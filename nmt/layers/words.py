@@ -10,18 +10,18 @@ from nmt.layers.dropout import Dropout, WordDropout
 
 
 def embedding(vocabulary: int, size: int) -> nn.Embedding:
-    """A table of vectors, drawn by nobody yet (see `draw`); PAD's is all zeros."""
+    """An embedding table, to be initialised by `draw`; the vector of PAD is all zeros."""
     return nn.Embedding(vocabulary, size, padding_idx=PAD)
 
 
 def draw(table: nn.Embedding) -> None:
-    """Vectors of length about 1, PAD's of length 0."""
+    """Initialises a table: random vectors of length about 1, zeros for PAD."""
     nn.init.normal_(table.weight, std=table.embedding_dim**-0.5)
     nn.init.zeros_(table.weight[PAD])
 
 
 class Words(nn.Module):
-    """The input of an encoder or a decoder: whole words dropped, then features."""
+    """The input of an encoder or a decoder: embedding, then dropout of whole words, then dropout of features."""
 
     def __init__(self, table: nn.Embedding, word_dropout: WordDropout, dropout: Dropout) -> None:
         super().__init__()

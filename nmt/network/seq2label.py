@@ -57,7 +57,7 @@ class Seq2Label(Network):
 
 
 def label_loss(network: Seq2Label, batch: TextBatch, update: int) -> Loss:
-    """An objective: nats of the right labels, plus the pooling's penalty in what is minimised."""
+    """An objective: the loss of the right labels in nats; what is minimised also has the pooling's penalty."""
     assert batch.labels is not None
     logits, pooled = network.read(batch)
     nll = network.labels.losses(logits, batch.labels).sum()
@@ -66,8 +66,9 @@ def label_loss(network: Seq2Label, batch: TextBatch, update: int) -> Loss:
 
 
 def use_vectors(network: Seq2Label, pieces: Sequence[str], vectors: dict[str, np.ndarray], freeze: bool) -> float:
-    """Word vectors as the embedding of the words that have one, tuned with the rest or frozen; other words start (or, if
-    frozen, stay) at random, as spread as the vectors are. Returns the share of the vocabulary that has one."""
+    """Uses word vectors as the embeddings of the words that have one, trained further or frozen. Other words start (or,
+    if frozen, stay) random, with the mean and standard deviation of the vectors. Returns the share of the vocabulary
+    that has a vector."""
     words = [piece.removeprefix("▁") if piece.startswith("▁") else "" for piece in pieces]
     found = {i: vectors.get(word, vectors.get(word.lower())) for i, word in enumerate(words) if word}
     known = {i: vector for i, vector in found.items() if vector is not None}

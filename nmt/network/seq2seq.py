@@ -23,9 +23,9 @@ Tying = Literal["none", "output", "all"]
 
 
 class Seq2Seq(Network):
-    """Embeddings, encoder, decoder and output layer. Sizes of the parts are matched by the caller.
+    """Embeddings, encoder, decoder and output layer. The caller must match the sizes of the parts.
 
-    Raises ValueError if tying asks for matrices of different shapes to be one.
+    Raises ValueError if `tying` would share matrices of different shapes.
     """
 
     encoder: Encoder

@@ -1,5 +1,5 @@
-"""From scores to weights: a function of each row of scores to non-negative numbers that sum to 1. Positions that do not
-count have the score −∞ and get exactly 0. A normaliser is one file here and one YAML in conf/normalizer.
+"""From scores to weights: a function from each row of scores to non-negative numbers that sum to 1. Masked positions
+have the score −∞ and get exactly 0. A normaliser is one file here and one YAML in conf/normalizer.
 
 Imported by: window, attention.
 Read: softmax, sparsemax, entmax15.

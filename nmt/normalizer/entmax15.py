@@ -6,7 +6,7 @@ With x = z / 2 sorted from the largest, and mean M_k and mean square Q_k of the 
 
     τ_k = M_k − √((1 − k (Q_k − M_k²)) / k)
 
-and the support has as many members as there are k with τ_k ≤ x_k (algorithm 2). Gradient, with q = √p:
+and the size of the support is the number of k with τ_k ≤ x_k (algorithm 2). Gradient, with q = √p:
 ∂L/∂z = q (g − Σ q g / Σ q) (eq. 11).
 """
 

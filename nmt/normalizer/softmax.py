@@ -1,4 +1,4 @@
-"""softmax(z)_s = exp(z_s) / Σ_j exp(z_j): every position that counts gets something."""
+"""softmax(z)_s = exp(z_s) / Σ_j exp(z_j): every position that is not masked gets a weight above 0."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ from nmt.network.seq2seq import Seq2Seq
 
 
 class CrossEntropy:
-    """Cross-entropy of the real target words, with label smoothing (Szegedy et al. 2016), and in training λ times the doubly
-    stochastic penalty (Xu et al. 2015, eq. 14), which asks that every source position be attended to once in all:
+    """Cross-entropy of the real target words, with label smoothing (Szegedy et al. 2016). In training, plus λ times the
+    doubly stochastic penalty (Xu et al. 2015, eq. 14), which is 0 if every source position has a total weight of 1:
 
         λ Σ_s (1 − Σ_t α_ts)²        λ = `doubly_stochastic`
     """

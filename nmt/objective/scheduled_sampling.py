@@ -1,6 +1,6 @@
-"""Scheduled sampling (Bengio et al. 2015): at each position a coin decides whether the decoder reads the reference word or
-a word sampled from its own prediction. With probability ε_i, the teacher-forcing ratio after i updates, it is the
-reference.
+"""Scheduled sampling (Bengio et al. 2015): at each position, the decoder reads either the reference word or a word
+sampled from its own prediction, by chance. The probability of the reference word is ε_i, the teacher-forcing ratio
+after i updates.
 
     constant           ε = start
     linear             ε = max(end, start − (start − end) i / k)
@@ -26,7 +26,8 @@ Decay = Literal["constant", "linear", "exponential", "inverse_sigmoid"]
 
 
 class ScheduledSampling:
-    """Cross-entropy of the reference words, read from a mixture of reference and model. Validation is teacher-forced."""
+    """Cross-entropy of the reference words; the decoder reads a mixture of reference words and sampled words.
+    Validation is teacher-forced."""
 
     def __init__(
         self,

@@ -21,8 +21,9 @@ from nmt.layers.recurrence import full
 
 @dataclass(frozen=True)
 class Pooled:
-    """Features of B texts; the weights of H hops over the positions of their rows, which for each hop sum to 1 over a
-    text's rows, padding getting exactly 0 (None: the pooling has none to show); and a term of the loss of each text."""
+    """`features` of B texts. `weights`: the attention of H hops over the positions of each row; for each hop they sum
+    to 1 over all rows of a text, and padding gets exactly 0 (None: the pooling has no weights). `penalty`: a term of
+    the loss for each text."""
 
     features: Float[Tensor, "B F"]
     weights: Float[Tensor, "N H S"] | None = None
@@ -30,10 +31,10 @@ class Pooled:
 
 
 class Pooling(nn.Module):
-    """Built with the `memory_size` of the encoder; makes `feature_size` numbers of a text.
+    """Built with the `memory_size` of the encoder; turns a text into `feature_size` numbers.
 
-    A text is one row of the memory; where the pooling `splits`, a row for each of its sentences, `counts` of them. One that
-    `attends` has weights to show.
+    A text is one row of the memory. If the pooling `splits`, a text has one row per sentence; `counts` are the numbers
+    of rows. `attends`: the pooling has weights to show.
     """
 
     splits = False

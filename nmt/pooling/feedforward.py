@@ -1,7 +1,7 @@
 """Feed-forward attention: Raffel & Ellis 2016, eq. 1, with e_s = tanh(wᵀ h_s + b).
 
 The bias is one number for all positions, so that texts of any length can be read. Since e_s lies between −1 and 1, no
-weight of T words exceeds e² / (e² + T − 1): a long text is never read by a single word.
+weight of T words exceeds e² / (e² + T − 1): in a long text, no single word can get most of the weight.
 """
 
 from __future__ import annotations

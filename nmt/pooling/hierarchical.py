@@ -1,8 +1,8 @@
-"""Hierarchical attention: Yang et al. 2016, section 2.2. Words make sentences, sentences make the text.
+"""Hierarchical attention: Yang et al. 2016, section 2.2. Words form sentences, sentences form the text.
 
-Each sentence is encoded by itself and pooled by `word_context`; a second bidirectional recurrent network reads the vectors
-of the sentences, and a second `word_context` pools what it says. A word's weight is its weight in its sentence times that
-of the sentence.
+Each sentence is encoded by itself and pooled by `word_context`. A second bidirectional recurrent network reads the
+vectors of the sentences, and a second `word_context` pools its outputs. A word's weight is its weight in its sentence
+times the weight of the sentence.
 """
 
 from __future__ import annotations

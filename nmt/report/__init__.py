@@ -1,4 +1,4 @@
-"""What people get to see: messages at the terminal, pages, pictures.
+"""Output for users: messages at the terminal, pages, pictures.
 
 Imported by: task, training, configuration, translate, label.
 Read: terminal, attention_map, explanation, plots.

@@ -47,9 +47,9 @@ def attention_maps(
     name: str = "",
     beside: Mapping[str, Translator] | None = None,
 ) -> list[AttentionMap]:
-    """What a model, called `name`, has attended to in its translations (made with details_of=1), and what each of the models
-    `beside` it attends to when it is made to write the same ones; several heads one by one. Models without attention and
-    lines without a translation are left out."""
+    """The attention of a model, called `name`, in its translations (made with details_of=1), and of each model in
+    `beside` when it is forced to produce the same translations; each of several heads separately. Models without
+    attention and lines without a translation are left out."""
     pairs = [(line, found) for line, found in zip(lines, translations, strict=True) if found.hypotheses]
     shown = [line for line, _ in pairs]
     texts = [found.text for _, found in pairs]
@@ -74,7 +74,7 @@ def _add(
     ids: Sequence[tuple[list[int], list[int]]],
     details: Sequence[Forced],
 ) -> None:
-    """Adds to each map the weights between words that a model, called `name`, has between its pieces."""
+    """Adds to each map the weights between words, computed from a model's weights between pieces, under `name`."""
     for each, line, text, (source, target), forced in zip(seen, lines, texts, ids, details, strict=True):
         if forced.weights is None:
             continue
@@ -87,7 +87,7 @@ def _add(
 
 
 def write_map(maps: Sequence[AttentionMap], path: Path) -> None:
-    """Writes what the ending of `path` says; empty sentences are left out."""
+    """Writes the maps in the format that the ending of `path` names; empty sentences are left out."""
     shown = [each for each in maps if each.weights and len(each.source) > 1]
     if not shown:
         log.warning("%s is not written: there are only empty lines", path)

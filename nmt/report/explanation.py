@@ -28,16 +28,16 @@ section {{ border-top: 1px solid #ddd; padding: .7rem 0; }}
 mark {{ color: inherit; border-radius: .2rem; padding: .1rem .15rem; }}
 mark:hover {{ outline: 2px solid #c0504d; }}
 </style></head><body><h1>Which words decided</h1>
-<p class="note">Darker: more of the attention, beside the most important word of the same text; hover for the share of the
-whole. The shares of a text sum to 1.</p>
+<p class="note">Darker: more attention, relative to the most important word of the same text; hover for the word's share
+of the attention. The shares of a text sum to 1.</p>
 {sections}
 </body></html>
 """
 
 
 def write_explanations(answers: Sequence[Classified], path: Path, gold: Sequence[Sequence[str]] | None = None) -> None:
-    """Writes what the ending of `path` says: .json every text; .html and .png those with words, .html with the right labels
-    where they are known."""
+    """Writes the format that the ending of `path` names. .json: every text; .html and .png: only texts with words.
+    .html also shows the right labels if they are known."""
     if path.suffix == ".json":
         write_atomically(path, (json.dumps([as_json(a) for a in answers], ensure_ascii=False) + "\n").encode())
         return
@@ -53,7 +53,7 @@ def write_explanations(answers: Sequence[Classified], path: Path, gold: Sequence
 
 
 def as_json(answer: Classified) -> dict[str, object]:
-    """All that is known of a text's labels."""
+    """Everything known about a text's labels."""
     shares = None if answer.importances is None else [round(float(share), 7) for share in answer.importances]
     probabilities = {label: round(p, 5) for label, p in answer.probabilities.items()}
     return {

@@ -56,7 +56,7 @@ def learning_curve(records: Sequence[dict[str, Any]], metric: str, path: Path, t
 
 
 def _one_warning(draw: Callable[[Any, Path], None]) -> Callable[[Any, Path], None]:
-    """One message where matplotlib would warn of every character that its font has not."""
+    """One message instead of matplotlib's warnings about each character that is missing from its font."""
 
     @functools.wraps(draw)
     def drawn(things: Any, path: Path) -> None:
@@ -75,8 +75,8 @@ def _one_warning(draw: Callable[[Any, Path], None]) -> Callable[[Any, Path], Non
 
 @_one_warning
 def draw_maps(maps: Sequence[AttentionMap], path: Path) -> None:
-    """Heat maps, words of the source across, of the translation down, dark = attended: a row for each sentence where there
-    are several models or heads, otherwise two sentences beside each other."""
+    """Heat maps: source words are columns, translated words are rows, dark means attended. With several models or
+    heads, each sentence has its own row of maps; otherwise two sentences share a row."""
     panels = [(each, name) for each in maps for name in each.weights]
     columns = max(len(each.weights) for each in maps)
     columns = min(2, len(panels)) if columns == 1 else columns
@@ -104,7 +104,7 @@ def draw_maps(maps: Sequence[AttentionMap], path: Path) -> None:
 
 @_one_warning
 def marked_texts(answers: Sequence[Classified], path: Path) -> None:
-    """Texts under their labels, each word on a ground as dark as its share of the attention."""
+    """Texts under their labels, each word on a background as dark as its share of the attention."""
     width = 9.0
     figure = plt.figure(figsize=(width, 1.0))
     renderer, inch, line = figure.canvas.get_renderer(), figure.dpi, 0.27  # type: ignore[attr-defined]
@@ -155,5 +155,5 @@ def _short(word: str) -> str:
 
 
 def literal(text: str) -> str:
-    """Text in which matplotlib sees no formulas."""
+    """Text with $ escaped, so that matplotlib does not read it as a formula."""
     return text.replace("$", r"\$")

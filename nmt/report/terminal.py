@@ -1,4 +1,4 @@
-"""Messages for people: on stderr, and by choice in a file."""
+"""Messages for users: on stderr, and optionally in a file."""
 
 from __future__ import annotations
 

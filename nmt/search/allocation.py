@@ -1,9 +1,9 @@
 """Words that must appear, by dynamic beam allocation (Post & Vilar 2018).
 
-The places of a sentence are divided among banks: bank c belongs to hypotheses that hold c tokens of what is required. Each
-hypothesis is extended by the most probable words and by every word that would put it into a higher bank, and only one
-that holds everything may end. Places that a bank cannot fill go to the highest bank that can, so the most advanced
-hypothesis always survives and the constraints are kept, however improbable the model finds them.
+The beam of a sentence is divided among banks: bank c is for hypotheses that contain c of the required tokens. Each
+hypothesis is extended by the most probable words and by every word that moves it to a higher bank. Only a hypothesis
+that contains all required tokens may end. Places that a bank cannot fill go to the highest bank that can. So the most
+advanced hypothesis always survives, and the constraints are met, however improbable they are under the model.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def allocate(requests: Sequence[Request], frontier: Frontier, log_probs: Tensor)
 def _candidates(
     request: Request, prefix: list[int], values: list[float], words: list[int], log_probs: Tensor
 ) -> dict[int, tuple[float, int]]:
-    """The extensions of one hypothesis worth a look: log-probability, and how much of what is required they hold."""
+    """The extensions of one hypothesis to consider, by word: log-probability, and number of required tokens held."""
     count, wanted = progress(request, prefix)
     found = {word: (float(log_probs[word]), count + 1) for word in wanted}
     for word, value in zip(words, values, strict=True):
@@ -61,7 +61,7 @@ def _candidates(
 def _share_out(
     found: dict[int, list[tuple[float, int, int]]], width: int, required: int
 ) -> list[tuple[float, int, int]]:
-    """The best of every bank, as many as its share; what is left goes to the highest banks that can fill it."""
+    """The best of every bank, as many as its share; places left over go to the highest banks that can fill them."""
     share, rest = divmod(width, required + 1)
     chosen, left = [], []
     for count in sorted(found, reverse=True):

@@ -1,8 +1,8 @@
 """Beam search with length and coverage penalties, exact early stopping, and words that must appear.
 
-At each step every live hypothesis of a sentence is extended by every word, and the best `width` extensions survive; those
-that end in EOS are finished, and leave their places to others at the next step. So width 1 is greedy search, and a beam
-as wide as there are hypotheses is exhaustive search.
+At each step every live hypothesis of a sentence is extended by every word, and the best `width` extensions survive.
+Those that end in EOS are finished, and their places are free at the next step. So width 1 is greedy search, and a beam
+with room for all hypotheses is exhaustive search.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nmt.search.penalty import ALPHA, Penalty, PenaltyName
 
 
 class Beam:
-    """`width` hypotheses a sentence, the `n_best` of them returned, scored with the penalties of nmt/search/penalty.py."""
+    """`width` hypotheses per sentence; returns the `n_best` best by the scores of nmt/search/penalty.py."""
 
     def __init__(
         self,

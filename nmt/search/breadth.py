@@ -1,8 +1,8 @@
-"""Breadth-first search: several hypotheses a sentence, all of the same length, a word longer at every step.
+"""Breadth-first search: several hypotheses per sentence, all of the same length, one word longer at every step.
 
-What distinguishes beams from samples is how live hypotheses are extended; all else is here. Only live hypotheses are
-rows of the next step, finished ones are kept aside, and a sentence leaves the batch when no live hypothesis can enter
-its n best any more (see `Penalty.bound`), which is exact: it never changes the result.
+Beams and samples differ only in how live hypotheses are extended; everything else is here. Only live hypotheses are
+rows of the next step; finished ones are kept aside. A sentence leaves the batch when none of its live hypotheses can
+enter its n best any more (see `Penalty.bound`). This is exact: it never changes the result.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Frontier:
 
 
 Extended = tuple[Tensor, Tensor, Tensor]
-"""For each of the W places to come: log-probability [b W], the place it extends [b W], and by which word [b W]."""
+"""For each of the W places of the next step: log-probability [b W], the place it extends [b W], by which word [b W]."""
 Extend = Callable[[Frontier, Tensor], Extended]
-"""(frontier, log-probabilities [n V] of the next word) → the places to come."""
+"""(frontier, log-probabilities [n V] of the next word) → the places of the next step."""
 
 
 @torch.inference_mode()
@@ -53,8 +53,8 @@ def explore(
 ) -> list[list[Hypothesis]]:
     """The `n_best` finished hypotheses of each sentence by `penalty`, best first (fewer if fewer can be found).
 
-    At first the places `starts` of every sentence hold the empty hypothesis. Raises ValueError if the penalty asks for
-    coverage and the step gives no attention.
+    The search starts with the empty hypothesis at the places `starts` of every sentence. Raises ValueError if the
+    penalty asks for coverage and the step gives no attention.
     """
     if not requests:
         return []
@@ -82,7 +82,7 @@ def explore(
             covered = prediction.weights if covered is None else covered + prediction.weights
         totals, parents, words = extend(Frontier(totals, live, prefixes, alive), log_probs)
         rows = torch.arange(len(alive), device=device).unsqueeze(1) * width + parents
-        if len(live) < totals.numel():  # places are not rows
+        if len(live) < totals.numel():  # empty places have no row: turn places into rows
             row_of = torch.zeros(totals.numel(), dtype=torch.long, device=device)
             row_of[live] = torch.arange(len(live), device=device)
             rows = row_of[rows]
@@ -120,7 +120,7 @@ def most_probable(frontier: Frontier, log_probs: Tensor) -> Extended:
     totals, live = frontier.totals, frontier.live
     sentences, width = totals.shape
     per_place = min(width, log_probs.size(-1))
-    best, words = top_k(log_probs, per_place)  # no more than W of one place can survive
+    best, words = top_k(log_probs, per_place)  # at most W extensions of one place can survive
     candidates = totals.new_full((sentences * width, per_place), -torch.inf)
     candidates[live] = totals.reshape(-1, 1)[live] + best
     chosen = words.new_full(candidates.shape, EOS)
@@ -138,7 +138,7 @@ def _only_eos(log_probs: Tensor, rows: Tensor) -> None:
 
 
 def _settled(finished: list[Hypothesis], n_best: int, bound: float) -> bool:
-    """Whether no hypothesis that scores at most `bound` can become one of the n best different ones."""
+    """Whether a hypothesis with a score of at most `bound` can no longer enter the n best different ones."""
     if len(finished) < n_best:
         return False
     scores = sorted({tuple(h.tokens): h.score for h in finished}.values(), reverse=True)

@@ -1,6 +1,6 @@
-"""A step that keeps to what is requested: a prefix that is written first, sequences that never appear.
+"""A step that enforces a request: the output begins with the prefix, and forbidden sequences never appear.
 
-Any search works under it. Probabilities are not renormalised, so a hypothesis keeps the score that the model gives it.
+Any search can use it. Probabilities are not renormalised, so a hypothesis keeps the score that the model gives it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Constrained:
         self._continuing = torch.tensor(sorted(requests[0].continuing) if requests else [], dtype=torch.long)
 
     def before_the_first_word(self, state: SearchState) -> Written:
-        """The state to begin with, from the other step's."""
+        """The initial state, made from that of the other step."""
         return Written(state, torch.empty(len(self.requests), 0, dtype=torch.long, device=self.device))
 
     def __call__(self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None = None) -> Prediction:
@@ -73,9 +73,10 @@ class Constrained:
 
 
 def progress(request: Request, tokens: Sequence[int]) -> tuple[int, list[int]]:
-    """How many required tokens the given ones hold, a sequence just begun included; which words would add one.
+    """How many required tokens `tokens` contain, including those of a sequence just begun; which words would add one.
 
-    Every required sequence is found at a place of its own, the longest first, and not where another word lengthens it.
+    Required sequences are matched the longest first and do not overlap. A match does not count if a continuation piece
+    follows it.
     """
     unmet: dict[int, list[tuple[int, ...]]] = {}  # by first token
     for sequence in sorted(request.required, key=len, reverse=True):

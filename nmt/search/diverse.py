@@ -1,6 +1,6 @@
-"""Diverse beam search (Vijayakumar et al. 2018, eq. 7, with Hamming diversity): several beams a sentence, one after
-another at each step; a word counts as less probable, by `diversity`, for each time that an earlier group has just chosen
-it. The penalty steers the choice only: hypotheses keep the model's log-probability.
+"""Diverse beam search (Vijayakumar et al. 2018, eq. 7, with Hamming diversity): several beams (groups) per sentence,
+extended one after another at each step. A word loses `diversity` of log-probability each time that an earlier group has
+chosen it at this step. The penalty affects only the choice: hypotheses keep the model's log-probability.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nmt.search.penalty import ALPHA, Penalty, PenaltyName
 
 
 class Diverse:
-    """`width` hypotheses in `groups` of equal size; the `n_best` different ones returned. One group is a beam."""
+    """`width` hypotheses in `groups` of equal size; returns the `n_best` different ones. One group: beam search."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Diverse:
     def _extend(self, frontier: Frontier, log_probs: Tensor) -> Extended:
         sentences, width = frontier.totals.shape
         size = width // self.groups
-        chosen = log_probs.new_zeros(sentences, log_probs.size(1))  # how often each word has been, in this step
+        chosen = log_probs.new_zeros(sentences, log_probs.size(1))  # how often each word was, at this step
         parts = []
         for first in range(0, width, size):
             mine = (frontier.live % width >= first) & (frontier.live % width < first + size)

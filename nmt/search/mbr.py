@@ -1,7 +1,7 @@
-"""Minimum Bayes risk: of many candidates, the one that is most like all the others (Kumar & Byrne 2004; with samples as
-in Eikema & Aziz 2020).
+"""Minimum Bayes risk: of many candidates, the one that is most similar to all others (Kumar & Byrne 2004; with samples
+as in Eikema & Aziz 2020).
 
-    score(y) = Σ_{y'} p(y') utility(y, y')        p: 1/N for each of N samples; ∝ the model's probability for a beam's
+    score(y) = Σ_{y'} p(y') utility(y, y')        p: 1/N for N samples; for a beam, ∝ the model's probability
 
 Utilities compare texts, by sacreBLEU's sentence chrF or BLEU, so the choice is made after detokenisation, in `rerank`.
 """
@@ -23,8 +23,8 @@ EPSILON = 0.02
 
 
 class MBR:
-    """`candidates` a sentence, drawn as nmt/search/sample.py says or found by a beam of that width; the `n_best` by
-    expected utility are returned, which is their score (0 to 100)."""
+    """`candidates` hypotheses per sentence, sampled (nmt/search/sample.py) or found by a beam of that width. Returns
+    the `n_best` with the highest expected utility; this is their score (0 to 100)."""
 
     def __init__(
         self,

@@ -22,12 +22,12 @@ from torch import Tensor
 PenaltyName = Literal["none", "average", "wu", "reward"]
 ALPHA = 0.6
 UNSEEN = 1e-6
-"""The least that a source position counts as attended to, so that one of exactly 0 costs much, but not everything."""
+"""Lower bound on the total attention of a source position, so that a position with 0 does not cost infinitely much."""
 
 
 @dataclass(frozen=True)
 class Penalty:
-    """A length penalty by name with its `alpha`; `coverage` is β. Raises ValueError for an alpha that nothing uses."""
+    """A length penalty by name with its `alpha`; `coverage` is β. Raises ValueError if `alpha` is set but not used."""
 
     name: PenaltyName = "none"
     alpha: float = ALPHA
@@ -40,18 +40,19 @@ class Penalty:
             )
 
     def score(self, log_prob: float, words: int, uncovered: float = 0.0) -> float:
-        """The score of a hypothesis of so many words; `uncovered` is what `of_coverage` gives."""
+        """The score of a hypothesis with this many words; `uncovered` is the result of `of_coverage`."""
         if self.name == "reward":
             return log_prob + self.alpha * words + uncovered
         divisor = {"none": 1.0, "average": float(words), "wu": ((5 + words) / 6) ** self.alpha}[self.name]
         return log_prob / divisor + uncovered
 
     def bound(self, log_prob: float, shortest: int, longest: int) -> float:
-        """No hypothesis that goes on from this log-probability and ends within these numbers of words scores more:
-        log-probabilities only fall, coverage never helps beyond 0, and every score is monotone in the length."""
+        """Upper bound on the score of hypotheses that continue from this log-probability and end with `shortest` to
+        `longest` words. Log-probabilities only fall, the coverage term is at most 0, and every score is monotone in the
+        length."""
         return max(self.score(log_prob, shortest), self.score(log_prob, longest))
 
     def of_coverage(self, covered: Float[Tensor, "n S"], mask: Bool[Tensor, "n S"]) -> Float[Tensor, " n"]:
-        """The coverage term of each row, from the attention it has given to each source position in all."""
+        """The coverage term of each row, from the total attention that it has given to each source position."""
         logs = covered.clamp(UNSEEN, 1.0).log().masked_fill(~mask, 0.0)
         return self.coverage * logs.sum(-1, dtype=torch.float64)

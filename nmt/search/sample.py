@@ -1,10 +1,10 @@
-"""Ancestral sampling: each word is drawn from the model's distribution, if wished sharpened or cut off.
+"""Ancestral sampling: each word is drawn from the model's distribution, which can be sharpened or truncated.
 
-    p_v ∝ exp(l_v / temperature), then without words that are not among the `top_k` most probable, that do not belong to
-    the smallest set with probability ≥ `top_p` (Holtzman et al. 2020), or that are less probable than `epsilon` (Hewitt et
-    al. 2022); the most probable word always stays
+    p_v ∝ exp(l_v / temperature). A word is kept if it is among the `top_k` most probable, belongs to the smallest set
+    with probability ≥ `top_p` (Holtzman et al. 2020), and has a probability of at least `epsilon` (Hewitt et al. 2022).
+    The most probable word is always kept.
 
-Every sentence draws its own numbers, from `seed` and the sentence alone, so neither the batch nor the order matters.
+The random numbers of a sentence depend only on `seed` and the sentence, so neither the batch nor the order matters.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from nmt.search.penalty import Penalty
 
 
 class Sample:
-    """`n_best` samples a sentence, the most probable first; the score is the model's log-probability."""
+    """`n_best` samples per sentence, the most probable first; the score is the model's log-probability."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Sample:
         return totals.view(sentences, width), places, words.view(sentences, width)
 
     def distribution(self, log_probs: Float[Tensor, "n V"]) -> Float[Tensor, "n V"]:
-        """What words are drawn from: the probabilities that are left, not renormalised."""
+        """The distribution that words are drawn from: the kept probabilities, not renormalised."""
         p = torch.softmax(log_probs / self.temperature, -1)
         kept = p >= self.epsilon
         if self.top_k or self.top_p < 1:

@@ -1,4 +1,4 @@
-"""What lies on disk: files that are written whole or not at all, checkpoints, and what older versions wrote.
+"""Files on disk: files that are written whole or not at all, checkpoints, upgrades of checkpoints of older versions.
 
 Imported by: report, task, training, configuration, evaluate.
 Read: files, checkpoint, upgrade.

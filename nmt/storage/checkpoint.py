@@ -162,7 +162,7 @@ def tokenizer_parts(tokenizer: Tokenizer) -> tuple[dict[str, Any], dict[str, Ten
 
 
 def tokenizer_from(checkpoint: Checkpoint) -> Tokenizer:
-    """The tokenizer that `tokenizer_parts` took apart. Raises UserError if it is damaged."""
+    """The inverse of `tokenizer_parts`. Raises UserError if the tokenizer is damaged."""
     parts = {name: t.numpy().tobytes() for name, t in checkpoint.part("tokenizer").items()}
     try:
         source = parts.get("joint") or parts["source"]

@@ -1,4 +1,4 @@
-"""What older versions of nmt wrote, in the words of this one."""
+"""Converts checkpoints of older versions of nmt to the current format."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 MOVED = {"nmt.encoder.Encoder": "nmt.encoder.bidirectional.Bidirectional"}
 """`_target_`s of format 1 that have moved."""
 ANSWERING = ("model", "input", "output", "format", "errors", "explain")
-"""Keys that the configuration of a classifier had in format 1 and that belong to nmt.label now."""
+"""Keys that a classifier's configuration had in format 1 and that now belong to nmt.label."""
 
 
 def upgraded(meta: dict[str, Any], version: int) -> dict[str, Any]:

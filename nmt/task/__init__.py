@@ -1,5 +1,5 @@
-"""What can be trained: a task is one file here. It owns the network, the data, and how the network is judged; the training
-knows no more of it than this file says.
+"""What can be trained: a task is one file here. It owns the network, the data, and how the network is judged. The
+training code uses only what this file declares.
 
 Imported by: training, configuration.
 Read: this file, translation, classification.
@@ -22,7 +22,7 @@ class Task(ABC):
     """What is trained and how it is judged: a network, its data, an objective, metrics.
 
     `command` is the command line's name; `unit` is what batches are counted in; `metric` names the figure that chooses the
-    best weights; `fingerprints` identify the data; `meta` and `tensors` are what a checkpoint needs beside weights.
+    best weights; `fingerprints` identify the data; `meta` and `tensors` are what a checkpoint needs besides weights.
     """
 
     command: str
@@ -36,7 +36,7 @@ class Task(ABC):
 
     @abstractmethod
     def introduction(self) -> tuple[str, str]:
-        """Data and network in a line each."""
+        """One line about the data and one about the network."""
 
     @abstractmethod
     def objective(self, network: Any, batch: Any, update: int) -> Loss:
@@ -56,8 +56,8 @@ class Task(ABC):
 
     @abstractmethod
     def test(self, write: Callable[[str, str], None]) -> tuple[str, dict[str, Any], list[str]]:
-        """Judges the network on the test part, or the validation part if there is none, and writes what it answers to
-        `write(name, text)`: (name of the part, results with a `score` for each metric, lines for people)."""
+        """Judges the network on the test part, or the validation part if there is none, and writes its answers with
+        `write(name, text)`. Returns (name of the part, results with a `score` for each metric, lines for people)."""
 
     @abstractmethod
     def draw(self, folder: Path) -> None:
@@ -65,4 +65,4 @@ class Task(ABC):
 
     @abstractmethod
     def next_commands(self, folder: Path) -> list[str]:
-        """What somebody may want to type next."""
+        """Commands that the user may want to type next."""

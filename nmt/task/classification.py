@@ -63,7 +63,7 @@ class Classification(Task):
         self.documents = self.encode(splits.train.texts)
         if self.documents.cut:
             log.warning(
-                "%s: %s texts have more than %s tokens: only those are read",
+                "%s: %s texts have more than %s tokens: the rest is not read",
                 splits.train.name, f"{self.documents.cut:,}", max_tokens,
             )  # fmt: skip
         self.gold = labels.table(splits.train.labels)
@@ -73,13 +73,13 @@ class Classification(Task):
         self.meta = {"tokenizer": tokenizer_meta, "labels": asdict(labels)}
 
     def introduction(self) -> tuple[str, str]:
-        kind = "several labels a text" if self.labels.several else "one label a text"
+        kind = "several labels per text" if self.labels.several else "one label per text"
         lengths = self.documents.lengths
         return (
             f"{len(self.splits.train):,} training texts, {len(self.splits.validation):,} validation, "
             f"{len(self.splits.test or ()):,} test; {kind} of {', '.join(self.labels.names[:12])}"
             f"{' …' if len(self.labels.names) > 12 else ''}; vocabulary {self.tokenizer.source_size:,}; "
-            f"{lengths.mean():.0f} tokens a text, at most {lengths.max()}",
+            f"{lengths.mean():.0f} tokens per text, at most {lengths.max()}",
             f"{type(self.network.pooling).__name__.lower()} pooling, {self.network.encoder.cell_name} cells",
         )
 
@@ -102,8 +102,8 @@ class Classification(Task):
         return old is None or (new < old if self.metric == "loss" else new > old)
 
     def _judge(self, part: Labelled) -> tuple[dict[str, Any], np.ndarray]:
-        """Figures of the model's answers, and the answers, a Boolean table. Labels that it cannot know are missed; the loss
-        (nats a text) is of those that it can."""
+        """Metrics of the model's answers, and the answers as a Boolean table. Labels not seen in training count as
+        missed; the loss (nats per text) includes only labels seen in training."""
         gold, probabilities = self.labels.table(part.labels), self.reader.probabilities(part.texts)
         chosen = self.labels.chosen(probabilities)
         right = np.where(gold, probabilities, 1 - probabilities if self.labels.several else 1.0)
@@ -163,15 +163,15 @@ def _fingerprint(part: Labelled) -> str:
 
 
 def load_vectors(network: Seq2Label, tokenizer: Tokenizer, path: str, freeze: bool) -> None:
-    """The vectors of the vocabulary's words from a file, as the network's embedding. Raises UserError if there are none, or
-    if they have another size."""
+    """Uses the word vectors of a file as the network's embedding. Raises UserError if there are none for the
+    vocabulary, or if they have another size."""
     pieces = tokenizer.source_pieces(list(range(tokenizer.source_size)))
     words = {form for piece in pieces if piece.startswith("▁") for form in (piece[1:], piece[1:].lower())}
     vectors = read_vectors(path, words - {""})
     size = network.embedding.embedding_dim
     for vector in vectors.values():
         if len(vector) != size:
-            raise UserError(f"vectors={path}: {len(vector)} numbers a word; set network.embedding_size={len(vector)}")
+            raise UserError(f"vectors={path}: {len(vector)} numbers per word; set network.embedding_size={len(vector)}")
     share = use_vectors(network, pieces, vectors, freeze)
     if not share:
         raise UserError(

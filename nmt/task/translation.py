@@ -26,8 +26,8 @@ from nmt.task import Task
 
 
 class Translation(Task):
-    """See `Task`. At most `max_validation` sentences (0: all) are translated to validate; the test is by `search`. `options`
-    are those of `Translator`."""
+    """See `Task`. At most `max_validation` sentences (0: all) are translated to validate; `search` translates the test
+    part. `options` are those of `Translator`."""
 
     command, unit = "train", "target tokens"
     network: Seq2Seq
@@ -130,6 +130,6 @@ class Translation(Task):
 
 
 def _of_middling_length(pairs: Pairs, count: int = 4) -> list[str]:
-    """A few sentences that make readable pictures: of the longest below 80 characters, evenly spread."""
+    """A few sentences that make readable pictures: an even choice from the longest ones below 80 characters."""
     fitting = sorted((line for line in pairs.source if line.strip() and len(line) < 80), key=len)[-200:]
     return fitting[:: max(1, len(fitting) // count)][:count] if fitting else [line for line in pairs.source if line][:1]

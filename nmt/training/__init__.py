@@ -1,4 +1,4 @@
-"""Training a task: the loop, its state, the folder it leaves behind.
+"""Training a task: the loop, its state, the run directory.
 
 Imported by: configuration.
 Read: trainer, state, progress, run_directory, run.

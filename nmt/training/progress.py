@@ -1,4 +1,4 @@
-"""Telling people how training goes: a live bar on a terminal, a line now and then elsewhere. All on stderr."""
+"""Shows the progress of training on stderr: a live bar on a terminal, elsewhere a line now and then."""
 
 from __future__ import annotations
 

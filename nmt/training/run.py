@@ -25,8 +25,8 @@ log = logging.getLogger(__name__)
 
 
 class TrainingRun:
-    """A task, how it is trained, and the folder that it owns. `saved`: what it goes on from. `facts` are kept beside the
-    results."""
+    """A task, how it is trained, and the folder that it owns. `saved`: the checkpoint to resume from. `facts` are kept
+    with the results."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class TrainingRun:
         return self.files.path
 
     def go(self) -> float:
-        """Trains to the end; the test score of the task's metric."""
+        """Trains to the end; returns the test score of the task's metric."""
         task, bar = self.task, ProgressBar(self.task.unit)
         resumed = None if self.saved is None else (self.saved.meta["training"], self.saved.tensors)
         try:

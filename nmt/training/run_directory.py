@@ -3,7 +3,7 @@
 config.yaml          the resolved configuration               best.safetensors   the best model (see checkpoint.py)
 run.json             versions, command, data fingerprint      last.safetensors   everything needed to resume
 train.log            what was printed                         learning_curve.png, attention.png
-metrics.jsonl        every figure, one JSON object a line     results.json       final scores with signatures
+metrics.jsonl        all figures, one JSON object per line    results.json       final scores with signatures
 events.out.tfevents  the same for TensorBoard                 test.txt           translations of the test part
 """
 
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 def versions() -> dict[str, str]:
-    """Versions of all that can change a result."""
+    """Versions of everything that can change a result."""
     packages = ("nmt", "torch", "numpy", "sentencepiece", "sacrebleu", "datasets", "hydra-core", "babel", "num2words")
     found = {"python": platform.python_version(), "platform": platform.platform()}
     for package in packages:

@@ -1,5 +1,5 @@
 """Everything that changes while a model is trained: weights, their moving average, optimizer, schedule, random numbers and
-the place in the data. It can be taken apart into JSON and tensors, and put together again, bit for bit."""
+the position in the data. It can be split into JSON and tensors, and restored from them, bit for bit."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The training loop. It knows no model: it gets a task, which has the network, the objective, batches and a way to validate,
-and its whole state (state.py) can be saved after any update and taken up again, bit for bit."""
+"""The training loop. It does not know the model: it gets a task, which has the network, the objective, batches and a
+way to validate. Its whole state (state.py) can be saved after any update and resumed, bit for bit."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class Stopped(Exception):
 
 @dataclass(frozen=True)
 class Update:
-    """One logged stretch of updates. loss: nats per token, with smoothing; speed: tokens per second (target tokens when
-    translating, texts when classifying: whatever a batch's `num_tokens` counts)."""
+    """What is logged every few updates. loss: nats per token, with smoothing; speed: tokens per second (target tokens
+    when translating, texts when classifying: whatever a batch's `num_tokens` counts)."""
 
     update: int
     total: int
@@ -53,7 +53,7 @@ class Update:
 
 @runtime_checkable
 class Observer(Protocol):
-    """Whoever watches: progress bar, metrics file, TensorBoard."""
+    """What is informed about the training: progress bar, metrics file, TensorBoard."""
 
     def on_update(self, update: Update) -> None: ...
     def on_validation(self, update: int, epoch: float, metrics: dict[str, float], best: bool) -> None: ...
@@ -128,10 +128,10 @@ class Trainer:
         state = TrainingState(task.network, optimizer, schedule, ema=self.ema, scale=self.precision == "float16")
         if resume is not None:
             state.load(*resume)
-            state.progress.finished = 0 < self.patience <= state.progress.worse  # more epochs may be asked for now
+            state.progress.finished = 0 < self.patience <= state.progress.worse  # max_epochs may be larger now
         loop = _Loop(self, task, state, store, observers)
         if resume is None:
-            loop.save()  # whatever happens from here on, there is something to go on with
+            loop.save()  # from now on, the run can always be resumed
         task.network.train()
         with _interruptible() as interrupted:
             while not state.progress.finished and state.progress.epoch < self.max_epochs:
@@ -146,7 +146,7 @@ class Trainer:
 
 
 class _Loop:
-    """One call of `Trainer.fit`: its parts, and the figures since they were last reported."""
+    """One call of `Trainer.fit`: its parts, and the figures since the last report."""
 
     def __init__(
         self, trainer: Trainer, task: Task, state: TrainingState, store: Store, observers: Sequence[Observer]
@@ -163,7 +163,7 @@ class _Loop:
         self._loss = torch.zeros((), device=self.device)
 
     def epoch(self, batches: Batches, interrupted: list[int]) -> None:
-        """What is left of an epoch. Raises Stopped if interrupted."""
+        """Trains the rest of an epoch. Raises Stopped if interrupted."""
         trainer, progress = self.trainer, self.state.progress
         per_epoch = math.ceil(len(batches) / trainer.accumulate)
         total = trainer.max_epochs * per_epoch

@@ -1,7 +1,8 @@
-"""Where attention may look: what becomes of the scores of one query before and after they are normalised.
+"""Where attention may look: a window changes the scores of a query before they are normalised, or the weights after it.
 
-A window sees the scores of N rows at T steps, −∞ at padding, and gives weights that sum to 1. What it must remember from
-step to step is row-first tensors that go in and come out. A window is one file here and one YAML in conf/window.
+A window gets the scores of N rows at T steps, −∞ at padding, and gives weights that sum to 1. What it must remember
+from step to step is passed in and returned, as tensors whose first dimension is the row. A window is one file here and
+one YAML in conf/window.
 
 Imported by: attention.
 Read: this file, local_m, local_p, hard, monotonic.
@@ -20,10 +21,10 @@ Carry = tuple[Tensor, ...]
 
 
 class Window(nn.Module):
-    """Base of all windows: `global`, which is none.
+    """Base of all windows; by itself the window `global`, which restricts nothing.
 
-    A window is built with `query_size`. `query_layer` is a linear map of the query that it wants to see (None: it needs
-    nothing). `recurs`: what it does at one step depends on its weights at the step before.
+    A window is built with `query_size`. `query_layer` is a linear map of the query, whose output the window gets (None:
+    it needs no query). `recurs`: what it does at one step depends on its weights at the step before.
     """
 
     recurs = False
@@ -34,13 +35,13 @@ class Window(nn.Module):
         self.query_layer = None
 
     def nothing_remembered(self, memory: Memory, rows: int) -> Carry:
-        """What is remembered before the first step, for so many rows."""
+        """What is remembered before the first step, for `rows` rows."""
         return ()
 
     def forward(
         self, scores: Float[Tensor, "N T S"], query: Tensor | None, carry: Carry, normalizer: Normalizer
     ) -> tuple[Float[Tensor, "N T S"], Carry]:
-        """Weights, and what to remember; `query` has been through `query_layer`."""
+        """Weights, and what to remember; `query` is the output of `query_layer`."""
         return normalizer(scores), carry
 
 

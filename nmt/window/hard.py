@@ -1,6 +1,6 @@
 """Hard attention (Xu et al. 2015, section 4.1): one position at a time, drawn from the weights in training, the most
-probable one in generation. The gradient is straight-through (Bengio et al. 2013): backward, the drawn one-hot vector
-counts as the weights it was drawn from, which has less variance than REINFORCE and needs no baseline."""
+probable one in generation. The gradient is straight-through (Bengio et al. 2013): the backward pass treats the drawn
+one-hot vector as the weights it was drawn from. This has less variance than REINFORCE and needs no baseline."""
 
 from __future__ import annotations
 

@@ -2,13 +2,14 @@
 
     p_ts = σ(e_ts + r + noise)
 
-In training the weights are the expectation over all ways to go (eq. 8), in generation each stop is decided at 1/2, which
-takes linear time in all:
+In training, the weights are the expectation over all paths (eq. 8):
 
     α_ts = p_ts Σ_{j≤s} α_{t−1,j} Π_{j≤l<s} (1 − p_tl)        α_0 = (1, 0, 0, …)
 
-Noise (standard normal, in training only) teaches the model to decide; `offset` is where r starts. If no position is
-chosen, attention stays on the last one, where the paper attends to nothing; so the weights remain a distribution.
+In generation, attention stops at the first position with p_ts > 1/2; this takes linear time for the whole sentence.
+
+Noise (standard normal, in training only) teaches the model to decide clearly; `offset` is the initial value of r. If no
+position is chosen, attention goes to the last position (in the paper, to none), so the weights remain a distribution.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ class Monotonic(Window):
     def forward(
         self, scores: Float[Tensor, "N T S"], query: Tensor | None, carry: Carry, normalizer: Normalizer
     ) -> tuple[Float[Tensor, "N T S"], Carry]:
-        assert scores.size(1) == 1, "what recurs is asked step by step"
+        assert scores.size(1) == 1, "a window that recurs gets one step at a time"
         if not isinstance(normalizer, Softmax):
-            raise ValueError("window=monotonic decides at each position for itself: leave normalizer=softmax")
+            raise ValueError("window=monotonic does not normalise over positions: leave normalizer=softmax")
         energies = scores.squeeze(1) + self.offset
         last = F.one_hot(source_lengths(scores).squeeze(1) - 1, scores.size(2)).bool()
         before = carry[0]
@@ -59,7 +60,7 @@ class Monotonic(Window):
 
 
 def expectation(p: Float[Tensor, "N S"], before: Float[Tensor, "N S"]) -> Float[Tensor, "N S"]:
-    """α_t from p_t and α_{t−1}: the products, for all pairs j ≤ s at once, by differences of sums of logarithms."""
+    """α_t from p_t and α_{t−1}. The products for all pairs j ≤ s are differences of cumulative sums of logarithms."""
     logs = torch.log1p(-p.clamp(max=1 - torch.finfo(p.dtype).eps))
     sums = torch.cat([logs.new_zeros(len(p), 1), logs.cumsum(-1)[:, :-1]], 1)  # Σ_{l<s} log(1 − p_l)
     ways = torch.triu((sums.unsqueeze(1) - sums.unsqueeze(2)).clamp(max=0.0).exp())  # [N j s]
