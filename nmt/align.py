@@ -62,6 +62,17 @@ def run(settings: AlignSettings) -> float | None:
             write([write_links(each) for each in links])
     if not gold:
         return None
+    outside = sum(
+        s >= len(source_line.split()) or t >= len(target_line.split())
+        for source_line, target_line, (_, possible_) in zip(source, target, gold, strict=True)
+        for s, t in possible_
+    )
+    if outside:
+        logging.getLogger("nmt.align").warning(
+            "%s: %s links point to words that the lines do not have (words are counted from 0)",
+            settings.gold,
+            f"{outside:,}",
+        )
     rate = error_rate(links, [sure for sure, _ in gold], [possible for _, possible in gold])
     logging.getLogger("nmt.align").info("alignment error rate %.4f over %s pairs", rate, f"{len(links):,}")
     return rate

@@ -55,14 +55,14 @@ def run(settings: ScoreSettings) -> float:
                     lines.append(f"{number} ||| {target} ||| {features} nmt= {log_prob:.6f} ||| {log_prob:.6f}")
                 elif settings.format == "jsonl":
                     lines.append(json.dumps({
-                        "log_prob": round(log_prob, 6), "perplexity": round(math.exp(-log_prob / length), 4),
+                        "log_prob": round(log_prob, 6), "perplexity": round(math.exp(min(-log_prob / length, 700)), 4),
                         "tokens": [*translator.tokenizer.target_pieces(ids), "</s>"],
                         "token_log_probs": [round(float(value), 6) for value in found.log_probs],
                     }, ensure_ascii=False))  # fmt: skip
                 else:
                     lines.append(f"{log_prob / length if settings.normalize == 'average' else log_prob:.6f}")
             write(lines)
-    perplexity = math.exp(-total / tokens) if tokens else float("nan")
+    perplexity = math.exp(min(-total / tokens, 700)) if tokens else float("nan")
     log.info("log-probability %.2f of %s tokens: perplexity %.3f", total, f"{tokens:,}", perplexity)
     return perplexity
 
@@ -83,7 +83,7 @@ def _of_list(sources: Iterator[str], entries: Iterator[str], name: str, count: i
     current, source = -1, ""
     for line_number, line in enumerate(entries, 1):
         fields = [field.strip() for field in line.split("|||")]
-        if len(fields) < 3 or not fields[0].isdecimal():
+        if len(fields) < 3 or not fields[0].isdecimal() or len(fields[0]) > 15:
             raise UserError(f"{name}, line {line_number:,}: not `number ||| translation ||| features [||| score]`")
         number = int(fields[0])
         if not current <= number < count:

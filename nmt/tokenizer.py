@@ -20,6 +20,8 @@ from nmt.foundation.interfaces import BOS, EOS, PAD, UNK
 from nmt.foundation.ranges import Range, Ratio
 
 log = logging.getLogger(__name__)
+LONGEST = 10_000
+"""Characters of a line that a tokenizer is trained on: SentencePiece needs time that grows with their square."""
 SPACE = "▁"
 """How SentencePiece writes a space, at the beginning of a piece."""
 WITHOUT_SPACES = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
@@ -66,7 +68,14 @@ class SentencePiece:
         return Tokenizer(*models, lowercase=self.lowercase, sampling=self.sampling)
 
     def _train(self, lines: Iterable[str], name: str) -> bytes:
-        texts = [line.lower() if self.lowercase else line for line in lines]
+        texts, cut = [], 0
+        for line in lines:
+            cut += len(line) > LONGEST
+            texts.append((line.lower() if self.lowercase else line)[:LONGEST])
+        if cut:
+            log.warning(
+                "tokenizer: trained on the first %s characters only of %s longer lines", f"{LONGEST:,}", f"{cut:,}"
+            )
         size = self.vocabulary_size
         try:
             model = self._fit(texts, size)

@@ -6,9 +6,12 @@ Nothing heavy is imported before a command knows what it has to do: --help and T
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import errno
 import inspect
 import logging
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -54,7 +57,10 @@ def command_line(command: str, run: Callable[[Any], Any]) -> Callable[[], Any]:
 def friendly(action: Callable[[], Any]) -> Any:
     """Calls `action`; a UserError becomes a message on stderr and exit status 1."""
     try:
-        return action()
+        result = action()
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return result
     except UserError as error:
         _tell(error)
         raise SystemExit(1) from None
@@ -62,6 +68,13 @@ def friendly(action: Callable[[], Any]) -> Any:
         raise SystemExit(130) from None
     except BrokenPipeError:
         sys.stderr.close()
+        raise SystemExit(1) from None
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EIO, errno.EBADF, errno.EDQUOT):
+            raise
+        _tell(UserError(f"cannot be written ({error.strerror})"))
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left in the buffer goes nowhere
         raise SystemExit(1) from None
 
 

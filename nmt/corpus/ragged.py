@@ -6,9 +6,11 @@ Large corpora are written to a cache, named by a hash of their content, and memo
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import os
 import tempfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +18,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
+
+from nmt.foundation.errors import UserError
 
 CHUNK = 4096
 CACHE_ABOVE = 500_000
@@ -71,21 +75,56 @@ def encode_cached(lines: Sequence[str], encoder: Encoder, vocabulary: int, key: 
     for line in lines:
         digest.update(line.encode() + b"\n")
     base = folder / digest.hexdigest()[:32]
-    names = [base.with_suffix(".ids.npy"), base.with_suffix(".offsets.npy")]
-    if not all(name.exists() for name in names):
-        folder.mkdir(parents=True, exist_ok=True)
-        dtype, lengths = _id_type(vocabulary), [np.zeros(1, np.int64)]
-        with tempfile.TemporaryFile(dir=folder) as raw:
-            for part, part_lengths in _chunks(lines, encoder, dtype):
-                raw.write(part.tobytes())
-                lengths.append(part_lengths)
-            offsets = np.cumsum(np.concatenate(lengths))
-            raw.flush()
-            ids = np.memmap(raw, dtype, "r", shape=(int(offsets[-1]),)) if offsets[-1] else np.empty(0, dtype)
-            for name, array in zip(names, (ids, offsets), strict=True):
-                _write_atomically(name, partial(_save, array))
-    log.info("encoded text: mapped from %s", names[0])
-    return Ragged(np.load(names[0], mmap_mode="r"), np.load(names[1], mmap_mode="r"))
+    try:
+        found = _cached(base)
+        if found is None:
+            _write_cache(base, lines, encoder, vocabulary)
+            found = _cached(base)
+    except OSError as error:
+        log.warning("encoded text: %s cannot be written or read (%s): kept in memory instead", folder, error.strerror)
+        return encode_lines(lines, encoder, vocabulary)
+    if found is None:
+        raise UserError(f"{base}.*: changes while it is read; is the disk damaged? Set NMT_CACHE to another folder")
+    log.info("encoded text: mapped from %s", base)
+    return found
+
+
+def _write_cache(base: Path, lines: Sequence[str], encoder: Encoder, vocabulary: int) -> None:
+    base.parent.mkdir(parents=True, exist_ok=True)
+    dtype, lengths = _id_type(vocabulary), [np.zeros(1, np.int64)]
+    with tempfile.TemporaryFile(dir=base.parent) as raw:
+        for part, part_lengths in _chunks(lines, encoder, dtype):
+            raw.write(part.tobytes())
+            lengths.append(part_lengths)
+        offsets = np.cumsum(np.concatenate(lengths))
+        raw.flush()
+        ids = np.memmap(raw, dtype, "r", shape=(int(offsets[-1]),)) if offsets[-1] else np.empty(0, dtype)
+        for ending, array in (("ids", ids), ("offsets", offsets)):
+            _write_atomically(base.with_suffix(f".{ending}.npy"), partial(_save, array))
+    sums = [_checksum(ids), _checksum(offsets)]
+    _write_atomically(base.with_suffix(".json"), lambda file: file.write(json.dumps(sums).encode()) and None)
+
+
+def _cached(base: Path) -> Ragged | None:
+    """What was written before, mapped; None if it is not there, or not as it was written (a power cut leaves zeros)."""
+    try:
+        sums = json.loads(base.with_suffix(".json").read_text())
+        ids, offsets = (np.load(base.with_suffix(f".{ending}.npy"), mmap_mode="r") for ending in ("ids", "offsets"))
+        if sums == [_checksum(ids), _checksum(offsets)]:
+            return Ragged(ids, offsets)
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, EOFError):
+        pass
+    log.warning("encoded text: %s.* is damaged; it is made again", base)
+    return None
+
+
+def _checksum(array: np.ndarray) -> int:
+    value = 0
+    for start in range(0, len(array), 2**22):
+        value = zlib.crc32(np.ascontiguousarray(array[start : start + 2**22]).data, value)
+    return value
 
 
 def cache_folder() -> Path:

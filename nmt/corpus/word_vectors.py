@@ -3,7 +3,8 @@ and fastText begin with a line that gives the number of words and the size of th
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,20 +20,38 @@ def read_vectors(path: str, wanted: Collection[str] | None = None) -> dict[str, 
     """
     file, found, size = find_file(path), dict[str, np.ndarray](), 0
     for number, line in enumerate(stream_lines(file), 1):
-        word, *numbers = line.rstrip().split(" ")
-        if number == 1 and len(numbers) == 1:
-            continue  # the sizes
-        size = size or len(numbers)
-        if len(numbers) != size or not size:
-            raise UserError(f"{file}, line {number:,}: {len(numbers)} numbers after the word, but {size} before")
-        if wanted is None or word in wanted:
-            try:
-                found[word] = np.array(numbers, np.float32)
-            except ValueError as error:
-                raise UserError(f"{file}, line {number:,}: not a number ({error})") from error
+        fields = re.split(r"[ \t]+", line.strip(" \t"))
+        if number == 1 and len(fields) == 2 and fields[1].isdecimal():
+            size = int(fields[1]) if len(fields[1]) < 9 else 0  # a line with the sizes
+            continue
+        size = size or _trailing_numbers(fields)
+        word, numbers = " ".join(fields[:-size]) if size else "", fields[-size:] if size else []
+        if not word or len(numbers) != size or not size:
+            raise UserError(f"{file}, line {number:,}: {len(fields) - 1} numbers after the word, but {size} before")
+        if wanted is not None and word not in wanted:
+            continue
+        try:
+            vector = np.array(numbers, np.float32)
+        except ValueError as error:
+            raise UserError(f"{file}, line {number:,}: not a number ({error})") from error
+        if not np.isfinite(vector).all():
+            raise UserError(f"{file}, line {number:,}: nan or inf, which is no vector")
+        found[word] = vector
     if not size:
         raise UserError(f"{path}: no vectors in it. Is {Path(path).name} a file of words and numbers?")
     return found
+
+
+def _trailing_numbers(fields: Sequence[str]) -> int:
+    """How many numbers the first line ends with, its word left out."""
+    count = 0
+    for text in reversed(fields[1:]):
+        try:
+            float(text)
+        except ValueError:
+            break
+        count += 1
+    return count
 
 
 def nearest(source: np.ndarray, target: np.ndarray) -> np.ndarray:

@@ -1,23 +1,34 @@
-"""Files with named columns (tsv, csv, jsonl, parquet), read by HuggingFace `datasets`, which is imported only here and in
-hub.py, and only when used."""
+"""Files with named columns: tsv, csv, jsonl, parquet. HuggingFace `datasets` is imported only here and in hub.py, and only
+when it is used. Files are read anew every time: a cache of them could be stale."""
 
 from __future__ import annotations
 
 import csv
-import gzip
+import json
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from nmt.data import Labelled, LabelledSplits, Pairs, Splits, check_not_empty
+from nmt.data.text import stream_lines
 from nmt.foundation.errors import UserError
 
-LOADERS: dict[str, tuple[str, dict[str, Any]]] = {
-    # Without these options the reader removes quotation marks and turns "N/A" or "null" into missing values.
-    "tsv": ("csv", {"sep": "\t", "quoting": csv.QUOTE_NONE, "keep_default_na": False}),
-    "csv": ("csv", {"keep_default_na": False}),
-    "jsonl": ("json", {}),
-    "parquet": ("parquet", {}),
-}
+csv.field_size_limit(2**31 - 1)  # a cell may be long
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What a file holds, by the names of its columns."""
+
+    values: dict[str, list[Any]]
+    features: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def column_names(self) -> list[str]:
+        return list(self.values)
+
+    def __getitem__(self, name: str) -> list[Any]:
+        return self.values[name]
 
 
 class Table:
@@ -98,23 +109,77 @@ class TableFiles(Table):
     def _open(self, part: str) -> tuple[Any, str]:
         if not Path(part).is_file():
             raise UserError(f"{part}: no such file")
-        import datasets
+        read = {"tsv": _read_tsv, "csv": _read_csv, "jsonl": _read_jsonl, "parquet": _read_parquet}[self.format]
+        return read(Path(part)), part
 
-        loader, options = LOADERS[self.format]
-        datasets.disable_progress_bars()
+
+def _read_tsv(file: Path) -> Columns:
+    return _read_rows(file, "\t", csv.QUOTE_NONE)
+
+
+def _read_csv(file: Path) -> Columns:
+    return _read_rows(file, ",", csv.QUOTE_MINIMAL)
+
+
+def _read_rows(file: Path, separator: str, quoting: Any) -> Columns:
+    """Rows below a line of column names, all of the same width. Every cell is text as it stands there."""
+    lines = stream_lines(file, keep_return=True)
+    reader = csv.reader((line + "\n" for line in lines), delimiter=separator, quoting=quoting, strict=True)
+    try:
+        header = next(reader, [])
+        if len(set(header)) < len(header):
+            raise UserError(f"{file}, line 1: two columns have the same name ({', '.join(header)})")
+        rows = []
+        for row in reader:
+            if row and len(row) != len(header):
+                raise UserError(
+                    f"{file}, line {reader.line_num:,}: {len(row)} columns, but the header has {len(header)} "
+                    f"({', '.join(header)})"
+                )
+            rows += [row] if row else []
+    except csv.Error as error:
+        what = "a carriage return inside a cell" if "new-line character" in str(error) else str(error)
+        raise UserError(f"{file}, line {reader.line_num:,}: cannot be read as a table: {what}") from error
+    if not rows:
+        raise UserError(f"{file}: no rows in it")
+    return Columns({name: [row[i] for row in rows] for i, name in enumerate(header)})
+
+
+def _read_jsonl(file: Path) -> Columns:
+    """An object a line, each with the keys of the first."""
+    values: dict[str, list[Any]] = {}
+    for number, line in enumerate(stream_lines(file), 1):
+        if not line.strip():
+            continue
         try:
-            if loader == "csv":  # numbers are text here
-                open_it = gzip.open if part.endswith(".gz") else open
-                with open_it(part, "rt", encoding="utf-8-sig", newline="") as opened:
-                    dialect = csv.excel_tab if self.format == "tsv" else csv.excel
-                    header = next(csv.reader(opened, dialect), [])
-                features = datasets.Features({name: datasets.Value("string") for name in header})
-                options = {**options, "features": features}
-            return datasets.load_dataset(loader, data_files={"part": part}, split="part", **options), part
-        except Exception as error:  # the library wraps what its readers raise
-            if "corresponds to no data" in str(error):
-                raise UserError(f"{part}: no rows in it") from error
-            raise UserError(f"{part}: cannot be read as {self.format}: {error.__cause__ or error}") from error
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{file}, line {number:,}: not JSON ({error})") from error
+        if not isinstance(row, dict):
+            raise UserError(
+                f'{file}, line {number:,}: not an object with columns by name, such as {{"en": …, "de": …}}'
+            )
+        values = values or {str(name): [] for name in row}
+        missing = [name for name in values if name not in row]
+        if missing:
+            raise UserError(f"{file}, line {number:,}: has no {', '.join(missing)}, which the first line has")
+        for name, held in values.items():
+            held.append(row[name])
+    if not values:
+        raise UserError(f"{file}: no rows in it")
+    return Columns(values)
+
+
+def _read_parquet(file: Path) -> Any:
+    import datasets
+    import pyarrow.parquet
+    from datasets.table import InMemoryTable
+
+    try:
+        table = pyarrow.parquet.read_table(file)
+        return datasets.Dataset(InMemoryTable(table), fingerprint="a file")
+    except Exception as error:  # the library raises errors of many kinds
+        raise UserError(f"{file}: cannot be read as parquet: {error}") from error
 
 
 def columns(table: Any, name: str, source: str, target: str) -> Pairs:
@@ -148,18 +213,21 @@ def labels(table: Any, name: str, text: str, label: str, separator: str | None) 
         raise UserError(
             f"{name}: no columns {text!r} and {label!r}. It has: {', '.join(names)}. Set data.text and data.label"
         )
-    feature, values = table.features[label], list(table[label])
+    feature, values = table.features.get(label), list(table[label])
     of = getattr(getattr(feature, "feature", feature), "names", None)
     several = separator is not None or any(isinstance(value, list) for value in values[:1])
     found = []
     for i, value in enumerate(values):
         parts = value if isinstance(value, list) else [value]
+        if several and any(part is None for part in parts) and parts != [None]:
+            raise UserError(f"{name}, row {i + 1:,}: one of the labels in column {label!r} is null")
+        written = [of[p] if of and isinstance(p, int) else "" if p is None else str(p) for p in parts]
         if separator is not None:
-            parts = [piece.strip() for part in parts for piece in str(part or "").split(separator) if piece.strip()]
-        written = tuple(dict.fromkeys(of[p] if of and isinstance(p, int) else str(p).strip() for p in parts))
-        if not several and (value is None or not written[0]):
+            written = [piece for text in written for piece in text.split(separator)]
+        tidy = tuple(dict.fromkeys(filter(None, (" ".join(text.split()) for text in written))))
+        if not several and not tidy:
             raise UserError(f"{name}, row {i + 1:,}: column {label!r} holds no label")
-        found.append(written)
+        found.append(tidy)
     if not found:
         raise UserError(f"{name}: no texts in it")
     return Labelled(_lines(list(table[text]), text, name), found, name), several

@@ -84,7 +84,7 @@ def read_lines(file: Path) -> list[str]:
     return list(stream_lines(file))
 
 
-def stream_lines(file: Path, errors: Errors = "strict") -> Iterator[str]:
+def stream_lines(file: Path, errors: Errors = "strict", keep_return: bool = False) -> Iterator[str]:
     """The lines of a UTF-8 file, plain or .gz, one after another. Newline is the only separator (the Unicode line
     separators are not); a carriage return before it and a byte order mark are dropped.
 
@@ -93,7 +93,8 @@ def stream_lines(file: Path, errors: Errors = "strict") -> Iterator[str]:
     try:
         with gzip.open(file, "rb") if file.suffix == ".gz" else open(file, "rb") as opened:
             for number, line in enumerate(opened, 1):
-                yield decode_line(line.removeprefix(BOM) if number == 1 else line, number, str(file), errors)
+                text = decode_line(line.removeprefix(BOM) if number == 1 else line, number, str(file), errors)
+                yield text + "\r" if keep_return and line.endswith(b"\r\n") else text
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{file}: cannot be read ({error})") from error
 

@@ -50,7 +50,7 @@ def learning_curve(records: Sequence[dict[str, Any]], metric: str, path: Path, t
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.2)
         axes.set_xlim(left=0)
-    figure.suptitle(title, fontsize=10, color=INK)
+    figure.suptitle(literal(title), fontsize=10, color=INK)
     figure.savefig(path, dpi=150)
     plt.close(figure)
 
