@@ -64,12 +64,12 @@ def run(settings: AlignSettings) -> float | None:
         return None
     outside = sum(
         s >= len(source_line.split()) or t >= len(target_line.split())
-        for source_line, target_line, (_, possible_) in zip(source, target, gold, strict=True)
-        for s, t in possible_
+        for source_line, target_line, (sure, possible) in zip(source, target, gold, strict=True)
+        for s, t in sure | possible
     )
     if outside:
         logging.getLogger("nmt.align").warning(
-            "%s: %s links point to words that the lines do not have (words are counted from 0)",
+            "%s: %s links to words that are not in their lines (words are counted from 0)",
             settings.gold,
             f"{outside:,}",
         )

@@ -5,6 +5,7 @@ import torch
 from builders import batch, network, pairs_of_choices
 from torch.nn import functional as F
 
+import nmt
 from nmt.foundation.interfaces import Layout
 from nmt.layers.packed import Linear, Packs, generating, int8_is_native
 
@@ -35,6 +36,17 @@ def test_a_row_does_not_depend_on_its_neighbours(precision):
     rounding = 0.0 if precision == "int8" else 1e-6 * float(alone.abs().max())  # sums of whole numbers are exact
     torch.testing.assert_close(together, alone, atol=rounding, rtol=0)
     torch.testing.assert_close(together[1], layer.bias)
+
+
+def test_everything_that_translating_multiplies_by_is_packed(small_run):
+    """Encoder, keys, decoder and output layer: no product takes the slow way."""
+    translator = nmt.load(small_run)
+    translator.translate(["a b c"])
+    [model] = translator.models
+    owners = {owner for owner, _ in translator.packs._made}
+    linear = {module for module in model.modules() if isinstance(module, Linear)}
+    assert linear <= owners
+    assert {model.decoder, model.decoder.bottom} & owners
 
 
 def test_gradients_are_never_taken_through_packed_weights():

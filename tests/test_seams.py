@@ -15,7 +15,7 @@ from nmt.corpus.filters import Filters, fingerprint
 from nmt.corpus.preparation import prepare
 from nmt.data import Pairs, Selection, Splits
 from nmt.foundation.interfaces import SearchState
-from nmt.inference.workers import Workers
+from nmt.inference.workers import side_by_side
 from nmt.objective.cross_entropy import CrossEntropy
 from nmt.objective.scheduled_sampling import ScheduledSampling
 from nmt.search.greedy import Greedy
@@ -140,18 +140,38 @@ def test_calls_leave_the_process_as_it_was(small_run):
         torch.set_num_threads(before)
 
 
+def test_a_worker_multiplies_with_its_share_of_threads():
+    """The first product of a worker keeps the number, whatever the process's has become meanwhile."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+
+    def work(_):
+        torch.randn(300, 300) @ torch.randn(300, 300)
+        torch.randn(10**6).exp()
+        return torch.get_num_threads()
+
+    try:
+        assert set(side_by_side(work, range(8), torch.device("cpu"))) == {1}
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_workers_share_the_threads_and_keep_the_order():
     before = torch.get_num_threads()
     torch.set_num_threads(4)
     try:
-        workers = Workers(torch.device("cpu"))
-        seen = list(workers.map(lambda n: (n, torch.get_num_threads(), threading.current_thread().name), range(9)))
+        cpu, alive = torch.device("cpu"), threading.active_count()
+        seen = list(
+            side_by_side(lambda n: (n, torch.get_num_threads(), threading.current_thread().name), range(9), cpu)
+        )
         assert [n for n, _, _ in seen] == list(range(9))
         assert {count for _, count, _ in seen} == {1}
         assert all(name.startswith("nmt") for _, _, name in seen)
-        assert list(workers.map(lambda n: threading.current_thread().name, [1])) == [threading.current_thread().name]
+        here = threading.current_thread().name
+        assert list(side_by_side(lambda n: threading.current_thread().name, [1], cpu)) == [here]
+        assert threading.active_count() == alive  # nobody is left waiting
         with pytest.raises(ZeroDivisionError):
-            list(workers.map(lambda n: 1 // n, [1, 0, 2]))
+            list(side_by_side(lambda n: 1 // n, [1, 0, 2], cpu))
     finally:
         torch.set_num_threads(before)
 

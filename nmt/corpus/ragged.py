@@ -102,7 +102,7 @@ def _write_cache(base: Path, lines: Sequence[str], encoder: Encoder, vocabulary:
         for ending, array in (("ids", ids), ("offsets", offsets)):
             _write_atomically(base.with_suffix(f".{ending}.npy"), partial(_save, array))
     sums = [_checksum(ids), _checksum(offsets)]
-    _write_atomically(base.with_suffix(".json"), lambda file: file.write(json.dumps(sums).encode()) and None)
+    _write_atomically(base.with_suffix(".json"), partial(_save_sums, sums))
 
 
 def _cached(base: Path) -> Ragged | None:
@@ -142,6 +142,10 @@ def _chunks(lines: Sequence[str], encoder: Encoder, dtype: type) -> Iterator[tup
         rows = encoder(list(lines[start : start + CHUNK]))
         lengths = np.fromiter(map(len, rows), np.int64, len(rows))
         yield np.fromiter((i for row in rows for i in row), dtype, int(lengths.sum())), lengths
+
+
+def _save_sums(sums: list[int], file: BinaryIO) -> None:
+    file.write(json.dumps(sums).encode())
 
 
 def _save(array: np.ndarray, file: BinaryIO) -> None:

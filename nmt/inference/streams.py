@@ -196,7 +196,7 @@ class Sink:
             differs = self._differs()
             if differs:
                 raise UserError(
-                    f"{self._partial}: is part of other work (other: {', '.join(differs)}). Delete it, or choose another output"
+                    f"{self._partial}: part of other work (other {', '.join(differs)}). Delete it, or choose another output"
                 )
             if resume:
                 self.lines = _cut(self._partial, numbered)

@@ -16,7 +16,7 @@ from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import BOS, UNK, Hypothesis, Memory, Request, Reranker, Search
 from nmt.foundation.ranges import Length, Range, Size
 from nmt.inference.generation import Averaging, average_log_probs, first_step, forced
-from nmt.inference.workers import Workers
+from nmt.inference.workers import side_by_side
 from nmt.layers.packed import GenerationPrecision, Packs, generating
 from nmt.network.seq2seq import Seq2Seq
 from nmt.search.constrained import Constrained
@@ -100,7 +100,6 @@ class Translator:
         if len(weights) != len(self.models) or min(weights) <= 0:
             raise UserError(f"shares={list(weights)}: give one positive number for each of {len(self.models)} models")
         self.shares = [weight / sum(weights) for weight in weights]
-        self._workers = Workers(self.device)
 
     @property
     def device(self) -> torch.device:
@@ -133,7 +132,7 @@ class Translator:
         def translate(batch: list[int]) -> list[Translation]:
             return self._translate([sources[i] for i in batch], [requests[i] for i in batch], details_of)
 
-        for batch, found in zip(batches, self._workers.map(translate, batches), strict=True):
+        for batch, found in zip(batches, side_by_side(translate, batches, self.device), strict=True):
             for i, translation in zip(batch, found, strict=True):
                 results[i] = translation
         for result, request in zip(results, requests, strict=True):
@@ -175,7 +174,7 @@ class Translator:
             with torch.inference_mode():
                 return self._force(self._memories(given), given, [targets[i] for i in batch], attention)
 
-        for batch, found in zip(batches, self._workers.map(force, batches), strict=True):
+        for batch, found in zip(batches, side_by_side(force, batches, self.device), strict=True):
             for i, one in zip(batch, found, strict=True):
                 results[i] = one
         return results  # type: ignore[return-value]
@@ -211,7 +210,7 @@ class Translator:
             if any(request.constrained for request in requests):
                 constrained = Constrained(step, requests)
                 step, state = constrained, constrained.before_the_first_word(state)
-            found = [self._written(hypotheses) for hypotheses in self.search(step, state, requests)]
+            found = self._written(self.search(step, state, requests))
         places = [i for i, (hypotheses, _) in enumerate(found) for _ in hypotheses[:details_of]]
         given = [h.tokens for hypotheses, _ in found for h in hypotheses[:details_of]]
         details, each = list[Forced](), max(1, FORCED_TOKENS // max([1, *map(len, sources), *map(len, given)]))
@@ -225,13 +224,14 @@ class Translator:
             for source, (hypotheses, texts) in zip(sources, found, strict=True)
         ]
 
-    def _written(self, hypotheses: list[Hypothesis]) -> tuple[list[Hypothesis], list[str]]:
-        """The hypotheses of a sentence and their texts, reranked by their texts if the search does so."""
-        texts = self.tokenizer.decode([h.tokens for h in hypotheses])
-        if isinstance(self.search, Reranker) and hypotheses:
-            ranked = self.search.rerank(hypotheses, texts)
-            return [h for h, _ in ranked], [text for _, text in ranked]
-        return hypotheses, texts
+    def _written(self, found: list[list[Hypothesis]]) -> list[tuple[list[Hypothesis], list[str]]]:
+        """The hypotheses of each sentence and their texts, chosen by their texts if the search does so."""
+        texts = iter(self.tokenizer.decode([h.tokens for hypotheses in found for h in hypotheses]))
+        written = [(hypotheses, [next(texts) for _ in hypotheses]) for hypotheses in found]
+        if not isinstance(self.search, Reranker):
+            return written
+        ranked = [self.search.rerank(*each) if each[0] else [] for each in written]
+        return [([h for h, _ in each], [text for _, text in each]) for each in ranked]
 
     def _force(
         self,
@@ -263,7 +263,8 @@ class Translator:
         if any(model.training for model in self.models):
             raise ValueError("the models are in training mode; call model.eval() first")
         ids, lengths = (t.to(self.device) for t in pad(sources, range(len(sources))))
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision != "float32"):
+        low = torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision != "float32")
+        with generating(self.packs), low:
             return [model.encode(ids, lengths) for model in self.models]
 
     def _batches(self, sources: Sequence[Sequence[int]]) -> Iterator[list[int]]:

@@ -104,7 +104,7 @@ def parse_links(line: str) -> tuple[Links, Links]:
     """Sure links, written 0-0, and possible ones, written 0?0 or 0p0. Raises ValueError for anything else."""
     sure, possible = set[tuple[int, int]](), set[tuple[int, int]]()
     for word in line.split():
-        match = re.fullmatch(r"(\d+)([-?p])(\d+)", word)
+        match = re.fullmatch(r"(\d{1,9})([-?p])(\d{1,9})", word)
         if match is None:
             raise ValueError(f'"{word}" is not a link such as 0-1 (sure) or 0?1 (possible)')
         (sure if match[2] == "-" else possible).add((int(match[1]), int(match[3])))

@@ -1,44 +1,45 @@
-"""Decodes several batches at the same time. On a CPU, two threads with a batch each are faster than two threads that
-share the small products of one batch and wait for each other after each product."""
+"""Batches decoded at the same time. On a CPU, two threads with a batch each finish sooner than two threads that share the
+small products of one batch and wait for each other after every product."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import torch
 
 MOST = 4
-"""Most batches searched at the same time; more would only wait for Python's global lock."""
-_making = threading.Lock()
+"""Batches searched at the same time; with more, threads only wait for Python's lock."""
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 
-class Workers:
-    """A pool of threads that divide the processor's threads among them; made when first needed. The caller's own number
-    of torch threads does not change."""
+def side_by_side(do: Callable[[Job], Result], jobs: Sequence[Job], device: torch.device) -> Iterator[Result]:
+    """The results of all jobs, in their order. The workers share the caller's number of threads; for everybody else it stays
+    as it is.
 
-    def __init__(self, device: torch.device) -> None:
-        self._threads = torch.get_num_threads()
-        self._count = min(self._threads, MOST) if device.type == "cpu" else 1
-        self._pool: ThreadPoolExecutor | None = None
+    The workers live as long as the call. Threads that have once multiplied, and are idle, would slow down the small products
+    of all others: with more threads than cores, OpenMP waits passively.
+    """
+    threads = torch.get_num_threads()
+    count = min(threads, MOST, len(jobs))
+    if device.type != "cpu" or count < 2:
+        yield from map(do, jobs)
+        return
+    pool = ThreadPoolExecutor(count, "nmt", initializer=_use, initargs=(threads // count,))
+    try:
+        ready = threading.Barrier(count)
+        list(pool.map(lambda _: ready.wait(), range(count)))  # all of them exist, each with its number of threads
+        torch.set_num_threads(threads)  # with which threads begin that others make from now on
+        yield from pool.map(do, jobs)
+    finally:
+        pool.shutdown(cancel_futures=True)
 
-    def map(self, do: Callable[[Job], Result], jobs: Sequence[Job]) -> Iterable[Result]:
-        """The results of all jobs, in their order."""
-        if self._count < 2 or len(jobs) < 2:
-            return map(do, jobs)
-        with _making:
-            if self._pool is None:
-                self._pool = self._made()
-        return self._pool.map(do, jobs)
 
-    def _made(self) -> ThreadPoolExecutor:
-        each, ready = self._threads // self._count, threading.Barrier(self._count)
-        pool = ThreadPoolExecutor(self._count, "nmt", initializer=torch.set_num_threads, initargs=(each,))
-        list(pool.map(lambda _: ready.wait(), range(self._count)))  # all of them exist
-        torch.set_num_threads(self._threads)  # the default for threads made elsewhere
-        return pool
+def _use(threads: int) -> None:
+    """So many threads for this one. Asking for the number fixes it; otherwise its first product would take the process's."""
+    torch.set_num_threads(threads)
+    torch.get_num_threads()
