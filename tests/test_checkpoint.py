@@ -32,7 +32,7 @@ def test_the_run_directory_is_complete(small_run):
     assert any(name.startswith("events.out.tfevents") for name in names)
     results = json.loads((small_run / "results.json").read_text())
     assert "version:" in results["scores"]["bleu"]["signature"]
-    assert set(json.loads((small_run / "run.json").read_text())) == {"commands", "versions", "data"}
+    assert set(json.loads((small_run / "run.json").read_text())) == {"commands", "versions", "threads", "data"}
 
 
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 0.99])

@@ -516,7 +516,7 @@ def test_answers_and_explanations(trained):
 
 def test_removing_what_decides_hurts_more(trained):
     folder, _ = trained
-    classifier = text_classifier(folder / "run")
+    classifier = text_classifier(str(folder / "run"))
     gap = removal(classifier, [row["text"] for row in texts(40, 9)], count=1)
     assert gap.most_important > 2 * gap.random
     assert gap.texts == 40
@@ -528,7 +528,9 @@ def test_a_finished_run_goes_on_and_kinds_are_told_apart(trained, tmp_path):
     assert result.returncode == 0, result.stderr
     assert ckpt.read(folder / "run/last.safetensors").meta["training"]["progress"]["epoch"] == 5
     refused = run(f"resume={folder}/run", "pooling=mean", "optimizer.lr=0.1", "run_dir=x", "seed=3").stderr
-    assert "pooling=mean, optimizer.lr=0.1, run_dir=x, seed=3: cannot change" in refused
+    for text in ("pooling=mean", "run_dir=x", "seed=3"):
+        assert f"{text}: cannot change when resuming" in refused
+    assert "lr" not in refused
     assert [command[-1] for command in json.loads((folder / "run/run.json").read_text())["commands"]][1:] == [
         "trainer.max_epochs=5"
     ]
@@ -542,11 +544,11 @@ def test_faults_are_told(trained):
     folder, arguments = trained
     model = f"model={folder}/run"
     for wrong, message in [
-        ([model, "optimizer.lr=1"], "optimizer.lr=1: for training only"),
+        ([model, "optimizer.lr=1"], "optimizer: no such key (there are: device, errors, explain"),
         ([model, "explain=page.pdf"], "must end in .html, .png or .json"),
         ([model, "input=nowhere.txt"], "no such file"),
         ([f"model={folder}"], "no best.safetensors or last.safetensors"),
-        ([*arguments, "explain=page.html"], "goes with model=RUN_DIR"),
+        ([*arguments, "explain=page.html"], "explain: no such key"),
         ([*arguments, "pooling=wordcontext"], "there is no 'wordcontext' to choose for pooling"),
         ([*arguments, "pooling=structured", "pooling.hops=0"], "pooling.hops=0: out of range"),
         ([*arguments, "freeze=true"], "nothing to freeze"),
@@ -595,7 +597,7 @@ def test_several_labels_vectors_and_last(tmp_path):
     )
     assert result.returncode == 0, result.stderr
     saved, last = (ckpt.read(tmp_path / "frozen" / name) for name in (ckpt.BEST, ckpt.LAST))
-    classifier = text_classifier(tmp_path / "frozen")
+    classifier = text_classifier(str(tmp_path / "frozen"))
     pieces = classifier.tokenizer.source_pieces(list(range(classifier.tokenizer.source_size)))
     expected = [float(x) for x in (tmp_path / "v.txt").read_text().splitlines()[words.index("film")].split()[1:]]
     for each in (saved, last):

@@ -190,7 +190,7 @@ def test_a_cached_corpus_is_mapped_and_equal(tmp_path):
         assert isinstance(mapped.ids, np.memmap)
         assert (mapped.ids == held.ids).all()
         assert (mapped.offsets == held.offsets).all()
-    assert len(list(tmp_path.iterdir())) == 2
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 @settings(max_examples=50, deadline=None)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from nmt import translate
 from nmt.configuration.configure import configure
+from nmt.configuration.fingerprint import fingerprint
 from nmt.foundation.errors import UserError
 from nmt.inference import streams
 
@@ -66,11 +67,13 @@ def test_a_resumed_translation_is_the_uninterrupted_one(small_run, tmp_path, mon
     source.write_text("".join(f"a b {'abcdefgh'[i]}\n" if i != 3 else "\n" for i in range(8)))
     overrides = (f"format={form}", f"search.n_best={n_best}")
     whole = translated(small_run, source, output, *overrides)
+    settings_ = configure("translate", [f"model={small_run}", f"input={source}", f"output={output}", *overrides])
     for stop in range(0, len(whole), max(1, len(whole) // 12)):
         output.unlink(missing_ok=True)
         partial.write_bytes(whole[:stop])
+        (tmp_path / "out.partial.json").write_text(json.dumps(fingerprint(settings_)))
         assert translated(small_run, source, output, "resume=true", *overrides) == whole
-        assert not partial.exists()
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
     before = output.stat().st_mtime_ns
     translated(small_run, source, output, "resume=true", *overrides)  # complete: nothing to do
     assert output.stat().st_mtime_ns == before

@@ -24,7 +24,7 @@ from nmt.foundation.errors import UserError
 SWEEP = ("-m", "--multirun")
 BESIDE = ("--config-dir", "-cd")
 PRINT = ("--cfg", "-c")
-LONGEST_NAME = 200
+LONGEST_NAME = 240
 """Bytes of the name of a folder."""
 
 
@@ -128,11 +128,8 @@ def _sweep(command: str, run: Callable[[Any], Any], overrides: Sequence[str]) ->
     from nmt.configuration.configure import configure
 
     def prepared() -> list[list[str]]:
-        from omegaconf import OmegaConf
-
         from nmt.configuration.compose import resolve
 
-        OmegaConf.register_new_resolver("short_name", _short, replace=True)
         given = [text for text in overrides if not text.startswith("hydra")]
         config = resolve(compose_unresolved(command, variants(given)[0]))
         grids = config.get("grids") or [""]
@@ -144,7 +141,7 @@ def _sweep(command: str, run: Callable[[Any], Any], overrides: Sequence[str]) ->
                 raise Faults(common)
         hydra = [text for text in overrides if text.startswith("hydra")]
         folder = config.get("run_dir") or f"runs/{time.strftime('%Y-%m-%d_%H-%M-%S')}"
-        where = [f"hydra.sweep.dir='{folder}'", "hydra.sweep.subdir=${short_name:${hydra.job.override_dirname}}"]
+        where = [f"hydra.sweep.dir='{folder}'"]
         return [[*grid, *where, *hydra] for grid in whole]
 
     failures: list[str] = []
@@ -192,7 +189,9 @@ def _short(name: str) -> str:
 def _hydra(command: str, job: Callable[[Any], Any]) -> Any:
     """Leaves the command line to Hydra, which calls `job` with its own settings for every run."""
     import hydra
+    from omegaconf import OmegaConf
 
+    OmegaConf.register_new_resolver("short_name", _short, replace=True)
     compatible: dict[str, Any] = {"version_base": "1.3"}
     if "execution_whitelist" in inspect.signature(hydra.main).parameters:  # Hydra ≥ 1.4
         compatible = {"execution_whitelist": ("nmt.*",)}

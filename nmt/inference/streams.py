@@ -203,6 +203,8 @@ class Sink:
                 log.info("%s: going on after %s lines", self._partial, f"{self.lines:,}")
         elif resume and self._path.is_file():
             self.complete = True
+            if self._lock is not None:
+                self._lock.release()
 
     def _differs(self) -> list[str]:
         """In what the work of FILE.partial is not this one."""

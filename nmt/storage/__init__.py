@@ -1,5 +1,5 @@
-"""Files on disk: files that are written whole or not at all, checkpoints, upgrades of checkpoints of older versions.
+"""Files on disk: files that are written whole or not at all, locks, checkpoints, upgrades of checkpoints of older versions.
 
-Imported by: report, task, training, configuration, evaluate.
-Read: files, checkpoint, upgrade.
+Imported by: inference, report, task, training, configuration, evaluate.
+Read: files, lock, checkpoint, upgrade.
 """

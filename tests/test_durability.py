@@ -1,0 +1,548 @@
+"""Trusted like a database: one writer, nothing lost, nothing stale, nothing believed."""
+
+import json
+import math
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from builders import batch, compose, network, trained
+from commands import failed, run
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from test_trainer import fit
+
+import nmt
+from nmt.configuration.configure import configure
+from nmt.corpus import ragged
+from nmt.data.table import TableFiles, labels
+from nmt.foundation.errors import UserError
+from nmt.storage import checkpoint as ckpt
+from nmt.storage.lock import Lock
+from nmt.training.run_directory import claim, claim_fresh
+from nmt.training.trainer import Trainer
+
+TINY = [
+    "experiment=reverse", "data.train=60", "data.validation=10", "data.test=5", "trainer.max_epochs=2", "sizes.encoder=4",
+    "sizes.decoder=8", "sizes.readout=6", "model.embedding_size=6", "batching.sentences=10",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory):
+    return trained(tmp_path_factory.mktemp("durable") / "run", *TINY)
+
+
+# One writer
+
+
+def _hold(path, ready, stay):
+    with Lock(Path(path), "output=x"):
+        ready.set()
+        stay.wait(30)
+
+
+def test_a_lock_names_its_holder_and_dies_with_it(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    ready, stay = context.Event(), context.Event()
+    holder = context.Process(target=_hold, args=(str(tmp_path / "lock"), ready, stay))
+    holder.start()
+    assert ready.wait(60)
+    with pytest.raises(UserError, match=rf"output=x: process {holder.pid} on \S+ \(since .*is writing it"):
+        Lock(tmp_path / "lock", "output=x")
+    holder.kill()
+    holder.join()
+    Lock(tmp_path / "lock", "output=x").release()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_has_one_writer(tmp_path, run_dir):
+    lock = claim(tmp_path / "new")
+    with pytest.raises(UserError, match=f"run_dir={tmp_path}/new: process {os.getpid()}"):
+        claim(tmp_path / "new")
+    lock.release()
+    with pytest.raises(UserError, match="holds another run"):
+        claim(run_dir)
+    with Lock(run_dir / ".lock", "x"):
+        failed(run("train", f"resume={run_dir}", "trainer.max_epochs=3"), "is writing it")
+    names = []
+    for _ in range(3):
+        folder, lock = claim_fresh(tmp_path / "runs" / "now")
+        names.append(folder.name)
+        lock.release()
+    assert names == ["now", "now-2", "now-3"]
+
+
+def test_an_output_has_one_writer(tmp_path, run_dir):
+    with Lock(tmp_path / ".out.lock", "x"):
+        failed(run("translate", f"model={run_dir}", f"output={tmp_path}/out", stdin="a\n"), "output=", "is writing it")
+
+
+def test_a_dead_start_leaves_its_folder_free(tmp_path):
+    """What a crash between the first file and the first checkpoint leaves is removed; what others wrote is not."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "run.json").write_text(json.dumps({"commands": [], "versions": {}}))
+    (folder / "config.yaml").write_text("seed: 1\n")
+    (folder / f".{ckpt.LAST}.123-0.writing").write_bytes(b"half")
+    assert run("train", *TINY, f"run_dir={folder}").returncode == 0
+    assert not list(folder.glob(".*"))
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "config.yaml").write_text("mine: true\n")
+    failed(run("train", *TINY, f"run_dir={other}"), "holds files that no run has written (config.yaml)")
+    assert (other / "config.yaml").read_text() == "mine: true\n"
+    assert [path.name for path in other.iterdir()] == ["config.yaml"]
+
+
+def test_a_run_that_fails_before_its_first_validation_leaves_its_folder_free(tmp_path):
+    folder = tmp_path / "run"
+    failed(run("train", *TINY, "optimizer=sgd", "optimizer.lr=1e30", f"run_dir={folder}"), "lower optimizer.lr")
+    assert not folder.exists()
+    assert run("train", *TINY, f"run_dir={folder}").returncode == 0
+
+
+# Numbers
+
+
+def poison(model, at: int):
+    """The gradient of update `at` (from 1) is not a number."""
+    calls = []
+
+    def hook(gradient):
+        calls.append(1)
+        return gradient * math.nan if len(calls) == at else gradient
+
+    model.output.bias.register_hook(hook)
+    return calls
+
+
+def test_a_gradient_that_is_no_number_stops_and_the_last_state_stays_good():
+    model = network("luong", "dot")
+    poison(model, 3)
+    with pytest.raises(UserError, match=r"update 3\).*lower optimizer\.lr or trainer\.clip_norm"):
+        fit(Trainer(max_epochs=5), model, [batch()])
+    assert all(bool(torch.isfinite(p).all()) for p in model.parameters())
+
+
+def test_a_bad_update_is_left_out_if_asked():
+    ours, truth = network("luong", "dot"), network("luong", "dot")
+    poison(ours, 2)
+    progress, _, _ = fit(Trainer(max_epochs=3, on_nan="skip"), ours, [batch()])
+    fit(Trainer(max_epochs=2), truth, [batch()])
+    assert (progress.update, progress.skipped) == (3, 1)
+    for mine, theirs in zip(ours.parameters(), truth.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_training_rolls_back_to_the_last_saved_state_if_asked():
+    model = network("luong", "dot")
+    calls = poison(model, 2)
+    rates = []
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer.register_step_post_hook(lambda *_: rates.append(optimizer.param_groups[0]["lr"]))
+    progress, store, _ = fit(Trainer(max_epochs=3, on_nan="rollback"), model, [batch()], optimizer=optimizer)
+    assert progress.update == 3
+    assert len(calls) == 4
+    assert rates == pytest.approx([0.1, 0.05, 0.05])
+    assert store.last[0]["progress"]["halvings"] == 1
+
+
+def test_a_validation_that_is_no_number_is_never_best():
+    with pytest.raises(UserError, match="validation loss or loss is not a number"):
+        fit(Trainer(max_epochs=3), network("luong", "dot"), [batch()], [1.0, math.nan])
+
+
+def test_weights_that_are_no_numbers_are_never_loaded(tmp_path, run_dir):
+    saved = ckpt.read(run_dir / ckpt.BEST)
+    bad = {name: t.clone() for name, t in saved.tensors.items()}
+    bad["model/output.bias"][0] = math.nan
+    ckpt.write(tmp_path / "nan.safetensors", saved.meta, bad)
+    with pytest.raises(UserError, match="weights that are not numbers"):
+        nmt.load(tmp_path / "nan.safetensors")
+
+
+def test_the_learning_rate_may_change_when_a_run_goes_on(tmp_path):
+    folder = trained(tmp_path / "run", *TINY)
+    assert (
+        run(
+            "train", f"resume={folder}", "trainer.max_epochs=3", "optimizer.lr=0.0001", "trainer.clip_norm=0.1"
+        ).returncode
+        == 0
+    )
+    saved = ckpt.read(folder / ckpt.LAST)
+    assert saved.meta["config"]["optimizer"]["lr"] == 0.0001
+    rates = [
+        e["rate"] for e in map(json.loads, (folder / "metrics.jsonl").read_text().splitlines()) if e["kind"] == "train"
+    ]
+    assert all(rate <= 0.0001 for rate in rates[-1:])
+    failed(run("train", f"resume={folder}", "optimizer=sgd"), "optimizer=sgd: cannot change")
+
+
+def test_the_latest_checkpoints_are_kept(tmp_path):
+    folder = trained(tmp_path / "run", *TINY, "trainer.keep=2", "trainer.max_epochs=4")
+    kept = sorted(folder.glob("last-*.safetensors"))
+    assert [path.name for path in kept] == ["last-00000018.safetensors", "last-00000024.safetensors"]
+    assert ckpt.read(kept[-1]).meta["training"] == ckpt.read(folder / ckpt.LAST).meta["training"]
+    assert nmt.load(kept[0]).translate(["a b"])
+
+
+# Reading while writing; hostile files
+
+
+def _replace(path, data, until):
+    number = 0
+    while time.time() < until:
+        number += 1
+        temporary = Path(f"{path}.{number % 2}")
+        temporary.write_bytes(data[number % 2])
+        os.replace(temporary, path)
+
+
+def test_a_file_that_is_replaced_is_not_damaged(tmp_path, run_dir):
+    """Read again and again while another process replaces it."""
+    path = tmp_path / "model.safetensors"
+    data = [(run_dir / name).read_bytes() for name in (ckpt.BEST, ckpt.LAST)]
+    path.write_bytes(data[0])
+    writer = multiprocessing.get_context("spawn").Process(target=_replace, args=(str(path), data, time.time() + 8))
+    writer.start()
+    reads = 0
+    while writer.is_alive():
+        assert ckpt.read(path).meta["command"] == "train"
+        reads += 1
+    assert reads > 100
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_mutated_checkpoint_is_one_clean_message(run_dir, tmp_path, data):
+    """Any bytes changed, cut or added: refused, and never a traceback; the checksum covers the header too."""
+    whole = bytearray((run_dir / ckpt.BEST).read_bytes())
+    header = int.from_bytes(whole[:8], "little") + 8
+    kind = data.draw(st.sampled_from(["flip in header", "flip", "cut", "insert"]))
+    place = data.draw(st.integers(0, (header if kind == "flip in header" else len(whole)) - 1))
+    if kind.startswith("flip"):
+        whole[place] ^= 1 << data.draw(st.integers(0, 7))
+    elif kind == "cut":
+        del whole[place:]
+    else:
+        whole[place:place] = data.draw(st.binary(min_size=1, max_size=9))
+    path = tmp_path / "mutant.safetensors"
+    path.write_bytes(whole)
+    with pytest.raises(UserError, match=r"mutant\.safetensors"):
+        nmt.load(path)
+
+
+HOSTILE = [
+    ("model", "embedding_size", 10**7), ("decoder", "num_layers", 10**7), ("encoder", "hidden_size", 10**9),
+    ("translation", "max_length_offset", 10**9), ("decoder", "hidden_size", "8"), ("search", "width", 10**9),
+    ("attention", "size", [1]), ("model", "dropout", float("nan")), ("decoder", "_target_", "os.system"),
+    ("decoder", "_target_", ["x"]), ("encoder", "surprise", 1), ("translation", "max_source", -1), ("decoder", "cell", {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("group", "key", "value"), HOSTILE)
+def test_a_hostile_configuration_is_refused_before_anything_is_made(run_dir, tmp_path, group, key, value):
+    saved = ckpt.read(run_dir / ckpt.BEST)
+    config = {**saved.meta["config"], group: {**saved.meta["config"][group], key: value}}
+    ckpt.write(tmp_path / "evil.safetensors", {**saved.meta, "config": config}, saved.tensors)
+    began = time.monotonic()
+    with pytest.raises(UserError, match=r"evil\.safetensors"):
+        nmt.load(tmp_path / "evil.safetensors")
+    assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("config", [None, [], "x", {"model": 1}, {"seed": {"a": 1}}, {"decoder": {}}])
+def test_a_configuration_that_is_none_is_refused(run_dir, tmp_path, config):
+    saved = ckpt.read(run_dir / ckpt.BEST)
+    ckpt.write(tmp_path / "evil.safetensors", {**saved.meta, "config": config}, saved.tensors)
+    with pytest.raises(UserError, match=r"evil\.safetensors"):
+        nmt.load(tmp_path / "evil.safetensors")
+
+
+def test_a_loaded_configuration_is_data(tmp_path, monkeypatch):
+    """No reference in it is followed, whatever it names, and nothing of it lands in a file of the run."""
+    monkeypatch.setenv("SECRET", "hunter2")
+    folder = trained(tmp_path / "run", *TINY)
+    saved = ckpt.read(folder / ckpt.LAST)
+    config = {**saved.meta["config"], "run_dir": "${oc.env:SECRET}"}
+    ckpt.write(folder / ckpt.LAST, {**saved.meta, "config": config}, saved.tensors)
+    run("train", f"resume={folder}", "trainer.max_epochs=3")
+    for path in folder.iterdir():
+        assert b"hunter2" not in path.read_bytes(), path
+
+
+@pytest.mark.parametrize(
+    "damage", [{"progress": {"update": "x"}}, {"progress": None}, {"optimizer": {}}, {"schedule": []}, {}]
+)
+def test_a_damaged_state_is_refused(tmp_path, run_dir, damage):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    saved = ckpt.read(run_dir / ckpt.LAST)
+    training = {**saved.meta["training"], **damage} if damage else {}
+    ckpt.write(folder / ckpt.LAST, {**saved.meta, "training": training}, saved.tensors)
+    failed(run("train", f"resume={folder}", "trainer.max_epochs=3"), "state cannot be used")
+
+
+# Rows, labels, caches, other input
+
+
+def table(tmp_path, form, content):
+    file = tmp_path / f"t.{form}"
+    file.write_bytes(content)
+    return TableFiles(format=form, train=str(file), validation=str(file), source="en", target="de")
+
+
+@pytest.mark.parametrize(
+    ("form", "content", "message"),
+    [
+        ("csv", b"en,de\na,b\nA man,Ein Mann,0.93\n", "line 3: 3 columns, but the header has 2"),
+        ("tsv", b"en\tde\na\n", "line 2: 1 columns, but the header has 2"),
+        ("csv", b"en,de\na\rb,c\n", "line 2.*a carriage return inside a cell"),
+        ("tsv", b"en\tde\na\rb\tc\n", "line 2.*a carriage return inside a cell"),
+        ("csv", b'en,de\n"a,b\n', "cannot be read as a table"),
+        ("csv", b"en,en\na,b\n", "two columns have the same name"),
+        ("csv", b"en,de\n", "no rows in it"),
+        ("csv", b"en,de\na,\xff\n", "line 2: not UTF-8"),
+        ("jsonl", b'{"en": "a", "de": "b"}\n{"en": "a"}\n', "line 2: has no de"),
+        ("jsonl", b'{"en": "a", "de": "\xff"}\n', "line 1: not UTF-8"),
+        ("jsonl", b"[" * 100_000 + b"\n", "line 1: not JSON"),
+        ("jsonl", b"[1]\n", "not an object"),
+        ("parquet", b"PAR1nonsense", "cannot be read as parquet"),
+    ],
+)
+def test_a_table_that_is_not_one_names_its_line(tmp_path, form, content, message):
+    with pytest.raises(UserError, match=message):
+        table(tmp_path, form, content).load()
+
+
+def test_a_table_keeps_what_its_cells_say(tmp_path):
+    pairs = table(tmp_path, "csv", b'\xef\xbb\xbfen,de\r\n"a, ""b""\nc",N/A\r\n\r\n1.50,null\r\n').load().train
+    assert list(pairs.source) == ['a, "b" c', "1.50"]
+    assert list(pairs.target) == ["N/A", "null"]
+    quoted = table(tmp_path, "tsv", b'en\tde\n"a\tb"\n').load().train
+    assert (list(quoted.source), list(quoted.target)) == (['"a'], ['b"'])
+
+
+def test_a_file_with_the_same_time_and_other_content_is_read_anew(tmp_path):
+    for form, first, second in (
+        ("csv", b"en,de\na,b\n", b"en,de\nc,d\n"),
+        ("jsonl", b'{"en":"a","de":"b"}', b'{"en":"c","de":"d"}'),
+    ):
+        data = table(tmp_path, form, first)
+        assert list(data.load().train.source) == ["a"]
+        file = tmp_path / f"t.{form}"
+        times = file.stat()
+        file.write_bytes(second)
+        os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+        assert list(data.load().train.source) == ["c"]
+
+
+def test_labels_stay_one_line_and_none_is_lost():
+    class Given(dict):
+        column_names = property(lambda self: list(self))
+        features = {}  # noqa: RUF012
+
+    given_ = Given(text=["a", "b", "c"], label=[0, "x\ny", " z "])
+    assert labels(given_, "t", "text", "label", None)[0].labels == [("0",), ("x y",), ("z",)]
+    assert labels(Given(text=["a"], label=[0]), "t", "text", "label", ",")[0].labels == [("0",)]
+    with pytest.raises(UserError, match="row 1: one of the labels in column 'label' is null"):
+        labels(Given(text=["a"], label=[["x", None]]), "t", "text", "label", None)
+
+
+@pytest.mark.parametrize("damage", ["zeros", "cut", "note"])
+def test_a_damaged_cache_is_made_again(tmp_path, caplog, damage):
+    encode = lambda lines: [[len(line)] for line in lines]  # noqa: E731
+    lines = [f"line {i}" for i in range(200)]
+    truth = ragged.encode_cached(lines, encode, 100, b"k", tmp_path).ids.tolist()
+    [file] = tmp_path.glob("*.ids.npy")
+    data = file.read_bytes()
+    if damage == "note":
+        next(tmp_path.glob("*.json")).write_text("[")
+    else:
+        file.write_bytes(data[:-100] + bytes(100) if damage == "zeros" else data[:-100])
+    with caplog.at_level("WARNING", "nmt"):
+        assert ragged.encode_cached(lines, encode, 100, b"k", tmp_path).ids.tolist() == truth
+    assert "is damaged; it is made again" in caplog.text
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(tmp_path, caplog):
+    (tmp_path / "file").write_text("")
+    with caplog.at_level("WARNING", "nmt"):
+        found = ragged.encode_cached(
+            ["a", "bb"], lambda lines: [[len(line)] for line in lines], 9, b"k", tmp_path / "file"
+        )
+    assert found.ids.tolist() == [1, 2]
+    assert "kept in memory instead" in caplog.text
+
+
+def test_one_long_line_does_not_stop_a_tokenizer(caplog):
+    from nmt.tokenizer import SentencePiece
+
+    lines = ["a b c d e f g h"] * 50 + ["x" * 400_000]
+    began = time.monotonic()
+    with caplog.at_level("WARNING", "nmt"):
+        SentencePiece(vocabulary_size=40).train(lines, [])
+    assert time.monotonic() - began < 20
+    assert "first 10,000 characters only of 1 longer lines" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a 1 nan\n", "nan or inf"),
+        ("a 1 2\nb 1 x\n", "line 2"),
+        ("a 1 2\nb 1\n", "line 2"),
+        ("\n", "line 1"),
+        ("a\n", "line 1"),
+    ],
+)
+def test_vectors_that_are_none_are_named(tmp_path, content, message):
+    from nmt.corpus.word_vectors import read_vectors
+
+    (tmp_path / "v").write_text(content)
+    with pytest.raises(UserError, match=message):
+        read_vectors(str(tmp_path / "v"))
+
+
+def test_vectors_of_words_with_spaces_and_tabs(tmp_path):
+    from nmt.corpus.word_vectors import read_vectors
+
+    (tmp_path / "v").write_text("a 1 2\n. . . 3 4\nb\t5\t6\nat name@domain.com 7 8\n")
+    found = read_vectors(str(tmp_path / "v"))
+    assert {word: vector.tolist() for word, vector in found.items()} == {
+        "a": [1, 2], ". . .": [3, 4], "b": [5, 6], "at name@domain.com": [7, 8],
+    }  # fmt: skip
+    (tmp_path / "w").write_text("2 3\na 1 2 3\nb 4 5 6\n")
+    assert list(read_vectors(str(tmp_path / "w"))) == ["a", "b"]
+    assert np.asarray(read_vectors(str(tmp_path / "w"))["b"]).tolist() == [4, 5, 6]
+
+
+# Outputs
+
+
+def test_a_strangers_partial_output_is_never_continued_or_overwritten(tmp_path, run_dir, small_run):
+    source, output, partial = tmp_path / "in", tmp_path / "out", tmp_path / "out.partial"
+    source.write_text("a b\n" * 3)
+    command = "translate", f"input={source}", f"output={output}"
+    partial.write_text("1\n2\n3\n")
+    for extra in ([], ["resume=true"]):
+        failed(run(*command, f"model={run_dir}", *extra), "part of other work (other origin unknown)")
+    assert partial.read_text() == "1\n2\n3\n"
+    from nmt.configuration.fingerprint import fingerprint
+
+    ours = fingerprint(configure("translate", [*command[1:], f"model={run_dir}"]))
+    (tmp_path / "out.partial.json").write_text(json.dumps(ours))
+    failed(run(*command, f"model={small_run}", "resume=true"), "other model")
+    failed(run(*command, f"model={run_dir}", "search=greedy", "resume=true"), "other settings")
+    source.write_text("a c\n" * 3)
+    failed(run(*command, f"model={run_dir}", "resume=true"), "other input")
+    assert partial.read_text() == "1\n2\n3\n"
+    source.write_text("a b\n" * 3)
+    assert run(*command, f"model={run_dir}", "resume=true").returncode == 0
+    source.write_text("a b\n" * 5)
+    failed(run(*command, f"model={run_dir}", "resume=true"), "has 3 lines, not 5")
+
+
+def test_a_full_disk_and_a_closed_stdout_are_messages(run_dir):
+    command = [sys.executable, "-m", "nmt.translate", f"model={run_dir}"]
+    full = subprocess.run(f"{' '.join(command)} > /dev/full", shell=True, input=b"a\n", capture_output=True)
+    assert full.returncode == 1
+    assert b"No space left" in full.stderr
+    closed = subprocess.run(f"{' '.join(command)} >&-", shell=True, input=b"a\n", capture_output=True)
+    assert closed.returncode == 1
+    for result in (full, closed):
+        assert b"Traceback" not in result.stderr, result.stderr
+        assert b"Exception" not in result.stderr, result.stderr
+
+
+def test_pipes_are_files(run_dir, tmp_path):
+    (tmp_path / "in").write_text("a b\nc\n")
+    shell = f"{sys.executable} -m nmt.translate model={run_dir} input=<(cat {tmp_path}/in) output={tmp_path}/out"
+    assert subprocess.run(["bash", "-c", shell], capture_output=True).returncode == 0
+    assert (tmp_path / "out").read_text().count("\n") == 2
+
+
+def test_quotes_that_the_shell_needs_are_said(tmp_path):
+    message = failed(run("translate", "model=x", "input=ü.txt", "output=a=b"))
+    assert """input='"ü.txt"'""" in message or "input=ü.txt" not in message
+    assert """output='"a=b"'""" in message or "output" not in message
+
+
+def test_hangups_save_as_well(tmp_path):
+    folder = tmp_path / "run"
+    command = [sys.executable, "-m", "nmt.train", *TINY, "trainer.max_epochs=5000", f"run_dir={folder}"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not (folder / ckpt.BEST).exists():
+        time.sleep(0.05)
+    process.send_signal(signal.SIGHUP)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert f"resume={folder}" in errors
+    assert not list(folder.glob(".*"))
+
+
+def test_a_signal_during_averaging_is_obeyed(tmp_path, monkeypatch):
+    """It is noticed, the state is saved, and the run ends as one that can go on."""
+    from nmt.training.trainer import Stopped, _Loop
+
+    averaged = _Loop.try_average
+    monkeypatch.setattr(_Loop, "try_average", lambda self: (os.kill(os.getpid(), signal.SIGTERM), averaged(self))[1])
+    with pytest.raises(Stopped):
+        fit(Trainer(max_epochs=3, average=2), network("luong", "dot"), [batch()])
+
+
+def test_threads_are_kept_with_a_run(tmp_path):
+    folder = trained(tmp_path / "run", *TINY)
+    here = torch.get_num_threads()
+    assert ckpt.read(folder / ckpt.LAST).meta["threads"] == here
+    try:
+        torch.set_num_threads(here + 1)
+        result = run("train", f"resume={folder}", "trainer.max_epochs=3")
+        assert f"this run began with {here} threads".encode() in result.stderr
+        assert torch.get_num_threads() == here
+    finally:
+        torch.set_num_threads(here)
+
+
+def test_damaged_records_do_not_stop_a_run(tmp_path):
+    folder = trained(tmp_path / "run", *TINY)
+    (folder / "run.json").write_text("{")
+    with open(folder / "metrics.jsonl", "ab") as file:
+        file.write(b'\xff\n[1]\n{"kind": 3\nnull\n' + b"[" * 50_000)
+    result = run("train", f"resume={folder}", "trainer.max_epochs=3")
+    assert result.returncode == 0, result.stderr.decode()
+    assert b"earlier commands are forgotten" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["$x^2$", "a" * 60])
+def test_odd_names_of_data_are_drawn(tmp_path, name):
+    from nmt.report.plots import learning_curve
+
+    records = [{"kind": "validation", "epoch": 1, "loss": 1.0, "bleu": 2.0, "update": 1, "best": True}]
+    learning_curve(records, "bleu", tmp_path / "x.png", f"{name} \\frac{{ $", "tokens")
+    assert (tmp_path / "x.png").stat().st_size > 0
+
+
+def test_a_sweep_of_many_keys_has_names_that_file_systems_take(tmp_path):
+    many = [f"{key}={value}" for key, value in (
+        ("search.alpha", 0.5), ("translation.max_length_factor", 2.5), ("translation.max_length_offset", 12),
+        ("model.word_dropout", 0.01), ("objective.label_smoothing", 0.05), ("schedule.warmup", 12), ("trainer.clip_norm", 2.0),
+        ("batching.pool", 10), ("filters.max_length", 99), ("model.readout_dropout", 0.1), ("trainer.log_every", 5),
+    )]  # fmt: skip
+    result = run("train", "-m", *TINY, *many, "seed=1,2", "trainer.max_updates=1", f"run_dir={tmp_path}/sweep")
+    assert result.returncode == 0, result.stderr.decode()
+    names = [path.parent.name for path in tmp_path.glob("sweep/*/results.json")]
+    assert len(set(names)) == 2
+    assert all(len(name) <= 240 for name in names)
+
+
+def test_composed_configurations_have_no_run_dir_of_their_own():
+    assert compose()["run_dir"] is None
