@@ -491,7 +491,8 @@ def test_hangups_save_as_well(tmp_path):
 
 def test_a_signal_during_averaging_is_obeyed(tmp_path, monkeypatch):
     """It is noticed, the state is saved, and the run ends as one that can go on."""
-    from nmt.training.trainer import Stopped, _Loop
+    from nmt.training.interruption import Stopped
+    from nmt.training.trainer import _Loop
 
     averaged = _Loop.try_average
     monkeypatch.setattr(_Loop, "try_average", lambda self: (os.kill(os.getpid(), signal.SIGTERM), averaged(self))[1])
@@ -533,7 +534,7 @@ def test_odd_names_of_data_are_drawn(tmp_path, name):
 
 def test_a_sweep_of_many_keys_has_names_that_file_systems_take(tmp_path):
     many = [f"{key}={value}" for key, value in (
-        ("search.alpha", 0.5), ("translation.max_length_factor", 2.5), ("translation.max_length_offset", 12),
+        ("trainer.patience", 7), ("translation.max_length_factor", 2.5), ("translation.max_length_offset", 12),
         ("model.word_dropout", 0.01), ("objective.label_smoothing", 0.05), ("schedule.warmup", 12), ("trainer.clip_norm", 2.0),
         ("batching.pool", 10), ("filters.max_length", 99), ("model.readout_dropout", 0.1), ("trainer.log_every", 5),
     )]  # fmt: skip

@@ -92,7 +92,7 @@ def faults_of(group: str, node: Group) -> list[Fault]:
         return [unknown(f"attention.{key}", []) for key in node]
     package, given = CHOICES[group]
     try:
-        return mismatches(node, locate(node.get("_target_", ""), package, group), group, given)
+        return mismatches(node, locate(str(node.get("_target_", "")), package, group), group, given)
     except UserError as error:
         return [Fault("", str(error))]
 

@@ -5,7 +5,7 @@ decoder that recurs through attention has a loop over time. The loop contains on
 computed outside it, for all T at once. A decoder is one file here and one YAML in conf/decoder.
 
 Imported by: network.
-Read: this file, luong, bahdanau, luong_feed, fixed, stack, readout.
+Read: this file, bridge, luong, bahdanau, luong_feed, fixed, stack, readout.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nmt.attention import Attention
+from nmt.decoder.bridge import Bridge
 from nmt.foundation.interfaces import DecoderOutput, Memory, State
 from nmt.foundation.ranges import Depth, Fraction, Width
 from nmt.layers.dropout import Dropout
-from nmt.layers.packed import Linear
-from nmt.layers.recurrence import CELLS, CellName, full, tanh
+from nmt.layers.recurrence import CELLS, CellName
 
 
 class Decoder(nn.Module):
@@ -28,9 +28,6 @@ class Decoder(nn.Module):
 
     hidden_size is Q, readout_size D; `dropout` acts between layers, `layer_norm` normalises the readout. Raises
     ValueError if a score is missing or superfluous.
-
-    The bridge makes the initial state of every layer, s_0 = tanh(W [→h_S; ←h_1] + b) (Bahdanau et al. 2015, appendix
-    A.2.2, with the summary of both directions); an LSTM's c_0 likewise.
     """
 
     attends: ClassVar[bool] = True
@@ -59,7 +56,7 @@ class Decoder(nn.Module):
         self.embedding_size, self.memory_size = embedding_size, memory_size
         self.hidden_size, self.readout_size, self.num_layers = hidden_size, readout_size, num_layers
         self.attention: Attention = attention  # type: ignore[assignment]  # None where `attends` is False
-        self.bridge = Linear(memory_size, num_layers * self.state_parts * hidden_size)
+        self.bridge = Bridge(memory_size, hidden_size, num_layers, self.state_parts)
         self.dropout = Dropout(dropout, variational_dropout)
         self.norm = nn.LayerNorm(readout_size) if layer_norm else nn.Identity()
         self.make_layers()
@@ -73,11 +70,9 @@ class Decoder(nn.Module):
         return self.attention.prepare(memory) if self.attends else memory
 
     def initial(self, memory: Memory) -> State:
-        """The state before the first word, one row per sentence."""
-        parts = tanh(full(self.bridge(memory.summary))).split(self.hidden_size, -1)
-        n = self.state_parts
+        """The state before the first word, one row a sentence."""
         carry = self.attention.nothing_remembered(memory, memory.mask.size(0)) if self.attends else ()
-        return State(cells=tuple(tuple(parts[i * n : (i + 1) * n]) for i in range(self.num_layers)), attention=carry)
+        return State(cells=self.bridge.states(memory.summary), attention=carry)
 
     def forward(self, embedded: Float[Tensor, "N T E"], state: State, memory: Memory) -> DecoderOutput:
         """Readouts for T more words: position t sees embedded[:, :t+1], the state and the memory.

@@ -16,10 +16,11 @@ from nmt.schedule import Schedule
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
 from nmt.task import Task
+from nmt.training.interruption import Stopped
 from nmt.training.progress import ProgressBar
 from nmt.training.run_directory import RunDirectory
 from nmt.training.state import Progress
-from nmt.training.trainer import Stopped, Trainer
+from nmt.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
 

@@ -3,12 +3,10 @@ way to validate. Its whole state (state.py) can be saved after any update and re
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
-import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -20,6 +18,7 @@ from nmt.foundation.interfaces import Batches, TrainingBatch
 from nmt.foundation.ranges import Count, Fraction, NonNegative, Positive, Size
 from nmt.schedule import Schedule
 from nmt.task import Task
+from nmt.training.interruption import Stopped, interruptible
 from nmt.training.state import Progress, TrainingState
 
 log = logging.getLogger(__name__)
@@ -31,10 +30,6 @@ REMEDY = (
 )
 PATIENCE = 10
 """Updates that may be left out, or rolled back, one after another before training stops."""
-
-
-class Stopped(Exception):
-    """Ctrl-C, SIGTERM or SIGHUP: everything is saved."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +128,7 @@ class Trainer:
         if resume is None:
             loop.save()  # from now on, the run can always be resumed
         task.network.train()
-        with _interruptible() as interrupted:
+        with interruptible() as interrupted:
             while not state.progress.finished and state.progress.epoch < self.max_epochs:
                 loop.epoch(task.batches(state.progress.epoch), interrupted)
             state.progress.finished = True
@@ -303,25 +298,3 @@ class _Loop:
         self.counted_from = now
         self.store.save_last(*self.state.save())
         self.saved_at = time.monotonic()
-
-
-@contextlib.contextmanager
-def _interruptible() -> Iterator[list[int]]:
-    """A list that gets an entry when Ctrl-C, SIGTERM or SIGHUP arrives; a second one interrupts at once."""
-    received: list[int] = []
-
-    def note(number: int, _: Any) -> None:
-        if received:
-            raise KeyboardInterrupt
-        received.append(number)
-
-    try:
-        numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-        previous = {number: signal.signal(number, note) for number in numbers}
-    except ValueError:  # not in the main thread: whoever started us handles signals
-        previous = {}
-    try:
-        yield received
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

@@ -1,0 +1,411 @@
+"""Tries to break what is promised (tests/README.md), and counts what happened by class.
+
+    python scripts/break.py [--kills 1000] [--mutants 5000] [--races 1000] [--seconds 0] [--seed 1]
+
+kills: trainings in 18 configurations, ended by SIGKILL at injected moments (before, within and after every write, and at
+random), then resumed: the weights must be those of an uninterrupted run. mutants: checkpoints, tables, word vectors and
+constraints with bytes changed, cut or added: one clean message or a good result, never a traceback, a hang over 10 s, or more
+than 1 GB. races: processes that start, resume and read the same run at the same moment. `--seconds N` repeats mutants with new
+seeds for so long. Exit status 1 if anything broke.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import itertools
+import logging
+import os
+import random
+import resource
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import nmt
+from nmt.configuration.configure import configure
+from nmt.configuration.runs import train
+from nmt.corpus.word_vectors import read_vectors
+from nmt.data.table import TableFiles
+from nmt.foundation.errors import UserError
+from nmt.inference.streams import Source
+from nmt.storage import checkpoint as ckpt
+
+TINY = [
+    "experiment=reverse", "data.train=40", "data.validation=6", "data.test=4", "trainer.max_epochs=2", "sizes.encoder=4",
+    "sizes.decoder=8", "sizes.readout=6", "model.embedding_size=6", "batching.sentences=10", "search=greedy",
+    "trainer.save_every=0", "attention=general",
+]  # fmt: skip
+CONFIGURATIONS = [
+    [f"decoder={decoder}", *(["attention=none"] if decoder == "fixed" else []), *extra]
+    for decoder, extra in itertools.product(
+        ("luong", "bahdanau", "luong_feed", "fixed"),
+        (
+            ["trainer.ema=0.9"],
+            ["trainer.average=2", "schedule=plateau"],
+            ["cell=lstm", "encoder.num_layers=2", "decoder.num_layers=2", "optimizer=sgd", "optimizer.lr=0.1"],
+            ["trainer.precision=bfloat16", "trainer.accumulate=2", "trainer.keep=2"],
+        ),
+    )
+] + [
+    ["decoder=luong", "objective=scheduled_sampling", "objective.updates=2"],
+    ["decoder=bahdanau", "optimizer=adadelta", "schedule=luong_halving", "trainer.validate_every=0.5"],
+]
+
+
+def forked(action: Callable[[], Any], seconds: float = 60, gigabytes: float = 0) -> tuple[str, str]:
+    """What becomes of an action in a process of its own: "done", "refused", "traceback", "hang" or "killed", and its words."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(read)
+        status, text = "done", ""
+        try:
+            os.setsid()
+            if gigabytes:
+                used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+                resource.setrlimit(resource.RLIMIT_AS, (used + int(gigabytes * 2**30),) * 2)
+            for stream in (0, 1, 2):
+                os.dup2(os.open(os.devnull, os.O_RDWR), stream)
+            text = str(action())
+        except UserError as error:
+            status, text = "refused", str(error)
+        except SystemExit as end:
+            status, text = "done", str(end.code)
+        except BaseException:
+            status, text = "traceback", traceback.format_exc()
+        os.write(write, f"{status}\n{text[-3000:]}".encode("utf-8", "replace"))
+        os._exit(0)
+    os.close(write)
+    until, found = time.monotonic() + seconds, 0
+    while found == 0 and time.monotonic() < until:
+        found, _ = os.waitpid(child, os.WNOHANG)
+        time.sleep(0 if found else 0.002)
+    if found == 0:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(read)
+        return "hang", f"after {seconds} s"
+    with os.fdopen(read, "rb") as pipe:
+        status, _, text = pipe.read().decode("utf-8", "replace").partition("\n")
+    return (status or "killed"), text
+
+
+def train_in(folder: Path, extra: list[str]) -> float:
+    logging.disable(logging.CRITICAL)
+    return train(configure("train", [*TINY, *extra, f"run_dir={folder}"]))
+
+
+def go_on(folder: Path) -> float:
+    logging.disable(logging.CRITICAL)
+    return train(configure("train", [f"resume={folder}"]))
+
+
+def killing_at(action: Callable[[], Any], moment: int) -> Callable[[], Any]:
+    """The action, ended by SIGKILL at the moment-th of its system calls that matter: open, write, sync, replace, link, unlink."""
+
+    def doomed() -> Any:
+        count = itertools.count(1)
+
+        def watched(function: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*arguments: Any, **options: Any) -> Any:
+                if next(count) == moment:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                result = function(*arguments, **options)
+                if next(count) == moment:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return result
+
+            return call
+
+        for name in ("fsync", "replace", "link", "rename", "unlink", "mkdir"):
+            setattr(os, name, watched(getattr(os, name)))
+        import builtins
+
+        builtins.open = watched(builtins.open)  # type: ignore[assignment]
+        optimizer = torch.optim.Optimizer.zero_grad
+        torch.optim.Optimizer.zero_grad = watched(optimizer)  # type: ignore[method-assign]
+        return action()
+
+    return doomed
+
+
+def same(ours: Path, truth: Path) -> str | None:
+    """What differs between two finished runs, None if nothing."""
+    for name in (ckpt.LAST, ckpt.BEST):
+        mine, theirs = ckpt.read(ours / name).tensors, ckpt.read(truth / name).tensors
+        if mine.keys() != theirs.keys():
+            return f"{name}: other tensors"
+        wrong = [key for key in theirs if not torch.equal(mine[key], theirs[key])]
+        if wrong:
+            return f"{name}: {wrong[:3]}"
+    return None if (ours / "test.txt").read_bytes() == (truth / "test.txt").read_bytes() else "test.txt"
+
+
+def kills(number: int, generator: random.Random, base: Path) -> collections.Counter[str]:
+    """Trainings that are killed up to three times, and resumed."""
+    found: collections.Counter[str] = collections.Counter()
+    done = 0
+    truths = {}
+    for i, extra in enumerate(CONFIGURATIONS):
+        truths[i] = base / f"truth-{i}"
+        status, text = forked(lambda e=extra, f=truths[i]: train_in(f, e))  # type: ignore[misc]
+        if status != "done":
+            raise SystemExit(f"{extra}: {status} {text}")
+    for trial in itertools.count():
+        if done >= number:
+            return found
+        i = trial % len(CONFIGURATIONS)
+        folder = base / f"trial-{trial}"
+        begin: Callable[[], Any] = lambda f=folder, e=CONFIGURATIONS[i]: train_in(f, e)  # type: ignore[misc]  # noqa: E731
+        status, text = "killed", ""
+        for _ in range(4):
+            action = begin if not (folder / ckpt.LAST).exists() else lambda f=folder: go_on(f)  # type: ignore[misc]
+            status, text = forked(killing_at(action, generator.randrange(1, 160)))
+            if status != "killed":
+                break
+            done += 1
+        if status == "killed":
+            action = begin if not (folder / ckpt.LAST).exists() else lambda f=folder: go_on(f)  # type: ignore[misc]
+            status, text = forked(action)
+        if status == "done" and not (folder / "results.json").exists():
+            status, text = forked(lambda f=folder: go_on(f))  # type: ignore[misc]
+        differs = same(folder, truths[i]) if status == "done" else f"{status}: {text[-600:]}"
+        litter = [path.name for path in folder.glob(".*")] if folder.exists() else []
+        result = "identical" if differs is None else "different" if status == "done" else "dead folder"
+        found[result if not litter else f"{result}, litter"] += 1
+        if differs or litter:
+            print(f"  kill {trial} {CONFIGURATIONS[i]}: {differs} {litter}", file=sys.stderr)
+        else:
+            for path in folder.iterdir():
+                path.unlink()
+            folder.rmdir()
+        found["SIGKILLs"] = done
+    raise AssertionError
+
+
+def mutated(data: bytes, generator: random.Random) -> bytes:
+    changed = bytearray(data)
+    for _ in range(generator.choice((1, 1, 1, 2, 5))):
+        kind, place = (
+            generator.randrange(5),
+            generator.randrange(max(1, min(len(changed), generator.choice((200, 10**9))))),
+        )
+        if kind == 0 and changed:
+            changed[min(place, len(changed) - 1)] ^= 1 << generator.randrange(8)
+        elif kind == 1:
+            del changed[place:]
+        elif kind == 2:
+            changed[place:place] = bytes(generator.randrange(256) for _ in range(generator.randrange(1, 20)))
+        elif kind == 3:
+            del changed[place : place + generator.randrange(1, 50)]
+        else:
+            odd = (
+                b"\r",
+                b"\n",
+                b'"',
+                b"\x00",
+                b"nan",
+                b"1e999",
+                b"9" * 400,
+                b"[" * 3000,
+                b"\xed\xa0\x80",
+                b"null",
+                b"\\ud800",
+            )
+            changed[place:place] = generator.choice(odd)
+    return bytes(changed)
+
+
+def with_header(path: Path, generator: random.Random) -> bytes:
+    """A checkpoint that is whole by its checksum, and whose configuration or state says something odd somewhere."""
+    saved = ckpt.read(path)
+    odd: tuple[Any, ...] = (
+        None, -1, 0, 10**7, 10**9, 10**400, 1e308, float("nan"), "x", "", [], {}, [[]], True, "os.system", "${oc.env:HOME}",
+        "???", -(10**9), "nmt.decoder.luong.Luong",
+    )  # fmt: skip
+
+    def change(node: Any) -> Any:
+        if isinstance(node, dict) and node and generator.random() < 0.93:
+            key = generator.choice(sorted(node))
+            if generator.random() < 0.06:
+                return {k: v for k, v in node.items() if k != key}
+            return {**node, key: change(node[key])}
+        return generator.choice(odd)
+
+    name = generator.choice([key for key in saved.meta if key != "format"])
+    file = path.with_name("with-header")
+    tensors = dict(saved.tensors)
+    if generator.random() < 0.1:
+        key = generator.choice(sorted(tensors))
+        tensors[key] = generator.choice(
+            (torch.zeros(0), torch.full((3, 3), float("nan")), torch.zeros(1, dtype=torch.int8))
+        )
+    ckpt.write(file, {**saved.meta, name: change(saved.meta[name])}, tensors)
+    return file.read_bytes()
+
+
+def mutants(number: int, generator: random.Random, base: Path) -> collections.Counter[str]:
+    """Files that are not what they should be, each read in a process of its own with a limit on time and memory."""
+    run = base / "mutated"
+    status, text = forked(lambda: train_in(run, ["decoder=luong"]))
+    if status != "done":
+        raise SystemExit(text)
+    work = base / "work"
+    work.mkdir()
+    model, table, vectors, wishes, lines = (work / n for n in ("m.safetensors", "t", "v.txt", "c.jsonl", "lines"))
+    lines.write_text("a b c\nd e\n")
+    csv = "en,de\n" + "".join(f'"w{i}, x",y {i}\n' for i in range(9))
+    originals = {
+        "csv": csv.encode(), "tsv": csv.replace(",", "\t").encode(),
+        "jsonl": b"".join(b'{"en": "a %d", "de": "b"}\n' % i for i in range(9)),
+        "vectors": b"9 3\n" + b"".join(b"word%d 0.1 -2 3e-2\n" % i for i in range(9)),
+        "constraints": b'{"prefix": "a", "required": ["b"]}\n{"forbidden": ["c", "d"]}\n',
+    }  # fmt: skip
+    whole = {name: (run / name).read_bytes() for name in (ckpt.BEST, ckpt.LAST)}
+
+    def load_it() -> list[str]:
+        translator = nmt.load(model, device="cpu")
+        return translator.translate(["a b c d e"])  # type: ignore[union-attr,return-value]
+
+    def resume_it() -> float:
+        logging.disable(logging.CRITICAL)
+        folder = Path(tempfile.mkdtemp(dir=work))
+        (folder / ckpt.LAST).write_bytes(model.read_bytes())
+        return train(configure("train", [f"resume={folder}", "trainer.max_epochs=3"]))
+
+    def table_of(form: Any) -> Callable[[], Any]:
+        return lambda: TableFiles(format=form, train=str(table), validation=str(table), source="en", target="de").load()
+
+    kinds: dict[str, tuple[Path, Callable[[], bytes], Callable[[], Any]]] = {
+        "checkpoint, bytes": (model, lambda: mutated(whole[ckpt.BEST], generator), load_it),
+        "checkpoint, header": (model, lambda: with_header(run / ckpt.BEST, generator), load_it),
+        "resume, bytes": (model, lambda: mutated(whole[ckpt.LAST], generator), resume_it),
+        "resume, header": (model, lambda: with_header(run / ckpt.LAST, generator), resume_it),
+        "vectors": (vectors, lambda: mutated(originals["vectors"], generator), lambda: read_vectors(str(vectors))),
+        "constraints": (
+            wishes, lambda: mutated(originals["constraints"], generator),
+            lambda: list(Source(str(lines), "strict", constraints=str(wishes)).chunks()),
+        ),
+        **{form: (table, lambda form=form: mutated(originals[form], generator), table_of(form)) for form in ("csv", "tsv", "jsonl")},
+    }  # type: ignore[misc]  # fmt: skip
+    found: collections.Counter[str] = collections.Counter()
+    names = list(kinds)
+    truth = forked(lambda: (model.write_bytes(whole[ckpt.BEST]), load_it())[1])[1]
+    for trial in range(number):
+        name = names[trial % len(names)]
+        path, make, read = kinds[name]
+        content = make()
+        path.write_bytes(content)
+        status, text = forked(read, seconds=10, gigabytes=1)
+        if name == "checkpoint, bytes" and status == "done" and text != truth:
+            status = "silently wrong"
+        if status == "traceback" and "MemoryError" in text:
+            status = "over 1 GB"
+        found[f"{name}: {status}"] += 1
+        if status not in ("done", "refused"):
+            kept = base / f"broken-{trial}"
+            kept.write_bytes(content)
+            print(f"  mutant {trial} ({name}): {status}, kept as {kept}\n{text[-900:]}", file=sys.stderr)
+    return found
+
+
+def races(number: int, generator: random.Random, base: Path) -> collections.Counter[str]:
+    """Processes that do the same to the same run at the same moment."""
+    found: collections.Counter[str] = collections.Counter()
+    finished = base / "finished"
+    forked(lambda: train_in(finished, ["decoder=luong"]))
+    for trial in range(-(-number // 4)):
+        folder = base / f"race-{trial}"
+        resume = trial % 2 == 1
+        if resume:
+            folder.mkdir()
+            (folder / ckpt.LAST).write_bytes((finished / ckpt.LAST).read_bytes())
+        at = time.time() + 0.05
+        read, write = os.pipe()
+        children = []
+        for role in range(4):
+            child = os.fork()
+            children.append(child)
+            if child:
+                continue
+            logging.disable(logging.CRITICAL)
+            for stream in (0, 1, 2):
+                os.dup2(os.open(os.devnull, os.O_RDWR), stream)
+            time.sleep(max(0, at - time.time() + generator.random() * 0.01 * role))
+            try:
+                if role == 3:
+                    for _ in range(30):
+                        if (folder / ckpt.LAST).exists():
+                            ckpt.read(folder / ckpt.LAST)
+                        time.sleep(0.005)
+                    word = b"r"
+                elif resume:
+                    train(configure("train", [f"resume={folder}", f"trainer.max_epochs={3 + trial % 3}"]))
+                    word = b"w"
+                else:
+                    train_in(folder, ["decoder=luong"])
+                    word = b"w"
+            except UserError as error:
+                word = b"n" if "writing it" in str(error) or "holds another run" in str(error) else b"?"
+            except BaseException:
+                word = b"!"
+            os.write(write, word)
+            os._exit(0)
+        for child in children:
+            os.waitpid(child, 0)
+        os.close(write)
+        with os.fdopen(read, "rb") as pipe:
+            words = pipe.read().decode()
+        found["processes"] += 4
+        found["wrote"] += words.count("w")
+        found["refused"] += words.count("n")
+        found["read"] += words.count("r")
+        broken = words.count("!") + words.count("?") + (4 - len(words)) + (words.count("w") == 0)
+        if not resume and words.count("w") != 1:
+            broken += 1
+        found["collisions"] += broken
+        if broken:
+            print(f"  race {trial}: {sorted(words)}", file=sys.stderr)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=1000)
+    parser.add_argument("--mutants", type=int, default=5000)
+    parser.add_argument("--races", type=int, default=1000)
+    parser.add_argument("--seconds", type=float, default=0)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    generator, broken = random.Random(options.seed), 0
+    with tempfile.TemporaryDirectory(delete=False) as folder:
+        base = Path(folder)
+    print(f"in {base}", file=sys.stderr)
+    for name, action, number in (("kills", kills, options.kills), ("mutants", mutants, options.mutants), ("races", races, options.races)):  # fmt: skip
+        if not number:
+            continue
+        began, found = time.monotonic(), collections.Counter[str]()
+        for turn in itertools.count():
+            (base / f"{name}-{turn}").mkdir()
+            found += action(number, generator, base / f"{name}-{turn}")
+            if name != "mutants" or time.monotonic() - began > options.seconds:
+                break
+        print(f"{name} ({time.monotonic() - began:.0f} s)")
+        for key, count in sorted(found.items()):
+            print(f"  {key}: {count:,}")
+        good = ("identical", "SIGKILLs", "processes", "wrote", "read", "refused")
+        broken += sum(n for key, n in found.items() if key not in good and not key.endswith((": done", ": refused")))
+    sys.exit(1 if broken else 0)
+
+
+if __name__ == "__main__":
+    main()
