@@ -168,6 +168,9 @@ def tokenizer_from(checkpoint: Checkpoint) -> Tokenizer:
         source = parts.get("joint") or parts["source"]
         target = parts.get("joint") or parts["target"]
         how = checkpoint.meta["tokenizer"]
-        return Tokenizer(source, target, lowercase=bool(how["lowercase"]), sampling=float(how["sampling"]))
+        lowercase, sampling = how["lowercase"], how["sampling"]
+        if not isinstance(lowercase, bool) or not 0 <= sampling <= 1:
+            raise ValueError(f"lowercase={lowercase}, sampling={sampling}")
+        return Tokenizer(source, target, lowercase=lowercase, sampling=sampling)
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
         raise UserError(f"{checkpoint.path}: no usable tokenizer in it ({error})") from error
