@@ -109,7 +109,7 @@ _UNREADABLE = (
 
 def check_kind(checkpoint: Checkpoint, command: str) -> None:
     """Raises UserError unless the checkpoint was trained by this command (`train`: to translate, or `classify`)."""
-    kind = checkpoint.meta.get("command", "train")
+    kind = str(checkpoint.meta.get("command", "train"))
     if kind != command:
         does = {"train": "translates; use nmt.train and nmt.translate", "classify": "classifies; use nmt.classify"}
         raise UserError(f"{checkpoint.path}: a model that {does.get(kind, f'is of another kind ({kind})')}")

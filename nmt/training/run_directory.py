@@ -72,6 +72,7 @@ def claim(path: Path) -> Lock:
     if others and not _is_record(path / "run.json"):
         lock.release()
         raise UserError(f"run_dir={path} holds files that no run has written ({', '.join(others)}): choose another")
+    remove_unfinished(path)
     if others:
         clear(path)
     return lock

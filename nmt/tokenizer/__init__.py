@@ -1,6 +1,9 @@
 """Text ↔ ids, by SentencePiece (Kudo & Richardson 2018): trained once from the training text, kept in the checkpoint.
 
 Raw text in, raw text out: SentencePiece keeps the spaces, so nothing is tokenised before it or detokenised after it.
+
+Imported by: inference, corpus, report, storage, task, configuration.
+Read: this file, sampling.
 """
 
 from __future__ import annotations
@@ -18,12 +21,11 @@ import sentencepiece
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import BOS, EOS, PAD, UNK
 from nmt.foundation.ranges import Range, Ratio
+from nmt.tokenizer.sampling import SPACE, Sampler
 
 log = logging.getLogger(__name__)
 LONGEST = 10_000
 """Characters of a line that a tokenizer is trained on: SentencePiece needs time that grows with their square."""
-SPACE = "▁"
-"""How SentencePiece writes a space, at the beginning of a piece."""
 WITHOUT_SPACES = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
 """Scripts without spaces between words: the Unicode names of their letters begin with one of these."""
 
@@ -115,6 +117,17 @@ class SentencePiece:
         return writer.getvalue()
 
 
+def _merges(model: bytes) -> bool:
+    """Whether a SentencePiece model is one of BPE."""
+    from sentencepiece import sentencepiece_model_pb2
+
+    pb: Any = sentencepiece_model_pb2
+
+    proto = pb.ModelProto()
+    proto.ParseFromString(model)
+    return proto.trainer_spec.model_type == pb.TrainerSpec.BPE
+
+
 def _threads(rows: list[Any]) -> int:
     """SentencePiece's default is all cores; for a few lines, starting the threads costs more than the work."""
     return 1 if len(rows) < 200 else -1
@@ -132,6 +145,7 @@ class Tokenizer:
             self._target = sentencepiece.SentencePieceProcessor(model_proto=target_model)
         # If all pieces are words, SentencePiece makes one <unk> of several unknown words in a row.
         ordinary = (self._source.id_to_piece(i) for i in range(EOS + 1, self.source_size))
+        self._samplers: dict[int, Sampler] = {}
         self._by_word = all(piece.startswith(SPACE) for piece in ordinary)
 
     @property
@@ -163,8 +177,10 @@ class Tokenizer:
             if self._by_word:
                 return [[i for ids in model.encode(line.split()) for i in ids] for line in lines]
             return model.encode(lines, num_threads=_threads(lines))
-        sentencepiece.set_random_generator_seed(seed)
-        return model.encode(lines, enable_sampling=True, alpha=self.sampling, nbest_size=-1, num_threads=1)
+        side = 0 if model is self._source else 1
+        if side not in self._samplers:
+            self._samplers[side] = Sampler(model, self.sampling, merges=_merges(self.models[side]))
+        return self._samplers[side].encode(lines, seed)
 
     def decode(self, ids: list[list[int]]) -> list[str]:
         """Target ids back to text."""

@@ -1,0 +1,130 @@
+"""Random segmentations: SentencePiece's distribution, and a pure function of (seed, line)."""
+
+import collections
+import itertools
+import subprocess
+import sys
+
+import pytest
+import sentencepiece
+from builders import trained
+
+from nmt.foundation.interfaces import UNK
+from nmt.storage import checkpoint as ckpt
+from nmt.tokenizer import SentencePiece
+from nmt.tokenizer.sampling import Draws, Sampler
+
+TEXT = [
+    "the lower the newest widest low",
+    "lowest newer wider low tower",
+    "a new power shower flower",
+    "widest wide the slow snow",
+] * 30
+DRAWS = 6000
+
+
+def tokenizer(model, alpha, **options):
+    return SentencePiece(model=model, vocabulary_size=60, sampling=alpha, **options).train(TEXT, [])
+
+
+def frequencies(cuts):
+    found = collections.Counter(tuple(ids) for ids in cuts)
+    return {cut: count / sum(found.values()) for cut, count in found.items()}
+
+
+def distance(ours, theirs):
+    """Total variation."""
+    return sum(abs(ours.get(cut, 0) - theirs.get(cut, 0)) for cut in {*ours, *theirs}) / 2
+
+
+@pytest.mark.parametrize(("model", "alpha"), [("unigram", 0.2), ("unigram", 1.0), ("bpe", 0.1), ("bpe", 0.5)])
+@pytest.mark.parametrize("word", ["lowest", "newer widest", "slower"])
+def test_the_distribution_is_that_of_sentencepiece(model, alpha, word):
+    ours = tokenizer(model, alpha)
+    cuts = [ours.encode_source([word], seed)[0] for seed in range(DRAWS)]
+    theirs = sentencepiece.SentencePieceProcessor(model_proto=ours.models[0])
+    truth = [theirs.encode(word, enable_sampling=True, alpha=alpha, nbest_size=-1) for _ in range(DRAWS)]
+    again = [theirs.encode(word, enable_sampling=True, alpha=alpha, nbest_size=-1) for _ in range(DRAWS)]
+    noise = distance(frequencies(truth), frequencies(again))
+    assert distance(frequencies(cuts), frequencies(truth)) < noise + 0.03
+    assert all(theirs.decode(list(cut)) == word for cut in frequencies(cuts))
+
+
+def test_backward_sampling_is_the_list_of_all_ways(monkeypatch):
+    """Words with too many cuts to list are sampled from sums: the same distribution."""
+    ours = tokenizer("unigram", 0.3)
+    listed = frequencies(ours.encode_source(["lowest"], seed)[0] for seed in range(DRAWS))
+    monkeypatch.setattr("nmt.tokenizer.sampling.MOST", 1)
+    summed = frequencies(tokenizer("unigram", 0.3).encode_source(["lowest"], seed)[0] for seed in range(DRAWS))
+    assert distance(listed, summed) < 0.05
+
+
+@pytest.mark.parametrize("model", ["unigram", "bpe"])
+def test_no_randomness_is_the_usual_segmentation(model):
+    """BPE without dropout, and unigram as sure as can be."""
+    ours = tokenizer(model, 0.5)
+    sampler = Sampler(ours._source, 0.0 if model == "bpe" else 50.0, merges=model == "bpe")
+    lines = [*TEXT[:4], "", "x y zz", "  the   lower "]
+    assert sampler.encode(lines, 3) == ours.encode_source(lines)
+
+
+@pytest.mark.parametrize("model", ["unigram", "bpe"])
+@pytest.mark.parametrize("fallback", [False, True])
+def test_any_text_can_be_cut(model, fallback):
+    ours = tokenizer(model, 0.3, byte_fallback=fallback) if not fallback else SentencePiece(
+        model=model, vocabulary_size=330, sampling=0.3, byte_fallback=True
+    ).train(TEXT, [])  # fmt: skip
+    lines = ["日本 语 lower", "", " ", "\u00e9\u0301", "ﷺ½", "a\u00a0b", "\U0001f600\U0001f600low", "▁", "x" * 3000]
+    for line, ids in zip(lines, ours.encode_source(lines, 7), strict=True):
+        assert all(0 <= i < ours.source_size for i in ids)
+        if fallback:
+            assert UNK not in ids
+            assert ours.decode([ids]) == ours.decode(ours.encode_source([line]))
+        assert not any(a == b == UNK for a, b in itertools.pairwise(ids))
+
+
+def test_a_line_is_cut_by_seed_and_text_alone():
+    ours = tokenizer("unigram", 0.2)
+    together = ours.encode_source(TEXT[:4], 5)
+    assert [ours.encode_source([line], 5)[0] for line in TEXT[:4]] == together
+    assert tokenizer("unigram", 0.2).encode_source(TEXT[3::-1], 5)[::-1] == together
+    assert ours.encode_source(TEXT[:4], 6) != together
+
+
+def test_every_process_draws_the_same():
+    code = """
+from nmt.tokenizer import SentencePiece
+text = ["the lower the newest widest low", "lowest newer wider low tower"] * 30
+for model in ("unigram", "bpe"):
+    made = SentencePiece(model=model, vocabulary_size=40, sampling=0.3).train(text, [])
+    print(made.encode_source(text, 7))
+"""
+    found = {subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout for _ in range(3)}
+    assert len(found) == 1
+
+
+def test_draws_are_uniform():
+    draws = Draws(9)
+    numbers = [draws() for _ in range(20_000)]
+    assert 0 <= min(numbers) < 0.001
+    assert 0.999 < max(numbers) < 1
+    counts = collections.Counter(int(10 * number) for number in numbers)
+    assert all(abs(count - 2000) < 200 for count in counts.values())
+    assert len(set(numbers)) == len(numbers)
+
+
+@pytest.mark.parametrize("model", ["unigram", "bpe"])
+def test_a_run_with_sampling_can_be_repeated_and_resumed(tmp_path, model):
+    """Bit for bit; today's processes drew other segmentations each."""
+    tiny = [
+        "experiment=reverse", "data.train=60", "data.validation=10", "data.test=5", f"tokenizer={model}",
+        "tokenizer.sampling=0.3", "sizes.encoder=4", "sizes.decoder=8", "sizes.readout=6", "model.embedding_size=6",
+        "batching.sentences=10",
+    ]  # fmt: skip
+    whole = trained(tmp_path / "whole", *tiny, "trainer.max_epochs=2", "schedule=constant")
+    parts = trained(tmp_path / "parts", *tiny, "trainer.max_epochs=1", "schedule=constant")
+    command = [sys.executable, "-m", "nmt.train", f"resume={parts}", "trainer.max_epochs=2"]
+    subprocess.run(command, check=True, capture_output=True)
+    ours, truth = (ckpt.read(folder / ckpt.LAST).part("model") for folder in (parts, whole))
+    for name, tensor in truth.items():
+        assert (ours[name] == tensor).all(), name
