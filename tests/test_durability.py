@@ -291,6 +291,18 @@ def test_a_damaged_state_is_refused(tmp_path, run_dir, damage):
     failed(run("train", f"resume={folder}", "trainer.max_epochs=3"), "state cannot be used")
 
 
+@pytest.mark.parametrize("tensor", [torch.zeros(0), torch.full((3, 3), math.nan), torch.zeros(1, dtype=torch.int8)])
+@pytest.mark.parametrize("kind", ["model/", "optimizer/", "rng/"])
+def test_tensors_of_another_size_are_refused(tmp_path, run_dir, kind, tensor):
+    """Kernels would read beyond them."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    saved = ckpt.read(run_dir / ckpt.LAST)
+    name = next(name for name in sorted(saved.tensors) if name.startswith(kind))
+    ckpt.write(folder / ckpt.LAST, saved.meta, {**saved.tensors, name: tensor})
+    failed(run("train", f"resume={folder}", "trainer.max_epochs=3"), "state cannot be used")
+
+
 # Rows, labels, caches, other input
 
 

@@ -61,6 +61,7 @@ class TrainingState:
         self.names, self.parameters = zip(*network.named_parameters(), strict=True)
         self.average = [p.detach().clone() for p in self.parameters] if ema else []
         self.scaler = torch.amp.GradScaler(self.parameters[0].device.type, enabled=scale)
+        self.optimized = [p for group in optimizer.param_groups for p in group["params"]]
         self.base_rates = [group["lr"] for group in optimizer.param_groups]
 
     @property
@@ -153,15 +154,17 @@ class TrainingState:
         self.progress = Progress.of(state["progress"])
         self.schedule.load(state["schedule"])
         self.scaler.load_state_dict(state["scaler"])
+        held = [(f"model/{n}", p) for n, p in zip(self.names, self.parameters, strict=True)]
+        held += [(f"ema/{n}", p) for n, p in zip(self.names, self.average, strict=False)]
         with torch.no_grad():
-            for name, parameter in zip(self.names, self.parameters, strict=True):
-                parameter.copy_(tensors[f"model/{name}"])
-            for name, average in zip(self.names, self.average, strict=False):
-                average.copy_(tensors[f"ema/{name}"])
+            for name, parameter in held:
+                _expect(name, tensors[name], parameter)
+                parameter.copy_(tensors[name])
         values: dict[int, dict[str, Any]] = {int(i): dict(v) for i, v in state["optimizer"]["plain"].items()}
         for name, tensor in tensors.items():
             if name.startswith("optimizer/"):
                 _, index, key = name.split("/")
+                _expect(name, tensor, tensor.new_zeros(()) if key == "step" else self.optimized[int(index)])
                 values.setdefault(int(index), {})[key] = tensor
         chosen = [{k: v for k, v in group.items() if k != "params"} for group in self.optimizer.param_groups]
         self.optimizer.load_state_dict({"state": values, "param_groups": state["optimizer"]["groups"]})
@@ -170,3 +173,9 @@ class TrainingState:
         torch.set_rng_state(tensors["rng/cpu"].cpu())
         if "rng/cuda" in tensors and self.parameters[0].is_cuda:
             torch.cuda.set_rng_state(tensors["rng/cuda"].cpu(), self.parameters[0].device)
+
+
+def _expect(name: str, found: Tensor, like: Tensor) -> None:
+    """Raises ValueError unless a tensor of a checkpoint can stand for another: kernels trust sizes that they are given."""
+    if found.shape != like.shape or not found.is_floating_point() or not bool(torch.isfinite(found).all()):
+        raise ValueError(f"{name} is {tuple(found.shape)} {found.dtype}, or holds what is no number")
