@@ -87,6 +87,15 @@ def test_gradients_agree_with_finite_differences(name):
     assert torch.autograd.gradcheck(context, (query, values, *parameters))
 
 
+@pytest.mark.parametrize("name", ["concat", "normed_concat", "coverage"])
+def test_vectors_start_as_short_as_their_size_asks(name):
+    """Uniform within ± 1 / √size, so a sum over all hidden units has the same variance whatever their number."""
+    vector = next(p for n, p in attention(name).score.named_parameters() if n == "v").detach()
+    limit = len(vector) ** -0.5
+    assert limit / 8 < vector.max() <= limit
+    assert limit / 8 < -vector.min() <= limit
+
+
 def test_dot_says_what_to_change_when_sizes_differ():
     from nmt.attention.dot import Dot
 

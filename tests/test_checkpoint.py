@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pickle
+import stat
 
 import pytest
 import torch
@@ -107,6 +108,28 @@ def test_a_full_disk_leaves_the_old_checkpoint(tmp_path, monkeypatch):
         ckpt.write(path, {"n": 2}, {"x": torch.zeros(3)})
     assert ckpt.read(path).meta["n"] == 1
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_content_and_rename_are_on_the_disk(tmp_path, monkeypatch):
+    """First the file, under another name, then the folder that lists it under its own."""
+    synced, path = [], tmp_path / "best.safetensors"
+
+    def fsync(file):
+        kind = os.fstat(file)
+        synced.append("folder" if stat.S_ISDIR(kind.st_mode) else kind.st_size)
+        assert path.exists() == (synced[-1] == "folder")
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    ckpt.write(path, {}, {"x": torch.ones(3)})
+    assert synced == [path.stat().st_size, "folder"]
+
+
+def test_the_checksum_knows_names_but_not_their_order(tmp_path):
+    first, second = torch.arange(3.0), torch.arange(3)
+    for i, tensors in enumerate(({"b": first, "a": second}, {"a": second, "b": first})):
+        ckpt.write(tmp_path / f"{i}", {}, tensors)
+        assert ckpt.read(tmp_path / f"{i}").tensors.keys() == tensors.keys()
+    assert (tmp_path / "0").read_bytes() == (tmp_path / "1").read_bytes()
 
 
 def test_missing_models_are_named(tmp_path):

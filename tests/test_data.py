@@ -1,6 +1,7 @@
 """Reading, filtering, tokenising, encoding and batching of text."""
 
 import gzip
+import itertools
 import json
 import re
 
@@ -207,6 +208,14 @@ def test_batches_hold_every_sentence_once_and_keep_their_budget(lengths, by_toke
         for batch in batches:
             assert len(batch) <= 8 or by_tokens
             assert not by_tokens or (target[batch].max() + 1) * len(batch) <= 64
+    for longer, shorter in itertools.pairwise(batches):  # in order: no batch has room for the next longer sentence
+        assert by_tokens or len(shorter) == 8
+        assert not by_tokens or (target[longer].min() + 1) * (len(shorter) + 1) > 64
+
+
+def test_a_batch_may_fill_its_budget_exactly():
+    lengths = np.full(8, 15)  # 16 positions each, EOS counted
+    assert [len(batch) for batch in Batching(sentences=0, tokens=64).in_order(lengths, lengths)] == [4, 4]
 
 
 def test_shuffling_is_a_function_of_seed_and_epoch():
@@ -224,6 +233,13 @@ def test_buckets_leave_little_padding():
     source = np.clip(rng.normal(14, 5, 29000).astype(int), 3, 40)
     target = np.clip(source + rng.integers(-3, 5, 29000), 3, 45)
     assert padding_share(Batching().indices(source, target, 1, 0), source, target) < 0.08
+
+
+def test_padding_share_by_hand():
+    """Lengths 1 and 3 of sources, 2 and 2 of targets, in one batch: 8 + 6 places, two of them empty; then in two."""
+    source, target = np.array([1, 3]), np.array([2, 2])
+    assert padding_share([np.array([0, 1])], source, target) == pytest.approx(2 / 14)
+    assert padding_share([np.array([0]), np.array([1])], source, target) == 0
 
 
 def test_collate_by_hand():

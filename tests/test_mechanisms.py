@@ -141,7 +141,7 @@ def test_local_m_looks_at_the_steps_neighbours():
 @torch.no_grad()
 def test_local_p_is_a_gaussian_around_the_predicted_position():
     """Luong et al. 2015, eq. 9 and 10; normalised."""
-    distance = 2
+    distance = 3
     window = LocalP(query_size=SIZE, distance=distance).double()
     hidden, scores = torch.randn(B, T, SIZE, dtype=DOUBLE), torch.randn(B, T, S, dtype=DOUBLE)
     scores[1, :, 3:] = -torch.inf
@@ -197,6 +197,15 @@ def test_monotonic_expectation_is_the_sum_over_all_paths(saturated):
     for t in range(3):
         weights = expectation(p[t : t + 1], weights)
         torch.testing.assert_close(weights[0], truth[t])
+
+
+def test_monotonic_expectation_has_a_gradient_however_sure_it_is():
+    """Forty sure decisions to stop: products of (1 − p) underflow, and their inverses overflow."""
+    p = torch.full((1, 40), 1 - 1e-6, requires_grad=True)
+    weights = expectation(p, F.one_hot(torch.tensor([0]), 40).float())
+    (gradient,) = torch.autograd.grad(weights[0, 0], p)
+    assert weights[0].tolist() == pytest.approx([1.0] + [0.0] * 39, abs=1e-5)
+    assert gradient.isfinite().all()
 
 
 def test_monotonic_generation_never_goes_back():
@@ -302,6 +311,7 @@ def test_uniform_attention_is_the_mean_of_the_memory():
     memory = memory_for(model)
     weights = model.weights(torch.randn(B, T, SIZE, dtype=DOUBLE), memory)
     assert weights[1, 0].tolist() == pytest.approx([1 / 3, 1 / 3, 1 / 3, 0, 0])
+    assert model.each(weights) is None  # one head: nothing to show beside the weights
 
 
 # The penalty

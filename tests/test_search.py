@@ -189,6 +189,20 @@ def test_stopping_early_changes_nothing(seed, width, penalty, n_best):
         assert find(search, [table], [6]) == eager
 
 
+@pytest.mark.parametrize("n_best", [1, 2])
+def test_a_settled_sentence_costs_no_more_steps(n_best):
+    """Everything probable ends at once, so what lives on is hopeless: two steps find two results, of a thousand."""
+    lengths = []
+
+    def table(words):
+        lengths.append(len(words))
+        return {EOS: 0.98, A: 0.01, B: 0.01}
+
+    [found] = find(Beam(width=3, n_best=n_best, length_penalty="none"), [table], [1000])
+    assert [h.tokens for h in found] == [[], [A]][:n_best]
+    assert max(lengths) < n_best
+
+
 def test_coverage_needs_attention():
     class Blind(Table):
         def __call__(self, *arguments):
@@ -330,6 +344,8 @@ def test_progress_finds_sequences_at_places_of_their_own():
     assert progress(request, [4, 5]) == (2, [4])
     assert progress(request, [4, 5, 4]) == (3, [])
     assert progress(request, [4, 7]) == (0, [4])
+    shortest_first = Request(9, required=((4,), (4, 5)))
+    assert progress(shortest_first, [4, 5]) == (2, [4])  # not the short one, and then a 5 that counts for nothing
     assert progress(request, [4, 5, 7, 6]) == (1, [4])  # the longer one was lengthened; its first word counts alone
 
 
@@ -387,3 +403,7 @@ def test_settings_that_nothing_uses_are_refused():
 def test_more_results_than_places_is_refused():
     with pytest.raises(ValueError, match=r"n_best=3 .*width=2"):
         Beam(width=2, n_best=3)
+    with pytest.raises(ValueError, match=r"n_best=3 .*width=2"):
+        Diverse(width=2, groups=2, n_best=3)
+    with pytest.raises(ValueError, match=r"n_best=3 .*candidates=2"):
+        MBR(candidates=2, n_best=3)
