@@ -1,12 +1,12 @@
 """Tries to break what is promised (tests/README.md), and counts what happened by class.
 
-    python scripts/break.py [--kills 1000] [--mutants 5000] [--races 1000] [--seconds 0] [--seed 1]
+    python scripts/break.py [--kills 1000] [--mutants 5000] [--races 1000] [--seconds 3600] [--seed 1]
 
 kills: trainings in 18 configurations, ended by SIGKILL at injected moments (before and after writes, renames and updates),
 up to four times each, and resumed: the weights must be those of an uninterrupted run. mutants: checkpoints, tables, word
 vectors and constraints with bytes changed, cut or added: one clean message or a good result, never a traceback, a hang over
-10 s, or more than 1 GB. races: processes that start, resume and read the same run at the same moment. `--seconds N` repeats
-mutants for so long. Pictures are not drawn. Exit status 1 if anything broke.
+10 s, or more than 1 GB. races: processes that start, resume and read the same run at the same moment. Each kind ends
+after `--seconds`, finished or not. Pictures are not drawn. Exit status 1 if anything broke.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def same(ours: Path, truth: Path) -> str | None:
     return None if (ours / "test.txt").read_bytes() == (truth / "test.txt").read_bytes() else "test.txt"
 
 
-def kills(number: int, generator: random.Random, base: Path) -> collections.Counter[str]:
+def kills(number: int, until: float, generator: random.Random, base: Path) -> collections.Counter[str]:
     """Trainings that are killed up to three times, and resumed."""
     found: collections.Counter[str] = collections.Counter()
     done = 0
@@ -163,7 +163,7 @@ def kills(number: int, generator: random.Random, base: Path) -> collections.Coun
         if status != "done":
             raise SystemExit(f"{extra}: {status} {text}")
     for trial in itertools.count():
-        if done >= number:
+        if done >= number or time.monotonic() > until:
             return found
         i = trial % len(CONFIGURATIONS)
         folder = base / f"trial-{trial}"
@@ -257,7 +257,7 @@ def with_header(path: Path, generator: random.Random) -> bytes:
     return file.read_bytes()
 
 
-def mutants(number: int, generator: random.Random, base: Path) -> collections.Counter[str]:
+def mutants(number: int, until: float, generator: random.Random, base: Path) -> collections.Counter[str]:
     """Files that are not what they should be, each read in a process of its own with a limit on time and memory."""
     run = base / "mutated"
     status, text = forked(lambda: train_in(run, ["decoder=luong"]))
@@ -308,6 +308,8 @@ def mutants(number: int, generator: random.Random, base: Path) -> collections.Co
     names = list(kinds)
     truth = forked(lambda: (model.write_bytes(whole[ckpt.BEST]), load_it())[1])[1]
     for trial in range(number):
+        if time.monotonic() > until:
+            break
         name = names[trial % len(names)]
         path, make, read = kinds[name]
         content = make()
@@ -325,12 +327,14 @@ def mutants(number: int, generator: random.Random, base: Path) -> collections.Co
     return found
 
 
-def races(number: int, generator: random.Random, base: Path) -> collections.Counter[str]:
+def races(number: int, until: float, generator: random.Random, base: Path) -> collections.Counter[str]:
     """Processes that do the same to the same run at the same moment."""
     found: collections.Counter[str] = collections.Counter()
     finished = base / "finished"
     forked(lambda: train_in(finished, ["decoder=luong"]))
     for trial in range(-(-number // 4)):
+        if time.monotonic() > until:
+            break
         folder = base / f"race-{trial}"
         resume = trial % 2 == 1
         if resume:
@@ -390,7 +394,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--mutants", type=int, default=5000)
     parser.add_argument("--races", type=int, default=1000)
-    parser.add_argument("--seconds", type=float, default=0)
+    parser.add_argument("--seconds", type=float, default=3600, help="at most, for each kind")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -404,12 +408,9 @@ def main() -> None:
     for name, action, number in trials:
         if not number:
             continue
-        began, found = time.monotonic(), collections.Counter[str]()
-        for turn in itertools.count():
-            (base / f"{name}-{turn}").mkdir()
-            found += action(number, generator, base / f"{name}-{turn}")
-            if name != "mutants" or time.monotonic() - began > options.seconds:
-                break
+        began = time.monotonic()
+        (base / name).mkdir()
+        found = action(number, began + options.seconds, generator, base / name)
         print(f"{name} ({time.monotonic() - began:.0f} s)")
         for key, count in sorted(found.items()):
             print(f"  {key}: {count:,}")

@@ -11,7 +11,7 @@ from torch import nn
 
 from nmt.attention import Attention
 from nmt.configuration.check import locate, mismatches
-from nmt.configuration.faults import Fault, unknown
+from nmt.configuration.faults import Fault, shown, unknown
 from nmt.corpus.batching import Batching
 from nmt.corpus.filters import Filters
 from nmt.corpus.labels import LabelSet
@@ -93,8 +93,8 @@ def faults_of(group: str, node: Group) -> list[Fault]:
     package, given = CHOICES[group]
     try:
         return mismatches(node, locate(str(node.get("_target_", "")), package, group), group, given)
-    except UserError as error:
-        return [Fault("", str(error))]
+    except UserError:
+        return [Fault(f"{group}._target_", f"not a class of {package}", shown(node.get("_target_")))]
 
 
 def faults_of_building(group: str, node: Group, **given: Any) -> list[Fault]:
