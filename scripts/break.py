@@ -2,7 +2,7 @@
 
     python scripts/break.py [--kills 1000] [--mutants 5000] [--races 1000] [--seconds 3600] [--seed 1]
 
-kills: trainings in 18 configurations, ended by SIGKILL at injected moments (before and after writes, renames and updates),
+kills: trainings in 20 configurations, ended by SIGKILL at injected moments (before and after writes, renames and updates),
 up to four times each, and resumed: the weights must be those of an uninterrupted run. mutants: checkpoints, tables, word
 vectors and constraints with bytes changed, cut or added: one clean message or a good result, never a traceback, a hang over
 10 s, or more than 1 GB. races: processes that start, resume and read the same run at the same moment. Each kind ends
@@ -60,6 +60,8 @@ CONFIGURATIONS = [
 ] + [
     ["decoder=luong", "objective=scheduled_sampling", "objective.updates=2"],
     ["decoder=bahdanau", "optimizer=adadelta", "schedule=luong_halving", "trainer.validate_every=0.5"],
+    ["decoder=luong", "tokenizer=bpe", "tokenizer.sampling=0.3"],
+    ["decoder=luong", "tokenizer=unigram", "tokenizer.sampling=0.3"],
 ]
 
 
