@@ -174,3 +174,9 @@ def test_nothing_heavy_is_loaded_before_it_is_needed():
     assert not {"torch", "hydra", "datasets", "sacrebleu"} & loaded_by("import nmt")
     assert not {"torch", "datasets"} & loaded_by("import nmt.train, nmt.translate, nmt.evaluate, nmt.classify")
     assert "datasets" not in loaded_by("import nmt.configuration.loading")
+
+
+def test_every_command_is_installed_under_a_name_of_its_own():
+    text = (PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8")
+    scripts = dict(re.findall(r'^(nmt-\w+) = "(nmt\.\w+:main)"$', text, re.MULTILINE))
+    assert scripts == {f"nmt-{command}": f"nmt.{command}:main" for command in COMMANDS}
