@@ -1,6 +1,6 @@
 """Additive attention with past attention as an input: Tu et al. 2016, eq. 8 (linguistic coverage, eq. 6 and 7).
 
-score(q, h_s, C_s) = vᵀ tanh(W q + U h_s + V C_s + b)
+score(q_t, h_s) = vᵀ tanh(W q_t + U h_s + V C_{t−1,s} + b)
 C_{t,s} = Σ_{i≤t} α_is / Φ_s        Φ_s = N σ(U_f h_s), the fertility: how many words position s may become
 """
 

@@ -1,4 +1,4 @@
-"""Recurrent layers, and how to train them fast: the one file where time is a loop.
+"""Recurrent layers, and how to train them fast.
 
 A recurrence spends its time on products of a small state with one fixed matrix, step after step:
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -88,11 +87,3 @@ class Seq2Seq(Network):
     def logits(self, readout: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
         """Unnormalised log-probabilities of the next word."""
         return self.output(readout)
-
-    @torch.no_grad()
-    def align(
-        self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], inputs: Int[Tensor, "B T"]
-    ) -> Float[Tensor, "B T S"] | None:
-        """Attention weights of given translations, by one teacher-forced pass; None without attention."""
-        memory = self.encode(source, lengths)
-        return self.decode(inputs, self.decoder.initial(memory), memory).weights
