@@ -28,6 +28,8 @@ from nmt.tokenizer import Tokenizer
 
 FORMAT = 2
 """2: encoders are a package, nmt.encoder; a classifier's configuration holds only what trained it."""
+_CHECKSUM = ', "checksum": '
+"""How the checksum is written at the end of the header's JSON."""
 BEST, LAST = "best.safetensors", "last.safetensors"
 
 
@@ -48,8 +50,8 @@ def write(path: Path, meta: Mapping[str, Any], tensors: Mapping[str, Tensor]) ->
     """Atomically replaces `path`. Raises UserError if it cannot be written; the old file is untouched then."""
     held = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
     text = json.dumps({"format": FORMAT, **meta}, ensure_ascii=False)
-    data = save(held, metadata={"nmt": text, "checksum": str(_checksum(held, text))})
-    write_atomically(path, data)
+    signed = f"{text[:-1]}{_CHECKSUM}{_checksum(held, text)}}}"  # in one entry: the order of several is not fixed
+    write_atomically(path, save(held, metadata={"nmt": signed}))
 
 
 def find_checkpoint(model: str) -> Path:
@@ -94,9 +96,11 @@ def read(path: Path) -> Checkpoint:
     if version < 2:
         whole = meta.get("checksum") in (None, _checksum_of_format_1(tensors))
     else:
-        whole = header.get("checksum") == str(_checksum(tensors, header["nmt"]))
+        text, _, stated = header["nmt"].rpartition(_CHECKSUM)
+        whole = stated == f"{_checksum(tensors, text + '}')}}}"
     if not whole:
         raise UserError(f"{path}: damaged: its content does not match its checksum")
+    meta.pop("checksum", None)
     return Checkpoint(meta=upgraded(meta, version), tensors=tensors, path=path)
 
 
