@@ -54,7 +54,7 @@ def run(settings: AlignSettings) -> float | None:
     links = forward
     if backward:
         links = [symmetrize(f, b, settings.symmetrize) for f, b in zip(forward, backward, strict=True)]
-    with Sink(settings.output, work=fingerprint(settings)) as write:
+    with Sink(settings.output, resume=None, work=fingerprint(settings)) as write:
         if settings.format == "json":
             rows = zip(source, target, links, strict=True)
             write([json.dumps({"source": s, "target": t, "pairs": sorted(a)}, ensure_ascii=False) for s, t, a in rows])

@@ -27,7 +27,7 @@ def run(settings: LabelSettings) -> None:
 
     source, sink = (
         Source(settings.input, settings.errors),
-        Sink(settings.output, work=fingerprint(settings)),
+        Sink(settings.output, resume=None, work=fingerprint(settings)),
     )
     classifier = text_classifier(settings.model, settings.device)
     show = settings.explain

@@ -35,12 +35,18 @@ def run(settings: ScoreSettings) -> float:
         check_aligned(files[0], counts[0], files[1], counts[1])
         pairs: Iterator[Any] = ((s, t, None) for s, t in zip(*(stream_lines(f, errors) for f in files), strict=True))
     else:
-        pairs = _of_list(stream_lines(files[0], errors), stream_lines(files[1], errors), str(files[1]), counts[0])
         if counts[1] == 0:
             raise UserError(f"{files[1]}: it is empty")
+
+        def of_list() -> Iterator[Any]:
+            return _of_list(stream_lines(files[0], errors), stream_lines(files[1], errors), str(files[1]), counts[0])
+
+        for _ in of_list():  # what is wrong is said before anything is written
+            pass
+        pairs = of_list()
     translator = translator_for(settings)
     total, tokens = 0.0, 0
-    with Sink(settings.output, work=fingerprint(settings)) as write:
+    with Sink(settings.output, resume=None, work=fingerprint(settings)) as write:
         for chunk in _chunks(pairs):
             sources = translator.encode([source for source, _, _ in chunk])
             targets = translator.tokenizer.encode_target([target for _, target, _ in chunk])

@@ -4,6 +4,7 @@ import json
 import math
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,7 +27,8 @@ from nmt.data.table import TableFiles, labels
 from nmt.foundation.errors import UserError
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.lock import Lock
-from nmt.training.run_directory import claim, claim_fresh
+from nmt.task.translation import Translation
+from nmt.training.run_directory import RunDirectory, claim, claim_fresh
 from nmt.training.trainer import Trainer
 
 TINY = [
@@ -533,6 +535,41 @@ def test_damaged_records_do_not_stop_a_run(tmp_path):
     result = run("train", f"resume={folder}", "trainer.max_epochs=3")
     assert result.returncode == 0, result.stderr.decode()
     assert b"earlier commands are forgotten" in result.stderr
+
+
+@pytest.mark.parametrize("moment", ["update", "validation", "the test"])
+def test_a_folder_that_disappears_is_one_message(tmp_path, monkeypatch, moment):
+    folder = tmp_path / "run"
+    original = {
+        "update": (RunDirectory, "on_update"), "validation": (RunDirectory, "on_validation"),
+        "the test": (Translation, "test"),
+    }[moment]  # fmt: skip
+    action = getattr(*original)
+
+    def gone(self, *arguments):
+        shutil.rmtree(folder, ignore_errors=True)
+        return action(self, *arguments)
+
+    monkeypatch.setattr(*original, gone)
+    failed(run("train", *TINY, "trainer.log_every=1", f"run_dir={folder}"), str(folder))
+
+
+def test_gold_links_out_of_range_are_counted(tmp_path, run_dir):
+    for name, text in (("s", "a b\nc\n"), ("t", "b a\nc\n"), ("gold", "0-0 2-0\n0-0 0-1 7?9\n")):
+        (tmp_path / name).write_text(text)
+    files = [f"{key}={tmp_path}/{name}" for key, name in (("source", "s"), ("target", "t"), ("gold", "gold"))]
+    result = run("align", f"model={run_dir}", *files)
+    assert result.returncode == 0, result.stderr.decode()
+    assert b"3 links to words that are not in their lines" in result.stderr
+
+
+def test_what_cannot_go_on_leaves_nothing(tmp_path, run_dir):
+    """nmt.score, nmt.align and nmt.label begin anew: half an output would be of no use."""
+    (tmp_path / "s").write_text("a\n")
+    (tmp_path / "nbest").write_text(f"0 ||| a ||| x\n{10**30} ||| a ||| x\n")
+    command = f"model={run_dir}", f"source={tmp_path}/s", f"nbest={tmp_path}/nbest", f"output={tmp_path}/out"
+    failed(run("score", *command), "nbest, line 2")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["nbest", "s"]
 
 
 @pytest.mark.parametrize("name", ["$x^2$", "a" * 60])

@@ -31,12 +31,12 @@ def read_vectors(path: str, wanted: Collection[str] | None = None) -> dict[str, 
         if wanted is not None and word not in wanted:
             continue
         try:
-            vector = np.array(numbers, np.float32)
+            vector = np.array(numbers, np.float64)
         except ValueError as error:
             raise UserError(f"{file}, line {number:,}: not a number ({error})") from error
-        if not np.isfinite(vector).all():
-            raise UserError(f"{file}, line {number:,}: nan or inf, which is no vector")
-        found[word] = vector
+        if not (np.abs(vector) < np.finfo(np.float32).max).all():
+            raise UserError(f"{file}, line {number:,}: nan, inf or a number that is too large, which is no vector")
+        found[word] = vector.astype(np.float32)
     if not size:
         raise UserError(f"{path}: no vectors in it. Is {Path(path).name} a file of words and numbers?")
     return found

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nmt.data import Labelled, LabelledSplits, Pairs, Splits, check_not_empty
-from nmt.data.text import stream_lines
+from nmt.data.text import HALF, not_encodable, stream_lines
 from nmt.foundation.errors import UserError
 
 csv.field_size_limit(2**31 - 1)  # a cell may be long
@@ -225,6 +225,8 @@ def labels(table: Any, name: str, text: str, label: str, separator: str | None) 
         if separator is not None:
             written = [piece for text in written for piece in text.split(separator)]
         tidy = tuple(dict.fromkeys(filter(None, (" ".join(text.split()) for text in written))))
+        if any(not_encodable(text) for text in tidy):
+            raise UserError(f"{name}, row {i + 1:,}: column {label!r} holds {HALF}")
         if not several and not tidy:
             raise UserError(f"{name}, row {i + 1:,}: column {label!r} holds no label")
         found.append(tidy)
@@ -238,4 +240,6 @@ def _lines(values: list[Any], column: str, name: str) -> list[str]:
     for i, value in enumerate(values):
         if not isinstance(value, str):
             raise UserError(f"{name}, row {i + 1:,}: column {column!r} holds {value!r}, not text")
+        if not_encodable(value):
+            raise UserError(f"{name}, row {i + 1:,}: column {column!r} holds {HALF}")
     return [" ".join(value.split("\n")) for value in values]

@@ -108,3 +108,11 @@ def decode_line(line: bytes, number: int, name: str, errors: Errors = "strict") 
             f"{name}, line {number:,}: not UTF-8 (byte 0x{line[error.start]:02x}). "
             "Convert the text first, e.g. with iconv -f latin1 -t utf-8"
         ) from error
+
+
+HALF = "half of a surrogate pair (\\ud800 to \\udfff alone), which is no text"
+"""What JSON can write and UTF-8 cannot."""
+
+
+def not_encodable(text: str) -> bool:
+    return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from nmt.data.text import BOM, Errors, decode_line, find_file, stream_lines
+from nmt.data.text import BOM, HALF, Errors, decode_line, find_file, not_encodable, stream_lines
 from nmt.foundation.errors import UserError
 from nmt.inference.translator import Constraint
 from nmt.storage.files import sync_folder, write_atomically
@@ -112,8 +112,8 @@ def _constraint(line: str, place: str) -> Constraint:
     if not good:
         raise UserError(f"{place}: {shape}")
     for text in (found.get("prefix", ""), *(text for key in lists for text in found.get(key, []))):
-        if any("\ud800" <= character <= "\udfff" for character in text):
-            raise UserError(f"{place}: half of a surrogate pair (\\ud800 to \\udfff alone), which is no text")
+        if not_encodable(text):
+            raise UserError(f"{place}: {HALF}")
     return Constraint(found.get("prefix", ""), *(tuple(found.get(key, [])) for key in lists))
 
 
@@ -162,16 +162,22 @@ class Sink:
     FILE.partial.json beside it says of what work it is a part (`work`: a name and a hash for each thing that it depends on).
 
     With `resume` it goes on after the last whole chunk of FILE.partial (`lines` of the input are done), and is `complete`
-    if FILE is there already. `numbered`: lines begin with the number of the input line, which may have several. Raises
-    UserError if another process writes the same file, or if there is a FILE.partial of other work: it is never overwritten.
+    if FILE is there already. With None, for work that cannot go on, FILE.partial is deleted if the work fails. `numbered`:
+    lines begin with the number of the input line, which may have several. Raises UserError if another process writes the
+    same file, or if there is a FILE.partial of other work: it is never overwritten.
     """
 
     def __init__(
-        self, name: str | None, resume: bool = False, numbered: bool = False, work: Mapping[str, str] | None = None
+        self,
+        name: str | None,
+        resume: bool | None = False,
+        numbered: bool = False,
+        work: Mapping[str, str] | None = None,
     ) -> None:
         self._path = None if name is None else Path(name)
         self._partial = self._path
         self._file: Any = None
+        self._keep = resume is not None
         self._lock: Lock | None = None
         self.lines, self.complete = 0, False
         if self._path is None or (self._path.exists() and not self._path.is_file()):
@@ -183,7 +189,7 @@ class Sink:
             raise UserError(f"output={name}: cannot be written (there is no folder {self._path.parent})")
         self._lock = Lock(self._path.with_name(f".{self._path.name}.lock"), f"output={name}")
         try:
-            self._look(resume, numbered)
+            self._look(resume is True, numbered)
         except BaseException:
             self._lock.release()
             raise
@@ -262,6 +268,9 @@ class Sink:
             os.replace(self._partial, self._path)
             self._note.unlink(missing_ok=True)
             sync_folder(self._path.parent)
+        elif not self._keep:
+            self._partial.unlink(missing_ok=True)
+            self._note.unlink(missing_ok=True)
         elif self._partial.is_file():
             log.warning("not finished: what is done is in %s; the same command goes on with resume=true", self._partial)
 

@@ -1,0 +1,235 @@
+"""Anything at all, in every place that reads what people give. Each property holds for any input: an answer that is right,
+or one UserError; nothing else. `scripts/fuzz.py` goes on with these for as long as one likes."""
+
+import csv
+import io
+import json
+import math
+import os
+
+import numpy as np
+import pytest
+from builders import choices
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+import nmt
+from nmt import score
+from nmt.configuration.configure import configure
+from nmt.configuration.settings import COMMANDS, Settings
+from nmt.corpus.labels import LabelSet
+from nmt.corpus.word_vectors import read_vectors
+from nmt.data.table import TableFiles
+from nmt.foundation.errors import UserError
+from nmt.inference.streams import Source
+from nmt.inference.translator import Constraint
+from nmt.inference.word_alignment import parse_links, write_links
+from nmt.tokenizer import SentencePiece
+
+settings.register_profile(
+    "nmt",
+    max_examples=int(os.environ.get("NMT_FUZZ", "40")),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+anything = settings.get_profile("nmt")
+
+ODD = ["", " ", "\r", "\t", '"', "'", "\x00", "\ufeff", "\u2028", "\x85", "▁", "<s>", "</s>", "⁇", "null", "NaN", "1e999", "9" * 30,
+       "-1", "0-0", "||| ", "${seed}", "a=b", "[", "{", "😀", "שלום", "我爱", "e\u0301", "\ud800", "*" * 400]  # fmt: skip
+text = st.one_of(st.text(max_size=30), st.sampled_from(ODD), st.lists(st.sampled_from(ODD), max_size=4).map("".join))
+encodable = text.map(lambda t: t.encode("utf-8", "replace").decode())
+line = encodable.map(lambda t: t.replace("\n", " "))
+value = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | text,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def written(path, content: str | bytes):
+    path.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass"))
+    return str(path)
+
+
+def allowed(action, *arguments):
+    """What the action returns, None if it refuses in words."""
+    try:
+        return action(*arguments)
+    except UserError as error:
+        assert str(error).strip()  # noqa: PT017
+        return None
+
+
+GROUPS = ["decoder", "attention", "window", "normalizer", "search", "objective", "tokenizer", "data", "metric",
+          "experiment", "optimizer", "schedule", "network", "pooling", "batching", "encoder"]  # fmt: skip
+KEYS = ["seed", "device", "cell", "run_dir", "model", "model.dropout", "search.width", "trainer.max_epochs", "sizes.encoder",
+        "decoder.num_layers", "tokenizer.vocab_size", "attention.size", "input", "output", "format", "averaging", "shares",
+        "vectors", "explain", "gold", "hydra.run.dir", "x", "a.b.c", "grids", "data.source", "translation.max_source"]  # fmt: skip
+override = st.one_of(
+    st.sampled_from(GROUPS).flatmap(lambda group: st.sampled_from(choices(group) or ["x"]).map(lambda c: f"{group}={c}")),
+    st.tuples(st.sampled_from(["", "", "", "+", "++", "~"]), st.sampled_from(KEYS + GROUPS), text).map("{0[0]}{0[1]}={0[2]}".format),
+    st.tuples(st.sampled_from(KEYS), st.integers() | st.floats() | st.booleans()).map("{0[0]}={0[1]}".format),
+    text,
+)  # fmt: skip
+
+
+@anything
+@given(command=st.sampled_from(sorted(COMMANDS)), overrides=st.lists(override, max_size=4))
+def test_any_command_line(command, overrides):
+    found = allowed(configure, command, overrides)
+    assert found is None or isinstance(found, Settings)
+
+
+@anything
+@given(form=st.sampled_from(["csv", "tsv", "jsonl"]), content=st.binary(max_size=60) | text)
+@example(form="jsonl", content='{"en": "\\ud800", "de": "b"}')
+def test_any_table(tmp_path, form, content):
+    file = written(tmp_path / "table", content)
+    found = allowed(TableFiles(format=form, train=file, validation=file, source="en", target="de").load)
+    if found is not None:
+        for side in (found.train.source, found.train.target):
+            assert all("\n" not in cell and cell.encode() is not None for cell in side)
+
+
+@anything
+@given(
+    form=st.sampled_from(["csv", "tsv", "jsonl"]),
+    rows=st.lists(st.tuples(encodable, encodable), min_size=1, max_size=4),
+)
+def test_any_cells_come_back(tmp_path, form, rows):
+    """Written by Python's own writers: read as they were, one line each, or refused; never moved to another row."""
+    out = io.StringIO(newline="")
+    if form == "jsonl":
+        out.write("".join(json.dumps({"en": s, "de": t}) + "\n" for s, t in rows))
+    elif form == "csv":
+        writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_ALL)
+        writer.writerows([("en", "de"), *rows])
+    else:
+        rows = [tuple(cell.translate({9: " ", 10: " ", 13: " "}) for cell in row) for row in rows]
+        out.write("en\tde\n" + "".join(f"{s}\t{t}\n" for s, t in rows))
+    file = written(tmp_path / "table", out.getvalue())
+    found = allowed(TableFiles(format=form, train=file, validation=file, source="en", target="de").load)
+    if found is not None:
+        one_line = [tuple(" ".join(cell.split("\n")) for cell in row) for row in rows]
+        assert list(zip(found.train.source, found.train.target, strict=True)) == one_line
+
+
+@anything
+@given(content=st.binary(max_size=60) | text | st.lists(st.tuples(text, st.floats(), st.floats())).map(
+    lambda rows: "".join(f"{w} {a} {b}\n" for w, a, b in rows)))  # fmt: skip
+def test_any_vectors(tmp_path, content):
+    found = allowed(read_vectors, written(tmp_path / "vectors", content))
+    if found is not None:
+        assert len({len(vector) for vector in found.values()}) <= 1
+        assert all(word and np.isfinite(vector).all() for word, vector in found.items())
+
+
+@anything
+@given(content=st.binary(max_size=60) | text | st.lists(value.map(json.dumps)).map("\n".join) | st.fixed_dictionaries(
+    {}, optional={"prefix": value, "required": st.lists(text), "forbidden": value}).map(json.dumps))  # fmt: skip
+def test_any_constraints(tmp_path, content):
+    source, wishes = tmp_path / "in", written(tmp_path / "wishes", content)
+    with open(wishes, "rb") as file:
+        source.write_text("a\n" * sum(1 for _ in file))
+
+    def read():
+        return [c for chunk in Source(str(source), "strict", constraints=wishes).chunks() for c in chunk.constraints]
+
+    for constraint in allowed(read) or []:
+        for part in (constraint.prefix, *constraint.required, *constraint.forbidden):
+            assert part.encode() is not None
+
+
+@anything
+@given(lines=st.lists(line, max_size=5), more=st.lists(st.integers(0, 4), min_size=1, max_size=5))
+def test_any_constraints_are_obeyed(small_run, lines, more):
+    """A word that each translation must have, and one that none may have, whatever the line."""
+    translator = nmt.load(small_run, device="cpu", max_length_factor=0.1, max_length_offset=5)
+    lines = (lines + ["a"] * len(more))[: len(more)]
+    wishes = [Constraint(required=("abcde"[i],), forbidden=("fghij"[i],)) for i in more]
+    for line_, wish, found in zip(lines, wishes, translator.translations(lines, wishes), strict=True):
+        for answer in found.texts if line_.strip() else []:
+            assert wish.required[0] in answer.split()
+            assert wish.forbidden[0] not in answer.split()
+
+
+@anything
+@given(entries=st.lists(st.one_of(
+    line, st.tuples(st.integers() | st.sampled_from(["٣", "²", "1_0", "+1", " 0"]), line, line).map("{0[0]} ||| {0[1]} ||| {0[2]}".format),
+    st.integers(0, 10**40).map("{} ||| a ||| b".format)), max_size=3))  # fmt: skip
+@example(entries=[f"{10**30} ||| a ||| b"])
+@example(entries=["² ||| a ||| b"])
+def test_any_list_of_the_best(small_run, tmp_path, entries):
+    source, nbest, output = tmp_path / "in", tmp_path / "nbest", tmp_path / "out"
+    source.write_text("a b\nb\n")
+    nbest.write_text("".join(entry + "\n" for entry in entries), newline="\n")
+    output.unlink(missing_ok=True)
+    command = [f"model={small_run}", f"source={source}", f"nbest={nbest}", f"output={output}"]
+    if allowed(score.run, configure("score", command)) is None:
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "nbest"]
+    else:
+        assert output.read_bytes().count(b"\n") == len(entries)
+
+
+@anything
+@given(pairs=st.lists(st.tuples(line, line), max_size=4))
+def test_any_pair_has_a_probability(small_run, pairs):
+    translator = nmt.load(small_run, device="cpu")
+    sources = translator.encode([s for s, _ in pairs])
+    targets = translator.tokenizer.encode_target([t for _, t in pairs])
+    for found in translator.force(sources, targets):
+        assert math.isfinite(found.log_prob)
+        assert found.log_prob < 0
+
+
+@anything
+@given(
+    words=st.lists(
+        st.one_of(
+            text, st.tuples(st.integers(), st.sampled_from("-?p"), st.integers()).map("{0[0]}{0[1]}{0[2]}".format)
+        )
+    )
+)
+def test_any_links(words):  # fmt: skip
+    try:
+        sure, possible = parse_links(" ".join(words))
+    except ValueError as error:
+        assert str(error)  # noqa: PT017
+    else:
+        assert parse_links(write_links(sure)) == (sure, frozenset())
+        assert all(s >= 0 and t >= 0 for s, t in sure | possible)
+
+
+@anything
+@given(values=st.lists(value, min_size=1, max_size=4))
+def test_any_labels(tmp_path, values):
+    """As many rows as texts, and every label on one line of its own."""
+    file = written(tmp_path / "t", "".join(json.dumps({"text": "a", "label": v}) + "\n" for v in values))
+    found = allowed(TableFiles(format="jsonl", train=file, validation=file, text="text", label="label").labelled)
+    if found is not None:
+        assert len(found.train.labels) == len(values)
+        names = LabelSet.of(found.train.labels, found.several).names
+        assert all(name.strip() and len(name.splitlines()) == 1 and name.encode() for name in names)
+
+
+@pytest.fixture(scope="module")
+def cutters():
+    lines = ["the cat sat on the mat 我爱北京 שלום"] * 20
+    forms = ("unigram", "bpe", "char", "word")
+    return [SentencePiece(model=form, vocabulary_size=60).train(lines, lines) for form in forms]
+
+
+@anything
+@given(kind=st.integers(0, 3), lines=st.lists(line, max_size=4), seed=st.none() | st.integers(0, 2**32 - 1))
+def test_any_text_is_cut(cutters, kind, lines, seed):
+    """As many lines, known numbers; a word for each piece; read back, it is text that is cut the same again."""
+    tokenizer = cutters[kind]
+    ids = tokenizer.encode_source(lines, seed)
+    assert len(ids) == len(lines)
+    for written_line, cut in zip(lines, ids, strict=True):
+        assert all(0 <= i < tokenizer.source_size for i in cut)
+        words = tokenizer.source_words(written_line, cut)
+        assert len(words) == len(cut)
+        assert words == sorted(words)
+        assert not words or words[-1] < max(1, len(written_line.split()))
+    assert len(tokenizer.decode(ids)) == len(lines)
