@@ -167,7 +167,7 @@ def test_all_faults_are_listed_at_once():
         "decoder.hidden_size=100", "search.length_penalty=foo", "nonsense=1", "model.tying=1", "batching.tokens=100",
     )  # fmt: skip
     for expected in (
-        "decoder=bahdana: there is no 'bahdana' to choose for decoder; did you mean bahdanau? (there are: bahdanau, fixed,",
+        "decoder=bahdana: there is no 'bahdana' to choose for decoder; did you mean bahdanau? (there are: bahdanau, conditional,",
         "trainer.max_epoch: no such key; did you mean max_epochs?",
         "optimizer.lr=-1: out of range, must be a number with 0 < value",
         "seed=abc: must be a whole number",

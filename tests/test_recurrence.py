@@ -6,8 +6,9 @@ from torch.autograd import gradcheck
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from nmt.layers.cells import gru, lstm, tanh
 from nmt.layers.packed import Packs, generating
-from nmt.layers.recurrence import Recurrent, Shared, fuse, gru, lstm, tanh
+from nmt.layers.recurrence import Recurrent, Shared, fuse
 
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])

@@ -18,8 +18,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nmt.foundation.interfaces import Memory
+from nmt.layers.cells import full
 from nmt.layers.packed import Block
-from nmt.layers.recurrence import full
 from nmt.normalizer import Normalizer
 from nmt.normalizer.softmax import Softmax
 from nmt.window import Window

@@ -22,8 +22,8 @@ from nmt.foundation.ranges import Count, Positive, Range, Size
 from nmt.inference.formats import ONE_BEST, FormatName
 from nmt.inference.generation import Averaging
 from nmt.inference.word_alignment import Symmetrization
+from nmt.layers.cells import CellName
 from nmt.layers.packed import GenerationPrecision
-from nmt.layers.recurrence import CellName
 
 Seed = Annotated[int, Range(0, 2**32 - 1)]
 Models = str | list[str]

@@ -5,29 +5,33 @@ decoder that recurs through attention has a loop over time. The loop contains on
 computed outside it, for all T at once. A decoder is one file here and one YAML in conf/decoder.
 
 Imported by: network.
-Read: this file, bridge, luong, bahdanau, luong_feed, fixed, stack, readout.
+Read: this file, bridge, luong, bahdanau, conditional, luong_feed, fixed, stack, readout.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from nmt.attention import Attention
-from nmt.decoder.bridge import Bridge
+from nmt.decoder.bridge import Bridge, BridgeName
 from nmt.foundation.interfaces import DecoderOutput, Memory, State
 from nmt.foundation.ranges import Depth, Fraction, Width
+from nmt.layers.cells import CellName
 from nmt.layers.dropout import Dropout
-from nmt.layers.recurrence import CELLS, CellName
+from nmt.layers.recurrence import Recurrent
 
 
 class Decoder(nn.Module):
     """Base of all decoders: sizes, the bridge from the encoder, dropout.
 
-    hidden_size is Q, readout_size D; `dropout` acts between layers, `layer_norm` normalises the readout. Raises
-    ValueError if a score is missing or superfluous.
+    hidden_size is Q, readout_size D; `dropout` acts between layers, `recurrent_dropout` inside them; `residual`: every
+    layer but the first adds its input to its output; `transition_depth`: see `Recurrent`; `layer_norm` normalises the
+    readout. Raises ValueError if a score is missing or superfluous.
     """
 
     attends: ClassVar[bool] = True
@@ -42,8 +46,12 @@ class Decoder(nn.Module):
         readout_size: Width,
         num_layers: Depth = 1,
         cell: CellName = "gru",
+        transition_depth: Depth = 1,
+        residual: bool = False,
+        bridge: BridgeName = "tanh",
         dropout: Fraction = 0.0,
         variational_dropout: bool = False,
+        recurrent_dropout: Fraction = 0.0,
         layer_norm: bool = False,
     ) -> None:
         super().__init__()
@@ -52,12 +60,14 @@ class Decoder(nn.Module):
             remedy = "choose attention=concat, general, dot …" if self.attends else "add attention=none"
             need = "needs an attention score" if self.attends else "uses no attention, yet a score is given"
             raise ValueError(f"decoder: {name} {need}: {remedy}")
-        self.cell_name, self.cell, self.state_parts = cell, CELLS[cell], 2 if cell == "lstm" else 1
+        self.cell_name, self.state_parts = cell, 2 if cell.endswith("lstm") else 1
         self.embedding_size, self.memory_size = embedding_size, memory_size
         self.hidden_size, self.readout_size, self.num_layers = hidden_size, readout_size, num_layers
         self.attention: Attention = attention  # type: ignore[assignment]  # None where `attends` is False
-        self.bridge = Bridge(memory_size, hidden_size, num_layers, self.state_parts)
+        self.transition_depth, self.residual = transition_depth, residual
+        self.bridge = Bridge(bridge, memory_size, hidden_size, num_layers, self.state_parts)
         self.dropout = Dropout(dropout, variational_dropout)
+        self.inside = Dropout(recurrent_dropout, variational=True)
         self.norm = nn.LayerNorm(readout_size) if layer_norm else nn.Identity()
         self.make_layers()
 
@@ -65,14 +75,34 @@ class Decoder(nn.Module):
         """Creates the layers of a particular decoder, from the sizes above."""
         raise NotImplementedError
 
+    def recurrent(self, input_size: int, depth: int | None = None) -> Recurrent:
+        """A layer with this decoder's cells. `depth`: if not `transition_depth`."""
+        return Recurrent(
+            self.cell_name, input_size, self.hidden_size, depth=depth or self.transition_depth, dropout=self.inside.p
+        )
+
     def prepare(self, memory: Memory) -> Memory:
         """Adds to the memory what this decoder needs once per sentence."""
+        return self.project(replace(memory, start=self.bridge.reads(memory)))
+
+    def project(self, memory: Memory) -> Memory:
+        """The part of `prepare` that differs between decoders: the memory as attention and gates need it."""
         return self.attention.prepare(memory) if self.attends else memory
 
     def initial(self, memory: Memory) -> State:
-        """The state before the first word, one row a sentence."""
+        """The state before the first word, one row a sentence. In training, it says what variational dropout drops."""
+        assert memory.start is not None, "prepare makes it"
         carry = self.attention.nothing_remembered(memory, memory.mask.size(0)) if self.attends else ()
-        return State(cells=self.bridge.states(memory.summary), attention=carry)
+        cells = self.bridge.states(memory.start)
+        return State(cells=cells, attention=carry, masks=self.masks(cells[0][0]))
+
+    def masks(self, like: Float[Tensor, "N Q"]) -> Mapping[str, Tensor]:
+        """New masks: "between i" of what enters layer i, "inside i" of its recurrent products."""
+        made: dict[str, Tensor | None] = {}
+        for i in range(self.num_layers):
+            made[f"between {i}"] = self.dropout.mask(like, len(like), 1, self.hidden_size) if i else None
+            made[f"inside {i}"] = self.inside.mask(like, len(like), self.hidden_size)
+        return {name: mask for name, mask in made.items() if mask is not None}
 
     def forward(self, embedded: Float[Tensor, "N T E"], state: State, memory: Memory) -> DecoderOutput:
         """Readouts for T more words: position t sees embedded[:, :t+1], the state and the memory.

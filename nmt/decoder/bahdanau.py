@@ -24,8 +24,9 @@ from nmt.decoder import Decoder
 from nmt.decoder.readout import Maxout
 from nmt.decoder.stack import Stack
 from nmt.foundation.interfaces import DecoderOutput, Memory, State
+from nmt.layers.cells import full
 from nmt.layers.packed import linear
-from nmt.layers.recurrence import Recurrent, Shared, full, fuse
+from nmt.layers.recurrence import Shared
 
 
 class Bahdanau(Decoder):
@@ -33,11 +34,12 @@ class Bahdanau(Decoder):
 
     def make_layers(self) -> None:
         inputs = self.embedding_size + self.memory_size
-        self.bottom = Recurrent(self.cell_name, inputs, self.hidden_size)
-        self.upper = Stack(self.cell_name, self.hidden_size, self.hidden_size, self.num_layers - 1, self.dropout)
+        self.bottom = self.recurrent(inputs)
+        upper = [self.recurrent(self.hidden_size) for _ in range(self.num_layers - 1)]
+        self.upper = Stack(upper, self.dropout, self.residual, first=1)
         self.readout = Maxout(self.hidden_size + inputs, self.readout_size)
 
-    def prepare(self, memory: Memory) -> Memory:
+    def project(self, memory: Memory) -> Memory:
         weight, _ = self.bottom.block("ih", slice(self.embedding_size, None))
         memory = self.attention.prepare(memory)
         inputs = linear(self, "inputs", memory.values.unflatten(-1, (memory.heads, -1)), (weight, None))
@@ -46,20 +48,20 @@ class Bahdanau(Decoder):
     def forward(self, embedded: Float[Tensor, "N T E"], state: State, memory: Memory) -> DecoderOutput:
         attention, bottom = self.attention, self.bottom
         gates = linear(self, "gates", embedded, bottom.block("ih", slice(self.embedding_size)))
-        product = fuse(self, "state", bottom.block("hh"), *attention.query_blocks())
+        loop = bottom.loop(*attention.query_blocks(), mask=state.masks.get("inside 0"))
         assert memory.inputs is not None, "Decoder.prepare makes them"
         looked_at = Shared(memory.by_head(memory.inputs), low_precision=False)
         cell, carry, hidden, weights = state.cells[0], state.attention, [], []
         for a in gates.unbind(1):
-            u, *query = product(cell[0])
+            u, *query = loop.product(cell[0])
             w, carry = attention.attend(attention.query(cell[0], *query).unsqueeze(1), memory, carry)
             seen = memory.gather(looked_at(memory.spread(w)), 1).squeeze(1)
-            cell = self.cell(a + seen, u, cell)
+            cell = loop.step(bottom.input_norm(a + seen), u, cell)
             hidden.append(cell[0])
             weights.append(w)
         all_weights = torch.cat(weights, 1)
         context = average(all_weights, memory)
         top = torch.stack(hidden, 1)
-        top, upper = self.upper(self.dropout(top) if self.num_layers > 1 else top, state.cells[1:])
+        top, upper = self.upper(top, state.cells[1:], state.masks)
         readout = self.readout(torch.cat([top, embedded, context], -1))
-        return self.output(readout, State(cells=(cell, *upper), attention=carry), all_weights)
+        return self.output(readout, replace(state, cells=(cell, *upper), attention=carry), all_weights)

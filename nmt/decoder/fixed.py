@@ -6,6 +6,7 @@ baseline of Bahdanau et al. 2015, there called RNNencdec).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 import torch
@@ -25,12 +26,13 @@ class Fixed(Decoder):
 
     def make_layers(self) -> None:
         inputs = self.embedding_size + self.memory_size
-        self.layers = Stack(self.cell_name, inputs, self.hidden_size, self.num_layers, self.dropout)
+        sizes = [inputs] + [self.hidden_size] * (self.num_layers - 1)
+        self.layers = Stack([self.recurrent(size) for size in sizes], self.dropout, self.residual)
         self.readout = Maxout(self.hidden_size + inputs, self.readout_size)
 
     def forward(self, embedded: Float[Tensor, "N T E"], state: State, memory: Memory) -> DecoderOutput:
         width = embedded.size(0) // memory.summary.size(0) if memory.layout is None else memory.layout.width
         rows = memory.gather(memory.summary.unsqueeze(1).expand(-1, width, -1), 1)
         context = rows.expand(-1, embedded.size(1), -1)
-        hidden, cells = self.layers(torch.cat([embedded, context], -1), state.cells)
-        return self.output(self.readout(torch.cat([hidden, embedded, context], -1)), State(cells=cells))
+        hidden, cells = self.layers(torch.cat([embedded, context], -1), state.cells, state.masks)
+        return self.output(self.readout(torch.cat([hidden, embedded, context], -1)), replace(state, cells=cells))

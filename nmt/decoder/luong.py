@@ -7,6 +7,8 @@ Nothing recurs through attention: training is one pass of the recurrence and one
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -15,22 +17,23 @@ from nmt.attention import average
 from nmt.decoder import Decoder
 from nmt.decoder.stack import Stack
 from nmt.foundation.interfaces import DecoderOutput, Memory, State
+from nmt.layers.cells import full, tanh
 from nmt.layers.packed import Linear
-from nmt.layers.recurrence import full, tanh
 
 
 class Luong(Decoder):
     """Updates on the embedding, attends with h_t; the attentional vector h̃_t is the readout."""
 
     def make_layers(self) -> None:
-        self.layers = Stack(self.cell_name, self.embedding_size, self.hidden_size, self.num_layers, self.dropout)
+        sizes = [self.embedding_size] + [self.hidden_size] * (self.num_layers - 1)
+        self.layers = Stack([self.recurrent(size) for size in sizes], self.dropout, self.residual)
         self.combine = Linear(self.memory_size + self.hidden_size, self.readout_size)
         nn.init.xavier_uniform_(self.combine.weight)
         nn.init.zeros_(self.combine.bias)
 
     def forward(self, embedded: Float[Tensor, "N T E"], state: State, memory: Memory) -> DecoderOutput:
-        hidden, cells = self.layers(embedded, state.cells)
+        hidden, cells = self.layers(embedded, state.cells, state.masks)
         weights, carry = self.attention.attend(self.attention.project(hidden), memory, state.attention)
         context = average(weights, memory)
         attentional = tanh(full(self.combine(torch.cat([context, hidden], -1))))
-        return self.output(attentional, State(cells=cells, attention=carry), weights)
+        return self.output(attentional, replace(state, cells=cells, attention=carry), weights)

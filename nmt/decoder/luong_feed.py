@@ -16,8 +16,9 @@ from torch import Tensor, nn
 
 from nmt.decoder import Decoder
 from nmt.foundation.interfaces import DecoderOutput, Memory, State
+from nmt.layers.cells import full, tanh
 from nmt.layers.packed import linear
-from nmt.layers.recurrence import Recurrent, Shared, full, fuse, tanh
+from nmt.layers.recurrence import Recurrent, Shared, fuse
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,12 +33,12 @@ class LuongFeed(Decoder):
 
     def make_layers(self) -> None:
         sizes = [self.embedding_size + self.readout_size] + [self.hidden_size] * (self.num_layers - 1)
-        self.layers = nn.ModuleList(Recurrent(self.cell_name, size, self.hidden_size) for size in sizes)
+        self.layers = nn.ModuleList(self.recurrent(size) for size in sizes)
         self.combine = nn.Linear(self.memory_size + self.hidden_size, self.readout_size)
         nn.init.xavier_uniform_(self.combine.weight)
         nn.init.zeros_(self.combine.bias)
 
-    def prepare(self, memory: Memory) -> Memory:
+    def project(self, memory: Memory) -> Memory:
         memory = self.attention.prepare(memory)
         block = self.combine.weight[:, : self.memory_size], None
         inputs = linear(self, "inputs", memory.values.unflatten(-1, (memory.heads, -1)), block)
@@ -46,7 +47,7 @@ class LuongFeed(Decoder):
     def initial(self, memory: Memory) -> FeedState:
         start = super().initial(memory)
         feed = start.cells[0][0].new_zeros(len(start.cells[0][0]), self.readout_size)
-        return FeedState(cells=start.cells, attention=start.attention, feed=feed)
+        return FeedState(cells=start.cells, attention=start.attention, masks=start.masks, feed=feed)
 
     def forward(self, embedded: Float[Tensor, "N T E"], state: State, memory: Memory) -> DecoderOutput:
         assert isinstance(state, FeedState)
@@ -55,25 +56,33 @@ class LuongFeed(Decoder):
         gates = linear(self, "gates", embedded, first.block("ih", slice(self.embedding_size)))
         fed = fuse(self, "feed", (first.block("ih", slice(self.embedding_size, None))[0], None))
         inputs = [fuse(layer, "input", layer.block("ih")) for layer in layers[1:]]
-        lower = [fuse(layer, "state", layer.block("hh")) for layer in layers[:-1]]
         right = (self.combine.weight[:, self.memory_size :], self.combine.bias)
-        top = fuse(self, "top", layers[-1].block("hh"), right, *self.attention.query_blocks())
+        asks = (right, *self.attention.query_blocks())
+        masks = [state.masks.get(f"inside {i}") for i in range(len(layers))]
+        joined = not self.residual and masks[-1] is None  # then h of the top layer multiplies all of these
+        loops = [layer.loop(mask=mask) for layer, mask in zip(layers[:-1], masks, strict=False)]
+        loops.append(layers[-1].loop(*(asks if joined else ()), mask=masks[-1]))
+        apart = None if joined else fuse(self, "asks", *asks)
         assert memory.inputs is not None, "Decoder.prepare makes them"
         looked_at = Shared(memory.by_head(memory.inputs), low_precision=False)
 
         cells, feed, carry, readouts, weights = list(state.cells), state.feed, state.attention, [], []
-        u_top = top(cells[-1][0])[0]
+        u_top, x = loops[-1].product(cells[-1][0])[0], cells[-1][0]
         for a in gates.unbind(1):
-            a = a + fed(feed)[0]
-            for i, product in enumerate(lower):
-                cells[i] = self.cell(a, product(cells[i][0])[0], cells[i])
-                a = inputs[i](self.dropout(cells[i][0].unsqueeze(1)).squeeze(1))[0]
-            cells[-1] = self.cell(a, u_top, cells[-1])
-            u_top, own, *query = top(cells[-1][0])
-            asked = self.attention.query(cells[-1][0], *query).unsqueeze(1)
-            w, carry = self.attention.attend(asked, memory, carry)
+            a = first.input_norm(a + fed(feed)[0])
+            for i, loop in enumerate(loops):
+                if i:
+                    below = self.dropout(x.unsqueeze(1), state.masks.get(f"between {i}")).squeeze(1)
+                    a = layers[i].input_norm(inputs[i - 1](below)[0])
+                u = loop.product(cells[i][0])[0] if i < len(loops) - 1 else u_top
+                cells[i] = loop.step(a, u, cells[i])
+                x = x + cells[i][0] if self.residual and i else cells[i][0]
+            u_top, *asked = loops[-1].product(cells[-1][0])
+            own, *query = asked if apart is None else apart(x)
+            asked_for = self.attention.query(x, *query).unsqueeze(1)
+            w, carry = self.attention.attend(asked_for, memory, carry)
             feed = tanh(own + memory.gather(looked_at(memory.spread(w)), 1).squeeze(1))
             readouts.append(feed)
             weights.append(w)
-        after = FeedState(cells=tuple(cells), attention=carry, feed=feed)
+        after = replace(state, cells=tuple(cells), attention=carry, feed=feed)
         return self.output(torch.stack(readouts, 1), after, torch.cat(weights, 1))

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from nmt.layers.cells import Cell
 from nmt.layers.dropout import Dropout
-from nmt.layers.recurrence import Cell, CellName, Recurrent
+from nmt.layers.recurrence import Recurrent
 
 
 class Stack(nn.Module):
-    """h^l = RNN^l(h^{l-1}), dropout between layers; no layers: the identity."""
+    """h^l = RNN^l(h^{l-1}), plus h^{l-1} if `residual` (Wu et al. 2016); dropout before each layer but number 0; no layers:
+    the identity. `first`: the number of the lowest of the layers, counted in the whole decoder."""
 
-    def __init__(self, cell: CellName, input_size: int, hidden_size: int, num_layers: int, dropout: Dropout) -> None:
+    def __init__(self, layers: Sequence[Recurrent], dropout: Dropout, residual: bool, first: int = 0) -> None:
         super().__init__()
-        sizes = [input_size] + [hidden_size] * (num_layers - 1)
-        self.layers = nn.ModuleList(Recurrent(cell, size, hidden_size) for size in sizes[:num_layers])
-        self.dropout = dropout
+        self.layers = nn.ModuleList(layers)
+        self.dropout, self.residual, self.first = dropout, residual, first
 
     def forward(
-        self, x: Float[Tensor, "N T I"], cells: tuple[Cell, ...]
+        self, x: Float[Tensor, "N T I"], cells: tuple[Cell, ...], masks: Mapping[str, Tensor]
     ) -> tuple[Float[Tensor, "N T Q"], tuple[Cell, ...]]:
-        """Outputs of the top layer and each layer's state after the last step."""
+        """Outputs of the top layer and each layer's state after the last step. `masks`: see `State`."""
         after = []
-        for i, (layer, cell) in enumerate(zip(self.layers, cells, strict=True)):
-            x, cell = layer(self.dropout(x) if i else x, cell)
+        for i, (layer, cell) in enumerate(zip(self.layers, cells, strict=True), self.first):
+            below = self.dropout(x, masks.get(f"between {i}")) if i else x
+            y, cell = layer(below, cell, mask=masks.get(f"inside {i}"))
+            x = x + y if self.residual and i else y
             after.append(cell)
         return x, tuple(after)

@@ -1,7 +1,7 @@
 """What reads a source and makes the memory. An encoder is one file here and one YAML in conf/encoder.
 
 Imported by: network, configuration.
-Read: this file, bidirectional.
+Read: this file, layered, bidirectional, unidirectional, alternating.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from nmt.foundation.interfaces import Memory
-from nmt.layers.recurrence import CellName
+from nmt.layers.cells import CellName
 
 
 class Encoder(nn.Module):

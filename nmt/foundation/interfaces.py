@@ -6,8 +6,8 @@ V vocabulary, N search rows (B x beam), D readout. Masks are Boolean, True = rea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -90,9 +90,10 @@ class Layout:
 class Memory:
     """The encoder's output for B sentences.
 
-    `keys` (memory projected for scoring) and `inputs` (memory projected to what a recurrent decoder adds to its gates)
-    are made once per sentence by `Decoder.prepare`. Several rows may read the memory of the same sentence; it is never
-    copied for them. The rows are in the order of their sentences: equally many per sentence, or as `layout` says.
+    `keys` (memory projected for scoring), `inputs` (memory projected to what a recurrent decoder adds to its gates) and
+    `start` (what the decoder's first state is made from) are made once per sentence by `Decoder.prepare`. Several rows may
+    read the memory of the same sentence; it is never copied for them. The rows are in the order of their sentences: equally
+    many per sentence, or as `layout` says.
     """
 
     values: Float[Tensor, "B S HM"]
@@ -100,6 +101,7 @@ class Memory:
     summary: Float[Tensor, "B M"]
     keys: Float[Tensor, "B S K"] | None = None
     inputs: Float[Tensor, "B S G"] | None = None
+    start: Float[Tensor, "B M"] | None = None
     layout: Layout | None = None
 
     def select(self, sentences: Int[Tensor, " b"]) -> Memory:
@@ -136,6 +138,8 @@ class Memory:
 def _pick(value: Any, rows: Tensor) -> Any:
     if isinstance(value, Tensor):
         return value.index_select(0, rows)
+    if isinstance(value, Mapping):
+        return {name: _pick(held, rows) for name, held in value.items()}
     return tuple(_pick(v, rows) for v in value)
 
 
@@ -144,11 +148,13 @@ class State:
     """Decoder state: each decoder declares its fields, tensors or nested tuples of tensors, with rows first.
 
     `cells[i]` is the recurrent state of layer i: (h,) for a GRU, (h, c) for an LSTM, each Float[N Q]; `attention` is what
-    the attention remembers from step to step.
+    the attention remembers from step to step. `masks`: which features of what are dropped at every step (variational
+    dropout, in training only).
     """
 
     cells: tuple[tuple[Tensor, ...], ...]
     attention: tuple[tuple[Tensor, ...], ...] = ()
+    masks: Mapping[str, Tensor] = field(default_factory=dict)
 
     def select(self, rows: Int[Tensor, " n"]) -> State:
         """The state of the given rows, in the given order (rows may repeat)."""

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from nmt.foundation.interfaces import BOS, PAD, Layout, Memory, Prediction, SearchState, State, Step
-from nmt.layers.recurrence import full
+from nmt.layers.cells import full
 from nmt.network.seq2seq import Seq2Seq
 
 LOGITS = 2**23
@@ -86,7 +86,7 @@ def first_step(
 ) -> tuple[Step, SearchState]:
     """The step of one model or several, and the state before the first word, one row per sentence."""
     steps: list[Step] = [ModelStep(model, memory) for model, memory in zip(models, memories, strict=True)]
-    states = [model.decoder.initial(memory) for model, memory in zip(models, memories, strict=True)]
+    states = [model.start(memory) for model, memory in zip(models, memories, strict=True)]
     if len(steps) == 1:
         return steps[0], states[0]
     return Ensemble(steps, shares, averaging), States(tuple(states))
@@ -97,7 +97,7 @@ def forced(
 ) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T S"] | None, Float[Tensor, "B H T S"] | None]:
     """Log-probability of each word of given translations (0 at padding); its attention (None without); the attention of
     each head, if there are several (else None)."""
-    output = model.decode(inputs, model.decoder.initial(memory), memory)
+    output = model.decode(inputs, model.start(memory), memory)
     readout, gold = output.readout.flatten(0, 1), targets.flatten()
     rows = max(1, LOGITS // model.output.out_features)
     found = [

@@ -2,5 +2,5 @@
 output layer and loss in one.
 
 Imported by: attention, pooling, encoder, decoder, network, objective, inference, configuration.
-Read: recurrence, dropout, words, fused_cross_entropy, packed.
+Read: cells, recurrence, dropout, words, fused_cross_entropy, packed.
 """

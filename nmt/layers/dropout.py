@@ -25,18 +25,25 @@ def dropout(x: Tensor, p: float) -> Tensor:
 
 
 class Dropout(nn.Module):
-    """Zeroes features with probability `p`, scales the others by 1/(1-p); `variational`: the same features at every t."""
+    """Zeroes features with probability `p`, scales the others by 1/(1-p); `variational`: the same features at every t. What
+    is called step by step draws a `mask` for each sentence first, and gives it to every call."""
 
     def __init__(self, p: Fraction, variational: bool = False) -> None:
         super().__init__()
         self.p, self.variational = p, variational
 
-    def forward(self, x: Float[Tensor, "B T E"]) -> Float[Tensor, "B T E"]:
+    def mask(self, like: Tensor, *shape: int) -> Tensor | None:
+        """The factors of the features at every t; None if nothing is dropped, or if every t drops others."""
+        if not self.training or self.p == 0 or not self.variational:
+            return None
+        return dropout(torch.ones(shape, dtype=like.dtype, device=like.device), self.p)
+
+    def forward(self, x: Float[Tensor, "B T E"], mask: Float[Tensor, "B 1 E"] | None = None) -> Float[Tensor, "B T E"]:
         if not self.training or self.p == 0:
             return x
-        if not self.variational:
-            return dropout(x, self.p)
-        return x * dropout(torch.ones_like(x[:, :1]), self.p)
+        if mask is None:
+            mask = self.mask(x, x.size(0), 1, x.size(-1))
+        return dropout(x, self.p) if mask is None else x * mask
 
 
 class WordDropout(nn.Module):

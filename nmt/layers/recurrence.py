@@ -14,28 +14,14 @@ Stack the x_t and the d_t over time, and ∂L/∂W is *one* large product, [x_1;
 ones that each read and write all of ∂L/∂W. `Shared` does that for any loop written in plain PyTorch. W may be a weight
 matrix [K M] shared by all rows, or a memory [B S M] shared by all queries of a sentence (then x_t are the weights of
 attention).
-
-The gated recurrent unit (Cho et al. 2014, in the variant of cuDNN and torch.nn.GRU: reset after the product), with
-a = x W_ihᵀ + b_ih hoisted out of the loop and u = h W_hhᵀ + b_hh:
-
-    r = σ(a_r + u_r)    z = σ(a_z + u_z)    n = tanh(a_n + r ∘ u_n)    h' = n + z ∘ (h − n)
-
-and its gradient, with δ = ∂L/∂h':
-
-    δ_h = δ ∘ z  (+ what comes back through u)
-    δ_an = δ ∘ (1 − z) ∘ (1 − n²)                       δ_un = δ_an ∘ r
-    δ_az = δ_uz = δ ∘ (h − n) ∘ z ∘ (1 − z)
-    δ_ar = δ_ur = δ_an ∘ u_n ∘ r ∘ (1 − r)
-
-The long short-term memory (Hochreiter & Schmidhuber 1997; forget gate of Gers et al. 2000) keeps a second state c:
-
-    i, f, o = σ(·)    g = tanh(·)    c' = f ∘ c + i ∘ g    h' = o ∘ tanh(c')
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -43,21 +29,9 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from nmt.layers.cells import CELLS, Cell, CellName, GateNorm, lstm
+from nmt.layers.dropout import Dropout
 from nmt.layers.packed import Block, join, linear, packed
-
-Cell = tuple[Tensor, ...]
-"""The state of one layer: (h,) for a GRU, (h, c) for an LSTM."""
-CellName = Literal["gru", "lstm"]
-
-
-def tanh(x: Tensor) -> Tensor:
-    """Hyperbolic tangent. As 2σ(2x) − 1 on CPUs, where PyTorch's logistic runs four times faster than its tanh."""
-    return torch.tanh(x) if x.is_cuda else torch.sigmoid(2 * x).mul(2).sub(1)
-
-
-def full(x: Tensor) -> Tensor:
-    """x as float32 if autocast made it bfloat16 or float16; float32 and float64 stay."""
-    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
 
 
 class _Gather(Function):
@@ -139,85 +113,84 @@ def fuse(owner: nn.Module, name: str, *blocks: Block) -> Callable[[Tensor], tupl
     return lambda x: shared(x).split([len(weight) for weight, _ in blocks], -1)
 
 
-def _gru_values(a: Tensor, u: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """h'; r and z in one tensor; n; and u_n, the state's part of n before the reset."""
-    size, u = h.size(-1), u.to(h.dtype)
-    rz = torch.sigmoid(a[..., : 2 * size] + u[..., : 2 * size])
-    r, z, u_n = rz[..., :size], rz[..., size:], u[..., 2 * size :]
-    n = tanh(torch.addcmul(a[..., 2 * size :].to(h.dtype), r, u_n))
-    return torch.lerp(n, h, z), rz, n, u_n
+@dataclass(frozen=True)
+class Loop:
+    """What a loop over time calls at each step. `product`: the gates of the state, from h, and whatever else is multiplied
+    by h; `step`: the next state, from the gates of the input, the gates of the state, and the state."""
+
+    product: Callable[[Tensor], tuple[Tensor, ...]]
+    step: Callable[[Tensor, Tensor, Cell], Cell]
 
 
-class _GRUPointwise(Function):
-    """h' from a (gates of the input), u (gates of the state) and h; equations at the top of the file."""
+class Transition(nn.Module):
+    """A step of a recurrence that has no input of its own: the gates of the input are a bias."""
 
-    @staticmethod
-    def forward(ctx: Any, a: Tensor, u: Tensor, h: Tensor) -> Tensor:
-        after, rz, n, u_n = _gru_values(a, u, h)
-        ctx.save_for_backward(rz, n, u_n, h)
-        ctx.types = a.dtype, u.dtype
-        return after
+    def __init__(self, gates: int, size: int, directions: int, norm: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(directions, gates * size, size))
+        self.bias, self.input_bias = (nn.Parameter(torch.zeros(directions, gates * size)) for _ in range(2))
+        for gate in self.weight.data.flatten(0, 1).split(size):
+            nn.init.orthogonal_(gate)
+        self.norm = GateNorm(gates, size, directions) if norm else nn.Identity()
 
-    @staticmethod
-    def backward(ctx: Any, d: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        rz, n, u_n, h = ctx.saved_tensors
-        a_type, u_type = ctx.types
-        size = h.size(-1)
-        r, z = rz[..., :size], rz[..., size:]
-        d_h = d * z
-        d_an = torch.ops.aten.tanh_backward(d - d_h, n)
-        d_rz = torch.ops.aten.sigmoid_backward(torch.cat([d_an * u_n, d * (h - n)], -1), rz)
-        d_a, d_u = torch.cat([d_rz, d_an], -1), torch.cat([d_rz, d_an * r], -1)
-        return d_a.to(a_type), d_u.to(u_type), d_h
-
-
-def gru(a: Tensor, u: Tensor, state: Cell) -> Cell:
-    """One GRU step from the gates of the input a [… 3Q] and of the state u [… 3Q]; state (h [… Q],)."""
-    if not torch.is_grad_enabled():
-        return (_gru_values(a, u, state[0])[0],)
-    return (_GRUPointwise.apply(a, u, state[0]),)
-
-
-def lstm(a: Tensor, u: Tensor, state: Cell) -> Cell:
-    """One LSTM step from the gates of the input a [… 4Q] and of the state u [… 4Q]; state (h [… Q], c [… Q])."""
-    h, c = state
-    size = h.size(-1)
-    gates = a + u.to(h.dtype)
-    i, f = torch.sigmoid(gates[..., : 2 * size]).chunk(2, -1)
-    g, o = tanh(gates[..., 2 * size : 3 * size]), torch.sigmoid(gates[..., 3 * size :])
-    c = torch.addcmul(i * g, f, c)
-    return o * tanh(c), c
-
-
-CELLS: dict[str, Callable[[Tensor, Tensor, Cell], Cell]] = {"gru": gru, "lstm": lstm}
+    @property
+    def inputs(self) -> Tensor:
+        return self.input_bias[0] if len(self.input_bias) == 1 else self.input_bias.unsqueeze(1)
 
 
 class Recurrent(nn.Module):
     """One recurrent layer in one direction or two. The parameters live in a torch.nn.GRU or LSTM, which also runs the
     whole sequence on GPUs (cuDNN); on CPUs the loop below does this, both directions in the same step.
 
+    `depth`: so many cells one after another in each step, of which only the first has an input (deep transition, Pascanu et
+    al. 2014; Miceli Barone et al. 2017). `dropout`: in training, the same features of h are missing in the products of all
+    steps of a sentence (recurrent dropout, Gal & Ghahramani 2016); what the cell carries over stays whole. Layers with
+    normalised gates, depth or dropout run step by step on GPUs too.
+
     Padding never enters the backward direction: each sentence is reversed on its own, so that in both directions the
     padding comes last, where nothing reads it.
     """
 
-    def __init__(self, cell: CellName, input_size: int, hidden_size: int, directions: int = 1) -> None:
+    def __init__(
+        self,
+        cell: CellName,
+        input_size: int,
+        hidden_size: int,
+        directions: int = 1,
+        *,
+        depth: int = 1,
+        dropout: float = 0.0,
+    ) -> None:
         super().__init__()
         self.size, self.directions = hidden_size, directions
-        self.cell = CELLS[cell]
-        self.state_parts = 2 if cell == "lstm" else 1
-        kind = nn.LSTM if cell == "lstm" else nn.GRU
+        name = cell.removeprefix("norm_")
+        norm, gates, self.state_parts = name != cell, 4 if name == "lstm" else 3, 2 if name == "lstm" else 1
+        kind = nn.LSTM if name == "lstm" else nn.GRU
         self.rnn = kind(input_size, hidden_size, batch_first=True, bidirectional=directions == 2)
-        for name, parameter in self.rnn.named_parameters():
-            gates = parameter.data.split(hidden_size)
-            for gate in gates:
-                if name.startswith("weight_hh"):
+        for key, parameter in self.rnn.named_parameters():
+            parts = parameter.data.split(hidden_size)
+            for gate in parts:
+                if key.startswith("weight_hh"):
                     nn.init.orthogonal_(gate)
-                elif name.startswith("weight_ih"):
+                elif key.startswith("weight_ih"):
                     nn.init.xavier_uniform_(gate)
                 else:
                     nn.init.zeros_(gate)
-            if cell == "lstm" and name.startswith("bias_ih"):
-                nn.init.ones_(gates[1])  # remember by default (Jozefowicz et al. 2015)
+            if name == "lstm" and key.startswith("bias_ih"):
+                nn.init.ones_(parts[1])  # remember by default (Jozefowicz et al. 2015)
+        self.transitions = nn.ModuleList(Transition(gates, hidden_size, directions, norm) for _ in range(depth - 1))
+        self.input_norm, self.state_norm = (
+            GateNorm(gates, hidden_size, directions) if norm else nn.Identity() for _ in range(2)
+        )
+        self.cell = CELLS[name]
+        if norm and name == "lstm":
+            self.carried_norm = GateNorm(1, hidden_size, directions)
+            self.cell = functools.partial(lstm, norm=self.carried_norm)
+        if norm and name == "lstm":
+            with torch.no_grad():  # the normalisation takes away the bias that remembers
+                self.input_norm.bias.select(-2, 1).fill_(1.0)  # type: ignore[operator, union-attr]
+        self.dropout = Dropout(dropout, variational=True)
+        self._plain = not norm and depth == 1
 
     def block(self, name: str, columns: slice = slice(None), direction: int = 0) -> Block:
         """The weight and bias of the inputs ("ih", some columns of it if asked) or of the state ("hh")."""
@@ -229,46 +202,75 @@ class Recurrent(nn.Module):
         (weight, bias), (weight_back, bias_back) = self.block(name), self.block(name, direction=1)
         return torch.stack([weight, weight_back]).transpose(1, 2), torch.stack([bias, bias_back]).unsqueeze(1)  # type: ignore[list-item]
 
+    def mask(self, *rows: int) -> Tensor | None:
+        """The features of h that stay in the products of all steps, [*rows size]; None if nothing is dropped."""
+        return self.dropout.mask(self.rnn.weight_hh_l0, *rows, self.size)  # type: ignore[arg-type]
+
+    def loop(self, *beside: Block, mask: Tensor | None = None) -> Loop:
+        """The steps of one direction; `beside`: more blocks that multiply h. The gates of the input must have passed
+        `input_norm`."""
+        first = fuse(self, "state", self.block("hh"), *beside)
+        deeper = [fuse(t, "state", (t.weight[0], t.bias[0])) for t in self._transitions]
+        return self._steps(first, deeper, mask)
+
+    @property
+    def _transitions(self) -> list[Transition]:
+        return list(self.transitions)  # type: ignore[arg-type]
+
+    def _steps(
+        self,
+        first: Callable[[Tensor], tuple[Tensor, ...]],
+        deeper: Sequence[Callable[[Tensor], tuple[Tensor, ...]]],
+        mask: Tensor | None,
+    ) -> Loop:
+        def step(a: Tensor, u: Tensor, state: Cell) -> Cell:
+            state = self.cell(a, self.state_norm(u), state)
+            for transition, product in zip(self._transitions, deeper, strict=True):
+                u = product(state[0] if mask is None else state[0] * mask)[0]
+                state = self.cell(transition.inputs.expand_as(u), transition.norm(u), state)
+            return state
+
+        return Loop(first if mask is None else lambda h: first(h * mask), step)
+
     def forward(
         self,
         x: Float[Tensor, "B T I"],
         state: Cell | None = None,
         lengths: Int[Tensor, " B"] | None = None,
+        mask: Tensor | None = None,
     ) -> tuple[Float[Tensor, "B T H"], Cell]:
         """Outputs [B T directions·size] and the state after each sentence's last token, parts [B directions·size].
 
-        `lengths` (in tokens, ≥ 1) is needed for two directions; without it every position counts.
+        `lengths` (in tokens, ≥ 1) is needed for two directions; without it every position counts. `mask`: see `mask`; if
+        None, a new one is drawn where needed.
         """
-        if x.is_cuda:
+        if mask is None:
+            mask = self.mask(x.size(0)) if self.directions == 1 else self.mask(2, x.size(0))
+        if x.is_cuda and self._plain and mask is None:
             return self._forward_cudnn(x, state, lengths)
         if self.directions == 1:
-            a = linear(self, "input", x, self.block("ih"))
-            u = fuse(self, "state", self.block("hh"))
-            outputs, last = self._loop(a.transpose(0, 1), lambda h: u(h)[0], state or self._zeros(x))
+            a = self.input_norm(linear(self, "input", x, self.block("ih")))
+            outputs, last = _run(self.loop(mask=mask), a.transpose(0, 1), state or self._zeros(x))
             return outputs.transpose(0, 1), last
         assert lengths is not None, "two directions need the lengths"
-        order = _reversal(lengths, x.size(1))
-        both = torch.stack([x, _take(x, order)]).transpose(1, 2)  # [2 T B I]
+        order = reversal(lengths, x.size(1))
+        both = torch.stack([x, take(x, order)]).transpose(1, 2)  # [2 T B I]
         weight, bias = self._both("ih")
         a = torch.matmul(both.flatten(1, 2), weight) + bias
         zeros = tuple(torch.stack([z, z]) for z in self._zeros(x))
-        outputs, _ = self._loop(a.view(2, *both.shape[1:3], -1).transpose(0, 1), Shared(*self._both("hh")), zeros)
+        products = [
+            _alone(Shared(*self._both("hh"))),
+            *(_alone(Shared(t.weight.transpose(1, 2), t.bias.unsqueeze(1))) for t in self._transitions),
+        ]
+        gates = self.input_norm(a.view(2, *both.shape[1:3], -1).transpose(0, 1))
+        outputs, _ = _run(self._steps(products[0], products[1:], mask), gates, zeros)
         forward, backward = outputs[:, 0].transpose(0, 1), outputs[:, 1].transpose(0, 1)
-        ends = (lengths - 1).view(-1, 1, 1).expand(-1, 1, self.size)
-        final = torch.cat([side.gather(1, ends).squeeze(1) for side in (forward, backward)], -1)
-        return torch.cat([forward, _take(backward, order)], -1), (final,)
+        final = torch.cat([at_end(forward, lengths), at_end(backward, lengths)], -1)
+        return torch.cat([forward, take(backward, order)], -1), (final,)
 
     def _zeros(self, x: Tensor) -> Cell:
         weight: Tensor = self.rnn.weight_hh_l0  # type: ignore[assignment]
         return tuple(weight.new_zeros(x.size(0), self.size) for _ in range(self.state_parts))
-
-    def _loop(self, a: Tensor, u: Callable[[Tensor], Tensor], state: Cell) -> tuple[Tensor, Cell]:
-        """a: gates of the input, time first; u: gates of the state; outputs time first."""
-        outputs = []
-        for a_t in a.unbind(0):
-            state = self.cell(a_t, u(state[0]), state)
-            outputs.append(state[0])
-        return torch.stack(outputs), state
 
     def _forward_cudnn(self, x: Tensor, state: Cell | None, lengths: Tensor | None) -> tuple[Tensor, Cell]:
         initial: Any = None
@@ -285,12 +287,31 @@ class Recurrent(nn.Module):
         return outputs, tuple(part.transpose(0, 1).flatten(1).to(outputs.dtype) for part in parts)
 
 
-def _reversal(lengths: Tensor, size: int) -> Tensor:
+def reversal(lengths: Tensor, size: int) -> Tensor:
     """[B T] positions that reverse each sentence and leave its padding where it is."""
     positions = torch.arange(size, device=lengths.device)
     reversed_ = lengths.unsqueeze(1) - 1 - positions
     return torch.where(reversed_ >= 0, reversed_, positions)
 
 
-def _take(x: Tensor, order: Tensor) -> Tensor:
+def take(x: Tensor, order: Tensor) -> Tensor:
+    """x [B T H] in another order of its positions, [B T]."""
     return x.gather(1, order.unsqueeze(-1).expand(-1, -1, x.size(-1)))
+
+
+def at_end(x: Tensor, lengths: Tensor) -> Tensor:
+    """What x [B T H] holds at each sentence's last position."""
+    return x.gather(1, (lengths - 1).view(-1, 1, 1).expand(-1, 1, x.size(-1))).squeeze(1)
+
+
+def _alone(product: Callable[[Tensor], Tensor]) -> Callable[[Tensor], tuple[Tensor, ...]]:
+    return lambda h: (product(h),)
+
+
+def _run(loop: Loop, a: Tensor, state: Cell) -> tuple[Tensor, Cell]:
+    """All steps; a: gates of the input, time first; outputs time first."""
+    outputs = []
+    for a_t in a.unbind(0):
+        state = loop.step(a_t, loop.product(state[0])[0], state)
+        outputs.append(state[0])
+    return torch.stack(outputs), state

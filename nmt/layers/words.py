@@ -27,5 +27,5 @@ class Words(nn.Module):
         super().__init__()
         self.table, self.word_dropout, self.dropout = table, word_dropout, dropout
 
-    def forward(self, ids: Int[Tensor, "B T"]) -> Float[Tensor, "B T E"]:
-        return self.dropout(self.word_dropout(self.table(ids)))
+    def forward(self, ids: Int[Tensor, "B T"], mask: Float[Tensor, "B 1 E"] | None = None) -> Float[Tensor, "B T E"]:
+        return self.dropout(self.word_dropout(self.table(ids)), mask)

@@ -13,8 +13,8 @@ from nmt.corpus.labels import LabelSet
 from nmt.encoder import Encoder
 from nmt.foundation.interfaces import EOS, PAD, Loss, TextBatch
 from nmt.foundation.ranges import Fraction, Width
+from nmt.layers.cells import full
 from nmt.layers.dropout import Dropout, WordDropout
-from nmt.layers.recurrence import full
 from nmt.layers.words import Words, draw, embedding
 from nmt.network import Network
 from nmt.pooling import Pooled, Pooling

@@ -72,17 +72,27 @@ class Seq2Seq(Network):
         """The memory of B sentences, prepared for the decoder."""
         return self.decoder.prepare(self.encoder(source, lengths))
 
+    def start(self, memory: Memory) -> State:
+        """The state before the first word, one row a sentence. In training, it says what variational dropout drops."""
+        state = self.decoder.initial(memory)
+        like, rows = memory.summary, memory.mask.size(0)
+        masks = {
+            "words": self.words.dropout.mask(like, rows, 1, self.words.table.embedding_dim),
+            "readout": self.readout_dropout.mask(like, rows, 1, self.decoder.readout_size),
+        }
+        return replace(state, masks={**state.masks, **{name: mask for name, mask in masks.items() if mask is not None}})
+
     def decode(self, inputs: Int[Tensor, "N T"], state: State, memory: Memory) -> DecoderOutput:
-        """Readouts after each of the input words (BOS first), dropout applied."""
-        return self.decoder(self.words(inputs), state, memory)
+        """Readouts after each of the input words (BOS first), all dropout applied."""
+        output = self.decoder(self.words(inputs, state.masks.get("words")), state, memory)
+        return replace(output, readout=self.readout_dropout(output.readout, state.masks.get("readout")))
 
     def teach(
         self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], inputs: Int[Tensor, "B T"]
     ) -> DecoderOutput:
-        """Teacher forcing: readouts (with dropout, for the loss) and attention of a whole batch."""
+        """Teacher forcing: readouts and attention of a whole batch."""
         memory = self.encode(source, lengths)
-        output = self.decode(inputs, self.decoder.initial(memory), memory)
-        return replace(output, readout=self.readout_dropout(output.readout))
+        return self.decode(inputs, self.start(memory), memory)
 
     def logits(self, readout: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
         """Unnormalised log-probabilities of the next word."""

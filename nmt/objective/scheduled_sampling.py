@@ -77,10 +77,10 @@ class ScheduledSampling:
 
     def _mixed(self, model: Seq2Seq, batch: Batch, ratio: float) -> torch.Tensor:
         memory = model.encode(batch.source, batch.source_lengths)
-        state, words, readouts = model.decoder.initial(memory), batch.inputs[:, :1], []
+        state, words, readouts = model.start(memory), batch.inputs[:, :1], []
         for t in range(batch.inputs.size(1)):
             output = model.decode(words, state, memory)
-            state, readout = output.state, model.readout_dropout(output.readout)
+            state, readout = output.state, output.readout
             readouts.append(readout)
             if t + 1 < batch.inputs.size(1):
                 reference = batch.inputs[:, t + 1 : t + 2]

@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from nmt.foundation.interfaces import Memory
-from nmt.layers.recurrence import full
+from nmt.layers.cells import full
 
 
 @dataclass(frozen=True)

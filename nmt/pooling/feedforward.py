@@ -10,7 +10,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from nmt.foundation.interfaces import Memory
-from nmt.layers.recurrence import tanh
+from nmt.layers.cells import tanh
 from nmt.pooling import Pooled, Pooling, distribute, gather
 
 

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from nmt.foundation.interfaces import Memory
 from nmt.foundation.ranges import Width
-from nmt.layers.recurrence import CellName, Recurrent
+from nmt.layers.cells import CellName
+from nmt.layers.recurrence import Recurrent
 from nmt.pooling import Pooled, Pooling
 from nmt.pooling.word_context import WordContext
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nmt.foundation.interfaces import Memory
-from nmt.layers.recurrence import full
+from nmt.layers.cells import full
 from nmt.pooling import Pooled, Pooling
 
 

@@ -40,7 +40,7 @@ class Progress:
         kinds: dict[str, Any] = {"best": (float, int, type(None)), "best_loss": (float, int), "seconds": (float, int)}
         kinds |= {"finished": (bool,), "averaged": (bool,), "snapshots": (list, tuple)}
         for name, value in saved.items():
-            if not isinstance(value, kinds.get(name, (int,))):
+            if type(value) not in kinds.get(name, (int,)):  # a Boolean is no number
                 raise TypeError(f"{name} is {type(value).__name__}")
         found = cls(**saved)
         found.snapshots = [(int(update), float(score)) for update, score in found.snapshots]

@@ -1,0 +1,69 @@
+"""The conditional GRU of Nematus (Sennrich et al. 2017, section 2): update, look with the new state, update with what was
+seen.
+
+    s'_t = GRU_1(E y_{t-1}, s_{t-1})        c_t = attend(s'_t)        s_t = GRU_2(c_t, s'_t)
+    readout_t = tanh(U s_t + V E y_{t-1} + C c_t)
+
+With `transition_depth`, more steps without an input follow GRU_2 (Miceli Barone et al. 2017). With several layers the first
+one attends; the others are plain recurrences on top.
+
+The loop contains the products of s_{t-1} with GRU_1's W_hh and of s'_t with [W_query | GRU_2's W_hh], the scores, and α_t
+times the memory already projected to GRU_2's gates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from nmt.attention import average
+from nmt.decoder import Decoder
+from nmt.decoder.stack import Stack
+from nmt.foundation.interfaces import DecoderOutput, Memory, State
+from nmt.layers.cells import full, tanh
+from nmt.layers.packed import Linear, linear
+from nmt.layers.recurrence import Shared
+
+
+class Conditional(Decoder):
+    """Two updates with attention between them."""
+
+    def make_layers(self) -> None:
+        self.before, self.after = self.recurrent(self.embedding_size, depth=1), self.recurrent(self.memory_size)
+        upper = [self.recurrent(self.hidden_size) for _ in range(self.num_layers - 1)]
+        self.upper = Stack(upper, self.dropout, self.residual, first=1)
+        self.combine = Linear(self.hidden_size + self.embedding_size + self.memory_size, self.readout_size)
+        nn.init.xavier_uniform_(self.combine.weight)
+        nn.init.zeros_(self.combine.bias)
+
+    def project(self, memory: Memory) -> Memory:
+        weight, _ = self.after.block("ih")
+        memory = self.attention.prepare(memory)
+        inputs = linear(self, "inputs", memory.values.unflatten(-1, (memory.heads, -1)), (weight, None))
+        return replace(memory, inputs=full(inputs.flatten(-2)))
+
+    def forward(self, embedded: Float[Tensor, "N T E"], state: State, memory: Memory) -> DecoderOutput:
+        attention, before, after = self.attention, self.before, self.after
+        gates = before.input_norm(linear(self, "gates", embedded, before.block("ih")))
+        mask = state.masks.get("inside 0")
+        first, second = before.loop(mask=mask), after.loop(*attention.query_blocks(), mask=mask)
+        bias: Tensor = after.rnn.bias_ih_l0  # type: ignore[assignment]
+        assert memory.inputs is not None, "Decoder.prepare makes them"
+        looked_at = Shared(memory.by_head(memory.inputs), low_precision=False)
+        cell, carry, hidden, weights = state.cells[0], state.attention, [], []
+        for a in gates.unbind(1):
+            cell = first.step(a, first.product(cell[0])[0], cell)
+            u, *query = second.product(cell[0])
+            w, carry = attention.attend(attention.query(cell[0], *query).unsqueeze(1), memory, carry)
+            seen = memory.gather(looked_at(memory.spread(w)), 1).squeeze(1)
+            cell = second.step(after.input_norm(seen + bias), u, cell)
+            hidden.append(cell[0])
+            weights.append(w)
+        all_weights = torch.cat(weights, 1)
+        context = average(all_weights, memory)
+        top, upper = self.upper(torch.stack(hidden, 1), state.cells[1:], state.masks)
+        readout = tanh(full(self.combine(torch.cat([top, embedded, context], -1))))
+        return self.output(readout, replace(state, cells=(cell, *upper), attention=carry), all_weights)

@@ -1,0 +1,98 @@
+"""What every decoder must do, as functions of a network and a batch (in float64, in evaluation mode)."""
+
+from dataclasses import replace
+
+import torch
+from torch.nn import functional as F
+
+from nmt.objective.cross_entropy import CrossEntropy
+
+
+def run(model, data, inputs=None):
+    memory = model.encode(data.source, data.source_lengths)
+    return model.decode(data.inputs if inputs is None else inputs, model.decoder.initial(memory), memory), memory
+
+
+def all_at_once_equals_single_steps(model, data):
+    whole, memory = run(model, data)
+    state = model.decoder.initial(memory)
+    for t in range(data.inputs.size(1)):
+        step = model.decode(data.inputs[:, t : t + 1], state, memory)
+        state = step.state
+        torch.testing.assert_close(step.readout[:, 0], whole.readout[:, t])
+        if whole.weights is not None:
+            torch.testing.assert_close(step.weights[:, 0], whole.weights[:, t])
+    for mine, theirs in zip(state.cells, whole.state.cells, strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+def padding_changes_nothing(model, data):
+    """Garbage in padded source words and memory, and more of it: same readouts."""
+    truth, memory = run(model, data)
+    pad = torch.arange(data.source.size(1)) >= data.source_lengths.unsqueeze(1)
+    longer = F.pad(data.source.masked_fill(pad, 7), (0, 3), value=9)
+    torch.testing.assert_close(run(model, replace(data, source=longer))[0].readout, truth.readout)
+    dirty = {
+        name: value.masked_fill(pad.unsqueeze(-1), 1e3)
+        for name in ("values", "keys", "inputs")
+        if (value := getattr(memory, name)) is not None
+    }
+    again = model.decode(data.inputs, model.decoder.initial(memory), replace(memory, **dirty))
+    torch.testing.assert_close(again.readout, truth.readout)
+
+
+def the_future_changes_nothing(model, data):
+    truth, _ = run(model, data)
+    changed = data.inputs.clone()
+    changed[:, 3:] = 8
+    torch.testing.assert_close(run(model, data, changed)[0].readout[:, :3], truth.readout[:, :3])
+
+
+def a_batch_equals_one_by_one(model, data):
+    together, _ = run(model, data)
+    for i, length in enumerate(data.source_lengths):
+        row = slice(i, i + 1)
+        alone = replace(
+            data,
+            source=data.source[row, :length],
+            source_lengths=data.source_lengths[row],
+            inputs=data.inputs[row],
+            targets=data.targets[row],
+        )
+        torch.testing.assert_close(run(model, alone)[0].readout[0], together.readout[i])
+
+
+def every_parameter_learns(model, data):
+    CrossEntropy(label_smoothing=0.1)(model, data, 0).total.backward()
+    silent = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
+    assert not silent
+
+
+def gradients_agree_with_finite_differences(model, data, step=1e-6):
+    """Along random directions of all parameters at once, in float64."""
+    objective, parameters = CrossEntropy(label_smoothing=0.1), list(model.parameters())
+    gradients = torch.autograd.grad(objective(model, data, 0).total, parameters)
+    for seed in range(3):
+        torch.manual_seed(seed)
+        direction = [torch.randn_like(p) for p in parameters]
+        expected = sum((g * d).sum() for g, d in zip(gradients, direction, strict=True))
+        losses = []
+        with torch.no_grad():
+            for sign in (1, -1):
+                for p, d in zip(parameters, direction, strict=True):
+                    p += sign * step * d
+                losses.append(objective(model, data, 0).total)
+                for p, d in zip(parameters, direction, strict=True):
+                    p -= sign * step * d
+        torch.testing.assert_close((losses[0] - losses[1]) / (2 * step), expected, rtol=1e-5, atol=1e-6)
+
+
+def rows_of_a_beam_share_the_memory(model, data):
+    """Two rows a sentence over one memory give what two copies of it would."""
+    memory = model.encode(data.source, data.source_lengths)
+    rows = torch.arange(3).repeat_interleave(2)
+    state = model.decoder.initial(memory).select(rows)
+    inputs = torch.randint(4, 11, (6, 4))
+    shared = model.decode(inputs, state, memory)
+    copied = model.decode(inputs, state, memory.select(rows))
+    torch.testing.assert_close(shared.readout, copied.readout)

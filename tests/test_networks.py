@@ -1,0 +1,256 @@
+"""What networks can have beside the papers' plain ones: every decoder with each of it keeps the decoders' contracts, and equals
+its equation written as a loop."""
+
+import contracts
+import pytest
+import torch
+from builders import batch, choices, network
+from contracts import run
+from torch.nn import functional as F
+
+from nmt.layers.cells import GateNorm, gru, lstm
+from nmt.layers.recurrence import Recurrent
+from nmt.objective.cross_entropy import CrossEntropy
+from nmt.objective.scheduled_sampling import ScheduledSampling
+
+DEEP = "encoder.num_layers=2", "decoder.num_layers=3"
+EXTRAS = {
+    "norm_gru": ("cell=norm_gru",),
+    "norm_lstm": ("cell=norm_lstm", *DEEP),
+    "deep transition": ("encoder.transition_depth=2", "decoder.transition_depth=3"),
+    "deep transition, normed": ("encoder.transition_depth=2", "decoder.transition_depth=2", "cell=norm_gru"),
+    "residual": ("encoder.residual=true", "decoder.residual=true", *DEEP),
+    "unidirectional": ("encoder=unidirectional", "encoder.hidden_size=4", "encoder.num_layers=2"),
+    "alternating": ("encoder=alternating", "encoder.hidden_size=4", "encoder.residual=true"),
+    "linear bridge": ("decoder.bridge=linear", "cell=lstm"),
+    "mean bridge": ("decoder.bridge=mean",),
+    "last bridge": ("decoder.bridge=last", "cell=lstm"),
+    "no bridge": ("decoder.bridge=none",),
+}
+every_extra = pytest.mark.parametrize("extra", EXTRAS.values(), ids=EXTRAS.keys())
+every_decoder = pytest.mark.parametrize("decoder", choices("decoder"))
+
+
+def score_of(decoder):
+    return "none" if decoder == "fixed" else "coverage" if decoder == "conditional" else "general"
+
+
+@every_extra
+@every_decoder
+def test_contracts_of_decoders(decoder, extra):
+    if "encoder=unidirectional" in extra or "encoder=alternating" in extra:
+        extra = (*extra, "decoder.bridge=last", "decoder.hidden_size=4")
+    model, data = network(decoder, score_of(decoder), *extra), batch()
+    contracts.all_at_once_equals_single_steps(model, data)
+    contracts.padding_changes_nothing(model, data)
+    contracts.the_future_changes_nothing(model, data)
+    contracts.a_batch_equals_one_by_one(model, data)
+    contracts.rows_of_a_beam_share_the_memory(model, data)
+    contracts.gradients_agree_with_finite_differences(
+        model, data, step=1e-8 if any("norm" in e for e in extra) else 1e-6
+    )
+    model.zero_grad()
+    if (decoder, extra) != ("fixed", EXTRAS["no bridge"]):
+        contracts.every_parameter_learns(model, data)
+
+
+def by_gate(x, norm, direction=None):
+    """Ba et al. 2016, eq. 3-4, gate by gate, unit by unit."""
+    gain, bias = norm.gain, norm.bias
+    if direction is not None:
+        gain, bias = gain[direction, 0], bias[direction, 0]
+    parts = []
+    for gate, g, b in zip(x.chunk(len(gain), -1), gain, bias, strict=True):
+        mean = gate.mean(-1, keepdim=True)
+        sigma = ((gate - mean) ** 2).mean(-1, keepdim=True).add(1e-5).sqrt()
+        parts.append(g * (gate - mean) / sigma + b)
+    return torch.cat(parts, -1)
+
+
+@pytest.mark.parametrize("cell", ["norm_gru", "norm_lstm"])
+@pytest.mark.parametrize("directions", [1, 2])
+@pytest.mark.parametrize("depth", [1, 3])
+def test_layers_are_their_equations(cell, directions, depth):
+    """Normalised gates and transitions, sentence by sentence and step by step."""
+    layer = Recurrent(cell, 5, 4, directions, depth=depth).double()
+    for p in layer.parameters():
+        torch.nn.init.normal_(p)
+    step, lengths, x = (
+        (gru if cell == "norm_gru" else lstm),
+        torch.tensor([6, 2, 4]),
+        torch.randn(3, 6, 5, dtype=torch.float64),
+    )
+    outputs, (final, *_) = layer(x, lengths=lengths)
+    for row, length in enumerate(lengths.tolist()):
+        for way in range(directions):
+            side = way if directions == 2 else None
+            order = range(length - 1, -1, -1) if way else range(length)
+            state = tuple(torch.zeros(4, dtype=torch.float64) for _ in range(layer.state_parts))
+            extra = () if cell == "norm_gru" else (lambda c, side=side: by_gate(c, layer.carried_norm, side),)
+            for t in order:
+                (w, b), (v, d) = layer.block("ih", direction=way), layer.block("hh", direction=way)
+                a, u = by_gate(x[row, t] @ w.t() + b, layer.input_norm, side), state[0] @ v.t() + d
+                state = step(a, by_gate(u, layer.state_norm, side), state, *extra)
+                for transition in layer.transitions:
+                    u = by_gate(state[0] @ transition.weight[way].t() + transition.bias[way], transition.norm, side)
+                    state = step(transition.input_bias[way], u, state, *extra)
+                torch.testing.assert_close(outputs[row, t, 4 * way : 4 * way + 4], state[0])
+            if directions == 2:
+                torch.testing.assert_close(final[row, 4 * way : 4 * way + 4], state[0])
+
+
+def test_normalised_gates_forget_scale_and_shift():
+    norm, x = GateNorm(3, 4).double(), torch.randn(2, 12, dtype=torch.float64)
+    scaled = x.view(2, 3, 4) * torch.tensor([5.0, 0.1, 30.0]).view(3, 1) + torch.tensor([1.0, -2.0, 7.0]).view(3, 1)
+    torch.testing.assert_close(norm(scaled.flatten(1)), norm(x), rtol=1e-2, atol=1e-2)
+
+
+def test_conditional_step_by_step():
+    """Sennrich et al. 2017, eq. 2-5, with torch.nn.GRUCell as both recurrences."""
+    model, data = network("conditional", "concat", "decoder.transition_depth=2"), batch()
+    output, memory = run(model, data)
+    decoder, score = model.decoder, model.decoder.attention.score
+    first, second = torch.nn.GRUCell(6, 8).double(), torch.nn.GRUCell(8, 8).double()
+    for mine, theirs in ((first, decoder.before), (second, decoder.after)):
+        mine.load_state_dict({name.removesuffix("_l0"): value for name, value in theirs.rnn.state_dict().items()})
+    [transition], h = decoder.after.transitions, memory.values
+    s = torch.tanh(F.linear(memory.summary, decoder.bridge.weight, decoder.bridge.bias))
+    for t in range(data.inputs.size(1)):
+        y = model.target_embedding(data.inputs[:, t])
+        between = first(y, s)
+        e = (torch.tanh(score.query_layer(between)[:, None] + score.key_layer(h)) * score.v).sum(-1)
+        alpha = e.masked_fill(~memory.mask, -1e30).softmax(-1)
+        c = (alpha[:, :, None] * h).sum(1)
+        s = second(c, between)
+        u = s @ transition.weight[0].t() + transition.bias[0]
+        [s] = gru(transition.input_bias[0].expand_as(u), u, (s,))
+        torch.testing.assert_close(output.weights[:, t], alpha)
+        torch.testing.assert_close(output.readout[:, t], torch.tanh(decoder.combine(torch.cat([s, y, c], 1))))
+
+
+def test_residual_layers_add_their_input():
+    """With all weights of the upper layers zero they add nothing: three layers are one."""
+    for decoder in choices("decoder"):
+        extra = *DEEP, "decoder.residual=true", "encoder.residual=true"
+        model = network(decoder, score_of(decoder), *extra)
+        upper = [
+            *(
+                model.decoder.upper.layers
+                if hasattr(model.decoder, "upper")
+                else list(getattr(model.decoder.layers, "layers", model.decoder.layers))[1:]
+            ),
+            model.encoder.layers[1],
+        ]
+        with torch.no_grad():
+            for layer in upper:
+                for p in layer.parameters():
+                    p.zero_()
+            model.decoder.bridge.weight[8:] = 0
+            model.decoder.bridge.bias[8:] = 0
+        plain = network(decoder, score_of(decoder))
+        plain.load_state_dict(
+            {
+                name: value[:8] if "bridge" in name else value
+                for name, value in model.state_dict().items()
+                if name in plain.state_dict()
+            }
+        )
+        data, memory = batch(), model.encode(batch().source, batch().source_lengths)
+        torch.testing.assert_close(memory.values, plain.encode(data.source, data.source_lengths).values)
+        # the summary is the top layer's own state, so only what is the same is compared
+        start = plain.decoder.bridge.states(memory.summary)[0]
+        ours, theirs = model.decoder.initial(memory), plain.decoder.initial(memory)
+        torch.testing.assert_close(ours.cells[0], start)
+        torch.testing.assert_close(
+            model.decode(data.inputs, ours, memory).readout, plain.decode(data.inputs, theirs, memory).readout
+        )
+
+
+@pytest.mark.parametrize("kind", ["tanh", "linear", "mean", "last", "none"])
+def test_bridges_are_their_equations(kind):
+    model, data = network("luong", "dot", f"decoder.bridge={kind}", "decoder.num_layers=2", "cell=lstm"), batch()
+    memory, bridge = model.encode(data.source, data.source_lengths), model.decoder.bridge
+    cells = model.decoder.initial(memory).cells
+    for row, length in enumerate(data.source_lengths):
+        start = memory.values[row, :length].mean(0) if kind == "mean" else memory.summary[row]
+        for layer, parts in enumerate(cells):
+            for part, value in enumerate(parts):
+                rows = slice(8 * (2 * layer + part), 8 * (2 * layer + part) + 8)
+                if kind in ("last", "none"):
+                    truth = start if kind == "last" and part == 0 else torch.zeros(8, dtype=torch.float64)
+                else:
+                    truth = bridge.weight[rows] @ start + bridge.bias[rows]
+                    truth = truth if kind == "linear" else truth.tanh()
+                torch.testing.assert_close(value[row], truth)
+
+
+def test_what_unidirectional_and_alternating_encoders_know():
+    """Left to right: a position knows what is before it. In turns: from the second layer on it knows everything."""
+    size = "encoder.hidden_size=8"
+    for encoder, layers, ahead in (("unidirectional", 2, False), ("alternating", 1, False), ("alternating", 2, True)):
+        model, data = (
+            network("luong", "dot", f"encoder={encoder}", size, f"encoder.num_layers={layers}"),
+            batch((5,), (3,)),
+        )
+        before = model.encode(data.source, data.source_lengths).values
+        source = data.source.clone()
+        source[0, 3] = 10 if source[0, 3] != 10 else 9
+        after = model.encode(source, data.source_lengths).values
+        assert torch.allclose(before[0, :3], after[0, :3]) != ahead
+        assert not torch.allclose(before[0, 3:], after[0, 3:])
+
+
+VARIATIONAL = (
+    "model.dropout=0.5", "model.readout_dropout=0.5", "model.variational_dropout=true", "decoder.dropout=0.5",
+    "decoder.variational_dropout=true", "decoder.recurrent_dropout=0.5", "decoder.num_layers=2",
+)  # fmt: skip
+
+
+@every_decoder
+def test_masks_belong_to_the_sentence(decoder):
+    """In training, single steps drop the same features as all steps at once: the masks are in the state."""
+    model, data = network(decoder, score_of(decoder), *VARIATIONAL).train(), batch()
+    memory = model.encode(data.source, data.source_lengths)
+    start = model.start(memory)
+    assert {"words", "readout", "between 1", "inside 0", "inside 1"} == set(start.masks)
+    whole, state = model.decode(data.inputs, start, memory), start
+    for t in range(data.inputs.size(1)):
+        step = model.decode(data.inputs[:, t : t + 1], state, memory)
+        state = step.state
+        torch.testing.assert_close(step.readout[:, 0], whole.readout[:, t])
+    assert not torch.allclose(model.decode(data.inputs, model.start(memory), memory).readout, whole.readout)
+    readouts = whole.readout
+    assert torch.equal((readouts == 0).all(1), (readouts == 0).any(1))  # a feature is dropped at all steps or at none
+    rows = torch.tensor([2, 0])
+    assert all(torch.equal(mask[rows], start.select(rows).masks[name]) for name, mask in start.masks.items())
+    assert not model.eval().start(memory).masks
+
+
+def test_scheduled_sampling_keeps_the_masks(monkeypatch):
+    """Words that are sampled and are those of the reference: the loss with teacher forcing, mask for mask."""
+    model, data = network("luong_feed", "general", *VARIATIONAL).train(), batch()
+    sampled = iter(data.inputs[:, 1:].T)
+    monkeypatch.setattr(torch.distributions.Categorical, "sample", lambda self: next(sampled).unsqueeze(1))
+    torch.manual_seed(3)
+    mixed = ScheduledSampling(decay="constant", start=0.0, end=0.0, label_smoothing=0.0)(model, data, 0)
+    torch.manual_seed(3)
+    torch.testing.assert_close(mixed.nll, CrossEntropy()(model, data, 0).nll)
+
+
+@pytest.mark.parametrize("directions", [1, 2])
+def test_recurrent_dropout_drops_from_products_only(directions):
+    """Gal & Ghahramani 2016: u_t = W (m ∘ h_{t-1}), the same m at all steps; what the cell carries over is whole."""
+    layer = Recurrent("gru", 5, 4, directions, dropout=0.5).double().train()
+    x, lengths = torch.randn(3, 6, 5, dtype=torch.float64), torch.tensor([6, 6, 6])
+    mask = layer.mask(3) if directions == 1 else layer.mask(2, 3)
+    assert set(mask.unique().tolist()) <= {0.0, 2.0}
+    outputs, _ = layer(x, lengths=lengths, mask=mask)
+    h = torch.zeros(3, 4, dtype=torch.float64)
+    (w, b), (v, d) = layer.block("ih"), layer.block("hh")
+    m = mask if directions == 1 else mask[0]
+    for t in range(6):
+        [h] = gru(x[:, t] @ w.t() + b, (m * h) @ v.t() + d, (h,))
+        torch.testing.assert_close(outputs[:, t, :4], h)
+    layer.eval()
+    assert layer.mask(3) is None
+    torch.testing.assert_close(layer(x, lengths=lengths)[0], layer(x, lengths=lengths)[0])
