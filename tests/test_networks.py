@@ -1,6 +1,8 @@
 """What networks can have beside the papers' plain ones: every decoder with each of it keeps the decoders' contracts, and equals
 its equation written as a loop."""
 
+from dataclasses import replace
+
 import contracts
 import pytest
 import torch
@@ -8,6 +10,8 @@ from builders import batch, choices, network
 from contracts import run
 from torch.nn import functional as F
 
+from nmt.foundation.interfaces import BOS, PAD, Layout
+from nmt.layers import fused_cross_entropy
 from nmt.layers.cells import GateNorm, gru, lstm
 from nmt.layers.recurrence import Recurrent
 from nmt.objective.cross_entropy import CrossEntropy
@@ -26,7 +30,14 @@ EXTRAS = {
     "mean bridge": ("decoder.bridge=mean",),
     "last bridge": ("decoder.bridge=last", "cell=lstm"),
     "no bridge": ("decoder.bridge=none",),
+    "copy": ("model.copy=true",),
 }
+
+
+def possible(decoder, extra):
+    return decoder != "fixed" or "model.copy=true" not in extra
+
+
 every_extra = pytest.mark.parametrize("extra", EXTRAS.values(), ids=EXTRAS.keys())
 every_decoder = pytest.mark.parametrize("decoder", choices("decoder"))
 
@@ -38,6 +49,10 @@ def score_of(decoder):
 @every_extra
 @every_decoder
 def test_contracts_of_decoders(decoder, extra):
+    if not possible(decoder, extra):
+        with pytest.raises(ValueError, match=r"model\.copy .* no attention"):
+            network(decoder, score_of(decoder), *extra)
+        return
     if "encoder=unidirectional" in extra or "encoder=alternating" in extra:
         extra = (*extra, "decoder.bridge=last", "decoder.hidden_size=4")
     model, data = network(decoder, score_of(decoder), *extra), batch()
@@ -254,3 +269,74 @@ def test_recurrent_dropout_drops_from_products_only(directions):
     layer.eval()
     assert layer.mask(3) is None
     torch.testing.assert_close(layer(x, lengths=lengths)[0], layer(x, lengths=lengths)[0])
+
+
+# Copying
+
+
+def copying():
+    model, data = network("bahdanau", "concat", "model.copy=true"), batch()
+    with torch.no_grad():
+        model.copying.gate.bias.fill_(0.1)
+    return model, data
+
+
+def test_copying_is_its_equation():
+    """See et al. 2017, eq. 9, word by word; a distribution; the same for the rows of a beam, and in every place that asks."""
+    model, data = copying()
+    output, memory = run(model, data)
+    found = model.log_probs(output, memory).exp()
+    g = torch.sigmoid(model.copying.gate(output.readout))
+    vocabulary = model.output(output.readout).softmax(-1)
+    for b in range(3):
+        for t in range(output.readout.size(1)):
+            truth = g[b, t] * vocabulary[b, t]
+            for s, word in enumerate(data.source[b]):
+                truth[word] += (1 - g[b, t, 0]) * output.weights[b, t, s]
+            torch.testing.assert_close(found[b, t], truth)
+    torch.testing.assert_close(found.sum(-1), torch.ones(found.shape[:2], dtype=torch.float64))
+    real = data.targets != PAD
+    gold = found.gather(2, data.targets.unsqueeze(2)).squeeze(2)[real].log()
+    torch.testing.assert_close(model.log_probs_of(output, memory, data.targets)[real], gold)
+    torch.testing.assert_close(model.loss(output, memory, data.targets, 0.0)[1], -gold.sum())
+    rows = torch.tensor([0, 0, 1, 2, 2])
+    layout = Layout(width=2, places=torch.tensor([0, 1, 2, 4, 5]))
+    step = model.decode(data.inputs[rows, :1], model.start(memory).select(rows), replace(memory, layout=layout))
+    torch.testing.assert_close(model.log_probs(step, replace(memory, layout=layout))[:, 0].exp(), found[rows, 0])
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_loss_of_copying_in_one(smoothing, monkeypatch):
+    """The fused loss and all its gradients against the formula written plainly, over several slices."""
+    monkeypatch.setattr(fused_cross_entropy, "SLICE", 16)
+
+    def of(*shape):
+        return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+
+    x, weight, bias, g, c = of(7, 4), of(5, 4), of(5), of(7), of(7)
+    targets = torch.tensor([0, 4, 2, 2, 1, 3, 0])
+    generated, copied = torch.sigmoid(g), torch.sigmoid(c) * (torch.arange(7) != 3)
+    total, nll = fused_cross_entropy.linear_cross_entropy(x, weight, bias, targets, smoothing, generated, copied)
+    log_p = (x @ weight.t() + bias).log_softmax(-1)
+    gold = (generated * log_p.exp()[torch.arange(7), targets] + (1 - generated) * copied).log()
+    truth = -(1 - smoothing) * gold.sum() - smoothing * log_p.mean(-1).sum()
+    torch.testing.assert_close(total, truth)
+    torch.testing.assert_close(nll, -gold.sum())
+    leaves = x, weight, bias, g, c
+    for mine, theirs in zip(
+        torch.autograd.grad(3 * total, leaves, retain_graph=True), torch.autograd.grad(3 * truth, leaves), strict=True
+    ):
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_sampled_words_are_words_that_a_search_could_choose():
+    """Scheduled sampling never feeds PAD or BOS back."""
+    model, data = network("luong", "dot").train(), batch()
+    with torch.no_grad():
+        model.output.bias[[PAD, BOS]] = 30.0
+    seen = []
+    model.words.register_forward_hook(lambda module, given, result: seen.append(given[0]))
+    ScheduledSampling(decay="constant", start=0.0, end=0.0)(model, data, 0)
+    read = torch.cat(seen, 1)[:, 1:]
+    real = data.inputs[:, 1:] != PAD
+    assert not ((read == PAD) | (read == BOS))[real].any()

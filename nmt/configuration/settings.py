@@ -155,6 +155,9 @@ class TrainSettings(TrainingSettings):
         if self.model.get("tying") == "all" and not self.tokenizer.get("joint", True):
             remedy = "needs one vocabulary for both languages: set tokenizer.joint=true or model.tying=output"
             found.append(Fault("model.tying", remedy, "all"))
+        if self.model.get("copy") and not self.tokenizer.get("joint", True):
+            remedy = "needs one vocabulary for both languages: set tokenizer.joint=true or model.copy=false"
+            found.append(Fault("model.copy", remedy, "true"))
         return found
 
 

@@ -91,7 +91,8 @@ class Memory:
     """The encoder's output for B sentences.
 
     `keys` (memory projected for scoring), `inputs` (memory projected to what a recurrent decoder adds to its gates) and
-    `start` (what the decoder's first state is made from) are made once per sentence by `Decoder.prepare`. Several rows may
+    `start` (what the decoder's first state is made from) are made once per sentence by `Decoder.prepare`; `source`
+    holds the source words where they can be copied. Several rows may
     read the memory of the same sentence; it is never copied for them. The rows are in the order of their sentences: equally
     many per sentence, or as `layout` says.
     """
@@ -102,6 +103,7 @@ class Memory:
     keys: Float[Tensor, "B S K"] | None = None
     inputs: Float[Tensor, "B S G"] | None = None
     start: Float[Tensor, "B M"] | None = None
+    source: Int[Tensor, "B S"] | None = None
     layout: Layout | None = None
 
     def select(self, sentences: Int[Tensor, " b"]) -> Memory:

@@ -11,11 +11,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from nmt.foundation.interfaces import BOS, PAD, Layout, Memory, Prediction, SearchState, State, Step
-from nmt.layers.cells import full
 from nmt.network.seq2seq import Seq2Seq
 
-LOGITS = 2**23
-"""The number of logits held at a time when given translations are scored."""
 Averaging = Literal["probability", "log_probability"]
 
 
@@ -29,9 +26,9 @@ class ModelStep:
 
     def __call__(self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None = None) -> Prediction:
         assert isinstance(state, State)
-        output = self.model.decode(tokens.unsqueeze(1), state, replace(self.memory, layout=layout))
-        logits = full(self.model.logits(output.readout.squeeze(1)))
-        log_probs = torch.log_softmax(logits, -1, out=logits)
+        memory = replace(self.memory, layout=layout)
+        output = self.model.decode(tokens.unsqueeze(1), state, memory)
+        log_probs = self.model.log_probs(output, memory).squeeze(1)
         log_probs[:, [PAD, BOS]] = -torch.inf
         return Prediction(log_probs, output.state, None if output.weights is None else output.weights.squeeze(1))
 
@@ -98,11 +95,5 @@ def forced(
     """Log-probability of each word of given translations (0 at padding); its attention (None without); the attention of
     each head, if there are several (else None)."""
     output = model.decode(inputs, model.start(memory), memory)
-    readout, gold = output.readout.flatten(0, 1), targets.flatten()
-    rows = max(1, LOGITS // model.output.out_features)
-    found = [
-        torch.log_softmax(full(model.logits(part)), -1).gather(1, words.unsqueeze(1)).squeeze(1)
-        for part, words in zip(readout.split(rows), gold.split(rows), strict=True)
-    ]
-    log_probs = torch.cat(found).view(targets.shape)
+    log_probs = model.log_probs_of(output, memory, targets)
     return log_probs.masked_fill(targets == PAD, 0.0), output.weights, output.heads

@@ -4,6 +4,11 @@ For each token with features x, logits l = x Wᵀ + b, p = softmax(l), gold word
 
     loss = −(1−ε) log p_y − ε/V Σ_v log p_v          ∂loss/∂l = p − (1−ε) 1_y − ε/V
 
+With copying, the gold word y may also be copied, with probability c; g is the probability that it is not:
+
+    loss = −(1−ε) log m − ε/V Σ_v log p_v        m = g p_y + (1−g) c        w = g p_y / m
+    ∂loss/∂l = ((1−ε) w + ε) p − (1−ε) w 1_y − ε/V        ∂loss/∂g = (1−ε) (c − p_y) / m        ∂loss/∂c = −(1−ε) (1−g) / m
+
 The gradient is known as soon as the loss is, so it is computed in the forward pass, while the slice is in the cache. A
 slice needs three products in total (logits, ∂x, ∂W); none is repeated. Backward only scales the results.
 """
@@ -24,7 +29,15 @@ SLICE = 2**23
 class _LinearCrossEntropy(Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, smoothing: float, dtype: torch.dtype
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        targets: Tensor,
+        smoothing: float,
+        dtype: torch.dtype,
+        generated: Tensor | None,
+        copied: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
         needed = any(ctx.needs_input_grad)
@@ -33,6 +46,7 @@ class _LinearCrossEntropy(Function):
         rows = min(x.size(0), max(1, SLICE // vocabulary))
         total, nll = (torch.zeros((), dtype=accurate, device=x.device) for _ in range(2))
         dx, dw, db = torch.empty_like(x), torch.zeros_like(weight), torch.zeros_like(bias)
+        d_generated, d_copied = (None if held is None else torch.empty_like(held) for held in (generated, copied))
         # One buffer for all slices: allocating new memory would cost more than the arithmetic.
         buffer = torch.empty(rows, vocabulary, dtype=accurate, device=x.device)
         low_buffer = buffer if dtype == accurate else torch.empty_like(buffer, dtype=dtype)
@@ -51,12 +65,23 @@ class _LinearCrossEntropy(Function):
             p = torch.softmax(logits, -1, out=logits)
             # The largest p is exp(largest − log Σ exp) and never rounds to 0, so log Σ exp needs no other pass of exp.
             normalizer = largest - p.amax(-1, keepdim=True).log()
-            gold_nll = (normalizer - gold_logits).sum()
+            gold_log_p, share = gold_logits - normalizer, None
+            if generated is not None and copied is not None:
+                rows_ = slice(start, start + rows)
+                g, c = generated[rows_, None].to(accurate), copied[rows_, None].to(accurate)
+                mixed = torch.logaddexp(g.log() + gold_log_p, torch.log1p(-g) + c.log())
+                share = (1 - smoothing) * (g.log() + gold_log_p - mixed).exp()
+                inverse = (-mixed).clamp(max=80.0).exp()
+                d_generated[rows_] = ((1 - smoothing) * (c * inverse - (gold_log_p - mixed).exp())).squeeze(1)  # type: ignore[index]
+                d_copied[rows_] = ((smoothing - 1) * (1 - g) * inverse).squeeze(1)  # type: ignore[index]
+                gold_log_p = mixed
+            gold_nll = -gold_log_p.sum()
             nll += gold_nll
             total += (1 - smoothing) * gold_nll + smoothing * (normalizer - sums / vocabulary).sum()
             if needed:
-                d = p.sub_(smoothing / vocabulary) if smoothing else p
-                d.scatter_add_(1, gold, d.new_full(gold.shape, smoothing - 1))
+                d = p if share is None else p.mul_(share + smoothing)
+                d = d.sub_(smoothing / vocabulary) if smoothing else d
+                d.scatter_add_(1, gold, d.new_full(gold.shape, smoothing - 1) if share is None else -share)
                 db += d.sum(0)
                 low_d = d if dtype == accurate else low_logits.copy_(d)
                 dx[start : start + rows] = low_d @ low_weight
@@ -65,14 +90,14 @@ class _LinearCrossEntropy(Function):
                 else:
                     dw.add_(low_d.t() @ part)
         if needed:
-            ctx.save_for_backward(dx, dw, db)
+            ctx.save_for_backward(dx, dw, db, d_generated, d_copied)
         ctx.mark_non_differentiable(nll)
         return total, nll
 
     @staticmethod
-    def backward(ctx: Any, d: Tensor, _: None) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
-        dx, dw, db = ctx.saved_tensors
-        return dx.mul(d.to(dx.dtype)), dw.mul(d.to(dw.dtype)), db.mul(d.to(db.dtype)), None, None, None
+    def backward(ctx: Any, d: Tensor, _: None) -> tuple[Tensor | None, ...]:
+        dx, dw, db, *of_copying = (None if held is None else held.mul(d.to(held.dtype)) for held in ctx.saved_tensors)
+        return dx, dw, db, None, None, None, *of_copying
 
 
 def linear_cross_entropy(
@@ -81,12 +106,15 @@ def linear_cross_entropy(
     bias: Float[Tensor, " V"],
     targets: Int[Tensor, " n"],
     smoothing: float = 0.0,
+    generated: Float[Tensor, " n"] | None = None,
+    copied: Float[Tensor, " n"] | None = None,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """(smoothed loss, plain negative log-likelihood), both summed over n tokens, in nats; only the first has a gradient.
 
-    Under autocast the products run in autocast's type, all sums in float32. `targets` must not contain padding.
+    Under autocast the products run in autocast's type, all sums in float32. `targets` must not contain padding. With
+    copying, `generated` is the probability that a token is not copied, `copied` that of the gold token if it is.
     """
     device = x.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
     with torch.autocast(device, enabled=False):
-        return _LinearCrossEntropy.apply(x, weight, bias, targets, smoothing, dtype)
+        return _LinearCrossEntropy.apply(x, weight, bias, targets, smoothing, dtype, generated, copied)

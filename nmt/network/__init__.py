@@ -1,7 +1,7 @@
 """Whole networks: one that translates, one that classifies.
 
 Imported by: objective, inference, task, configuration.
-Read: this file, seq2seq, seq2label.
+Read: this file, seq2seq, copying, seq2label.
 """
 
 from __future__ import annotations

@@ -5,18 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from nmt.decoder import Decoder
 from nmt.encoder import Encoder
-from nmt.foundation.interfaces import DecoderOutput, Memory, State
+from nmt.foundation.interfaces import PAD, DecoderOutput, Memory, State
 from nmt.foundation.ranges import Fraction, Width
+from nmt.layers.cells import full
 from nmt.layers.dropout import Dropout, WordDropout
+from nmt.layers.fused_cross_entropy import linear_cross_entropy
 from nmt.layers.packed import Linear
 from nmt.layers.words import Words, draw, embedding
 from nmt.network import Network
+from nmt.network.copying import Copying
 
+LOGITS = 2**23
+"""The number of logits held at a time when given words are scored."""
 Tying = Literal["none", "output", "all"]
 """Which embeddings share weights: none; `output`: target embedding and output layer; `all`: the source's too."""
 
@@ -24,7 +30,8 @@ Tying = Literal["none", "output", "all"]
 class Seq2Seq(Network):
     """Embeddings, encoder, decoder and output layer. The caller must match the sizes of the parts.
 
-    Raises ValueError if `tying` would share matrices of different shapes.
+    `copy`: each word is generated, or copied from the source: see copying.py. Raises ValueError if `tying` would share
+    matrices of different shapes, or if there is no attention to copy by.
     """
 
     encoder: Encoder
@@ -43,8 +50,11 @@ class Seq2Seq(Network):
         variational_dropout: bool = False,
         word_dropout: Fraction = 0.0,
         readout_dropout: Fraction = 0.0,
+        copy: bool = False,
     ) -> None:
         super().__init__()
+        if copy and not decoder.attends:
+            raise ValueError("model.copy copies the words attended to, and this decoder has no attention: leave it out")
         if tying != "none" and decoder.readout_size != embedding_size:
             raise ValueError(
                 f"model.tying={tying} makes the output layer ({decoder.readout_size} wide) and the target embedding "
@@ -63,6 +73,7 @@ class Seq2Seq(Network):
         else:
             self.output.weight = self.target_embedding.weight
         nn.init.zeros_(self.output.bias)
+        self.copying = Copying(decoder.readout_size) if copy else None
         drops = WordDropout(word_dropout), Dropout(dropout, variational_dropout)
         self.encoder.input = Words(self.source_embedding, *drops)
         self.words = Words(self.target_embedding, *drops)
@@ -70,7 +81,8 @@ class Seq2Seq(Network):
 
     def encode(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Memory:
         """The memory of B sentences, prepared for the decoder."""
-        return self.decoder.prepare(self.encoder(source, lengths))
+        memory = self.decoder.prepare(self.encoder(source, lengths))
+        return memory if self.copying is None else replace(memory, source=source)
 
     def start(self, memory: Memory) -> State:
         """The state before the first word, one row a sentence. In training, it says what variational dropout drops."""
@@ -89,11 +101,39 @@ class Seq2Seq(Network):
 
     def teach(
         self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], inputs: Int[Tensor, "B T"]
-    ) -> DecoderOutput:
-        """Teacher forcing: readouts and attention of a whole batch."""
+    ) -> tuple[DecoderOutput, Memory]:
+        """Teacher forcing: readouts and attention of a whole batch, and its memory."""
         memory = self.encode(source, lengths)
-        return self.decode(inputs, self.start(memory), memory)
+        return self.decode(inputs, self.start(memory), memory), memory
 
-    def logits(self, readout: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
-        """Unnormalised log-probabilities of the next word."""
-        return self.output(readout)
+    def log_probs(self, output: DecoderOutput, memory: Memory) -> Float[Tensor, "N T V"]:
+        """Log-probabilities of the next word at each position."""
+        logits = full(self.output(output.readout))
+        if self.copying is None:
+            return torch.log_softmax(logits, -1, out=None if torch.is_grad_enabled() else logits)
+        return self.copying.log_probs(logits, output, memory)
+
+    def log_probs_of(self, output: DecoderOutput, memory: Memory, words: Int[Tensor, "N T"]) -> Float[Tensor, "N T"]:
+        """Log-probabilities of given words, a slice of positions at a time."""
+        steps = max(1, LOGITS // (self.output.out_features * len(words)))
+        found = []
+        for start in range(0, words.size(1), steps):
+            part = slice(start, start + steps)
+            weights = None if output.weights is None else output.weights[:, part]
+            one = replace(output, readout=output.readout[:, part], weights=weights)
+            found.append(self.log_probs(one, memory).gather(2, words[:, part].unsqueeze(2)).squeeze(2))
+        return torch.cat(found, 1)
+
+    def loss(
+        self, output: DecoderOutput, memory: Memory, targets: Int[Tensor, "B T"], smoothing: float
+    ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+        """Cross-entropy of the real words among the targets: (smoothed, plain), sums in nats; only the first has a
+        gradient."""
+        real = targets != PAD
+        readout, copying = output.readout[real], {}
+        if self.copying is not None:
+            copying = {
+                "generated": self.copying.generated(readout).squeeze(-1),
+                "copied": self.copying.copied(output, memory, targets)[real],
+            }
+        return linear_cross_entropy(readout, self.output.weight, self.output.bias, targets[real], smoothing, **copying)

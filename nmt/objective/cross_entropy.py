@@ -7,7 +7,6 @@ from torch import Tensor
 
 from nmt.foundation.interfaces import PAD, Batch, Loss
 from nmt.foundation.ranges import Fraction, NonNegative
-from nmt.layers.fused_cross_entropy import linear_cross_entropy
 from nmt.network.seq2seq import Seq2Seq
 
 
@@ -22,12 +21,8 @@ class CrossEntropy:
         self.label_smoothing, self.doubly_stochastic = label_smoothing, doubly_stochastic
 
     def __call__(self, model: Seq2Seq, batch: Batch, step: int) -> Loss:
-        output = model.teach(batch.source, batch.source_lengths, batch.inputs)
-        real = batch.targets != PAD
-        smoothing = self.label_smoothing if model.training else 0.0
-        total, nll = linear_cross_entropy(
-            output.readout[real], model.output.weight, model.output.bias, batch.targets[real], smoothing
-        )
+        output, memory = model.teach(batch.source, batch.source_lengths, batch.inputs)
+        total, nll = model.loss(output, memory, batch.targets, self.label_smoothing if model.training else 0.0)
         if self.doubly_stochastic and model.training:
             total = total + self.doubly_stochastic * self._unevenness(output.weights, batch)
         return Loss(total=total, nll=nll, num_tokens=batch.num_tokens)

@@ -13,13 +13,13 @@ k is `updates`. The prediction of position t is needed before t+1 is read, so tr
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Literal
 
 import torch
 
-from nmt.foundation.interfaces import PAD, Batch, Loss
+from nmt.foundation.interfaces import BOS, PAD, Batch, DecoderOutput, Loss, Memory
 from nmt.foundation.ranges import Fraction, Ratio, Size
-from nmt.layers.fused_cross_entropy import linear_cross_entropy
 from nmt.network.seq2seq import Seq2Seq
 
 Decay = Literal["constant", "linear", "exponential", "inverse_sigmoid"]
@@ -65,30 +65,30 @@ class ScheduledSampling:
     def __call__(self, model: Seq2Seq, batch: Batch, step: int) -> Loss:
         ratio = self.ratio(step) if model.training else 1.0
         if ratio >= 1:
-            readout = model.teach(batch.source, batch.source_lengths, batch.inputs).readout
+            output, memory = model.teach(batch.source, batch.source_lengths, batch.inputs)
         else:
-            readout = self._mixed(model, batch, ratio)
-        real = batch.targets != PAD
-        smoothing = self.label_smoothing if model.training else 0.0
-        total, nll = linear_cross_entropy(
-            readout[real], model.output.weight, model.output.bias, batch.targets[real], smoothing
-        )
+            output, memory = self._mixed(model, batch, ratio)
+        total, nll = model.loss(output, memory, batch.targets, self.label_smoothing if model.training else 0.0)
         return Loss(total=total, nll=nll, num_tokens=batch.num_tokens)
 
-    def _mixed(self, model: Seq2Seq, batch: Batch, ratio: float) -> torch.Tensor:
+    def _mixed(self, model: Seq2Seq, batch: Batch, ratio: float) -> tuple[DecoderOutput, Memory]:
         memory = model.encode(batch.source, batch.source_lengths)
-        state, words, readouts = model.start(memory), batch.inputs[:, :1], []
+        state, words, outputs = model.start(memory), batch.inputs[:, :1], list[DecoderOutput]()
         for t in range(batch.inputs.size(1)):
             output = model.decode(words, state, memory)
-            state, readout = output.state, output.readout
-            readouts.append(readout)
+            state = output.state
+            outputs.append(output)
             if t + 1 < batch.inputs.size(1):
                 reference = batch.inputs[:, t + 1 : t + 2]
                 with torch.no_grad():  # the choice of a word is not differentiated
-                    sampled = torch.distributions.Categorical(logits=model.logits(readout).float()).sample()
+                    log_probs = model.log_probs(output, memory)
+                    log_probs[..., [PAD, BOS]] = -torch.inf  # no search would choose them
+                    sampled = torch.distributions.Categorical(logits=log_probs).sample()
                     coin = torch.rand(reference.shape, device=reference.device) < ratio
                     words = torch.where(coin | (reference == PAD), reference, sampled)
-        return torch.cat(readouts, 1)
+        weights = [output.weights for output in outputs if output.weights is not None]
+        together = torch.cat([output.readout for output in outputs], 1)
+        return replace(outputs[-1], readout=together, weights=torch.cat(weights, 1) if weights else None), memory
 
 
 def _solve_half(updates: int) -> float:
