@@ -24,13 +24,14 @@ def run(settings: EvaluateSettings) -> float:
     from nmt.metric import Metric
     from nmt.storage.files import write_atomically
 
-    metric = Metric(**settings.metric)
     files = [find_file(settings.source), find_file(settings.reference)]
     source, reference = (read_lines(file) for file in files)
     check_aligned(files[0], len(source), files[1], len(reference))
     if not source:
         raise UserError(f"{files[0]}: it is empty")
-    hypotheses = [one_line(text) for text in translator_for(settings).translate(source)]
+    translator = translator_for(settings)
+    metric = Metric(**settings.metric).of(translator.languages[1])
+    hypotheses = [one_line(text) for text in translator.translate(source)]
     if settings.output:
         write_atomically(Path(settings.output), "".join(text + "\n" for text in hypotheses).encode())
     scores = metric.score(hypotheses, reference, ter=True)

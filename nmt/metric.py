@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Literal
 
+from nmt.foundation.errors import UserError
 from nmt.foundation.ranges import Depth
 
+log = logging.getLogger(__name__)
 MetricName = Literal["bleu", "chrf", "ter", "exact", "loss"]
+TokenizeName = Literal["auto", "13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "none", "flores101", "flores200"]
+WITHOUT_SPACES = {
+    "zh": "zh",
+    "ja": "ja-mecab",
+    "ko": "ko-mecab",
+    "th": "char",
+    "lo": "char",
+    "km": "char",
+    "my": "char",
+}
+"""Languages for whose words spaces say too little, by their codes, and sacreBLEU's tokeniser for them."""
+NEEDS = {"ja-mecab": ("MeCab", "sacrebleu[ja]"), "ko-mecab": ("mecab_ko", "sacrebleu[ko]")}
+"""Modules that tokenisers need, and how pip installs them."""
 LOWER_IS_BETTER = ("ter", "loss")
 
 
@@ -22,19 +40,35 @@ class Result:
 
 class Metric:
     """How a run is judged. The metric `name` chooses the checkpoint, decides early stopping and is the objective of
-    sweeps; BLEU, chrF and exact match are always reported. `tokenize` and `lowercase` are sacreBLEU's, for BLEU."""
+    sweeps; BLEU, chrF and exact match are always reported. `tokenize`: sacreBLEU's, for BLEU; auto: by the target language,
+    see `of`. `lowercase`: case does not count."""
 
     def __init__(
         self,
         *,
         name: MetricName = "bleu",
-        tokenize: Literal[
-            "13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "none", "flores101", "flores200"
-        ] = "13a",
+        tokenize: TokenizeName = "auto",
         lowercase: bool = False,
         char_order: Depth = 6,
     ) -> None:
         self.name, self.tokenize, self.lowercase, self.char_order = name, tokenize, lowercase, char_order
+
+    def of(self, language: str) -> Metric:
+        """This metric for a target language, given by its code: `auto` becomes the tokeniser for it, or `char` where that is
+        not installed. Raises UserError if the tokeniser cannot be used here."""
+        tokenize = self.tokenize
+        if tokenize == "auto":
+            tokenize = WITHOUT_SPACES.get(re.split(r"[-_]", language.lower())[0], "13a")  # type: ignore[assignment]
+            if tokenize in NEEDS and find_spec(NEEDS[tokenize][0]) is None:
+                log.warning("metric.tokenize=auto: char, as %s is not installed", NEEDS[tokenize][1])
+                tokenize = "char"
+        found = Metric(name=self.name, tokenize=tokenize, lowercase=self.lowercase, char_order=self.char_order)
+        try:
+            found.score(["a"], ["a"])
+        except Exception as error:  # what is missing, sacreBLEU and its packages say in many ways
+            how = f": pip install '{NEEDS[tokenize][1]}'" if tokenize in NEEDS else ""
+            raise UserError(f"metric.tokenize={tokenize}: cannot be used here ({_first_line(error)}){how}") from error
+        return found
 
     def better(self, new: float, old: float | None) -> bool:
         """Whether `new` improves on `old`."""
@@ -46,13 +80,19 @@ class Metric:
 
         metrics = {
             "bleu": BLEU(tokenize=self.tokenize, lowercase=self.lowercase),
-            "chrf": CHRF(char_order=self.char_order),
+            "chrf": CHRF(char_order=self.char_order, lowercase=self.lowercase),
             **({"ter": TER()} if ter or self.name == "ter" else {}),
         }
         results = {}
         for name, metric in metrics.items():
             score = metric.corpus_score(list(hypotheses), [list(references)]).score
             results[name] = Result(score, str(metric.get_signature()))
-        same = sum(h == r for h, r in zip(hypotheses, references, strict=True))
-        results["exact"] = Result(100 * same / max(1, len(references)), "whole lines, case and spaces counted")
+        pairs = zip(hypotheses, references, strict=True)
+        same = sum(h.lower() == r.lower() if self.lowercase else h == r for h, r in pairs)
+        case = "spaces counted, case not" if self.lowercase else "case and spaces counted"
+        results["exact"] = Result(100 * same / max(1, len(references)), f"whole lines, {case}")
         return results
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

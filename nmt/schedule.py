@@ -3,6 +3,8 @@ validation results seen; all warm up linearly for `warmup` updates."""
 
 from __future__ import annotations
 
+import math
+
 from nmt.foundation.ranges import Count, Fraction, Ratio, Size
 
 
@@ -54,6 +56,52 @@ class InverseSqrt(Schedule):
     def decay(self, step: int, total: int, epoch: float) -> float:
         warm = max(1, self.warmup)
         return (warm / max(step + 1, warm)) ** 0.5
+
+
+class Noam(Schedule):
+    """size^(-1/2) · min(step^(-1/2), step · warmup^(-3/2)), not scaled to 1 (Vaswani et al. 2017, eq. 3): for rates, such as
+    optimizer.lr=2, that were written for it. The warm-up is part of the formula."""
+
+    def __init__(self, *, warmup: Size = 4000, size: Size = 512) -> None:
+        super().__init__(warmup=warmup)
+        self.size = size
+
+    def factor(self, step: int, total: int, epoch: float) -> float:
+        return self.size**-0.5 * min((step + 1) ** -0.5, (step + 1) * self.warmup**-1.5)
+
+
+class Cosine(Schedule):
+    """Falls from 1 to `final` at the last update, along half a cosine (Loshchilov & Hutter 2017, eq. 5, one period)."""
+
+    def __init__(self, *, warmup: Count = 0, final: Ratio = 0.0) -> None:
+        super().__init__(warmup=warmup)
+        self.final = final
+
+    def decay(self, step: int, total: int, epoch: float) -> float:
+        progress = min(1.0, max(0, step - self.warmup) / max(1, total - self.warmup))
+        return self.final + (1 - self.final) * (1 + math.cos(math.pi * progress)) / 2
+
+
+class Step(Schedule):
+    """Multiplied by `shrink` after every `every` epochs."""
+
+    def __init__(self, *, warmup: Count = 0, shrink: Fraction = 0.5, every: Size = 1) -> None:
+        super().__init__(warmup=warmup)
+        self.shrink, self.every = shrink, every
+
+    def decay(self, step: int, total: int, epoch: float) -> float:
+        return self.shrink ** (int(epoch) // self.every)
+
+
+class Exponential(Schedule):
+    """Multiplied by `shrink` in the course of each epoch, a little at every update."""
+
+    def __init__(self, *, warmup: Count = 0, shrink: Fraction = 0.9) -> None:
+        super().__init__(warmup=warmup)
+        self.shrink = shrink
+
+    def decay(self, step: int, total: int, epoch: float) -> float:
+        return self.shrink**epoch
 
 
 class Plateau(Schedule):

@@ -207,10 +207,15 @@ def test_batches_hold_every_sentence_once_and_keep_their_budget(lengths, by_toke
         assert sorted(i for batch in batches for i in batch) == list(range(len(source)))
         for batch in batches:
             assert len(batch) <= 8 or by_tokens
-            assert not by_tokens or (target[batch].max() + 1) * len(batch) <= 64
+            longest = max(source[batch].max(), target[batch].max()) + 1
+            assert not by_tokens or longest * len(batch) <= 64 or len(batch) == 1
     for longer, shorter in itertools.pairwise(batches):  # in order: no batch has room for the next longer sentence
         assert by_tokens or len(shorter) == 8
-        assert not by_tokens or (target[longer].min() + 1) * (len(shorter) + 1) > 64
+        following = longer[
+            np.lexsort((np.where(target[longer] % 2, source[longer], -source[longer]), target[longer]))[0]
+        ]
+        needed = max(source[shorter].max(), target[shorter].max(), source[following], target[following]) + 1
+        assert not by_tokens or needed * (len(shorter) + 1) > 64
 
 
 def test_a_batch_may_fill_its_budget_exactly():

@@ -25,7 +25,7 @@ A, B = 4, 5
 WORDS = [EOS, A, B]
 VOCABULARY = 6
 PENALTIES = [
-    Penalty("none"), Penalty("average"), Penalty("wu", 0.8), Penalty("reward", 0.7),
+    Penalty("none"), Penalty("average"), Penalty("wu", 0.8), Penalty("reward", 0.7), Penalty("power", 0.7),
     Penalty("none", coverage=0.4), Penalty("wu", 0.8, coverage=0.4),
 ]  # fmt: skip
 any_penalty = st.sampled_from(PENALTIES)
@@ -112,6 +112,7 @@ def brute_force(table, limit, penalty, words_=(A, B)):
                 "average": log_prob / n,
                 "wu": log_prob / ((5 + n) / 6) ** penalty.alpha,
                 "reward": log_prob + penalty.alpha * n,
+                "power": log_prob / n**penalty.alpha,
             }[penalty.name]
             seen = sum(attention(words[:i]) for i in range(n))
             score += penalty.coverage * sum(math.log(min(1.0, float(each))) for each in seen)

@@ -23,6 +23,7 @@ from nmt.objective.cross_entropy import CrossEntropy
 from nmt.objective.scheduled_sampling import ScheduledSampling
 from nmt.storage import checkpoint as ckpt
 from nmt.task import Task
+from nmt.training.state import TrainingState
 from nmt.training.trainer import Trainer
 
 RUN = [
@@ -124,7 +125,7 @@ class Known(Task):
         self.network, self.fixed = network, batches
         self.losses = iter(losses or [1 / n for n in range(1, 1000)])
 
-    def objective(self, network, batch, update):
+    def objective(self, network, batch, update, total):
         return CrossEntropy()(network, batch, update)
 
     def batches(self, epoch):
@@ -241,6 +242,52 @@ def test_teacher_forcing_ratio_falls_from_start_to_end(decay):
         assert ratios[-1] == pytest.approx(0.2)
     if decay == "inverse_sigmoid":
         assert ScheduledSampling(decay=decay, end=0, updates=100).ratio(100) == pytest.approx(0.5, abs=1e-6)
+        assert ScheduledSampling(decay=decay, end=0, pace=0.25).ratio(100, 400) == pytest.approx(0.5, abs=1e-6)
+    shared = ScheduledSampling(decay=decay, start=0.9, end=0.2, pace=0.5)
+    assert [shared.ratio(step, 200) for step in range(0, 2000, 10)] == ratios
+
+
+@pytest.mark.parametrize("total", [30, 500, 100_000])
+def test_the_usual_pace_fits_any_training(total):
+    """However long a training is: half-way the ratio has reached its lower bound, and not long before."""
+    objective = ScheduledSampling()
+    assert objective.ratio(total // 2, total) == pytest.approx(0.5, abs=0.02)
+    assert objective.ratio(total // 4, total) > 0.7
+
+
+def test_schedules_are_their_formulas():
+    for step in (0, 9, 99, 400):
+        assert schedule.Noam(warmup=100, size=64).factor(step, 500, 0) == 64**-0.5 * min(
+            (step + 1) ** -0.5, (step + 1) * 100**-1.5
+        )
+    cosine = schedule.Cosine(warmup=10, final=0.2)
+    assert cosine.factor(10, 110, 0) == 1
+    assert cosine.factor(60, 110, 0) == pytest.approx(0.6)
+    assert cosine.factor(110, 110, 0) == cosine.factor(500, 110, 0) == pytest.approx(0.2)
+    assert [schedule.Step(shrink=0.5, every=2).factor(0, 0, epoch) for epoch in (0, 1.9, 2, 3.5, 4)] == [
+        1,
+        1,
+        0.5,
+        0.5,
+        0.25,
+    ]
+    assert schedule.Exponential(shrink=0.81).factor(0, 0, 0.5) == pytest.approx(0.9)
+
+
+def test_values_of_the_gradient_are_clipped():
+    model, data = network("luong", "dot"), batch()
+    state = TrainingState(model, torch.optim.SGD(model.parameters(), lr=1.0), schedule.Constant(), ema=0.0, scale=False)
+    (1e3 * CrossEntropy()(model, data, 0).total).backward()
+    before = [p.grad.clone() for p in model.parameters()]
+    norm = state.gradient_norm(0.0, 0.5)
+    for p, g in zip(model.parameters(), before, strict=True):
+        torch.testing.assert_close(p.grad, g.clamp(-0.5, 0.5))
+    assert float(norm) == pytest.approx(float(torch.cat([g.clamp(-0.5, 0.5).flatten() for g in before]).norm()))
+
+
+def test_validation_every_so_many_updates():
+    _, _, watch = fit(Trainer(max_epochs=5, validate_every_updates=4), network("luong", "dot"), [batch()] * 2, [3] * 9)
+    assert [update for update, *_ in watch.validations] == [4, 8, 10]
 
 
 def test_scheduled_sampling_with_ratio_one_is_teacher_forcing_and_with_zero_is_not():

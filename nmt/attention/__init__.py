@@ -67,7 +67,7 @@ class Attention(nn.Module):
     """Attention weights of each query over the real positions of its sentence's memory. Stateless between calls.
 
     All rows of one sentence (the hypotheses of a beam) are queries of the same memory, which is never copied. Raises
-    ValueError if several heads are combined with a window.
+    ValueError if several heads are combined with a window, or a normaliser with a window that does not normalise.
     """
 
     def __init__(self, score: Score, window: Window | None = None, normalizer: Normalizer | None = None) -> None:
@@ -77,6 +77,9 @@ class Attention(nn.Module):
         self.normalizer: Normalizer = Softmax() if normalizer is None else normalizer
         if score.heads > 1 and type(self.window) is not Window:
             raise ValueError("attention: several heads cannot be combined with a window: leave window=global")
+        if not self.window.normalizes and not isinstance(self.normalizer, Softmax):
+            name = type(self.window).__name__.lower()
+            raise ValueError(f"window={name} does not normalise over positions: leave normalizer=softmax")
 
     @property
     def recurs(self) -> bool:

@@ -26,12 +26,25 @@ def configure(command: str, overrides: Sequence[str]) -> Settings:
     if issubclass(kind, TrainingSettings):
         path, changes = _resumed(overrides)
         if path is not None:
-            return kind.of({**changed(saved_run(path, command), changes), "resume": path})
+            return _useful(kind.of({**changed(saved_run(path, command), changes), "resume": path}), changes)
     try:
         config = compose_unresolved(command, overrides)
     except Unfit as wrong:
         return kind.of(resolve(wrong.rest), also=wrong.faults)  # raises: what was typed has faults already
-    return kind.of(resolve(config))
+    return _useful(kind.of(resolve(config)), overrides)
+
+
+def _useful(settings: Settings, overrides: Sequence[str]) -> Settings:
+    """The same settings. Raises Faults for what was typed and would change nothing."""
+    typed, idle = parse(overrides)[0], settings.idle()
+    found = [
+        Fault(key, f"has no effect here: {idle[key]}", shown(override.value()))
+        for override in typed
+        if (key := override.key_or_group) in idle and not override.is_sweep_override()
+    ]
+    if found:
+        raise Faults(found)
+    return settings
 
 
 def _resumed(overrides: Sequence[str]) -> tuple[str | None, list[str]]:

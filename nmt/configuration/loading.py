@@ -83,7 +83,8 @@ def _translator(
                 "Train the members on the same data with the same tokenizer settings"
             )
     try:
-        settings = {**config["translation"], **options}
+        languages = tuple(map(str, checkpoints[0].meta.get("languages") or ("source", "target")))
+        settings = {**config["translation"], "languages": languages, **options}
         search = search or build.make(config, "search")
         models = [model.to(where).eval() for model, _, _ in loaded]
         return Translator(models, tokenizer, search, precision=usable_precision(precision, where), **settings)

@@ -155,7 +155,7 @@ def _translation(settings: TrainSettings, device: torch.device, saved: Checkpoin
         network,
         build.make(config, "objective"),
         batching=build.make(config, "batching"),
-        metric=build.make(config, "metric"),
+        metric=build.make(config, "metric").of(splits.languages[1]),
         search=build.make(config, "search"),
         seed=settings.seed,
         max_validation=settings.max_validation,

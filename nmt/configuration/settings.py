@@ -87,6 +87,10 @@ class Settings:
         """Combinations of values that are not allowed."""
         return self._same_files()
 
+    def idle(self) -> dict[str, str]:
+        """Keys that change nothing in this configuration, and why. Typed on the command line, they are faults."""
+        return {}
+
     def _same_files(self) -> list[Fault]:
         """An output that is also an input, or written twice."""
         found, taken = [], dict[Path, str]()
@@ -132,6 +136,20 @@ class TrainingSettings(Settings):
     def impossible(cls, values: Mapping[str, Any], faulty: Set[str]) -> list[Fault]:
         return build.impossible(values, faulty)
 
+    def idle(self) -> dict[str, str]:
+        found = _idle_layers("encoder", self.encoder)
+        trainer, tokenizer = self.trainer, self.tokenizer
+        if trainer.get("average") == 1:
+            found["trainer.average"] = "is the best model alone; give at least 2, or 0"
+        epochs, updates = trainer.get("validate_every", 1.0), trainer.get("validate_every_updates", 0)
+        if updates:
+            found["trainer.validate_every"] = f"validation is every {updates} updates"
+        elif trainer.get("average", 0) > 1 and trainer.get("max_epochs", 10) < 2 * epochs:
+            found["trainer.average"] = "there is only one validation; lower trainer.validate_every"
+        if tokenizer.get("split_digits") and tokenizer.get("model") == "char":
+            found["tokenizer.split_digits"] = "every character is a piece of its own already"
+        return found
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainSettings(TrainingSettings):
@@ -158,6 +176,30 @@ class TrainSettings(TrainingSettings):
         if self.model.get("copy") and not self.tokenizer.get("joint", True):
             remedy = "needs one vocabulary for both languages: set tokenizer.joint=true or model.copy=false"
             found.append(Fault("model.copy", remedy, "true"))
+        if not self.attention:
+            for key, node, name in (
+                ("search.coverage", self.search, "coverage"), ("objective.doubly_stochastic", self.objective,
+                "doubly_stochastic"),
+            ):  # fmt: skip
+                if node.get(name):
+                    found.append(
+                        Fault(
+                            key, "needs attention, and there is none (attention=none): set it to 0", shown(node[name])
+                        )
+                    )
+        return found
+
+    def idle(self) -> dict[str, str]:
+        found = {**super().idle(), **_idle_layers("decoder", self.decoder)}
+        if not self.model.get("dropout") and not self.model.get("readout_dropout"):
+            found["model.variational_dropout"] = "nothing is dropped: set model.dropout or model.readout_dropout"
+        found["search.n_best"] = "training keeps the best translation only; give it to nmt.translate"
+        objective = self.objective
+        if objective.get("decay") == "constant":
+            for key in ("end", "pace", "updates"):
+                found[f"objective.{key}"] = "the ratio stays objective.start with objective.decay=constant"
+        elif objective.get("updates"):
+            found["objective.pace"] = f"the pace is objective.updates={objective['updates']}"
         return found
 
 
@@ -206,6 +248,12 @@ class ModelSettings(Settings):
                 Fault("shares", f"give one positive number for each of {len(paths)} models", shown(self.shares))
             )
         return found
+
+    def idle(self) -> dict[str, str]:
+        if len(models(self.model)) > 1:
+            return {}
+        why = "there is only one model: model=[A,B] makes an ensemble"
+        return {"averaging": why, "shares": why}
 
     @property
     def translator_options(self) -> dict[str, Any]:
@@ -321,6 +369,14 @@ class AlignSettings(ModelSettings):
             found.append(Fault("reverse", "vectors already look in both directions; leave it out"))
         return found
 
+    def idle(self) -> dict[str, str]:
+        found = {} if self.vectors else super().idle()
+        if not self.vectors and not self.reverse:
+            found["symmetrize"] = "there is one direction: give reverse=RUN_DIR too"
+        for key in ("device", "precision", "averaging", "shares", "translation.max_source") if self.vectors else ():
+            found[key] = "vectors need no model"
+        return found
+
 
 @dataclass(frozen=True, kw_only=True)
 class LabelSettings(Settings):
@@ -353,6 +409,15 @@ COMMANDS: dict[str, type[Settings]] = {
     "label": LabelSettings,
 }
 """The settings of each command."""
+
+
+def _idle_layers(group: str, node: Group) -> dict[str, str]:
+    """What a stack of one layer does not use."""
+    one = node.get("num_layers", 1) == 1
+    found = {f"{group}.{key}": f"acts between layers: set {group}.num_layers" for key in ("dropout", "residual") if one}
+    if one or not node.get("dropout"):
+        found[f"{group}.variational_dropout"] = f"is a kind of {group}.dropout: set that, and at least two layers"
+    return {key: why for key, why in found.items() if node.get(key.partition(".")[2])}
 
 
 def models(value: Models | None) -> list[str]:

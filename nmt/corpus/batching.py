@@ -17,8 +17,9 @@ from nmt.foundation.ranges import Count, Size
 
 
 class Batching:
-    """Either `sentences` per batch, or as many as fit into `tokens` target positions (EOS and padding counted); 0 turns
-    one of the two off. `pool`: batches that are sorted together; larger pools mean less padding, less randomness."""
+    """Either `sentences` per batch, or as many as fit into `tokens` positions, on the source side and on the target
+    side (EOS and padding counted; a sentence that does not fit is a batch of its own); 0 turns one of the two off.
+    `pool`: batches that are sorted together; larger pools mean less padding, less randomness."""
 
     def __init__(self, *, sentences: Count = 80, tokens: Count = 0, pool: Size = 200) -> None:
         if bool(sentences) == bool(tokens):
@@ -31,26 +32,28 @@ class Batching:
         """Batches of indices, given the lengths of both sides; every index exactly once."""
         rng = np.random.default_rng([seed, epoch])
         order = rng.permutation(len(source))
-        per_batch = self.sentences or max(1, self.tokens // (int(target.mean()) + 1))
+        per_batch = self.sentences or max(1, self.tokens // (int(max(source.mean(), target.mean())) + 1))
         batches: list[np.ndarray] = []
         for start in range(0, len(order), per_batch * self.pool):
             pool = order[start : start + per_batch * self.pool]
-            batches += self._cut(pool[_by_length(source[pool], target[pool])], target)
+            batches += self._cut(pool[_by_length(source[pool], target[pool])], source, target)
         return [batches[i] for i in rng.permutation(len(batches))]
 
     def in_order(self, source: np.ndarray, target: np.ndarray) -> list[np.ndarray]:
         """Batches from the longest to the shortest, for evaluation; every index exactly once."""
-        return self._cut(_by_length(source, target), target)[::-1]
+        return self._cut(_by_length(source, target), source, target)[::-1]
 
-    def _cut(self, order: np.ndarray, target: np.ndarray) -> list[np.ndarray]:
+    def _cut(self, order: np.ndarray, source: np.ndarray, target: np.ndarray) -> list[np.ndarray]:
         if self.sentences:
             return [order[i : i + self.sentences] for i in range(0, len(order), self.sentences)]
-        batches, start = [], 0
-        for end in range(1, len(order) + 1):  # lengths ascend, so the last sentence of a batch is its longest
-            if end == len(order) or (target[order[end]] + 1) * (end + 1 - start) > self.tokens:
-                batches.append(order[start:end])
-                start = end
-        return batches
+        sizes = np.maximum(source, target)[order].tolist()
+        batches, start, longest = [], 0, 0
+        for i, size in enumerate(sizes):
+            longest = max(longest, size + 1)
+            if i > start and longest * (i + 1 - start) > self.tokens:
+                batches.append(order[start:i])
+                start, longest = i, size + 1
+        return [*batches, order[start:]]
 
 
 def _by_length(source: np.ndarray, target: np.ndarray) -> np.ndarray:

@@ -90,9 +90,10 @@ class Translator:
         precision: GenerationPrecision = "float32",
         averaging: Averaging = "probability",
         shares: Sequence[float] | None = None,
+        languages: tuple[str, str] = ("source", "target"),
     ) -> None:
         self.models: list[Seq2Seq] = [models] if isinstance(models, Seq2Seq) else list(models)
-        self.tokenizer, self.search = tokenizer, search
+        self.tokenizer, self.search, self.languages = tokenizer, search, languages
         self.batch_tokens, self.max_source = batch_tokens, max_source
         self.max_length_factor, self.max_length_offset = max_length_factor, max_length_offset
         self.precision, self.packs = precision, Packs(precision)
@@ -100,6 +101,10 @@ class Translator:
         if len(weights) != len(self.models) or min(weights) <= 0:
             raise UserError(f"shares={list(weights)}: give one positive number for each of {len(self.models)} models")
         self.shares = [weight / sum(weights) for weight in weights]
+        if getattr(search, "needs_attention", False) and not self.attends:
+            raise UserError(
+                "search.coverage: needs a model with attention, and this one has none; set search.coverage=0"
+            )
 
     @property
     def device(self) -> torch.device:

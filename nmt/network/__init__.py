@@ -13,14 +13,14 @@ from torch import nn
 
 from nmt.foundation.interfaces import Loss
 
-Objective = Callable[[Any, Any, int], Loss]
-"""(network, batch, updates done so far) → what is minimised. An objective is one file in nmt/objective."""
+Objective = Callable[[Any, Any, int, int], Loss]
+"""(network, batch, updates done so far, updates in all) → what is minimised. An objective is one file in nmt/objective."""
 
 
 class Network(nn.Module):
     """Base of what is trained."""
 
-    def forward(self, objective: Objective, batch: Any, update: int) -> Loss:
+    def forward(self, objective: Objective, batch: Any, update: int, total: int = 0) -> Loss:
         """The loss of a batch. Whatever the objective does with the network happens inside this one call, so that a wrapper
         such as DistributedDataParallel sees all of it."""
-        return objective(self, batch, update)
+        return objective(self, batch, update, total)

@@ -56,13 +56,13 @@ class Seq2Label(Network):
         return full(self.output(features)), pooled
 
 
-def label_loss(network: Seq2Label, batch: TextBatch, update: int) -> Loss:
+def label_loss(network: Seq2Label, batch: TextBatch, update: int = 0, total: int = 0) -> Loss:
     """An objective: the loss of the right labels in nats; what is minimised also has the pooling's penalty."""
     assert batch.labels is not None
     logits, pooled = network.read(batch)
     nll = network.labels.losses(logits, batch.labels).sum()
-    total = nll if pooled.penalty is None else nll + pooled.penalty.sum()
-    return Loss(total=total, nll=nll.detach(), num_tokens=batch.num_tokens)
+    loss = nll if pooled.penalty is None else nll + pooled.penalty.sum()
+    return Loss(total=loss, nll=nll.detach(), num_tokens=batch.num_tokens)
 
 
 def use_vectors(network: Seq2Label, pieces: Sequence[str], vectors: dict[str, np.ndarray], freeze: bool) -> float:

@@ -20,12 +20,12 @@ class CrossEntropy:
     def __init__(self, *, label_smoothing: Fraction = 0.0, doubly_stochastic: NonNegative = 0.0) -> None:
         self.label_smoothing, self.doubly_stochastic = label_smoothing, doubly_stochastic
 
-    def __call__(self, model: Seq2Seq, batch: Batch, step: int) -> Loss:
+    def __call__(self, model: Seq2Seq, batch: Batch, step: int, total: int = 0) -> Loss:
         output, memory = model.teach(batch.source, batch.source_lengths, batch.inputs)
-        total, nll = model.loss(output, memory, batch.targets, self.label_smoothing if model.training else 0.0)
+        loss, nll = model.loss(output, memory, batch.targets, self.label_smoothing if model.training else 0.0)
         if self.doubly_stochastic and model.training:
-            total = total + self.doubly_stochastic * self._unevenness(output.weights, batch)
-        return Loss(total=total, nll=nll, num_tokens=batch.num_tokens)
+            loss = loss + self.doubly_stochastic * self._unevenness(output.weights, batch)
+        return Loss(total=loss, nll=nll, num_tokens=batch.num_tokens)
 
     def _unevenness(self, weights: Tensor | None, batch: Batch) -> Tensor:
         if weights is None:

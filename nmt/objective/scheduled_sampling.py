@@ -7,11 +7,13 @@ after i updates.
     exponential        ε = max(end, start · e^{−i/k})
     inverse_sigmoid    ε = max(end, start · k' / (k' + e^{i/k'}) · (k'+1)/k'),  k' chosen so that ε/start = 1/2 at i = k
 
-k is `updates`. The prediction of position t is needed before t+1 is read, so training goes step by step while ε < 1.
+k is `pace`, a share of all updates, or `updates` if that is not 0. The prediction of position t is needed before t+1
+is read, so training goes step by step while ε < 1.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import replace
 from typing import Literal
@@ -19,7 +21,7 @@ from typing import Literal
 import torch
 
 from nmt.foundation.interfaces import BOS, PAD, Batch, DecoderOutput, Loss, Memory
-from nmt.foundation.ranges import Fraction, Ratio, Size
+from nmt.foundation.ranges import Count, Fraction, Positive, Ratio
 from nmt.network.seq2seq import Seq2Seq
 
 Decay = Literal["constant", "linear", "exponential", "inverse_sigmoid"]
@@ -36,40 +38,35 @@ class ScheduledSampling:
         decay: Decay = "inverse_sigmoid",
         start: Ratio = 1.0,
         end: Ratio = 0.5,
-        updates: Size = 5000,
+        pace: Positive = 0.5,
+        updates: Count = 0,
     ) -> None:
         if decay != "constant" and end > start:
             raise ValueError(f"objective.end={end:g} is above objective.start={start:g}: the ratio can only fall")
-        self.label_smoothing, self.decay, self.start, self.end, self.updates = (
-            label_smoothing,
-            decay,
-            start,
-            end,
-            updates,
-        )
-        self._steepness = _solve_half(updates)
+        self.label_smoothing, self.decay, self.start, self.end = label_smoothing, decay, start, end
+        self.pace, self.updates = pace, updates
 
-    def ratio(self, step: int) -> float:
-        """The teacher-forcing ratio ε after `step` updates."""
-        k = self.updates
+    def ratio(self, step: int, total: int = 0) -> float:
+        """The teacher-forcing ratio ε after `step` of `total` updates."""
+        k = self.updates or max(1, round(self.pace * total))
         if self.decay == "constant":
             return self.start
         if self.decay == "linear":
             return max(self.end, self.start - (self.start - self.end) * step / k)
         if self.decay == "exponential":
             return max(self.end, self.start * math.exp(-step / k))
-        s = self._steepness
+        s = _solve_half(k)
         falling = (s + 1) / (s + math.exp(min(step / s, 700.0)))
         return max(self.end, self.start * falling)
 
-    def __call__(self, model: Seq2Seq, batch: Batch, step: int) -> Loss:
-        ratio = self.ratio(step) if model.training else 1.0
+    def __call__(self, model: Seq2Seq, batch: Batch, step: int, total: int = 0) -> Loss:
+        ratio = self.ratio(step, total) if model.training else 1.0
         if ratio >= 1:
             output, memory = model.teach(batch.source, batch.source_lengths, batch.inputs)
         else:
             output, memory = self._mixed(model, batch, ratio)
-        total, nll = model.loss(output, memory, batch.targets, self.label_smoothing if model.training else 0.0)
-        return Loss(total=total, nll=nll, num_tokens=batch.num_tokens)
+        loss, nll = model.loss(output, memory, batch.targets, self.label_smoothing if model.training else 0.0)
+        return Loss(total=loss, nll=nll, num_tokens=batch.num_tokens)
 
     def _mixed(self, model: Seq2Seq, batch: Batch, ratio: float) -> tuple[DecoderOutput, Memory]:
         memory = model.encode(batch.source, batch.source_lengths)
@@ -91,6 +88,7 @@ class ScheduledSampling:
         return replace(outputs[-1], readout=together, weights=torch.cat(weights, 1) if weights else None), memory
 
 
+@functools.cache
 def _solve_half(updates: int) -> float:
     """k' with (k'+1) / (k' + e^{updates/k'}) = 1/2, by bisection."""
     low, high = updates / 700, max(2.0, float(updates))

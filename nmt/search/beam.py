@@ -33,6 +33,10 @@ class Beam:
             raise ValueError(f"search.n_best={n_best} is more than search.width={width} hypotheses can give")
         self.width, self.n_best, self.penalty = width, n_best, Penalty(length_penalty, alpha, coverage)
 
+    @property
+    def needs_attention(self) -> bool:
+        return self.penalty.coverage > 0
+
     def __call__(self, step: Step, state: SearchState, requests: Sequence[Request]) -> list[list[Hypothesis]]:
         extend = most_probable
         if any(request.required for request in requests):

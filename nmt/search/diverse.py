@@ -38,6 +38,10 @@ class Diverse:
         self.width, self.groups, self.diversity, self.n_best = width, groups, diversity, n_best
         self.penalty = Penalty(length_penalty, alpha, coverage)
 
+    @property
+    def needs_attention(self) -> bool:
+        return self.penalty.coverage > 0
+
     def __call__(self, step: Step, state: SearchState, requests: Sequence[Request]) -> list[list[Hypothesis]]:
         refuse_required(requests, "diverse")
         starts = range(0, self.width, self.width // self.groups)

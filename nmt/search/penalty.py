@@ -4,6 +4,7 @@
 
 none         P
 average      P / n
+power        P / n^α                      Marian's and fairseq's normalisation
 wu           P / ((5 + n) / 6)^α          Wu et al. 2016, eq. 14
 reward       P + α n                      a reward for every word
 coverage     the last term (Wu et al. 2016, eq. 14): a_ts is the attention of word t to source position s, so β > 0 prefers
@@ -19,7 +20,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-PenaltyName = Literal["none", "average", "wu", "reward"]
+PenaltyName = Literal["none", "average", "power", "wu", "reward"]
 ALPHA = 0.6
 UNSEEN = 1e-6
 """Lower bound on the total attention of a source position, so that a position with 0 does not cost infinitely much."""
@@ -36,15 +37,15 @@ class Penalty:
     def __post_init__(self) -> None:
         if self.alpha != ALPHA and self.name in ("none", "average"):
             raise ValueError(
-                f"search.alpha={self.alpha:g}: search.length_penalty={self.name} does not use it; choose wu or reward"
+                f"search.alpha={self.alpha:g}: search.length_penalty={self.name} does not use it; choose power, wu or reward"
             )
 
     def score(self, log_prob: float, words: int, uncovered: float = 0.0) -> float:
         """The score of a hypothesis with this many words; `uncovered` is the result of `of_coverage`."""
         if self.name == "reward":
             return log_prob + self.alpha * words + uncovered
-        divisor = {"none": 1.0, "average": float(words), "wu": ((5 + words) / 6) ** self.alpha}[self.name]
-        return log_prob / divisor + uncovered
+        divisors = {"average": float(words), "power": words**self.alpha, "wu": ((5 + words) / 6) ** self.alpha}
+        return log_prob / divisors.get(self.name, 1.0) + uncovered
 
     def bound(self, log_prob: float, shortest: int, longest: int) -> float:
         """Upper bound on the score of hypotheses that continue from this log-probability and end with `shortest` to

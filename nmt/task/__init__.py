@@ -39,7 +39,7 @@ class Task(ABC):
         """One line about the data and one about the network."""
 
     @abstractmethod
-    def objective(self, network: Any, batch: Any, update: int) -> Loss:
+    def objective(self, network: Any, batch: Any, update: int, total: int) -> Loss:
         """What is minimised."""
 
     @abstractmethod

@@ -83,8 +83,8 @@ class Classification(Task):
             f"{type(self.network.pooling).__name__.lower()} pooling, {self.network.encoder.cell_name} cells",
         )
 
-    def objective(self, network: Seq2Label, batch: TextBatch, update: int) -> Loss:
-        return label_loss(network, batch, update)
+    def objective(self, network: Seq2Label, batch: TextBatch, update: int, total: int) -> Loss:
+        return label_loss(network, batch, update, total)
 
     def batches(self, epoch: int) -> _Batches:
         documents = self.documents

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shlex
 import time
 from collections.abc import Callable, Mapping
@@ -23,6 +24,8 @@ from nmt.report.attention_map import attention_maps, write_map
 from nmt.search.greedy import Greedy
 from nmt.storage.checkpoint import tokenizer_parts
 from nmt.task import Task
+
+log = logging.getLogger(__name__)
 
 
 class Translation(Task):
@@ -50,6 +53,10 @@ class Translation(Task):
         self.seed, self.max_validation, self.options = seed, max_validation, options
         self.device = next(network.parameters()).device
         self.metric = metric.name
+        if data.tokenizer.lowercase and not metric.lowercase:
+            log.warning(
+                "tokenizer.lowercase=true, but references are compared as they are: set metric.lowercase=true too"
+            )
         splits = data.splits
         self.title = f"{type(network.decoder).__name__} · {' → '.join(splits.languages)}"
         self.fingerprints = {"train": fingerprint(splits.train), "validation": fingerprint(splits.validation)}
@@ -67,8 +74,8 @@ class Translation(Task):
             f"{type(decoder).__name__.lower()} with {score}, {decoder.cell_name} cells",
         )
 
-    def objective(self, network: Seq2Seq, batch: Batch, update: int) -> Loss:
-        return self._objective(network, batch, update)
+    def objective(self, network: Seq2Seq, batch: Batch, update: int, total: int) -> Loss:
+        return self._objective(network, batch, update, total)
 
     def better(self, new: float, old: float | None) -> bool:
         return self.judge.better(new, old)

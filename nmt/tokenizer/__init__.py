@@ -48,7 +48,7 @@ class SentencePiece:
         lowercase: bool = False,
         byte_fallback: bool = False,
         split_digits: bool = False,
-        character_coverage: Ratio = 1.0,
+        character_coverage: Annotated[float, Range(0.98, 1.0)] = 1.0,
         sampling: Ratio = 0.0,
     ) -> None:
         if sampling and model not in ("unigram", "bpe"):

@@ -75,9 +75,11 @@ class TrainingState:
         for group, rate in zip(self.optimizer.param_groups, self.base_rates, strict=True):
             group["lr"] = rate * factor
 
-    def gradient_norm(self, clip_norm: float) -> Tensor:
-        """The norm of the gradient before it is clipped; it is clipped then."""
+    def gradient_norm(self, clip_norm: float, clip_value: float) -> Tensor:
+        """The norm of the gradient before its norm is clipped; single values are clipped before that, the norm then."""
         self.scaler.unscale_(self.optimizer)
+        if clip_value:
+            nn.utils.clip_grad_value_(self.parameters, clip_value)
         return nn.utils.clip_grad_norm_(self.parameters, clip_norm or math.inf)
 
     def skip(self) -> None:

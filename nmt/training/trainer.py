@@ -69,11 +69,12 @@ class Trainer:
     """How long and how to train.
 
     max_epochs; max_updates (0: no bound); accumulate: batches per update; clip_norm: largest gradient norm (0: any);
-    precision: autocast type of the products; validate_every: in epochs; patience: validations without improvement
-    before stopping (0: never); ema: decay of an exponential moving average of the weights, which is then what is
-    validated and kept as best (0: none); average: at the end, average the weights of this many best validations and
-    keep them if they are better (0: no); save_every: minutes between saves of everything needed to resume;
-    log_every: updates; keep: how many of the latest checkpoints to keep.
+    clip_value: largest value in the gradient (0: any); precision: autocast type of the products; validate_every: in
+    epochs, or validate_every_updates: in updates (0: by epochs); patience: validations without improvement before
+    stopping (0: never); ema: decay of an exponential moving average of the weights, which is then what is validated
+    and kept as best (0: none); average: at the end, average the weights of this many best validations and keep them
+    if they are better (0: no); save_every: minutes between saves of everything needed to resume; log_every: updates;
+    keep: how many of the latest checkpoints to keep.
 
     on_nan: what happens when the loss or the gradient of an update is not a number. stop: an error, and the last good state
     stays saved; skip: the update is left out, and after PATIENCE of them in a row training stops; rollback: the last saved
@@ -87,8 +88,10 @@ class Trainer:
         max_updates: Count = 0,
         accumulate: Size = 1,
         clip_norm: NonNegative = 1.0,
+        clip_value: NonNegative = 0.0,
         precision: Precision = "float32",
         validate_every: Positive = 1.0,
+        validate_every_updates: Count = 0,
         patience: Count = 0,
         ema: Fraction = 0.0,
         average: Count = 0,
@@ -97,13 +100,9 @@ class Trainer:
         keep: Size = 1,
         on_nan: OnNaN = "stop",
     ) -> None:
-        self.max_epochs, self.max_updates, self.accumulate, self.clip_norm = (
-            max_epochs,
-            max_updates,
-            accumulate,
-            clip_norm,
-        )
-        self.precision, self.validate_every, self.patience = precision, validate_every, patience
+        self.max_epochs, self.max_updates, self.accumulate = max_epochs, max_updates, accumulate
+        self.clip_norm, self.clip_value, self.precision, self.patience = clip_norm, clip_value, precision, patience
+        self.validate_every, self.validate_every_updates = validate_every, validate_every_updates
         self.ema, self.average = ema, average
         self.save_every, self.log_every = save_every, log_every
         self.keep, self.on_nan = keep, on_nan
@@ -163,12 +162,12 @@ class _Loop:
         per_epoch = math.ceil(len(batches) / trainer.accumulate)
         total = trainer.max_epochs * per_epoch
         total = min(total, trainer.max_updates) if trainer.max_updates else total
-        between = max(1, round(trainer.validate_every * per_epoch))
+        between = trainer.validate_every_updates or max(1, round(trainer.validate_every * per_epoch))
         while progress.batch < len(batches) and progress.update < total and not progress.finished:
             end = min(progress.batch + trainer.accumulate, len(batches))
             group = [batches[i] for i in range(progress.batch, end)]
             self.state.set_rate(total, progress.epoch + progress.batch / len(batches))
-            norm = self._update(group)
+            norm = self._update(group, total)
             if norm is None:
                 return  # rolled back: perhaps into another epoch
             progress.update, progress.batch, progress.averaged = progress.update + 1, end, False
@@ -187,16 +186,16 @@ class _Loop:
         if progress.batch >= len(batches):
             progress.epoch, progress.batch = progress.epoch + 1, 0
 
-    def _update(self, group: list[TrainingBatch]) -> Tensor | None:
-        """One update from the gradient of the group's mean loss per token; the gradient's norm before clipping, or None if
-        training was rolled back instead."""
+    def _update(self, group: list[TrainingBatch], total: int) -> Tensor | None:
+        """One update (of `total`) from the gradient of the group's mean loss per token; the gradient's norm before
+        clipping, or None if training was rolled back instead."""
         tokens, before = sum(batch.num_tokens for batch in group), self._loss
         for batch in group:
             with torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None):
-                loss = self.state.network(self.task.objective, batch.to(self.device), self.state.progress.update)
+                loss = self.state.network(self.task.objective, batch.to(self.device), self.state.progress.update, total)
             self.state.scaler.scale(loss.total / tokens).backward()
             self._loss = self._loss + loss.total.detach()
-        norm = self.state.gradient_norm(self.trainer.clip_norm)
+        norm = self.state.gradient_norm(self.trainer.clip_norm, self.trainer.clip_value)
         scaled = self.state.scaler.is_enabled() and bool(torch.isfinite(self._loss))  # the scaler looks by itself
         if scaled or math.isfinite(float(norm) + float(self._loss)):
             self.state.step()

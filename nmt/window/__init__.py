@@ -24,10 +24,12 @@ class Window(nn.Module):
     """Base of all windows; by itself the window `global`, which restricts nothing.
 
     A window is built with `query_size`. `query_layer` is a linear map of the query, whose output the window gets (None:
-    it needs no query). `recurs`: what it does at one step depends on its weights at the step before.
+    it needs no query). `recurs`: what it does at one step depends on its weights at the step before. `normalizes`: it uses
+    the normaliser.
     """
 
     recurs = False
+    normalizes = True
     query_layer: nn.Linear | None
 
     def __init__(self, *, query_size: int) -> None:

@@ -21,12 +21,12 @@ from torch.nn import functional as F
 
 from nmt.foundation.interfaces import Memory
 from nmt.normalizer import Normalizer
-from nmt.normalizer.softmax import Softmax
 from nmt.window import Carry, Window, source_lengths
 
 
 class Monotonic(Window):
     recurs = True
+    normalizes = False
 
     def __init__(self, *, query_size: int, offset: float = -1.0, noise: bool = True) -> None:
         super().__init__(query_size=query_size)
@@ -43,8 +43,6 @@ class Monotonic(Window):
         self, scores: Float[Tensor, "N T S"], query: Tensor | None, carry: Carry, normalizer: Normalizer
     ) -> tuple[Float[Tensor, "N T S"], Carry]:
         assert scores.size(1) == 1, "a window that recurs gets one step at a time"
-        if not isinstance(normalizer, Softmax):
-            raise ValueError("window=monotonic does not normalise over positions: leave normalizer=softmax")
         energies = scores.squeeze(1) + self.offset
         last = F.one_hot(source_lengths(scores).squeeze(1) - 1, scores.size(2)).bool()
         before = carry[0]

@@ -1,0 +1,365 @@
+"""Every choice and every key means something: changed, it changes the outcome, or a message says why it does not. And every
+pair of choices trains, validates and translates, or is refused before anything is done."""
+
+import collections
+import hashlib
+import itertools
+import json
+import logging
+import random
+import re
+import shutil
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from builders import choices, compose
+from commands import run
+
+from nmt.configuration import build
+from nmt.configuration.check import _signature, locate
+from nmt.configuration.configure import configure
+from nmt.configuration.faults import Faults
+from nmt.configuration.runs import train
+from nmt.foundation.errors import UserError
+from nmt.report import plots
+from nmt.storage import checkpoint as ckpt
+from nmt.task.translation import Translation
+from nmt.training.run_directory import RunDirectory
+
+WORDS = [
+    "Haus",
+    "katze",
+    "Über",
+    "2031",
+    "ein",
+    "und",
+    "der",
+    "läuft",
+    "x²",
+    "grün",
+    "…",
+    "42",
+    "Ball",
+    "sieht",
+    "von",
+    "mit",
+]
+TINY = [
+    "data=text", "data.source=en", "data.target=de", "sizes.encoder=4", "sizes.decoder=8", "sizes.readout=6", "sizes.vocabulary=60",
+    "model.embedding_size=6", "batching.sentences=8", "batching.pool=3", "trainer.max_epochs=2", "schedule.warmup=1",
+    "trainer.log_every=2", "search.width=2", "translation.max_length_factor=1.0", "translation.max_length_offset=2", "seed=3",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory):
+    folder, generator = tmp_path_factory.mktemp("corpus"), random.Random(1)
+    for part, size in (("train", 40), ("validation", 6), ("test", 6)):
+        rows = [generator.choices(WORDS, k=generator.choice((2, 3, 5, 9))) for _ in range(size)]
+        rows += [*rows[:2], ["ein"] * 12, ["rare", "ß"]]
+        (folder / f"{part}.en").write_text("".join(" ".join(row) + "\n" for row in rows))
+        (folder / f"{part}.de").write_text("".join(" ".join(row[::-1][:7]) + "\n" for row in rows))
+    return [f"data.{part}={folder}/{part}" for part in ("train", "validation", "test")]
+
+
+@pytest.fixture(autouse=True)
+def _no_pictures(monkeypatch):
+    monkeypatch.setattr(plots, "learning_curve", lambda *_: None)
+    monkeypatch.setattr(Translation, "draw", lambda *_: None)
+    monkeypatch.setattr(RunDirectory, "writer", mock.MagicMock())
+
+
+def outcome(corpus, *overrides):
+    """Everything that a training leaves behind, but for times; or what it says instead."""
+    folder, saves = Path(corpus[0].partition("=")[2]).parent / "run", []
+    shutil.rmtree(folder, ignore_errors=True)
+    original = RunDirectory.save_last
+
+    def counted(self, *arguments):
+        saves.append(1)
+        original(self, *arguments)
+
+    RunDirectory.save_last = counted
+    try:
+        score = train(configure("train", [*TINY, *corpus, *overrides, f"run_dir={folder}"]))
+    except UserError as error:
+        return {"refused": str(error)}
+    finally:
+        RunDirectory.save_last = original
+        for handler in logging.getLogger("nmt").handlers[:]:
+            logging.getLogger("nmt").removeHandler(handler)
+            handler.close()
+    found = {"score": score, "saves": len(saves), "names": sorted(p.name for p in folder.iterdir())}
+    for name in (ckpt.LAST, ckpt.BEST):
+        digest = hashlib.sha256()
+        for key, tensor in sorted(ckpt.read(folder / name).tensors.items()):
+            digest.update(f"{key} {tuple(tensor.shape)}".encode() + tensor.contiguous().numpy().tobytes())
+        found[name] = digest.hexdigest()
+    found["texts"] = (folder / "test.txt").read_text()
+    results = json.loads((folder / "results.json").read_text())
+    found["scores"] = {key: value for key, value in results.get("scores", results).items() if "seconds" not in key}
+    found["records"] = [
+        {k: v for k, v in json.loads(line).items() if k != "speed"}
+        for line in (folder / "metrics.jsonl").read_text().splitlines()
+    ]
+    return found
+
+
+STUCK = ["optimizer=sgd", "optimizer.lr=1e-30", "trainer.max_epochs=5"]
+"""A training that never gets better."""
+CONTEXT = {
+    "encoder.dropout": ["encoder.num_layers=2"], "encoder.residual": ["encoder.num_layers=2"],
+    "encoder.variational_dropout": ["encoder.num_layers=2"], "decoder.dropout": ["decoder.num_layers=2"],
+    "decoder.residual": ["decoder.num_layers=2"], "decoder.variational_dropout": ["decoder.num_layers=2"],
+    "trainer.average": ["trainer.max_epochs=4"], "trainer.patience": STUCK, "schedule.patience": STUCK, "schedule.shrink": STUCK,
+    "trainer.on_nan": ["optimizer=sgd", "optimizer.lr=1e38"], "trainer.keep": ["trainer.max_epochs=4"],
+    "batching.tokens": ["batching.sentences=0"], "schedule.start": ["trainer.max_epochs=3"], "schedule.every": ["trainer.max_epochs=4"],
+    "objective.pace": ["objective.end=0.1"], "metric.lowercase": ["tokenizer=char"],
+}  # fmt: skip
+VALUES = {
+    "batching.sentences": "5", "batching.tokens": "60", "batching.pool": "1", "trainer.save_every": "0", "trainer.keep": "2",
+    "trainer.average": "2", "trainer.patience": "1", "trainer.max_updates": "3", "trainer.ema": "0.9", "trainer.precision": "bfloat16",
+    "trainer.clip_norm": "0.001", "trainer.clip_value": "0.0001", "trainer.validate_every": "0.5", "trainer.validate_every_updates": "3",
+    "trainer.on_nan": "skip", "filters.max_length": "4", "filters.max_ratio": "1.2", "max_validation": "2",
+    "schedule.start": "1", "schedule.patience": "1", "schedule.warmup": "20", "optimizer.eps": "0.1", "optimizer.weight_decay": "0.5",
+    "window.distance": "1", "attention.heads": "4", "attention.longest": "3", "decoder.bridge": "mean", "metric.char_order": "2",
+    "metric.tokenize": "char", "sizes.encoder": "6", "encoder.hidden_size": "6", "tokenizer.vocabulary_size": "50", "sizes.vocabulary": "50",
+    "tokenizer.character_coverage": "0.98", "translation.max_source": "3", "translation.max_length_offset": "3",
+    "translation.max_length_factor": "0.1", "tokenizer.normalization": "nfkc", "model.tying": "output", "objective.updates": "2", "cell": "lstm",
+}  # fmt: skip
+ELSEWHERE = ("device", "run_dir", "resume", "grids", "data", "search", "translation.batch_tokens")
+"""What other tests try: machines, folders, data of every kind; searches with scores, below."""
+
+
+def keys(group=None, choice=None):
+    """The keys of a group's choice (or those at the top) with their values."""
+    config = compose(*([f"{group}={choice}"] if group else []), "data=text", "data.train=x", "data.validation=x", "data.source=a",
+                     "data.target=b")  # fmt: skip
+    node = config[group] if group else {k: v for k, v in config.items() if not isinstance(v, dict)}
+    return {k: v for k, v in node.items() if k != "_target_"}
+
+
+def other(key, value, group, choice):
+    """Another value."""
+    if key == "metric.name":
+        return "chrf" if choice == "loss" else "loss"
+    if key == "tokenizer.vocabulary_size" and choice in ("char", "word"):
+        return "15"
+    if key in VALUES:
+        return VALUES[key]
+    if isinstance(value, bool):
+        return str(not value).lower()
+    if isinstance(value, int):
+        return str(value + 1)
+    if isinstance(value, float):
+        return str(value * 0.5 + 0.2)
+    target = build.FIXED[group][0] if group in build.FIXED else locate(
+        compose(f"{group}={choice}")[group]["_target_"], build.CHOICES[group][0], group)  # fmt: skip
+    hint = _signature(target, ())[0][key.partition(".")[2]]
+    return next(str(v) for v in hint.__args__ if v != value)
+
+
+CHOSEN = [
+    (group, choice)
+    for group in ("encoder", "decoder", "attention", "window", "normalizer", "objective", "schedule", "optimizer", "metric", "tokenizer")
+    for choice in choices(group)
+] + [(group, None) for group in ("model", "filters", "batching", "translation", "trainer", "sizes", "")]  # fmt: skip
+
+
+def fitting(group, choice):
+    """What else must be chosen so that a choice can be."""
+    if (group, choice) in (("decoder", "fixed"), ("attention", "none")):
+        return ["decoder=fixed", "attention=none"]
+    if choice in ("unidirectional", "alternating"):
+        return ["sizes.encoder=8"]
+    return []
+
+
+@pytest.mark.parametrize(("group", "choice"), CHOSEN, ids=[f"{g or 'top'}={c}" for g, c in CHOSEN])
+def test_every_key_of_every_choice_means_something(corpus, group, choice):
+    chosen = [*fitting(group, choice), *([f"{group}={choice}"] if choice else [])]
+    named = {f"{group}.{k}" if group else k: v for k, v in (keys(group, choice) if choice else keys_of(group)).items()}
+    seen: dict[tuple[str, ...], dict] = {}
+    idle = []
+    for key, value in named.items():
+        if key.startswith(ELSEWHERE):
+            continue
+        context = (*chosen, *CONTEXT.get(key, ()))
+        if key.endswith(".vocabulary_size"):
+            context = (*context, "sizes.vocabulary=60")
+        if context not in seen:
+            seen[context] = outcome(corpus, *context)
+        changed = outcome(corpus, *context, f"{key}={other(key, value, group, choice)}")
+        if changed == seen[context]:
+            idle.append(f"{key}: {value} → {other(key, value, group, choice)}")
+    assert idle == []
+
+
+def keys_of(group):
+    config = compose("data=text", "data.train=x", "data.validation=x", "data.source=a", "data.target=b")
+    node = config[group] if group else {k: v for k, v in config.items() if not isinstance(v, dict)}
+    return {k: v for k, v in node.items() if k != "_target_"}
+
+
+@pytest.mark.parametrize("experiment", choices("experiment"))
+def test_no_recipe_sets_what_changes_nothing(experiment):
+    settings = configure("train", [f"experiment={experiment}"])
+    import yaml
+
+    from nmt.configuration.compose import CONF
+
+    recipe = yaml.safe_load(Path(CONF, "experiment", f"{experiment}.yaml").read_text())
+    named = {f"{g}.{k}" for g, node in recipe.items() if isinstance(node, dict) for k in node}
+    assert not named & {*settings.idle()}
+
+
+@pytest.mark.parametrize(("overrides", "said"), [
+    (["encoder.dropout=0.5"], "encoder.dropout=0.5: has no effect here: acts between layers"),
+    (["decoder.variational_dropout=true", "decoder.num_layers=2", "decoder.dropout=0"], "is a kind of decoder.dropout"),
+    (["decoder.residual=true"], "decoder.residual"), (["model.variational_dropout=true", "model.dropout=0", "model.readout_dropout=0"], "nothing is dropped"),
+    (["search.n_best=3"], "search.n_best"), (["objective=scheduled_sampling", "objective.decay=constant", "objective.end=0.1"], "objective.end"),
+    (["objective=scheduled_sampling", "objective.decay=constant", "objective.updates=9"], "objective.updates"),
+    (["trainer.average=3", "trainer.max_epochs=1"], "only one validation"), (["trainer.average=1"], "at least 2"),
+    (["tokenizer=char", "tokenizer.split_digits=true"], "a piece of its own already"),
+    (["decoder=fixed", "attention=none", "search.coverage=0.1"], "search.coverage=0.1: needs attention"),
+    (["decoder=fixed", "attention=none", "objective.doubly_stochastic=1"], "objective.doubly_stochastic=1: needs attention"),
+    (["window=monotonic", "normalizer=sparsemax"], "does not normalise"), (["metric.tokenize=ja-mecab"], "sacrebleu[ja]"),
+])  # fmt: skip
+def test_what_would_change_nothing_is_refused(corpus, overrides, said):
+    assert said in outcome(corpus, *overrides)["refused"]
+
+
+def test_what_would_change_nothing_is_refused_by_the_other_commands(small_run):
+    pair = "source=x", "target=y"
+    for command, overrides, said in (
+        ("translate", ["averaging=log_probability"], "averaging"), ("translate", ["shares=[1]"], "shares"),
+        ("align", [*pair, "symmetrize=union"], "reverse=RUN_DIR"), ("score", [*pair, "averaging=probability"], "only one model"),
+    ):  # fmt: skip
+        with pytest.raises(Faults, match="has no effect here") as caught:
+            configure(command, [f"model={small_run}", *overrides])
+        assert said in str(caught.value)
+
+
+# Searches, whose settings show in scores
+
+
+@pytest.mark.parametrize("search", choices("search"))
+def test_every_key_of_every_search_means_something(small_run, tmp_path, search):
+    source = tmp_path / "in"
+    source.write_text("a b c d e f\nb b\nf e d c b a a b\n")
+
+    def found(*overrides):
+        result = run("translate", f"model={small_run}", f"input={source}", f"search={search}", "format=jsonl",
+                     "translation.max_length_offset=3", *overrides)  # fmt: skip
+        assert result.returncode == 0, result.stderr.decode()
+        return result.stdout
+
+    context = {"coverage": ["translation.max_length_factor=0.1"], "alpha": ["search.length_penalty=reward"], "width": ["search.groups=1"] if search == "diverse" else [], "epsilon": ["search.temperature=2"], "groups": ["search.n_best=3"],
+               "diversity": ["search.n_best=6"]}  # fmt: skip
+    values = {"width": "2", "length_penalty": "none", "coverage": "0.3", "groups": "2", "diversity": "5.0", "candidates": "3",
+              "source": "beam", "utility": "bleu", "top_k": "1", "top_p": "0.2", "epsilon": "0.2", "seed": "5", "n_best": "2"}  # fmt: skip
+    for key, value in keys("search", search).items():
+        given = context.get(key, [])
+        if search == "mbr" and key in ("temperature", "epsilon", "seed", "candidates", "utility"):
+            given = ["search.n_best=3"]
+        changed = values.get(key) or str(value * 0.5 + 0.2)
+        assert found(*given) != found(*given, f"search.{key}={changed}"), key
+
+
+# All pairs
+
+AXES = {
+    "encoder": [[f"encoder={c}", *fitting("encoder", c)] for c in choices("encoder")],
+    "decoder": [[f"decoder={c}"] for c in choices("decoder")],
+    "attention": [[f"attention={c}"] for c in choices("attention")],
+    "window": [[f"window={c}"] for c in choices("window")],
+    "normalizer": [[f"normalizer={c}"] for c in choices("normalizer")],
+    "objective": [["objective=cross_entropy"], ["objective.doubly_stochastic=0.5"], ["objective=scheduled_sampling", "objective.pace=0.1"]],
+    "search": [[f"search={c}"] for c in choices("search")] + [["search=beam", "search.coverage=0.1"]],
+    "metric": [[f"metric={c}"] for c in choices("metric")],
+    "optimizer": [[f"optimizer={c}", "optimizer.lr=0.01"] for c in choices("optimizer")],
+    "schedule": [[f"schedule={c}"] for c in choices("schedule")],
+    "tokenizer": [[f"tokenizer={c}"] for c in choices("tokenizer")] + [["tokenizer=bpe", "tokenizer.sampling=0.2"], ["tokenizer.joint=false", "model.tying=output"]],
+    "cell": [["cell=gru"], ["cell=lstm"], ["cell=norm_gru"], ["cell=norm_lstm"]],
+    "layers": [[], ["decoder.num_layers=2", "encoder.num_layers=2", "decoder.residual=true", "encoder.residual=true"],
+               ["decoder.transition_depth=2", "encoder.transition_depth=2"]],
+    "dropout": [["model.dropout=0.2"], ["model.variational_dropout=true", "decoder.recurrent_dropout=0.2", "encoder.recurrent_dropout=0.2"]],
+    "bridge": [[f"decoder.bridge={b}"] for b in ("tanh", "mean", "last", "none")],
+    "copy": [[], ["model.copy=true"]],
+    "precision": [["trainer.precision=float32"], ["trainer.precision=bfloat16"]],
+    "trainer": [["trainer.ema=0.9"], ["trainer.accumulate=2", "trainer.validate_every_updates=2", "trainer.average=2"]],
+    "batches": [["batching.sentences=8"], ["batching.sentences=0", "batching.tokens=60"]],
+}  # fmt: skip
+BASE = [
+    "decoder=luong",
+    "attention=general",
+    "trainer.max_updates=3",
+    "decoder.hidden_size=8",
+    "model.embedding_size=6",
+]
+
+
+def command_line(corpus, picked):
+    return [
+        *(text for text in TINY if text != "search.width=2"),
+        *corpus,
+        *BASE,
+        *(text for texts in picked.values() for text in texts),
+    ]
+
+
+def refusal(corpus, picked):
+    """Why a training is refused, None if it is not."""
+    try:
+        configure("train", command_line(corpus, picked))
+    except UserError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.slow
+def test_all_pairs_of_choices(corpus, tmp_path):
+    """Each pair is in some training, or is refused whatever the rest; then the model translates and scores."""
+    generator, open_pairs, refused, runs = random.Random(1), [], collections.Counter(), 0
+    for a, b in itertools.combinations(AXES, 2):
+        open_pairs += [((a, i), (b, j)) for i in range(len(AXES[a])) for j in range(len(AXES[b]))]
+    generator.shuffle(open_pairs)
+    left, lines = set(open_pairs), tmp_path / "in"
+    lines.write_text("ein Haus\n\nkatze 42 Über\n")
+    for pair in open_pairs:
+        if pair not in left:
+            continue
+        picked = {axis: AXES[axis][i] for axis, i in pair}
+        if picked.get("attention") == ["attention=none"]:
+            picked.setdefault("decoder", ["decoder=fixed"])
+        if picked.get("decoder") == ["decoder=fixed"]:
+            picked.setdefault("attention", ["attention=none"])
+        why = refusal(corpus, picked)
+        if why:
+            refused[re.sub(r"\S*\d\S*", "…", why.splitlines()[1])] += 1
+            left.discard(pair)
+            continue
+        numbers = dict(pair)
+        for axis in generator.sample([axis for axis in AXES if axis not in picked], len(AXES) - len(picked)):
+            gain = {i: sum(1 for b, j in numbers.items() if ((axis, i), (b, j)) in left or ((b, j), (axis, i)) in left)
+                    for i in range(len(AXES[axis]))}  # fmt: skip
+            for i in sorted(gain, key=lambda i: -gain[i]):
+                if refusal(corpus, {**picked, axis: AXES[axis][i]}) is None:
+                    picked[axis], numbers[axis] = AXES[axis][i], i
+                    break
+        folder = tmp_path / f"run{runs}"
+        overrides = command_line(corpus, picked)
+        result = run("train", *overrides, f"run_dir={folder}")
+        assert result.returncode == 0, (overrides, result.stderr.decode())
+        for command, extra in (("translate", [f"input={lines}"]), ("score", [f"source={lines}", f"target={lines}"])):
+            result = run(command, f"model={folder}", *extra)
+            assert result.returncode == 0, (command, overrides, result.stderr.decode())
+            assert result.stdout.count(b"\n") == 3
+        shutil.rmtree(folder)
+        runs += 1
+        left -= {tuple(two) for two in itertools.permutations(numbers.items(), 2)}
+    print(f"{len(open_pairs):,} pairs: {refused.total()} refused, the others in {runs} trainings")
+    for why, count in refused.most_common():
+        print(f"  {count}: {why}")
+    assert refused.total() < 0.1 * len(open_pairs)
