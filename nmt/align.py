@@ -7,7 +7,7 @@ With vectors=[SOURCE,TARGET], two files of word vectors in one space, no trained
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from nmt.configuration.command_line import command_line
@@ -27,6 +27,7 @@ def run(settings: AlignSettings) -> float | None:
     from nmt.inference.streams import Sink
     from nmt.inference.word_alignment import error_rate, parse_links, symmetrize, write_links
 
+    split = _split(settings)
     files = [find_file(settings.source), find_file(settings.target)]
     source, target = (read_lines(file) for file in files)
     check_aligned(files[0], len(source), files[1], len(target))
@@ -41,9 +42,9 @@ def run(settings: AlignSettings) -> float | None:
             except ValueError as error:
                 raise UserError(f"{file}, line {number:,}: {error}") from error
     if settings.vectors:
-        forward = _by_vectors(settings.vectors, source, target)
+        forward = _by_vectors(settings.vectors, source, target, split)
         backward = [
-            frozenset((s, t) for t, s in links) for links in _by_vectors(settings.vectors[::-1], target, source)
+            frozenset((s, t) for t, s in links) for links in _by_vectors(settings.vectors[::-1], target, source, split)
         ]
     else:
         forward = _by_attention(settings, None, source, target)
@@ -63,7 +64,7 @@ def run(settings: AlignSettings) -> float | None:
     if not gold:
         return None
     outside = sum(
-        s >= len(source_line.split()) or t >= len(target_line.split())
+        s >= len(split(source_line)) or t >= len(split(target_line))
         for source_line, target_line, (sure, possible) in zip(source, target, gold, strict=True)
         for s, t in sure | possible
     )
@@ -88,19 +89,27 @@ def _by_attention(
     translator = translator_for(settings, model)
     if not translator.attends:
         raise UserError(f"model={model or settings.model}: has no attention to align by (decoder=fixed)")
-    tokenizer = translator.tokenizer
+    tokenizer, split = translator.tokenizer, _split(settings)
     sources, targets = translator.encode(source), tokenizer.encode_target(list(target))
     links = []
     for s, t, s_ids, t_ids, forced in zip(
         source, target, sources, targets, translator.force(sources, targets), strict=True
     ):
         assert forced.weights is not None
-        words = merge(forced.weights, tokenizer.source_words(s, s_ids), tokenizer.target_words(t, t_ids))
-        links.append(frozenset(words.pairs()))
+        both = tokenizer.source_words(s, s_ids, split), tokenizer.target_words(t, t_ids, split)
+        links.append(frozenset(merge(forced.weights, *both).pairs()))
     return links
 
 
-def _by_vectors(files: Sequence[str], source: Sequence[str], target: Sequence[str]) -> list[frozenset[tuple[int, int]]]:
+def _split(settings: AlignSettings) -> Callable[[str], list[str]]:
+    from nmt.tokenizer.words import words
+
+    return words if settings.units == "word" else str.split
+
+
+def _by_vectors(
+    files: Sequence[str], source: Sequence[str], target: Sequence[str], split: Callable[[str], list[str]]
+) -> list[frozenset[tuple[int, int]]]:
     """Links each target word that has a vector to the source word with the nearest vector."""
     import numpy as np
 
@@ -108,7 +117,7 @@ def _by_vectors(files: Sequence[str], source: Sequence[str], target: Sequence[st
     from nmt.foundation.errors import UserError
 
     sides = [
-        read_vectors(file, {form for line in lines for word in line.split() for form in (word, word.lower())})
+        read_vectors(file, {form for line in lines for word in split(line) for form in (word, word.lower())})
         for file, lines in zip(files, (source, target), strict=True)
     ]
     sizes = {len(vector) for side in sides for vector in side.values()}
@@ -117,7 +126,7 @@ def _by_vectors(files: Sequence[str], source: Sequence[str], target: Sequence[st
     zeros = np.zeros(sizes.pop(), np.float32)
 
     def matrix(line: str, side: dict[str, np.ndarray]) -> np.ndarray:
-        return np.array([side.get(word, side.get(word.lower(), zeros)) for word in line.split()])
+        return np.array([side.get(word, side.get(word.lower(), zeros)) for word in split(line)])
 
     links = []
     for s, t in zip(source, target, strict=True):

@@ -301,12 +301,9 @@ BASE = [
 
 
 def command_line(corpus, picked):
-    return [
-        *(text for text in TINY if text != "search.width=2"),
-        *corpus,
-        *BASE,
-        *(text for texts in picked.values() for text in texts),
-    ]
+    usual = {"decoder": ["decoder=luong"], "attention": ["attention=general"], **picked}
+    tiny = [text for text in TINY if text != "search.width=2"]
+    return [*tiny, *corpus, *BASE, *(text for texts in usual.values() for text in texts)]
 
 
 def refusal(corpus, picked):

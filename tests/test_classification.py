@@ -267,6 +267,10 @@ def test_sentences():
     assert sentences("One. Two two! 3.5 is no end? “Quoted.” Then…  end") == [
         "One.", "Two two!", "3.5 is no end?", "“Quoted.”", "Then…", "end",
     ]  # fmt: skip
+    assert sentences("Dr. Smith met J. R. Ewing at 5 p.m. near St. Pauls. Prof. Dr. Kurz ging. Im 3. Stock? ca. drei.") == [
+        "Dr. Smith met J. R. Ewing at 5 p.m. near St. Pauls.", "Prof. Dr. Kurz ging.", "Im 3. Stock?", "ca. drei.",
+    ]  # fmt: skip
+    assert sentences("He came in no. 5 (vs. six). Then.") == ["He came in no. 5 (vs. six).", "Then."]
     assert sentences("一。二！三") == ["一。", "二！", "三"]
     assert sentences("   ") == []
 

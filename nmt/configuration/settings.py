@@ -353,6 +353,7 @@ class AlignSettings(ModelSettings):
     vectors: list[str] | None = None
     reverse: Models | None = None
     symmetrize: Symmetrization
+    units: Literal["word", "space"]
     source: str
     target: str
     gold: str | None = None

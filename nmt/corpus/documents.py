@@ -16,6 +16,12 @@ from nmt.tokenizer import Tokenizer
 
 SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+|(?<=[。！？])")
 
+ABBREVIATION = re.compile(
+    r"(\w|(\w\.)+\w|dr|mr|mrs|ms|prof|st|jr|sr|vs|etc|e\.g|i\.e|no|nr|vol|fig|approx|dept|gen|col|lt|sgt|rev|hon|inc|ltd|co|"
+    r"hr|fr|bzw|ca|usw|ing|mag|mme|mlle|m|sra|srta|dott|avv|ing)\.",
+    re.IGNORECASE,
+)
+
 
 @dataclass(frozen=True)
 class Documents:
@@ -36,9 +42,17 @@ class Documents:
 
 
 def sentences(line: str) -> list[str]:
-    """A text's sentences: they end with . ! ? … before a space, or with 。！？ anywhere."""
+    """A text's sentences: they end with . ! ? … before a space, or with 。！？ anywhere. A point after an initial or a usual
+    abbreviation ends nothing, nor does one before a small letter."""
     parts, begin = [], 0
     for match in SENTENCE_END.finditer(line):
+        before, after = line[begin : match.start()].rsplit(maxsplit=1)[-1:], line[match.end() : match.end() + 1]
+        if (
+            before
+            and before[0].endswith(".")
+            and (after.islower() or ABBREVIATION.fullmatch(before[0].lstrip("([\"'“„«")))
+        ):
+            continue
         parts.append(line[begin : match.end()].strip())
         begin = match.end()
     parts.append(line[begin:].strip())

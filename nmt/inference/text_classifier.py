@@ -12,6 +12,7 @@ import torch
 from nmt.corpus.documents import Documents, collate_texts, encode_documents, sentences
 from nmt.network.seq2label import Seq2Label
 from nmt.tokenizer import Tokenizer
+from nmt.tokenizer.words import words
 
 log = logging.getLogger(__name__)
 BATCH_TOKENS = 8000
@@ -53,7 +54,7 @@ class TextClassifier:
             Classified(
                 labels=tuple(name for name, is_one in zip(names, chosen[i], strict=True) if is_one),
                 probabilities=dict(zip(names, map(float, probabilities[i]), strict=True)),
-                words=line.split(),
+                words=words(line),
                 importances=self._importances(line, documents, i, weights),
             )
             for i, line in enumerate(lines)
@@ -86,16 +87,17 @@ class TextClassifier:
     def _importances(
         self, line: str, documents: Documents, i: int, weights: list[np.ndarray] | None
     ) -> np.ndarray | None:
-        words = line.split()
-        if weights is None or not words:
+        size = len(words(line))
+        if weights is None or not size:
             return None
-        of_word, begun, row = np.zeros(len(words)), 0, documents.offsets[i]
+        of_word, begun, row = np.zeros(size), 0, documents.offsets[i]
         for part in sentences(line) if self.model.pooling.splits else [line]:
             if row < documents.offsets[i + 1] and self.tokenizer.encode_source([part])[0]:
-                places = np.asarray(self.tokenizer.source_words(part, documents.rows[row].tolist()), np.int64)
-                np.add.at(of_word, np.minimum(begun + places, len(words) - 1), weights[row])
+                places = self.tokenizer.source_words(part, documents.rows[row].tolist())
+                for its, weight in zip(places, weights[row], strict=True):
+                    of_word[begun + its.start : begun + its.stop] += weight / len(its)
                 row += 1
-            begun += len(part.split())
+            begun += len(words(part))
         return of_word if of_word.any() else None
 
 

@@ -42,22 +42,29 @@ class AttentionMap:
 
 def by_word(
     weights: np.ndarray,
-    source_words: Sequence[int],
-    target_words: Sequence[int],
+    source_words: Sequence[range],
+    target_words: Sequence[range],
     sizes: tuple[int, int] | None = None,
 ) -> np.ndarray:
     """Weights [target words + </s>, source words + </s>] from weights between pieces. `source_words`, `target_words`:
-    the number of each piece's word, from 0; `sizes`: source and target word counts, if words may have no pieces."""
-    sources, targets = sizes or (max(source_words, default=-1) + 1, max(target_words, default=-1) + 1)
+    the numbers of the words that each piece is a part of, from 0; `sizes`: source and target word counts, if words may have
+    no pieces. What a source piece gets is shared by its words."""
+    sources, targets = sizes or (_last(source_words) + 1, _last(target_words) + 1)
     into = np.zeros((len(source_words) + 1, sources + 1))
-    into[np.arange(len(source_words) + 1), [*source_words, sources]] = 1.0
+    for piece, its in enumerate([*source_words, range(sources, sources + 1)]):
+        into[piece, its] = 1.0 / len(its)
     of = np.zeros((targets + 1, len(target_words) + 1))
-    of[[*target_words, targets], np.arange(len(target_words) + 1)] = 1.0
+    for piece, its in enumerate([*target_words, range(targets, targets + 1)]):
+        of[its, piece] = 1.0
     of /= np.maximum(1.0, of.sum(1, keepdims=True))
     return of @ weights @ into
 
 
-def merge(weights: np.ndarray, source_words: Sequence[int], target_words: Sequence[int]) -> WordAlignment:
+def _last(words: Sequence[range]) -> int:
+    return max((its.stop - 1 for its in words), default=-1)
+
+
+def merge(weights: np.ndarray, source_words: Sequence[range], target_words: Sequence[range]) -> WordAlignment:
     """As `by_word`, with the weights of </s> kept apart."""
     whole = by_word(weights, source_words, target_words)
     return WordAlignment(whole[:-1, :-1], whole[:-1, -1], whole[-1, :-1])

@@ -12,6 +12,7 @@ from nmt.inference.translator import Forced, Translation, Translator
 from nmt.inference.word_alignment import AttentionMap, by_word
 from nmt.storage.files import write_atomically
 from nmt.tokenizer import Tokenizer
+from nmt.tokenizer.words import words
 
 PICTURES = 8
 """Sentences drawn in a .png; .html and .json hold all."""
@@ -54,7 +55,7 @@ def attention_maps(
     shown = [line for line, _ in pairs]
     texts = [found.text for _, found in pairs]
     seen = [
-        AttentionMap([*line.split(), "</s>"], [*text.split(), "</s>"]) for line, text in zip(shown, texts, strict=True)
+        AttentionMap([*words(line), "</s>"], [*words(text), "</s>"]) for line, text in zip(shown, texts, strict=True)
     ]
     own = [(found.source, found.hypotheses[0].tokens) for _, found in pairs]
     _add(seen, name, translator.tokenizer, shown, texts, own, [found.details[0] for _, found in pairs])
@@ -81,9 +82,9 @@ def _add(
         heads = {name: forced.weights}
         if forced.heads is not None:
             heads = {f"{name}, head {h}".removeprefix(", "): w for h, w in enumerate(forced.heads, 1)}
-        words = tokenizer.source_words(line, list(source)), tokenizer.target_words(text, list(target))
+        both = tokenizer.source_words(line, list(source)), tokenizer.target_words(text, list(target))
         sizes = len(each.source) - 1, len(each.target) - 1
-        each.weights.update({head: by_word(weights, *words, sizes) for head, weights in heads.items()})
+        each.weights.update({head: by_word(weights, *both, sizes) for head, weights in heads.items()})
 
 
 def write_map(maps: Sequence[AttentionMap], path: Path) -> None:

@@ -2,8 +2,8 @@
 
 Raw text in, raw text out: SentencePiece keeps the spaces, so nothing is tokenised before it or detokenised after it.
 
-Imported by: inference, corpus, report, storage, task, configuration.
-Read: this file, sampling.
+Imported by: inference, corpus, report, storage, task, configuration, align.
+Read: this file, words, sampling.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ import sentencepiece
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import BOS, EOS, PAD, UNK
 from nmt.foundation.ranges import Range, Ratio
-from nmt.tokenizer.sampling import SPACE, Sampler
+from nmt.tokenizer.sampling import Sampler
+from nmt.tokenizer.words import SPACE, covered, spaceless, words
 
 log = logging.getLogger(__name__)
+Split = Callable[[str], list[str]]
 LONGEST = 10_000
 """Characters of a line that a tokenizer is trained on: SentencePiece needs time that grows with their square."""
-WITHOUT_SPACES = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
-"""Scripts without spaces between words: the Unicode names of their letters begin with one of these."""
 
 
 class SentencePiece:
@@ -36,7 +36,8 @@ class SentencePiece:
     joint: one vocabulary of `vocabulary_size` for both languages, otherwise one each. `sampling` > 0 draws a new
     segmentation of the training text every epoch: smoothing α of subword regularisation for unigram, the dropout rate
     of BPE-dropout (Provilkov et al. 2020) for bpe. `split_digits` makes every digit a piece of its own; with
-    `byte_fallback` unknown characters become their UTF-8 bytes instead of <unk>.
+    `byte_fallback` unknown characters become their UTF-8 bytes instead of <unk>. `normalization`: SentencePiece's rule by
+    its name; identity keeps every character as it is written, nfkc replaces ½ by 1⁄2 and the like, in translations too.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class SentencePiece:
         vocabulary_size: Annotated[int, Range(1, 10_000_000)] = 8000,
         joint: bool = True,
         lowercase: bool = False,
+        normalization: Literal["identity", "nfkc", "nmt_nfkc", "nmt_nfkc_cf"] = "identity",
         byte_fallback: bool = False,
         split_digits: bool = False,
         character_coverage: Annotated[float, Range(0.98, 1.0)] = 1.0,
@@ -55,6 +57,7 @@ class SentencePiece:
             raise ValueError(f"tokenizer.sampling={sampling:g}: only unigram and bpe can sample; set it to 0")
         self.model, self.vocabulary_size, self.joint, self.lowercase = model, vocabulary_size, joint, lowercase
         self.options: dict[str, Any] = {
+            "normalization_rule_name": normalization,
             "byte_fallback": byte_fallback,
             "split_digits": split_digits,
             "character_coverage": character_coverage,
@@ -184,15 +187,20 @@ class Tokenizer:
 
     def decode(self, ids: list[list[int]]) -> list[str]:
         """Target ids back to text."""
-        return self._target.decode(ids, num_threads=_threads(ids)) if ids else []
+        texts = self._target.decode(ids, num_threads=_threads(ids)) if ids else []
+        # An unknown word in bytes has its space in bytes too.
+        return [text.replace(SPACE, " ").strip(" ") if SPACE in text else text for text in texts]
 
-    def source_words(self, line: str, ids: list[int]) -> list[int]:
-        """For each piece of a source line, the number of the word (what lies between spaces) that it belongs to."""
-        return _words_of(line, ids, self.encode_source, self.source_pieces)
+    def source_words(self, line: str, ids: list[int], split: Split = words) -> list[range]:
+        """For each piece of a source line, the numbers of the words that it is a part of; one word, unless the script writes
+        no spaces. `split`: what a word is, see words.py."""
+        chunks = _chunks_of(line, ids, self.encode_source, self.source_pieces)
+        return covered(chunks, self.source_pieces(ids), line, split)
 
-    def target_words(self, line: str, ids: list[int]) -> list[int]:
+    def target_words(self, line: str, ids: list[int], split: Split = words) -> list[range]:
         """As `source_words`, for a given or written translation."""
-        return _words_of(line, ids, self.encode_target, self.target_pieces)
+        chunks = _chunks_of(line, ids, self.encode_target, self.target_pieces)
+        return covered(chunks, self.target_pieces(ids), line, split)
 
     def continuing(self) -> frozenset[int]:
         """Target ids of continuation pieces, which lengthen the word before them: pieces that begin with a letter, not
@@ -226,27 +234,27 @@ class Tokenizer:
         return [self._target.id_to_piece(i) for i in ids]
 
 
-def _words_of(
+def _chunks_of(
     line: str, ids: list[int], encode: Callable[[list[str]], list[list[int]]], pieces: Callable[[list[int]], list[str]]
 ) -> list[int]:
-    """The number of each piece's word. Pieces never cross spaces, so a line's pieces are those of its words. This fails
-    if normalisation adds or removes spaces, or if the line was segmented in an unusual way. Then the pieces that begin
-    with a space are counted."""
-    words = line.split()
-    each = encode(words) if words else []
-    if [i for word in each for i in word][: len(ids)] == ids:
-        return [n for n, word in enumerate(each) for _ in word][: len(ids)]
-    return _words(pieces(ids), len(words))
+    """Which part of the line, between spaces, each piece belongs to. Pieces never cross spaces, so a line's pieces are those
+    of its parts. This fails if normalisation adds or removes spaces, or if the line was segmented in an unusual way.
+    Then the pieces that begin with a space are counted."""
+    parts = line.split()
+    each = encode(parts) if parts else []
+    if [i for part in each for i in part][: len(ids)] == ids:
+        return [n for n, part in enumerate(each) for _ in part][: len(ids)]
+    return _counted(pieces(ids), len(parts))
 
 
-def _words(pieces: list[str], words: int) -> list[int]:
-    """Counts the pieces that begin a word; the highest number is that of the last of `words` words."""
+def _counted(pieces: list[str], parts: int) -> list[int]:
+    """Counts the pieces that begin with a space; the highest number is that of the last of `parts` parts."""
     number, found, begun = -1, [], True
     for piece in pieces:
         begun = begun or piece.startswith(SPACE)
         if begun and piece.strip(SPACE):
             number, begun = number + 1, False
-        found.append(min(max(number + begun, 0), max(words - 1, 0)))
+        found.append(min(max(number + begun, 0), max(parts - 1, 0)))
     return found
 
 
@@ -254,4 +262,4 @@ def _lengthens(piece: str) -> bool:
     first = piece[:1]
     if not first or not (first.isalnum() or unicodedata.category(first).startswith("M")):
         return False
-    return not unicodedata.name(first, "").startswith(WITHOUT_SPACES)
+    return not spaceless(first)

@@ -18,8 +18,8 @@ from collections.abc import Callable, Sequence
 import sentencepiece
 
 from nmt.foundation.interfaces import EOS, UNK
+from nmt.tokenizer.words import SPACE
 
-SPACE = "▁"
 MOST = 512
 """Cuts of a word up to which all of them are listed, with their probabilities."""
 UNKNOWN_PENALTY = 10.0

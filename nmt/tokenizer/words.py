@@ -1,0 +1,94 @@
+"""What people call words: what stands between spaces; in scripts that write no spaces between words, every character. It is
+the same for all models, whatever pieces they cut a text into."""
+
+from __future__ import annotations
+
+import functools
+import unicodedata
+from collections.abc import Callable, Sequence
+
+SPACE = "▁"
+SPACELESS = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
+"""Scripts without spaces between words: the Unicode names of their letters begin with one of these."""
+ALONE = (*SPACELESS, "IDEOGRAPHIC", "FULLWIDTH")
+"""The same with their punctuation."""
+
+
+@functools.cache
+def spaceless(character: str) -> bool:
+    """Whether a character is a letter of a script that writes no spaces between words."""
+    return unicodedata.name(character, "").startswith(SPACELESS)
+
+
+@functools.cache
+def _alone(character: str) -> bool:
+    return unicodedata.name(character, "").startswith(ALONE)
+
+
+def words(text: str) -> list[str]:
+    """The words of a text, in order; together they are all of it but for the spaces."""
+    return [word for chunk in text.split() for word in _within(chunk)]
+
+
+def _within(chunk: str) -> list[str]:
+    """The words of a text without spaces. Marks belong to the character before them."""
+    if chunk.isascii() or not any(map(spaceless, chunk)):
+        return [chunk]
+    found, joins = [chunk[0]], not _alone(chunk[0])
+    for character in chunk[1:]:
+        mark = unicodedata.category(character).startswith("M")
+        if mark or (joins and not _alone(character)):
+            found[-1] += character
+        else:
+            found.append(character)
+        joins = joins if mark else not _alone(character)
+    return found
+
+
+def covered(
+    chunks: Sequence[int], pieces: Sequence[str], text: str, split: Callable[[str], list[str]] = words
+) -> list[range]:
+    """The words that each piece is a part of, numbered from 0. `chunks`: for each piece, which of the parts of the text
+    between spaces it belongs to; `split`: what a word is."""
+    parts = [split(chunk) for chunk in text.split()]
+    begins, number = [], 0
+    for part in parts:
+        begins.append(number)
+        number += len(part)
+    found: list[range] = []
+    for chunk in sorted(set(chunks)):
+        own = [piece for piece, its in zip(pieces, chunks, strict=True) if its == chunk]
+        begin, part = (begins[chunk], parts[chunk]) if chunk < len(parts) else (max(number - 1, 0), [""])
+        if len(part) == 1:
+            found += [range(begin, begin + 1)] * len(own)
+        else:
+            found += [range(begin + r.start, begin + r.stop) for r in _by_characters(own, part)]
+    return found
+
+
+def _by_characters(pieces: Sequence[str], parts: Sequence[str]) -> list[range]:
+    """For each piece, the parts that have a character in common with it. If pieces and parts differ in length, because
+    normalisation has changed characters, positions are in proportion."""
+    sizes = [_characters(piece) for piece in pieces]
+    numbers = [i for i, part in enumerate(parts) for _ in part]
+    scale, found, at = len(numbers) / max(1, sum(sizes)), [], 0
+    for piece, size in zip(pieces, sizes, strict=True):
+        begun = at - (
+            _is_byte(piece) and not size and at > 0
+        )  # a later byte belongs to the character that it lengthens
+        first = min(int(begun * scale), len(numbers) - 1)
+        last = min(max(int((at + size) * scale) - 1, first), len(numbers) - 1)
+        found.append(range(numbers[first], numbers[last] + 1))
+        at += size
+    return found
+
+
+def _is_byte(piece: str) -> bool:
+    return len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">")
+
+
+def _characters(piece: str) -> int:
+    """Characters of a piece, spaces left out; a byte counts if a character begins with it."""
+    if _is_byte(piece):
+        return int(int(piece[3:5], 16) & 0xC0 != 0x80)
+    return len(piece.replace(SPACE, ""))

@@ -1,0 +1,88 @@
+"""Raw text in, raw text out; and what a word is, in any script."""
+
+import unicodedata
+
+import numpy as np
+import pytest
+from commands import run
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nmt.inference.word_alignment import by_word
+from nmt.tokenizer import SentencePiece
+from nmt.tokenizer.words import words
+
+KEPT = "½ x² … ™ ﬁ Ⅷ ㎏ e\u0301 é می\u200cخواهم क्\u200dष ＡＢ １２ “a” ﷺ"
+CORPUS = [KEPT, "hello world", "我爱北京 天安门", "xyz Über"] * 20
+
+
+@pytest.mark.parametrize("model", ["unigram", "bpe", "char", "word"])
+@pytest.mark.parametrize("byte_fallback", [False, True])
+def test_text_comes_back_as_it_was_written(model, byte_fallback):
+    """Every character of the training text, none replaced by another that looks like it."""
+    tokenizer = SentencePiece(model=model, vocabulary_size=500, byte_fallback=byte_fallback).train(CORPUS, CORPUS)
+    assert tokenizer.decode(tokenizer.encode_target(CORPUS[:4])) == CORPUS[:4]
+
+
+@settings(max_examples=150, deadline=None)
+@given(line=st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="▁⁇"), max_size=30))
+def test_with_bytes_any_text_comes_back(any_text, line):
+    """Whatever is typed; but spaces in a row, and at the ends, are one space or none."""
+    [back] = any_text.decode(any_text.encode_target([line]))
+    assert back == " ".join(part for part in line.split(" ") if part)
+
+
+@pytest.fixture(scope="module")
+def any_text():
+    return SentencePiece(vocabulary_size=400, byte_fallback=True).train(CORPUS, CORPUS)
+
+
+@pytest.mark.parametrize("rule", ["nfkc", "nmt_nfkc"])
+def test_characters_are_replaced_if_asked(rule):
+    tokenizer = SentencePiece(model="char", vocabulary_size=500, normalization=rule).train(CORPUS, CORPUS)
+    assert tokenizer.decode(tokenizer.encode_target(["½ x² Ⅷ"])) == [unicodedata.normalize("NFKC", "½ x² Ⅷ")]
+
+
+def test_unknown_words_in_bytes_have_their_spaces():
+    tokenizer = SentencePiece(model="word", vocabulary_size=300, byte_fallback=True).train(["a b"] * 9, ["a b"] * 9)
+    assert tokenizer.decode(tokenizer.encode_target(["Hello, a Wörld b"])) == ["Hello, a Wörld b"]
+
+
+@pytest.mark.parametrize(("text", "expected"), [
+    ("a bc  d.", ["a", "bc", "d."]), ("我爱北京", list("我爱北京")), ("你好。再见。 abc def", [*"你好。再见。", "abc", "def"]),
+    ("用GPU训练2次", ["用", "GPU", "训", "练", "2", "次"]), ("한국어 문장", ["한국어", "문장"]), ("ภาษาไทย", ["ภ", "า", "ษ", "า", "ไ", "ท", "ย"]),
+    ("が\u3099x", ["が\u3099", "x"]), ("ที่", ["ที่"]), ("don't 3,5", ["don't", "3,5"]), ("", []), (" \u3000", []),
+])  # fmt: skip
+def test_words(text, expected):
+    assert words(text) == expected
+    assert "".join(words(text)) == "".join(text.split())
+
+
+def test_pieces_of_several_words_are_shared(any_text):
+    """A piece of two characters that are words: its attention is both's, and the rows still sum to 1."""
+    tokenizer = SentencePiece(model="word", vocabulary_size=100).train(["北京 hello 我"] * 9, [])
+    [ids] = tokenizer.encode_source(["北京 hello"])
+    places = tokenizer.source_words("北京 hello", ids)
+    assert places == [range(2), range(2, 3)]
+    weights = np.array([[0.6, 0.3, 0.1], [0.2, 0.2, 0.6], [0.0, 0.5, 0.5]])
+    np.testing.assert_allclose(by_word(weights, places, places), [
+        [0.3, 0.3, 0.3, 0.1], [0.3, 0.3, 0.3, 0.1], [0.1, 0.1, 0.2, 0.6], [0.0, 0.0, 0.5, 0.5],
+    ])  # fmt: skip
+    [ids] = any_text.encode_source(["我ü 爱ß天"])  # bytes of a character belong to it
+    pieces, places = any_text.source_pieces(ids), any_text.source_words("我ü 爱ß天", ids)
+    seen = {piece: list(its) for piece, its in zip(pieces, places, strict=True)}
+    assert words("我ü 爱ß天") == ["我", "ü", "爱", "ß", "天"]
+    assert seen["<0xC3>"] in ([1], [3])
+    assert seen["<0x9F>"] == [3]
+
+
+def test_units_of_alignments(small_run, tmp_path):
+    """A character is a word where no spaces are written, or what stands between spaces if asked."""
+    (tmp_path / "s").write_text("a我b c\n")
+    files = [f"source={tmp_path}/s", f"target={tmp_path}/s", f"model={small_run}"]
+    ends = []
+    for units in ("word", "space"):
+        result = run("align", *files, f"units={units}")
+        assert result.returncode == 0, result.stderr.decode()
+        ends.append(result.stdout.decode().split()[-1].split("-")[1])
+    assert ends == ["3", "1"]
