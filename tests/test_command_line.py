@@ -237,6 +237,26 @@ def test_align(trained, corpus, tmp_path):
     failed(run("align", vectors, *pair), "s.vec, line 2")
 
 
+def test_a_fault_of_one_run_is_not_in_the_log_of_another(corpus, tmp_path):
+    result = run(
+        "train", "-m", *data_arguments(corpus), *SMALL, "decoder=luong", "attention=general,none", "trainer.max_updates=1",
+        f"run_dir={tmp_path}/sweep",
+    )  # fmt: skip
+    assert result.returncode == 1
+    assert b"needs an attention score" in result.stderr
+    [log] = tmp_path.glob("sweep/*/train.log")
+    assert "needs an attention score" not in log.read_text()
+
+
+def test_another_search_may_be_chosen_when_a_run_goes_on(trained, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(trained, folder)
+    result = run("train", f"resume={folder}", "search=greedy", "trainer.max_epochs=9", "trainer.max_updates=1")
+    assert result.returncode == 0, result.stderr.decode()
+    errors = failed(run("train", f"resume={folder}", "decoder=luong"), "cannot change when resuming")
+    assert "search=beam|diverse|greedy|mbr|sample" in errors
+
+
 def test_a_sweep_makes_readable_folders(corpus, tmp_path):
     result = run(
         "train", "-m", *data_arguments(corpus), *SMALL, "decoder=bahdanau,luong", "attention=general,dot", "seed=1",

@@ -135,7 +135,7 @@ def test_choices_of_ones_own_lie_beside_those_of_the_toolkit(tmp_path, monkeypat
     finally:
         monkeypatch.undo()
         composition._cached.cache_clear()
-        composition._options.cache_clear()
+        composition.options.cache_clear()
     with pytest.raises(Faults, match="no 'mine' to choose for experiment"):
         compose("experiment=mine")
 
@@ -171,7 +171,7 @@ def test_all_faults_are_listed_at_once():
         "trainer.max_epoch: no such key; did you mean max_epochs?",
         "optimizer.lr=-1: out of range, must be a number with 0 < value",
         "seed=abc: must be a whole number",
-        "search.length_penalty=foo: must be one of none, average, wu",
+        "search.length_penalty=foo: must be one of none, average, power, wu",
         "nonsense: no such key",
         "model.tying=1: must be one of none, output, all",
         "set exactly one of them",

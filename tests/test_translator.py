@@ -7,15 +7,17 @@ import numpy as np
 import pytest
 import torch
 from builders import batch, network, trained
+from commands import failed, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nmt
 from nmt.configuration import loading
 from nmt.foundation.errors import UserError
-from nmt.foundation.interfaces import Request
+from nmt.foundation.interfaces import EOS, UNK, Request
 from nmt.inference.generation import Ensemble, ModelStep, States, average_log_probs
-from nmt.inference.translator import Constraint
+from nmt.inference.translator import Constraint, Translator
+from nmt.inference.unknown import filled
 from nmt.inference.word_alignment import error_rate, merge, parse_links, symmetrize, write_links
 from nmt.search.beam import Beam
 from nmt.search.diverse import Diverse
@@ -201,3 +203,83 @@ def test_alignment_error_rate():
     assert error_rate([], [], []) == 0
     with pytest.raises(ValueError, match="not a link"):
         parse_links("0:1")
+
+
+# Unknown words
+
+
+@pytest.fixture(scope="module")
+def few_words(tmp_path_factory):
+    """A model whose vocabulary has a few words only, so that others are unknown."""
+    folder = tmp_path_factory.mktemp("few")
+    for part in ("train", "validation"):
+        (folder / f"{part}.en").write_text("a b c\nb a\nc c b\n" * 9)
+        (folder / f"{part}.de").write_text("A B C\nB A\nC C B\n" * 9)
+    return trained(folder / "run", "data=text", f"data.train={folder}/train", f"data.validation={folder}/validation",
+                   "data.source=en", "data.target=de", "tokenizer=word", "sizes.encoder=4", "sizes.decoder=8", "sizes.readout=6",
+                   "model.embedding_size=6", "trainer.max_epochs=1", "search=greedy")  # fmt: skip
+
+
+def test_unknown_words_are_written_as_asked(few_words, tmp_path):
+    """By hand: the model is made to write unknown words; each is the source word attended to most, or its translation."""
+    (tmp_path / "lexicon").write_text("zebra\tZebra\nlion\tLöwe\n")
+    lexicon = {"zebra": "Zebra", "lion": "Löwe"}
+    line = "a zebra b lion"
+    texts = {}
+    for unknown in ("mark", "drop", "copy"):
+        translator = nmt.load(few_words, device="cpu", unknown=unknown, lexicon=lexicon if unknown == "copy" else None)
+        with torch.no_grad():
+            translator.models[0].output.bias[:] = -50.0
+            translator.models[0].output.bias[UNK] = 3.0
+            translator.models[0].output.bias[EOS] = 0.0
+        [found] = translator.translations([line])
+        texts[unknown] = found.text
+        tokens = found.hypotheses[0].tokens
+        assert set(tokens) == {UNK}
+        [forced] = translator.force([found.source], [tokens])
+    places = translator.tokenizer.source_words(line, found.source)
+    names = [words(line)[places[int(row[:-1].argmax())].start] for row in forced.weights[:-1]]
+    distinct = [name for i, name in enumerate(names) if i == 0 or names[i - 1] != name]
+    assert texts["copy"] == " ".join(lexicon.get(name, name) for name in distinct)
+    assert set(texts["mark"].split()) == {"⁇"}
+    assert texts["drop"] == ""
+
+
+def test_filling_by_hand():
+    weights = np.array([[0.1, 0.8, 0.1, 0.0], [0.0, 0.2, 0.7, 0.1], [0.0, 0.6, 0.1, 0.3]])
+    places, names = [range(0, 1), range(1, 2), range(2, 3)], ["the", "zebra", "ran"]
+
+    def fill(text, tokens, lexicon=None):
+        return filled(text, tokens, weights, places, names, lexicon or {})
+
+    assert fill("das ⁇ lief ⁇ .", [7, UNK, UNK]) == "das ran lief zebra ."
+    assert fill("⁇ ⁇", [UNK, UNK, 9], {"zebra": "Zebra"}) == "Zebra ran"
+    assert filled("a ⁇ b", [5, UNK, 6], None, places, names, {}) == "a b"
+    assert fill("das ⁇", [7, 8]) == "das ⁇"  # written by the text itself
+    same = np.array([[0.0, 1.0, 0.0, 0.0]] * 3)
+    assert filled("⁇ ⁇ x ⁇", [UNK, UNK, UNK], same, places, names, {}) == "zebra x zebra"
+
+
+def test_faults_of_unknown_words_are_told(few_words, tmp_path):
+    (tmp_path / "bad").write_text("a\tb\nc d\n")
+    command = f"model={few_words}", "translation.unknown=copy"
+    failed(
+        run("translate", *command, f"lexicon={tmp_path}/bad", stdin="a"),
+        "line 2",
+        "not a word, a tab and its translation",
+    )
+    (tmp_path / "good").write_text("a\tb\n")
+    failed(run("translate", command[0], f"lexicon={tmp_path}/good", stdin="a"), "translation.unknown=copy only")
+    with pytest.raises(UserError, match="needs a model with attention"):
+        Translator(network("fixed", "none"), None, Greedy(), unknown="copy")
+
+
+def test_lists_of_the_best_hold_each_text_once(small_run):
+    """SentencePiece can spell a text with several pieces; a list of translations has it once, with its best score."""
+    translator = nmt.load(small_run, search=Beam(width=12, n_best=12), device="cpu")
+    original = translator.tokenizer.decode
+    translator.tokenizer.decode = lambda ids: [text.replace("a", "b") for text in original(ids)]
+    for found in translator.translations(LINES[:4]):
+        assert len(found.texts) == len(set(found.texts)) == len(found.hypotheses) > 0
+        scores = [h.score for h in found.hypotheses]
+        assert scores == sorted(scores, reverse=True)

@@ -70,7 +70,7 @@ FIXED: dict[str, tuple[Any, tuple[str, ...]]] = {
     "network": (Seq2Label, ("vocabulary", "labels", "encoder", "pooling")),
 }
 """Groups that always configure the same class."""
-TRANSLATOR_OPTIONS = ("precision", "averaging", "shares", "languages")
+TRANSLATOR_OPTIONS = ("precision", "averaging", "shares", "languages", "lexicon")
 """Arguments of the translator that are not keys of its group, `translation`."""
 
 

@@ -126,6 +126,7 @@ def _sweep(command: str, run: Callable[[Any], Any], overrides: Sequence[str]) ->
     does, before anything runs."""
     from nmt.configuration.allocator import keep_freed_memory
     from nmt.configuration.configure import configure
+    from nmt.report.terminal import set_up_logging
 
     def prepared() -> list[list[str]]:
         from nmt.configuration.compose import resolve
@@ -148,6 +149,7 @@ def _sweep(command: str, run: Callable[[Any], Any], overrides: Sequence[str]) ->
 
     def job(hydra: Any) -> Any:
         keep_freed_memory()
+        set_up_logging()  # what is wrong with this run does not belong in the log of the run before
         try:
             settings = configure(command, hydra.overrides.task)
             own = {"run_dir": hydra.runtime.output_dir, "grids": None}

@@ -155,8 +155,8 @@ def _read(command: str, overrides: Sequence[str]) -> tuple[Typed, list[Fault]]:
 
 
 def _wrong_choice(group: str, value: Any) -> Fault | None:
-    options = _options(group)
-    return None if value in options or (value is None and group == RECIPE) else not_a_choice(group, value, options)
+    there = options(group)
+    return None if value in there or (value is None and group == RECIPE) else not_a_choice(group, value, there)
 
 
 def _by_the_rule(command: str, chosen: Mapping[str, Any]) -> Any:
@@ -205,7 +205,8 @@ def _choices(command: str) -> Mapping[str, Any]:
 
 
 @functools.cache
-def _options(group: str) -> list[str]:
+def options(group: str) -> list[str]:
+    """The choices of a group."""
     with _sources() as loader:
         files = {path.stem for folder in _beside for path in Path(folder, group).glob("*.yaml")}
         return sorted({*loader.get_group_options(group), *files})
@@ -218,7 +219,7 @@ def search_beside(folder: str) -> None:
     """Looks for choices in another folder too (--config-dir)."""
     _beside.append(str(Path(folder).resolve()))
     _cached.cache_clear()
-    _options.cache_clear()
+    options.cache_clear()
 
 
 @contextmanager

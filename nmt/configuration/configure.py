@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nmt.configuration.compose import Unfit, compose_unresolved, parse, resolve
+from nmt.configuration.compose import Unfit, compose_unresolved, options, parse, resolve
 from nmt.configuration.faults import Fault, Faults, shown, unknown
 from nmt.configuration.settings import COMMANDS, Settings, TrainingSettings
 from nmt.storage import checkpoint as ckpt
@@ -15,6 +15,8 @@ from nmt.storage.checkpoint import Checkpoint
 
 FIXED = ("trainer.ema", "optimizer._target_", "objective._target_", "search._target_")
 """Keys of those groups that may not."""
+CHOSEN_ANEW = ("search",)
+"""Groups of which another choice may be taken: nothing that is trained depends on them."""
 CHANGEABLE = ("trainer", "optimizer", "objective", "search", "translation", "device", "max_validation")
 """Keys and groups that may change when a run goes on; what else is in a configuration made its weights or its data."""
 
@@ -26,7 +28,7 @@ def configure(command: str, overrides: Sequence[str]) -> Settings:
     if issubclass(kind, TrainingSettings):
         path, changes = _resumed(overrides)
         if path is not None:
-            return _useful(kind.of({**changed(saved_run(path, command), changes), "resume": path}), changes)
+            return _useful(kind.of({**changed(saved_run(path, command), command, changes), "resume": path}), changes)
     try:
         config = compose_unresolved(command, overrides)
     except Unfit as wrong:
@@ -64,7 +66,7 @@ def saved_run(path: str, command: str) -> Checkpoint:
     return saved
 
 
-def changed(saved: Checkpoint, changes: Sequence[str]) -> Mapping[str, Any]:
+def changed(saved: Checkpoint, command: str, changes: Sequence[str]) -> Mapping[str, Any]:
     """The configuration of a run with some of its values changed. What a file says is data: no reference in it is followed.
     Raises Faults for what cannot change."""
     config = copy.deepcopy(saved.meta.get("config"))
@@ -75,9 +77,12 @@ def changed(saved: Checkpoint, changes: Sequence[str]) -> Mapping[str, Any]:
         key, value = override.key_or_group, override.value()
         group, _, name = key.partition(".")
         node = config.get(group) if name else config
-        if group not in CHANGEABLE or key in FIXED or (not name and isinstance(config.get(group), dict)):
+        if key in CHOSEN_ANEW and value in options(key):
+            config[key] = resolve(compose_unresolved(command, [f"{key}={value}"]))[key]
+        elif group not in CHANGEABLE or key in FIXED or (not name and isinstance(config.get(group), dict)):
             why = "cannot change when resuming (the weights and the state were made with the old value)"
-            what = f"{why}. What can: single keys of {', '.join(CHANGEABLE)}"
+            groups = ", ".join(f"{group}={'|'.join(options(group))}" for group in CHOSEN_ANEW)
+            what = f"{why}. What can: {groups}, and single keys of {', '.join(CHANGEABLE)}"
             found.append(Fault(f"{key}={shown(value)}", what))
         elif not isinstance(node, dict) or (name or group) not in node:
             found.append(unknown(key, sorted(set(node) - {"_target_"}) if isinstance(node, dict) else []))

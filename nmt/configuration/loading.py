@@ -18,6 +18,7 @@ from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Search
 from nmt.inference.text_classifier import TextClassifier
 from nmt.inference.translator import Translator
+from nmt.inference.unknown import read_lexicon
 from nmt.layers.packed import GenerationPrecision
 from nmt.network.seq2seq import Seq2Seq
 from nmt.storage import checkpoint as ckpt
@@ -107,7 +108,7 @@ def _text_classifier(saved: Checkpoint, device: str) -> TextClassifier:
 
 def translator_for(settings: ModelSettings, model: str | list[str] | None = None) -> Translator:
     """The translator that a command's settings describe; if `model` is given, that model with the same settings."""
-    search = getattr(settings, "search", None)
+    search, lexicon = getattr(settings, "search", None), getattr(settings, "lexicon", None)
     return translator(
         settings.model if model is None else model,
         device=settings.device,
@@ -115,6 +116,7 @@ def translator_for(settings: ModelSettings, model: str | list[str] | None = None
         precision=settings.precision,
         averaging=settings.averaging,
         shares=settings.shares if model is None else None,
+        lexicon=read_lexicon(lexicon) if lexicon else None,
         **settings.translator_options,
     )
 

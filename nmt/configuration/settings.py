@@ -37,7 +37,17 @@ class Settings:
     """Base of all settings. `written` and `read`: keys that name output files and input files."""
 
     written: ClassVar[Sequence[str]] = ("output",)
-    read: ClassVar[Sequence[str]] = ("input", "source", "reference", "target", "nbest", "prefix", "constraints", "gold")
+    read: ClassVar[Sequence[str]] = (
+        "input",
+        "source",
+        "reference",
+        "target",
+        "nbest",
+        "prefix",
+        "constraints",
+        "gold",
+        "lexicon",
+    )
 
     @classmethod
     def of(cls: type[Some], values: Mapping[str, Any], also: Sequence[Fault] = ()) -> Some:
@@ -272,6 +282,7 @@ class TranslateSettings(ModelSettings):
     format: FormatName
     errors: Errors
     resume: bool
+    lexicon: str | None = None
     prefix: str | None = None
     constraints: str | None = None
     attention_map: str | None = None
@@ -309,6 +320,7 @@ class EvaluateSettings(ModelSettings):
     source: str
     reference: str
     output: str | None = None
+    lexicon: str | None = None
     search: Group
     metric: Group
 

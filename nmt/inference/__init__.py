@@ -1,5 +1,5 @@
 """Trained networks at work: text in, translations or labels out; the formats in which they are written.
 
 Imported by: report, task, configuration, translate, evaluate, score, align, label.
-Read: generation, workers, translator, text_classifier, word_alignment, formats, streams.
+Read: generation, workers, unknown, translator, text_classifier, word_alignment, formats, streams.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -16,11 +16,13 @@ from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import BOS, UNK, Hypothesis, Memory, Request, Reranker, Search
 from nmt.foundation.ranges import Length, Range, Size
 from nmt.inference.generation import Averaging, average_log_probs, first_step, forced
+from nmt.inference.unknown import Unknown, filled
 from nmt.inference.workers import side_by_side
 from nmt.layers.packed import GenerationPrecision, Packs, generating
 from nmt.network.seq2seq import Seq2Seq
 from nmt.search.constrained import Constrained
 from nmt.tokenizer import Tokenizer
+from nmt.tokenizer.words import words
 
 log = logging.getLogger(__name__)
 FORCED_TOKENS = 4000
@@ -74,7 +76,8 @@ class Translator:
 
     Sentences are encoded, sorted by length, searched in batches of at most `batch_tokens` source positions, and put
     back in order. Longest translation: max_length_factor · source tokens + max_length_offset. Sources longer than
-    `max_source` tokens are cut, with a warning. `shares`: weights of the members of an ensemble (default: equal).
+    `max_source` tokens are cut, with a warning. `unknown`: what is written for unknown words, with a `lexicon`: see
+    unknown.py. `shares`: weights of the members of an ensemble (default: equal).
     """
 
     def __init__(
@@ -87,6 +90,8 @@ class Translator:
         max_length_factor: Annotated[float, Range(0, 100)] = 2.0,
         max_length_offset: Length = 10,
         max_source: Length = 1000,
+        unknown: Unknown = "mark",
+        lexicon: Mapping[str, str] | None = None,
         precision: GenerationPrecision = "float32",
         averaging: Averaging = "probability",
         shares: Sequence[float] | None = None,
@@ -101,6 +106,13 @@ class Translator:
         if len(weights) != len(self.models) or min(weights) <= 0:
             raise UserError(f"shares={list(weights)}: give one positive number for each of {len(self.models)} models")
         self.shares = [weight / sum(weights) for weight in weights]
+        self.unknown, self.lexicon = unknown, lexicon or {}
+        if unknown == "copy" and not self.attends:
+            raise UserError(
+                "translation.unknown=copy: needs a model with attention, and this one has none; choose drop or mark"
+            )
+        if lexicon is not None and unknown != "copy":
+            raise UserError(f"lexicon: is used by translation.unknown=copy only, and it is {unknown}")
         if getattr(search, "needs_attention", False) and not self.attends:
             raise UserError(
                 "search.coverage: needs a model with attention, and this one has none; set search.coverage=0"
@@ -142,11 +154,28 @@ class Translator:
                 results[i] = translation
         for result, request in zip(results, requests, strict=True):
             if result.source and not result.hypotheses and request.required:
-                words = ", ".join(self.tokenizer.decode([list(sequence) for sequence in request.required]))
+                wanted = ", ".join(self.tokenizer.decode([list(sequence) for sequence in request.required]))
                 raise UserError(
-                    f"constraints: no translation holds all of {words}; do they contradict what is forbidden?"
+                    f"constraints: no translation holds all of {wanted}; do they contradict what is forbidden?"
                 )
+        if self.unknown != "mark":
+            self._fill(lines, results)
         return results
+
+    def _fill(self, lines: Sequence[str], results: Sequence[Translation]) -> None:
+        """Writes something for unknown words."""
+        rows = [
+            (line, result, k, hypothesis.tokens)
+            for line, result in zip(lines, results, strict=True)
+            for k, hypothesis in enumerate(result.hypotheses)
+            if UNK in hypothesis.tokens
+        ]
+        seen: list[np.ndarray | None] = [None] * len(rows)
+        if self.unknown == "copy":
+            seen = [one.weights for one in self.force([r.source for _, r, _, _ in rows], [ids for *_, ids in rows])]
+        for (line, result, k, tokens), weights in zip(rows, seen, strict=True):
+            places = self.tokenizer.source_words(line, result.source)
+            result.texts[k] = filled(result.texts[k], tokens, weights, places, words(line), self.lexicon)
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """Source ids of each line, cut to `max_source`."""
@@ -234,7 +263,7 @@ class Translator:
         texts = iter(self.tokenizer.decode([h.tokens for hypotheses in found for h in hypotheses]))
         written = [(hypotheses, [next(texts) for _ in hypotheses]) for hypotheses in found]
         if not isinstance(self.search, Reranker):
-            return written
+            return written if getattr(self.search, "repeats", False) else [_distinct(*each) for each in written]
         ranked = [self.search.rerank(*each) if each[0] else [] for each in written]
         return [([h for h, _ in each], [text for _, text in each]) for each in ranked]
 
@@ -282,3 +311,9 @@ class Translator:
             batch.append(i)
         if batch:
             yield batch
+
+
+def _distinct(hypotheses: Sequence[Hypothesis], texts: Sequence[str]) -> tuple[list[Hypothesis], list[str]]:
+    """Without what has the text of a better one: other pieces may spell the same."""
+    first = sorted({text: i for i, text in reversed([*enumerate(texts)])}.values())
+    return [hypotheses[i] for i in first], [texts[i] for i in first]

@@ -27,6 +27,9 @@ from nmt.search.penalty import Penalty
 class Sample:
     """`n_best` samples per sentence, the most probable first; the score is the model's log-probability."""
 
+    repeats = True
+    """Drawing the same twice says something: it is probable."""
+
     def __init__(
         self,
         *,

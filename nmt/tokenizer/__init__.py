@@ -26,6 +26,8 @@ from nmt.tokenizer.words import SPACE, covered, spaceless, words
 
 log = logging.getLogger(__name__)
 Split = Callable[[str], list[str]]
+BLANKS = dict.fromkeys((*range(9, 14), *range(28, 32), 133), " ")
+"""Control characters that are spaces."""
 LONGEST = 10_000
 """Characters of a line that a tokenizer is trained on: SentencePiece needs time that grows with their square."""
 
@@ -76,7 +78,7 @@ class SentencePiece:
         texts, cut = [], 0
         for line in lines:
             cut += len(line) > LONGEST
-            texts.append((line.lower() if self.lowercase else line)[:LONGEST])
+            texts.append(_prepared(line, self.lowercase)[:LONGEST])
         if cut:
             log.warning(
                 "tokenizer: trained on the first %s characters only of %s longer lines", f"{LONGEST:,}", f"{cut:,}"
@@ -118,6 +120,12 @@ class SentencePiece:
             **self.options,
         )
         return writer.getvalue()
+
+
+def _prepared(line: str, lowercase: bool) -> str:
+    """What SentencePiece gets: tabs and the like are spaces, and a line of nothing but spaces of any kind is empty."""
+    line = line.translate(BLANKS) if line.strip() else ""
+    return line.lower() if lowercase else line
 
 
 def _merges(model: bytes) -> bool:
@@ -174,8 +182,7 @@ class Tokenizer:
     def _encode(
         self, model: sentencepiece.SentencePieceProcessor, lines: list[str], seed: int | None
     ) -> list[list[int]]:
-        if self.lowercase:
-            lines = [line.lower() for line in lines]
+        lines = [_prepared(line, self.lowercase) for line in lines]
         if seed is None or not self.sampling:
             if self._by_word:
                 return [[i for ids in model.encode(line.split()) for i in ids] for line in lines]
