@@ -291,13 +291,7 @@ AXES = {
     "trainer": [["trainer.ema=0.9"], ["trainer.accumulate=2", "trainer.validate_every_updates=2", "trainer.average=2"]],
     "batches": [["batching.sentences=8"], ["batching.sentences=0", "batching.tokens=60"]],
 }  # fmt: skip
-BASE = [
-    "decoder=luong",
-    "attention=general",
-    "trainer.max_updates=3",
-    "decoder.hidden_size=8",
-    "model.embedding_size=6",
-]
+BASE = ["trainer.max_updates=3", "decoder.hidden_size=8", "model.embedding_size=6"]
 
 
 def command_line(corpus, picked):
