@@ -163,7 +163,7 @@ def other(key, value, group, choice):
 CHOSEN = [
     (group, choice)
     for group in ("encoder", "decoder", "attention", "window", "normalizer", "objective", "schedule", "optimizer", "metric", "tokenizer")
-    for choice in choices(group)
+    for choice in choices(group) if choice != "file"  # tests/test_fine_tuning.py
 ] + [(group, None) for group in ("model", "filters", "batching", "translation", "trainer", "sizes", "")]  # fmt: skip
 
 
@@ -280,7 +280,7 @@ AXES = {
     "metric": [[f"metric={c}"] for c in choices("metric")],
     "optimizer": [[f"optimizer={c}", "optimizer.lr=0.01"] for c in choices("optimizer")],
     "schedule": [[f"schedule={c}"] for c in choices("schedule")],
-    "tokenizer": [[f"tokenizer={c}"] for c in choices("tokenizer")] + [["tokenizer=bpe", "tokenizer.sampling=0.2"], ["tokenizer.joint=false", "model.tying=output"]],
+    "tokenizer": [[f"tokenizer={c}"] for c in choices("tokenizer") if c != "file"] + [["tokenizer=bpe", "tokenizer.sampling=0.2"], ["tokenizer.joint=false", "model.tying=output"]],
     "cell": [["cell=gru"], ["cell=lstm"], ["cell=norm_gru"], ["cell=norm_lstm"]],
     "layers": [[], ["decoder.num_layers=2", "encoder.num_layers=2", "decoder.residual=true", "encoder.residual=true"],
                ["decoder.transition_depth=2", "encoder.transition_depth=2"]],

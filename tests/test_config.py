@@ -27,6 +27,7 @@ GROUPS = [
     "search", "metric", "trainer",
 ]  # fmt: skip
 PARTNERS = {
+    "file": ["tokenizer.model=x"],
     "fixed": ["attention=none"], "none": ["decoder=fixed"], "monotonic": ["attention=general"],
     "sparsemax": ["attention=general"], "entmax15": ["attention=general"],
 }  # fmt: skip

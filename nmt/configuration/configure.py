@@ -9,6 +9,7 @@ from typing import Any
 
 from nmt.configuration.compose import Unfit, compose_unresolved, options, parse, resolve
 from nmt.configuration.faults import Fault, Faults, shown, unknown
+from nmt.configuration.fine_tuning import with_network_of
 from nmt.configuration.settings import COMMANDS, Settings, TrainingSettings
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
@@ -33,7 +34,10 @@ def configure(command: str, overrides: Sequence[str]) -> Settings:
         config = compose_unresolved(command, overrides)
     except Unfit as wrong:
         return kind.of(resolve(wrong.rest), also=wrong.faults)  # raises: what was typed has faults already
-    return _useful(kind.of(resolve(config)), overrides)
+    plain = resolve(config)
+    if plain.get("init"):
+        plain = with_network_of(plain, plain["init"], overrides)
+    return _useful(kind.of(plain), overrides)
 
 
 def _useful(settings: Settings, overrides: Sequence[str]) -> Settings:

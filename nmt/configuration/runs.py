@@ -16,6 +16,7 @@ import torch
 
 from nmt.configuration import build
 from nmt.configuration.devices import find_device, usable_precision
+from nmt.configuration.fine_tuning import freeze, read_initial, take_weights
 from nmt.configuration.settings import ClassifySettings, TrainingSettings, TrainSettings
 from nmt.corpus.labels import LabelSet
 from nmt.corpus.preparation import prepare
@@ -147,9 +148,23 @@ def task_of(settings: TrainingSettings, device: torch.device, saved: Checkpoint 
 def _translation(settings: TrainSettings, device: torch.device, saved: Checkpoint | None) -> Translation:
     config = settings.values
     splits: Splits = build.make(config, "data").load()
-    tokenizer = build.make(config, "tokenizer") if saved is None else ckpt.tokenizer_from(saved)
-    data = prepare(splits, build.make(config, "filters"), tokenizer)
-    network = build.network(config, data.tokenizer.source_size, data.tokenizer.target_size).to(device)
+    start = read_initial(settings.init) if settings.init and saved is None else None
+    filters, known = build.make(config, "filters"), saved or start
+    tokenizer = build.make(config, "tokenizer") if known is None else ckpt.tokenizer_from(known)
+    if start is not None:
+        if settings.init_vocabulary == "grow":
+            train = filters.text(splits.train)
+            tokenizer = tokenizer.grown(build.make(config, "tokenizer").train(train.source, train.target))
+        tokenizer = tokenizer.sampled(config["tokenizer"]["sampling"])
+    data = prepare(splits, filters, tokenizer)
+    network = build.network(config, data.tokenizer.source_size, data.tokenizer.target_size)
+    if start is not None:
+        take_weights(network, start)
+        log.info(
+            "started from %s; vocabulary %s/%s", start.path, data.tokenizer.source_size, data.tokenizer.target_size
+        )
+    freeze(network, settings.freeze or [])
+    network = network.to(device)
     return Translation(
         data,
         network,

@@ -165,6 +165,9 @@ class TrainingSettings(Settings):
 class TrainSettings(TrainingSettings):
     """conf/train.yaml."""
 
+    init: str | None = None
+    init_vocabulary: Literal["keep", "grow"] = "keep"
+    freeze: list[str] | None = None
     grids: list[str] | None = None
     max_validation: Count = 0
     model: Group
@@ -180,10 +183,10 @@ class TrainSettings(TrainingSettings):
 
     def conflicts(self) -> list[Fault]:
         found = super().conflicts()
-        if self.model.get("tying") == "all" and not self.tokenizer.get("joint", True):
+        if self.model.get("tying") == "all" and not _joint(self.tokenizer):
             remedy = "needs one vocabulary for both languages: set tokenizer.joint=true or model.tying=output"
             found.append(Fault("model.tying", remedy, "all"))
-        if self.model.get("copy") and not self.tokenizer.get("joint", True):
+        if self.model.get("copy") and not _joint(self.tokenizer):
             remedy = "needs one vocabulary for both languages: set tokenizer.joint=true or model.copy=false"
             found.append(Fault("model.copy", remedy, "true"))
         if not self.attention:
@@ -203,6 +206,8 @@ class TrainSettings(TrainingSettings):
         found = {**super().idle(), **_idle_layers("decoder", self.decoder)}
         if not self.model.get("dropout") and not self.model.get("readout_dropout"):
             found["model.variational_dropout"] = "nothing is dropped: set model.dropout or model.readout_dropout"
+        if not self.init:
+            found["init_vocabulary"] = "there is no init=RUN_DIR"
         found["search.n_best"] = "training keeps the best translation only; give it to nmt.translate"
         objective = self.objective
         if objective.get("decay") == "constant":
@@ -228,7 +233,7 @@ class ClassifySettings(TrainingSettings):
         found = super().conflicts()
         if not hasattr(locate(self.data["_target_"], "nmt.data", "data"), "labelled"):
             found.append(Fault("data", "this data set has no labels; choose data=tsv, csv, jsonl, parquet or hub"))
-        if not self.tokenizer.get("joint", True):
+        if not _joint(self.tokenizer):
             found.append(Fault("tokenizer.joint", "there is only one language; leave it out", "false"))
         if self.freeze and not self.vectors:
             found.append(Fault("freeze", "there is nothing to freeze without vectors=FILE", "true"))
@@ -422,6 +427,11 @@ COMMANDS: dict[str, type[Settings]] = {
     "label": LabelSettings,
 }
 """The settings of each command."""
+
+
+def _joint(tokenizer: Group) -> bool:
+    """Whether both languages have one vocabulary."""
+    return bool(tokenizer.get("joint", tokenizer.get("target") is None))
 
 
 def _idle_layers(group: str, node: Group) -> dict[str, str]:

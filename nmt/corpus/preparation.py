@@ -12,7 +12,7 @@ from nmt.corpus.filters import Filters
 from nmt.corpus.ragged import Corpus, encode_cached, encode_lines
 from nmt.data import Pairs, Splits
 from nmt.foundation.interfaces import Batch
-from nmt.tokenizer import SentencePiece, Tokenizer
+from nmt.tokenizer import Tokenizer, Untrained
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Prepared:
     kept: np.ndarray
 
 
-def prepare(splits: Splits, filters: Filters, tokenizer: Tokenizer | SentencePiece) -> Prepared:
+def prepare(splits: Splits, filters: Filters, tokenizer: Tokenizer | Untrained) -> Prepared:
     """Filters and encodes the data, with a trained tokenizer (when resuming) or one that is first trained on the data.
 
     Raises UserError if the data cannot be used.

@@ -85,7 +85,8 @@ class ScheduledSampling:
                     words = torch.where(coin | (reference == PAD), reference, sampled)
         weights = [output.weights for output in outputs if output.weights is not None]
         together = torch.cat([output.readout for output in outputs], 1)
-        return replace(outputs[-1], readout=together, weights=torch.cat(weights, 1) if weights else None), memory
+        seen = torch.cat(weights, 1) if weights else None
+        return replace(outputs[-1], readout=together, weights=seen, heads=None), memory
 
 
 @functools.cache

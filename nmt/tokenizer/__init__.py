@@ -14,6 +14,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import sentencepiece
@@ -122,21 +123,104 @@ class SentencePiece:
         return writer.getvalue()
 
 
+class SentencePieceFile:
+    """A tokenizer that is trained already: SentencePiece models in files, one for both languages (`model`), or one for each
+    (`target` too). Their special symbols may have any numbers; here they get those of nmt/foundation/interfaces.py."""
+
+    def __init__(
+        self, *, model: str, target: str | None = None, lowercase: bool = False, sampling: Ratio = 0.0
+    ) -> None:
+        self.files = {"model": model} if target is None else {"model": model, "target": target}
+        self.lowercase, self.sampling = lowercase, sampling
+
+    def train(self, source: Sequence[str], target: Sequence[str]) -> Tokenizer:
+        """Reads the files; no text is needed. Raises UserError if they cannot be used."""
+        models = [self._read(key, Path(name)) for key, name in self.files.items()]
+        return Tokenizer(models[0], models[-1], lowercase=self.lowercase, sampling=self.sampling)
+
+    def _read(self, key: str, file: Path) -> bytes:
+        try:
+            model = _with_our_ids(file.read_bytes())
+            sentencepiece.SentencePieceProcessor(model_proto=model)
+        except OSError as error:
+            why = "no such file" if isinstance(error, FileNotFoundError) else error.strerror
+            raise UserError(f"tokenizer.{key}={file}: cannot be read ({why})") from error
+        except Exception as error:  # whatever a protocol buffer or SentencePiece says of other files
+            raise UserError(f"tokenizer.{key}={file}: not a SentencePiece model") from error
+        return model
+
+
+Untrained = SentencePiece | SentencePieceFile
+
+
 def _prepared(line: str, lowercase: bool) -> str:
     """What SentencePiece gets: tabs and the like are spaces, and a line of nothing but spaces of any kind is empty."""
     line = line.translate(BLANKS) if line.strip() else ""
     return line.lower() if lowercase else line
 
 
-def _merges(model: bytes) -> bool:
-    """Whether a SentencePiece model is one of BPE."""
+def _parsed(model: bytes) -> Any:
+    """A SentencePiece model as a protocol buffer."""
     from sentencepiece import sentencepiece_model_pb2
 
-    pb: Any = sentencepiece_model_pb2
-
-    proto = pb.ModelProto()
+    proto = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
     proto.ParseFromString(model)
-    return proto.trainer_spec.model_type == pb.TrainerSpec.BPE
+    return proto
+
+
+def _merges(model: bytes) -> bool:
+    """Whether a SentencePiece model is one of BPE."""
+    proto = _parsed(model)
+    return proto.trainer_spec.model_type == proto.trainer_spec.BPE
+
+
+def _with_our_ids(model: bytes) -> bytes:
+    """A model whose first pieces are PAD, UNK, BOS and EOS, in this order; the others stay in theirs. Raises
+    ValueError if it is none."""
+    proto = _parsed(model)
+    spec, by_name = proto.trainer_spec, {piece.piece: piece for piece in proto.pieces}
+    unknown = [piece for piece in proto.pieces if piece.type == piece.UNKNOWN]
+    if len(unknown) != 1 or len(by_name) != len(proto.pieces):
+        raise ValueError("no SentencePiece model")
+    names = {PAD: spec.pad_piece or "<pad>", BOS: spec.bos_piece or "<s>", EOS: spec.eos_piece or "</s>"}
+    special = []
+    for number in (PAD, UNK, BOS, EOS):
+        piece = type(proto.pieces[0])()
+        if number == UNK:
+            piece.CopyFrom(unknown[0])
+        else:
+            piece.piece, piece.score, piece.type = names[number], 0.0, piece.CONTROL
+        special.append(piece)
+    taken = {piece.piece for piece in special}
+    others = [piece for piece in proto.pieces if piece.piece not in taken]
+    made = type(proto)()
+    made.CopyFrom(proto)
+    del made.pieces[:]
+    made.pieces.extend([*special, *others])
+    made.trainer_spec.pad_id, made.trainer_spec.unk_id, made.trainer_spec.bos_id, made.trainer_spec.eos_id = (
+        PAD,
+        UNK,
+        BOS,
+        EOS,
+    )
+    made.trainer_spec.vocab_size = len(made.pieces)
+    return made.SerializeToString()
+
+
+def _with_pieces_of(model: bytes, other: bytes) -> bytes:
+    """A model with more pieces at its end. Pieces of unigram keep their scores; merges of BPE come after all others."""
+    proto, known = _parsed(model), set[str]()
+    known.update(piece.piece for piece in proto.pieces)
+    ranks = _merges(model)
+    lowest = min(piece.score for piece in proto.pieces)
+    for piece in _parsed(other).pieces:
+        if piece.piece not in known and piece.type == piece.NORMAL:
+            lowest -= 1
+            added = proto.pieces.add()
+            added.CopyFrom(piece)
+            added.score = lowest if ranks else piece.score
+    proto.trainer_spec.vocab_size = len(proto.pieces)
+    return proto.SerializeToString()
 
 
 def _threads(rows: list[Any]) -> int:
@@ -158,6 +242,15 @@ class Tokenizer:
         ordinary = (self._source.id_to_piece(i) for i in range(EOS + 1, self.source_size))
         self._samplers: dict[int, Sampler] = {}
         self._by_word = all(piece.startswith(SPACE) for piece in ordinary)
+
+    def sampled(self, sampling: float) -> Tokenizer:
+        """The same with another `sampling`."""
+        return Tokenizer(*self.models, lowercase=self.lowercase, sampling=sampling)
+
+    def grown(self, other: Tokenizer) -> Tokenizer:
+        """The same with the pieces of another tokenizer at its end, those that it does not have."""
+        models = [_with_pieces_of(own, theirs) for own, theirs in zip(self.models, other.models, strict=True)]
+        return Tokenizer(*models, lowercase=self.lowercase, sampling=self.sampling)
 
     @property
     def joint(self) -> bool:

@@ -1,0 +1,90 @@
+"""Starting from a trained model: its network, weights and vocabulary, with new data, rate and objective."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from nmt.configuration.compose import parse
+from nmt.configuration.faults import Fault, Faults, shown, unknown
+from nmt.foundation.errors import UserError
+from nmt.network.seq2seq import Seq2Seq
+from nmt.storage import checkpoint as ckpt
+from nmt.storage.checkpoint import Checkpoint
+
+NETWORK = ("cell", "sizes", "model", "encoder", "decoder", "attention", "window", "normalizer", "tokenizer")
+"""What a configuration takes over from the model that it starts from."""
+VOCABULARY = ("source_embedding.weight", "target_embedding.weight", "output.weight", "output.bias")
+"""Parameters with a row for each piece."""
+
+
+def read_initial(path: str) -> Checkpoint:
+    """The checkpoint of init=. Raises UserError if there is none, or if it classifies."""
+    try:
+        saved = ckpt.read(ckpt.find_checkpoint(path))
+    except UserError as error:
+        raise UserError(str(error).replace(f"model={path}", f"init={path}")) from None
+    ckpt.check_kind(saved, "train")
+    return saved
+
+
+def with_network_of(config: Mapping[str, Any], path: str, overrides: Sequence[str]) -> dict[str, Any]:
+    """A configuration with the network and the tokenizer of the model in `path`. Keys of theirs that were typed still count,
+    such as model.dropout. Raises Faults for another choice of one of these groups, and for keys that they do not have."""
+    held = read_initial(path).meta.get("config")
+    if not isinstance(held, dict):
+        raise UserError(f"init={path}: holds no configuration; it is damaged")
+    found, taken = list[Fault](), {**config, **{name: copy.deepcopy(held[name]) for name in NETWORK if name in held}}
+    for override in parse(overrides)[0]:
+        group, _, key = override.key_or_group.partition(".")
+        if group not in NETWORK:
+            continue
+        value = override.value()
+        if not key:
+            why = f"network and tokenizer are those of init={path}; only single keys of theirs can change"
+            found.append(Fault(f"{group}={shown(value)}", why))
+        elif not isinstance(taken.get(group), dict) or key not in taken[group]:
+            found.append(unknown(override.key_or_group, sorted(set(taken.get(group) or {}) - {"_target_"})))
+        else:
+            taken[group][key] = value
+    if found:
+        raise Faults(found)
+    return taken
+
+
+def take_weights(network: Seq2Seq, saved: Checkpoint) -> None:
+    """Copies the weights of a trained model. The network may have more pieces, at the end of its vocabulary: their vectors
+    stay as they are, and their bias is that of the least probable piece. Raises UserError if anything else differs."""
+    weights = saved.part("ema") or saved.part("model")
+    own = dict(network.named_parameters())
+    wrong = sorted(set(own) ^ set(weights))
+    for name in set(own) & set(weights):
+        ours, theirs = own[name].shape, weights[name].shape
+        more = name in VOCABULARY and ours[1:] == theirs[1:] and ours[0] >= theirs[0]
+        wrong += [] if ours == theirs or more else [name]
+    if wrong:
+        some = ", ".join(sorted(wrong)[:3])
+        what = "leave the sizes and parts of the network as they are"
+        raise UserError(f"init={saved.path}: its weights do not fit ({some} …): {what}")
+    with torch.no_grad():
+        for name, parameter in own.items():
+            rows = parameter[: len(weights[name])] if parameter.dim() else parameter
+            rows.copy_(weights[name])
+        network.output.bias[len(weights["output.bias"]) :] = weights["output.bias"].min()
+
+
+def freeze(network: torch.nn.Module, names: Sequence[str]) -> None:
+    """Parameters whose names begin so are not trained. Raises UserError for a name that none has, or if none is left."""
+    parameters = dict(network.named_parameters())
+    parts = sorted({name.partition(".")[0] for name in parameters})
+    for start in names:
+        chosen = [p for name, p in parameters.items() if name == start or name.startswith(f"{start}.")]
+        if not chosen:
+            raise UserError(f"freeze={start}: no part of the network has this name. There are: {', '.join(parts)}")
+        for parameter in chosen:
+            parameter.requires_grad_(False)
+    if not any(p.requires_grad for p in parameters.values()):
+        raise UserError("freeze: nothing is left to train")

@@ -1,0 +1,173 @@
+"""Starting from a trained model: its weights, vocabulary and network, with everything else new."""
+
+import pytest
+import sentencepiece
+import torch
+from builders import trained
+from commands import failed, run
+
+import nmt
+from nmt.search.greedy import Greedy
+from nmt.storage import checkpoint as ckpt
+from nmt.tokenizer import SentencePiece, SentencePieceFile
+
+SIZES = [
+    "sizes.encoder=4", "sizes.decoder=8", "sizes.readout=6", "sizes.vocabulary=30", "model.embedding_size=6", "search=greedy",
+    "model.tying=all",
+]  # fmt: skip
+
+
+def corpus(folder, name, lines):
+    for part in ("train", "validation"):
+        for language in ("en", "de"):
+            (folder / f"{name}-{part}.{language}").write_text("".join(line + "\n" for line in lines))
+    return [
+        "data=text",
+        "data.source=en",
+        "data.target=de",
+        *(f"data.{p}={folder}/{name}-{p}" for p in ("train", "validation")),
+    ]
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("texts")
+    return corpus(folder, "old", ["ab ba abba", "bab a", "aa bb ab"] * 8), corpus(
+        folder, "new", ["cd dc abcd", "dada ba"] * 8
+    )
+
+
+@pytest.fixture(scope="module")
+def base(texts, tmp_path_factory):
+    return trained(tmp_path_factory.mktemp("base") / "run", *texts[0], *SIZES, "decoder=luong", "attention=dot", "cell=lstm",
+                   "trainer.max_epochs=2", "trainer.ema=0.9")  # fmt: skip
+
+
+def weights(folder, name=ckpt.BEST):
+    return ckpt.read(folder / name).part("model")
+
+
+def test_training_goes_on_from_the_weights(base, texts, tmp_path):
+    """With a rate of almost 0 the model stays what it was; its network and vocabulary need not be typed again."""
+    folder = trained(
+        tmp_path / "run", *texts[1], f"init={base}", "optimizer=sgd", "optimizer.lr=1e-30", "trainer.max_epochs=1"
+    )
+    ours, theirs = weights(folder), weights(base)
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    mine, other = ckpt.read(folder / ckpt.BEST), ckpt.read(base / ckpt.BEST)
+    assert ckpt.tokenizer_from(mine).models == ckpt.tokenizer_from(other).models
+    assert mine.meta["config"]["cell"] == "lstm"
+    assert nmt.load(folder, search=Greedy()).translate(["ab"]) == nmt.load(base).translate(["ab"])
+    again = trained(
+        tmp_path / "again", *texts[1], f"init={base}", "optimizer.lr=0.01", "trainer.max_epochs=1", "model.dropout=0.1"
+    )
+    assert not all(torch.equal(weights(again)[name], theirs[name]) for name in theirs)
+    assert ckpt.read(again / ckpt.BEST).meta["config"]["model"]["dropout"] == 0.1
+
+
+def test_a_fine_tuned_run_resumes_without_its_beginning(base, texts, tmp_path):
+    """Stopped and resumed, it is the uninterrupted one; the model that it began with may be gone by then."""
+    import shutil
+
+    moved = tmp_path / "base"
+    shutil.copytree(base, moved)
+    options = [*texts[1], f"init={moved}", "optimizer.lr=0.01"]
+    whole = trained(tmp_path / "whole", *options, "trainer.max_epochs=2", "schedule=constant")
+    part = trained(tmp_path / "part", *options, "trainer.max_epochs=1", "schedule=constant")
+    shutil.rmtree(moved)
+    assert run("train", f"resume={part}", "trainer.max_epochs=2").returncode == 0
+    ours, theirs = weights(part, ckpt.LAST), weights(whole, ckpt.LAST)
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+@pytest.mark.parametrize("model", ["unigram", "bpe", "char", "word"])
+def test_a_vocabulary_grows_at_its_end(model):
+    old = SentencePiece(model=model, vocabulary_size=30).train(["ab ba abba"] * 9, ["bab a"] * 9)
+    new = SentencePiece(model=model, vocabulary_size=40).train(["cd dc abcd"] * 9, ["dada ba"] * 9)
+    grown, size = old.grown(new), old.source_size
+    assert grown.source_pieces(list(range(size))) == old.source_pieces(list(range(size)))
+    assert size < grown.source_size <= size + new.source_size
+    assert grown.decode(grown.encode_target(["cd dada"])) == ["cd dada"]
+    assert all(1 not in ids for ids in grown.encode_source(["cd dc abcd", "dada ba"]))
+    assert old.grown(old).models == old.models or old.grown(old).source_size == size
+
+
+def test_a_grown_vocabulary_keeps_the_old_vectors(base, texts, tmp_path):
+    folder = trained(tmp_path / "run", *texts[1], f"init={base}", "init_vocabulary=grow", "optimizer=sgd", "optimizer.lr=1e-30",
+                     "trainer.max_epochs=1")  # fmt: skip
+    ours, theirs = weights(folder), weights(base)
+    table, before = ours["source_embedding.weight"], theirs["source_embedding.weight"]
+    assert len(table) > len(before)
+    assert torch.equal(table[: len(before)], before)
+    assert torch.equal(ours["output.bias"][len(before) :], theirs["output.bias"].min().expand(len(table) - len(before)))
+    assert bool(table[len(before) :].abs().sum(1).min() > 0)
+
+
+def test_parts_can_be_frozen(base, texts, tmp_path):
+    folder = trained(
+        tmp_path / "run", *texts[1], f"init={base}", "freeze=[encoder,source_embedding]", "trainer.max_epochs=1"
+    )
+    ours, theirs = weights(folder), weights(base)
+    for name, value in ours.items():
+        still = name.startswith(("encoder.", "source_embedding."))
+        assert torch.equal(value, theirs[name]) == still, name
+
+
+# A tokenizer of one's own
+
+
+def sentencepiece_model(path, **options):
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["ab ba abba cd", "bab a dc"] * 20), model_prefix=str(path), minloglevel=2, hard_vocab_limit=False,
+        vocab_size=30, **options)  # fmt: skip
+    return f"{path}.model"
+
+
+@pytest.mark.parametrize("model", ["unigram", "bpe"])
+@pytest.mark.parametrize("ids", [{}, {"unk_id": 2, "bos_id": 0, "eos_id": 1, "pad_id": 3}, {"bos_id": -1}])
+def test_a_sentencepiece_model_of_ones_own(tmp_path, model, ids):
+    """Whatever numbers it gives its special symbols: the same pieces as SentencePiece's, with this project's numbers."""
+    file = sentencepiece_model(tmp_path / "own", model_type=model, **ids)
+    theirs = sentencepiece.SentencePieceProcessor(model_file=file)
+    tokenizer = SentencePieceFile(model=file).train([], [])
+    for text in ("ab ba abba", "cd x bab", ""):
+        [found] = tokenizer.encode_source([text])
+        assert tokenizer.source_pieces(found) == [theirs.id_to_piece(i) for i in theirs.encode(text)]
+        assert tokenizer.decode([found]) == [theirs.decode(theirs.encode(text))]
+    assert tokenizer.source_pieces([0, 1, 2, 3]) == ["<pad>", "<unk>", "<s>", "</s>"]
+    assert sorted(set(tokenizer.source_pieces(list(range(tokenizer.source_size))))) == sorted(
+        {*(theirs.id_to_piece(i) for i in range(theirs.get_piece_size())), "<pad>", "<s>"}
+    )
+
+
+def test_training_with_a_tokenizer_of_ones_own(texts, tmp_path):
+    file = sentencepiece_model(tmp_path / "own")
+    command = [*texts[0], *SIZES[:3], *SIZES[4:], "tokenizer=file", "trainer.max_epochs=1"]
+    folder = trained(tmp_path / "run", *command, f"tokenizer.model={file}")
+    (tmp_path / "own.model").unlink()  # the checkpoint alone is enough
+    assert isinstance(nmt.load(folder).translate(["ab ba"])[0], str)
+    failed(
+        run("train", *command, f"run_dir={tmp_path}/no", f"tokenizer.model={file}"), "tokenizer.model=", "no such file"
+    )
+    (tmp_path / "bad").write_bytes(b"x" * 100)
+    failed(
+        run("train", *command, f"run_dir={tmp_path}/no", f"tokenizer.model={tmp_path}/bad"), "not a SentencePiece model"
+    )
+    two = f"tokenizer.model={tmp_path}/bad", f"tokenizer.target={tmp_path}/bad"
+    failed(run("train", *command, f"run_dir={tmp_path}/no", *two), "model.tying=all", "one vocabulary")
+
+
+def test_faults_of_fine_tuning_are_told(base, texts, tmp_path):
+    command = [*texts[1], f"run_dir={tmp_path}/run", "trainer.max_updates=1"]
+    failed(run("train", *command, f"init={tmp_path}"), f"init={tmp_path}", "Is it a run directory")
+    failed(run("train", *command, f"init={base}", "decoder=bahdanau"), "decoder=bahdanau", "are those of init=")
+    failed(run("train", *command, f"init={base}", "decoder.hidden_size=16", "attention=general"), "attention=general")
+    failed(run("train", *command, f"init={base}", "encoder.hidden_size=8", "decoder.hidden_size=16"), "do not fit")
+    failed(run("train", *command, f"init={base}", "decoder.hiden=16"), "did you mean hidden_size")
+    failed(
+        run("train", *command, f"init={base}", "freeze=[encodr]"),
+        "no part of the network has this name",
+        "decoder, encoder",
+    )
+    failed(run("train", *command, "init_vocabulary=grow"), "no init=RUN_DIR")
