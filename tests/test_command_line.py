@@ -248,6 +248,15 @@ def test_a_fault_of_one_run_is_not_in_the_log_of_another(corpus, tmp_path):
     assert "needs an attention score" not in log.read_text()
 
 
+def test_translations_of_validations_are_kept_if_asked(corpus, tmp_path):
+    command = *data_arguments(corpus), *SMALL, "trainer.max_epochs=2", "keep_validations=true", "max_validation=5"
+    result = run("train", *command, f"run_dir={tmp_path}/run")
+    assert result.returncode == 0, result.stderr.decode()
+    kept = sorted(tmp_path.glob("run/validation-*.txt"))
+    assert len(kept) == 2
+    assert all(file.read_text().count("\n") == 5 for file in kept)
+
+
 def test_another_search_may_be_chosen_when_a_run_goes_on(trained, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(trained, folder)

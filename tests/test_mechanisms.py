@@ -139,10 +139,11 @@ def test_local_m_looks_at_the_steps_neighbours():
 
 
 @torch.no_grad()
-def test_local_p_is_a_gaussian_around_the_predicted_position():
-    """Luong et al. 2015, eq. 9 and 10; normalised."""
+@pytest.mark.parametrize("normalized", [True, False])
+def test_local_p_is_a_gaussian_around_the_predicted_position(normalized):
+    """Luong et al. 2015, eq. 9 and 10; normalised again, or as it is."""
     distance = 3
-    window = LocalP(query_size=SIZE, distance=distance).double()
+    window = LocalP(query_size=SIZE, distance=distance, normalized=normalized).double()
     hidden, scores = torch.randn(B, T, SIZE, dtype=DOUBLE), torch.randn(B, T, S, dtype=DOUBLE)
     scores[1, :, 3:] = -torch.inf
     weights, _ = window(scores, window.query_layer(hidden), (), Softmax())
@@ -155,7 +156,9 @@ def test_local_p_is_a_gaussian_around_the_predicted_position():
             a / sum(align) * math.exp(-((s - p) ** 2) / (2 * sigma**2)) if abs(s - p) <= distance else 0.0
             for s, a in enumerate(align)
         ]
-        truth = [x / sum(truth) for x in truth] + [0.0] * (S - LENGTHS[b])
+        inside = sum(a for s, a in enumerate(align) if abs(s - p) <= distance) / sum(align)
+        total = sum(truth) if normalized else inside
+        truth = [x / total for x in truth] + [0.0] * (S - LENGTHS[b])
         assert weights[b, t].tolist() == pytest.approx(truth, abs=1e-12)
 
 

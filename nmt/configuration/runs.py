@@ -133,6 +133,7 @@ def _run(settings: TrainingSettings, folder: Path, saved: Checkpoint | None) -> 
         build.make(config, "schedule"),
         files,
         saved=saved,
+        keep_answers=getattr(settings, "keep_validations", False),
         facts={"seed": settings.seed, "data": prints, "versions": files.meta["versions"]},
     )
 

@@ -154,7 +154,7 @@ class TrainingSettings(Settings):
         epochs, updates = trainer.get("validate_every", 1.0), trainer.get("validate_every_updates", 0)
         if updates:
             found["trainer.validate_every"] = f"validation is every {updates} updates"
-        elif trainer.get("average", 0) > 1 and trainer.get("max_epochs", 10) < 2 * epochs:
+        elif trainer.get("average", 0) > 1 and trainer.get("max_epochs", 10) <= epochs:
             found["trainer.average"] = "there is only one validation; lower trainer.validate_every"
         if tokenizer.get("split_digits") and tokenizer.get("model") == "char":
             found["tokenizer.split_digits"] = "every character is a piece of its own already"
@@ -170,6 +170,7 @@ class TrainSettings(TrainingSettings):
     freeze: list[str] | None = None
     grids: list[str] | None = None
     max_validation: Count = 0
+    keep_validations: bool = False
     model: Group
     decoder: Group
     attention: Group

@@ -8,7 +8,7 @@ Read: this file, translation, classification.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ class Task(ABC):
     unit: str
     network: Network
     metric: str
+    answers: Sequence[str] = ()
     title: str
     fingerprints: Mapping[str, str]
     meta: Mapping[str, Any]
@@ -48,7 +49,8 @@ class Task(ABC):
 
     @abstractmethod
     def validate(self) -> dict[str, float]:
-        """Figures on the validation part, `loss` and `metric` among them. The network is in evaluation mode."""
+        """Figures on the validation part, `loss` and `metric` among them. The network is in evaluation mode. What it
+        answered is in `answers` afterwards."""
 
     @abstractmethod
     def better(self, new: float, old: float | None) -> bool:

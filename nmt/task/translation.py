@@ -16,6 +16,7 @@ from nmt.corpus.filters import fingerprint
 from nmt.corpus.preparation import EpochBatches, Prepared
 from nmt.data import Pairs
 from nmt.foundation.interfaces import Batch, Loss, Search
+from nmt.inference.formats import one_line
 from nmt.inference.translator import Translator
 from nmt.metric import Metric
 from nmt.network import Objective
@@ -94,8 +95,8 @@ class Translation(Task):
                 total, tokens = total + float(loss.nll), tokens + loss.num_tokens
         part = self.data.splits.validation
         most = self.max_validation or len(part)
-        hypotheses = self._translator(Greedy()).translate(part.source[:most])
-        scores = self.judge.score(hypotheses, part.target[:most])
+        self.answers = self._translator(Greedy()).translate(part.source[:most])
+        scores = self.judge.score(self.answers, part.target[:most])
         return {"loss": total / tokens, **{name: result.score for name, result in scores.items()}}
 
     def _translator(self, search: Search) -> Translator:
@@ -112,7 +113,7 @@ class Translation(Task):
         hypotheses = self._translator(self.search).translate(part.source)
         seconds = time.monotonic() - began
         scores = self.judge.score(hypotheses, part.target)
-        write(f"{name}.txt", "".join(line + "\n" for line in hypotheses))
+        write(f"{name}.txt", "".join(one_line(text) + "\n" for text in hypotheses))
         results = {
             "scores": {metric: vars(result) for metric, result in scores.items()},
             "translation_seconds": round(seconds, 2),

@@ -20,7 +20,7 @@ from nmt.training.interruption import Stopped
 from nmt.training.progress import ProgressBar
 from nmt.training.run_directory import RunDirectory
 from nmt.training.state import Progress
-from nmt.training.trainer import Trainer
+from nmt.training.trainer import Trainer, Update
 
 log = logging.getLogger(__name__)
 
@@ -38,10 +38,11 @@ class TrainingRun:
         files: RunDirectory,
         *,
         saved: Checkpoint | None = None,
+        keep_answers: bool = False,
         facts: Mapping[str, Any],
     ) -> None:
         self.task, self.trainer, self.optimizer, self.schedule = task, trainer, optimizer, schedule
-        self.files, self.saved, self.facts = files, saved, facts
+        self.files, self.saved, self.keep_answers, self.facts = files, saved, keep_answers, facts
 
     @property
     def folder(self) -> Path:
@@ -57,7 +58,7 @@ class TrainingRun:
                     task,
                     optimizer=self.optimizer,
                     schedule=self.schedule,
-                    observers=[bar, self.files],
+                    observers=[bar, self.files, *([_Answers(task, self.files)] if self.keep_answers else [])],
                     store=self.files,
                     resume=resumed,
                 )
@@ -103,6 +104,20 @@ class TrainingRun:
         if any(record["kind"] == "validation" for record in records):
             file = self.folder / "learning_curve.png"
             plots.learning_curve(records, self.task.metric, file, self.task.title, self.task.unit)
+
+
+class _Answers:
+    """Observer that keeps what each validation answered, in validation-UPDATE.txt."""
+
+    def __init__(self, task: Task, files: RunDirectory) -> None:
+        self.task, self.files = task, files
+
+    def on_update(self, update: Update) -> None:
+        pass
+
+    def on_validation(self, update: int, epoch: float, metrics: dict[str, float], best: bool) -> None:
+        lines = [" ".join(text.split("\n")) + "\n" for text in self.task.answers]
+        self.files.write_text(f"validation-{update:08d}.txt", "".join(lines))
 
 
 def _say_next(commands: list[str]) -> None:

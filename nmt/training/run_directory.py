@@ -104,7 +104,14 @@ def claim_fresh(base: Path) -> tuple[Path, Lock]:
 def clear(path: Path) -> None:
     """Removes what a run has left in its folder that was not yet validated."""
     remove_unfinished(path)
-    checkpoints = (ckpt.BEST, ckpt.LAST, "last-*.safetensors", "snapshot-*.safetensors", "events.out.tfevents.*")
+    checkpoints = (
+        ckpt.BEST,
+        ckpt.LAST,
+        "validation-*.txt",
+        "last-*.safetensors",
+        "snapshot-*.safetensors",
+        "events.out.tfevents.*",
+    )
     for file in itertools.chain(*(path.glob(pattern) for pattern in (*BEGINNING, *checkpoints))):
         with contextlib.suppress(OSError):
             file.unlink()

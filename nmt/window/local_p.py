@@ -2,8 +2,9 @@
 
     p_t = S · σ(v_pᵀ tanh(W_p h_t))        α_t(s) ∝ align(h_t, h_s) · exp(−(s − p_t)² / 2σ²),  |s − p_t| ≤ D,  σ = D / 2
 
-Positions count from 0 to S − 1. The paper leaves the product as it is; here it is normalised again (the Gaussian's
-logarithm is added to the scores), so that the weights remain a distribution.
+Positions count from 0 to S − 1. The paper leaves the product as it is, so that the weights sum to less than 1
+(`normalized` = false). Usually they are normalised again (the Gaussian's logarithm is added to the scores) and remain a
+distribution.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from nmt.window import Carry, Window, source_lengths
 class LocalP(Window):
     """`distance` is D."""
 
-    def __init__(self, *, query_size: int, distance: Size = 10) -> None:
+    def __init__(self, *, query_size: int, distance: Size = 10, normalized: bool = True) -> None:
         super().__init__(query_size=query_size)
-        self.distance = distance
+        self.distance, self.normalized = distance, normalized
         self.query_layer = nn.Linear(query_size, query_size, bias=False)
         self.v = nn.Parameter(torch.empty(query_size).uniform_(-1, 1) * query_size**-0.5)
 
@@ -37,5 +38,7 @@ class LocalP(Window):
         away = torch.arange(scores.size(2), device=scores.device) - self.centres(
             query, source_lengths(scores)
         ).unsqueeze(-1)
-        near = scores - away**2 / (2 * (self.distance / 2) ** 2)
-        return normalizer(near.masked_fill(away.abs() > self.distance, -torch.inf)), carry
+        gaussian, outside = -(away**2) / (2 * (self.distance / 2) ** 2), away.abs() > self.distance
+        if self.normalized:
+            return normalizer((scores + gaussian).masked_fill(outside, -torch.inf)), carry
+        return normalizer(scores.masked_fill(outside, -torch.inf)) * gaussian.exp(), carry
