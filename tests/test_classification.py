@@ -22,7 +22,7 @@ from nmt.data import Labelled, LabelledSplits
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Memory, TextBatch
 from nmt.inference.text_classifier import TextClassifier, removal
-from nmt.network.seq2label import Seq2Label, label_loss, use_vectors
+from nmt.network.seq2label import Seq2Label, label_loss
 from nmt.pooling.feedforward import Feedforward
 from nmt.pooling.final_state import FinalState
 from nmt.pooling.hierarchical import Hierarchical
@@ -32,6 +32,7 @@ from nmt.pooling.structured import Structured
 from nmt.pooling.word_context import WordContext
 from nmt.storage import checkpoint as ckpt
 from nmt.task.classification import Classification
+from nmt.task.vectors import use_vectors
 from nmt.tokenizer import SentencePiece
 
 POOLINGS = choices("pooling")
@@ -311,18 +312,16 @@ def test_documents_are_cut_and_never_empty(tokenizer):
     assert data.lengths.tolist() == [int(documents.lengths[2]), 1]
 
 
-def test_vectors_are_taken_by_word_frozen_or_tuned():
+def test_vectors_are_taken_by_word():
     words = SentencePiece(model="word", vocabulary_size=30).train(["Good day bad film"] * 9, [])
     pieces = words.source_pieces(list(range(words.source_size)))
     vectors = {"good": np.array([1, 2, 3, 4, 5], np.float32), "film": np.array([9, 8, 7, 6, 5], np.float32)}
     config = compose("encoder.hidden_size=4", "network.embedding_size=5", name="classify")
-    for freeze in (False, True):
-        model = build.classifier(config, len(pieces), LabelSet(("x", "y"), False))
-        assert use_vectors(model, pieces, vectors, freeze) == pytest.approx(2 / len(pieces))
-        assert model.embedding.weight[pieces.index("▁Good")].tolist() == [1, 2, 3, 4, 5]
-        assert model.embedding.weight[pieces.index("▁film")].tolist() == [9, 8, 7, 6, 5]
-        assert model.embedding.weight.requires_grad is not freeze
-        assert torch.all(model.embedding.weight[0] == 0)
+    model = build.classifier(config, len(pieces), LabelSet(("x", "y"), False))
+    assert use_vectors(model.embedding, pieces, vectors) == pytest.approx(2 / len(pieces))
+    assert model.embedding.weight[pieces.index("▁Good")].tolist() == [1, 2, 3, 4, 5]
+    assert model.embedding.weight[pieces.index("▁film")].tolist() == [9, 8, 7, 6, 5]
+    assert torch.all(model.embedding.weight[0] == 0)
 
 
 def test_unknown_words_in_a_row_stay_apart():
@@ -395,6 +394,23 @@ def test_labelled_tables(tmp_path):
     assert data.train.labels == [("1",), ("0",)]
 
 
+def test_labels_in_columns_of_their_own(tmp_path):
+    """A column of 0 and 1 for each label: a text has those that are marked, or none."""
+    rows = [("good day", "1", "0", "1"), ("bad", "0", "0", "0"), ("so so", "0", "1", "0")]
+    (tmp_path / "t.csv").write_text("text,kind,rude,long\n" + "".join(",".join(row) + "\n" for row in rows))
+    (tmp_path / "t.jsonl").write_text("".join(
+        json.dumps({"text": t, "kind": int(a), "rude": b == "1", "long": float(c)}) + "\n" for t, a, b, c in rows))  # fmt: skip
+    for kind in ("csv", "jsonl"):
+        found = loaded(kind, tmp_path / f"t.{kind}", text="text", label=["kind", "rude", "long"])
+        assert found.several
+        assert list(found.train.labels) == [("kind", "long"), (), ("rude",)]
+        assert list(found.train.texts) == ["good day", "bad", "so so"]
+    with pytest.raises(UserError, match="no column 'rudde'"):
+        loaded("csv", tmp_path / "t.csv", text="text", label=["kind", "rudde"])
+    with pytest.raises(UserError, match="row 1: column 'text' holds 'good day', not 0 or 1"):
+        loaded("csv", tmp_path / "t.csv", text="text", label=["text"])
+
+
 def test_numbered_labels_get_their_names(tmp_path):
     import datasets
 
@@ -409,7 +425,7 @@ def test_faults_of_labelled_data_are_named(tmp_path):
     file = write(tmp_path / "a.tsv", [{"text": "a", "label": "x"}, {"text": "b", "label": ""}])
     with pytest.raises(UserError, match="row 2: column 'label' holds no label"):
         loaded("tsv", file)
-    with pytest.raises(UserError, match="no columns 'text' and 'sentiment'. It has: text, label"):
+    with pytest.raises(UserError, match="no column 'sentiment'. It has: text, label"):
         loaded("tsv", file, label="sentiment")
     with pytest.raises(UserError, match="nmt.classify needs data.text and data.label"):
         loaded("tsv", file, text=None, label=None, source="text", target="label")

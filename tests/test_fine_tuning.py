@@ -171,3 +171,31 @@ def test_faults_of_fine_tuning_are_told(base, texts, tmp_path):
         "decoder, encoder",
     )
     failed(run("train", *command, "init_vocabulary=grow"), "no init=RUN_DIR")
+
+
+# Word vectors
+
+
+@pytest.mark.parametrize("tying", ["all", "none"])
+def test_word_vectors_in_a_translation_model(texts, tmp_path, tying):
+    """At rate 0, the embeddings of words with vectors are these vectors; of both languages if one matrix serves both."""
+    (tmp_path / "s.vec").write_text("ab 1 2 3 4 5 6\nzz 9 9 9 9 9 9\n")
+    (tmp_path / "t.vec").write_text("ba 6 5 4 3 2 1\nab 0 0 0 0 0 1\n")
+    folder = trained(
+        tmp_path / "run", *texts[0], *SIZES[:-1], f"model.tying={tying}", "tokenizer=word", "optimizer=sgd", "optimizer.lr=1e-30",
+        f"vectors=[{tmp_path}/s.vec,{tmp_path}/t.vec]", "trainer.max_epochs=1", "freeze=[target_embedding]" if tying == "none" else "freeze=null",
+    )  # fmt: skip
+    saved = ckpt.read(folder / ckpt.BEST)
+    tokenizer, held = ckpt.tokenizer_from(saved), saved.part("model")
+    pieces = tokenizer.target_pieces(list(range(tokenizer.target_size)))
+    ab, ba = pieces.index("▁ab"), pieces.index("▁ba")
+    assert held["source_embedding.weight"][ab].tolist() == [1, 2, 3, 4, 5, 6]
+    target = held["source_embedding.weight" if tying == "all" else "target_embedding.weight"]
+    assert target[ba].tolist() == [6, 5, 4, 3, 2, 1]
+    assert target[ab].tolist() == ([1, 2, 3, 4, 5, 6] if tying == "all" else [0, 0, 0, 0, 0, 1])
+    command = *texts[0], *SIZES, "tokenizer=word", f"run_dir={tmp_path}/no"
+    failed(run("train", *command, f"vectors=[{tmp_path}/s.vec]"), "give two files")
+    failed(
+        run("train", *command, f"vectors=[{tmp_path}/s.vec,null]", "model.embedding_size=8", "sizes.readout=8"),
+        "set model.embedding_size=6",
+    )

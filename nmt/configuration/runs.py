@@ -7,7 +7,7 @@ import logging
 import os
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +22,17 @@ from nmt.corpus.labels import LabelSet
 from nmt.corpus.preparation import prepare
 from nmt.data import LabelledSplits, Splits
 from nmt.foundation.errors import UserError
+from nmt.network.seq2seq import Seq2Seq
 from nmt.report.terminal import set_up_logging
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
 from nmt.storage.files import remove_unfinished
 from nmt.storage.lock import Lock
 from nmt.task import Task
-from nmt.task.classification import Classification, load_vectors
+from nmt.task.classification import Classification
 from nmt.task.translation import Translation
+from nmt.task.vectors import load_vectors
+from nmt.tokenizer import Tokenizer
 from nmt.training.run import TrainingRun
 from nmt.training.run_directory import LOCK, RunDirectory, claim, claim_fresh, clear, versions
 from nmt.training.state import Progress
@@ -164,6 +167,8 @@ def _translation(settings: TrainSettings, device: torch.device, saved: Checkpoin
         log.info(
             "started from %s; vocabulary %s/%s", start.path, data.tokenizer.source_size, data.tokenizer.target_size
         )
+    elif settings.vectors and saved is None:
+        _use_vectors(network, data.tokenizer, settings.vectors)
     freeze(network, settings.freeze or [])
     network = network.to(device)
     return Translation(
@@ -177,6 +182,19 @@ def _translation(settings: TrainSettings, device: torch.device, saved: Checkpoin
         max_validation=settings.max_validation,
         options=settings.translation,
     )
+
+
+def _use_vectors(network: Seq2Seq, tokenizer: Tokenizer, paths: Sequence[str | None]) -> None:
+    """Word vectors of the source and of the target; with one matrix for both, the source's come first."""
+    source = tokenizer.source_pieces(list(range(tokenizer.source_size)))
+    target = tokenizer.target_pieces(list(range(tokenizer.target_size)))
+    sides = [(network.source_embedding, source, paths[:1]), (network.target_embedding, target, paths[1:])]
+    if network.source_embedding is network.target_embedding:
+        sides = [(network.source_embedding, source, paths)]
+    for table, pieces, files in sides:
+        given = [file for file in files if file]
+        if given:
+            load_vectors(table, pieces, given, "model.embedding_size")
 
 
 def _classification(settings: ClassifySettings, device: torch.device, saved: Checkpoint | None) -> Classification:
@@ -193,7 +211,8 @@ def _classification(settings: ClassifySettings, device: torch.device, saved: Che
         tokenizer = ckpt.tokenizer_from(saved)
     network = build.classifier(config, tokenizer.source_size, labels)
     if settings.vectors and saved is None:
-        load_vectors(network, tokenizer, settings.vectors, settings.freeze)
+        pieces = tokenizer.source_pieces(list(range(tokenizer.source_size)))
+        load_vectors(network.embedding, pieces, [settings.vectors], "network.embedding_size")
     network.embedding.weight.requires_grad_(not settings.freeze)
     return Classification(
         splits,

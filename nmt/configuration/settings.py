@@ -168,6 +168,7 @@ class TrainSettings(TrainingSettings):
     init: str | None = None
     init_vocabulary: Literal["keep", "grow"] = "keep"
     freeze: list[str] | None = None
+    vectors: list[str | None] | None = None
     grids: list[str] | None = None
     max_validation: Count = 0
     keep_validations: bool = False
@@ -190,6 +191,12 @@ class TrainSettings(TrainingSettings):
         if self.model.get("copy") and not _joint(self.tokenizer):
             remedy = "needs one vocabulary for both languages: set tokenizer.joint=true or model.copy=false"
             found.append(Fault("model.copy", remedy, "true"))
+        if self.vectors is not None and (len(self.vectors) != 2 or self.vectors == [None, None]):
+            found.append(
+                Fault("vectors", "give two files, [SOURCE,TARGET]; null for a language without", shown(self.vectors))
+            )
+        if self.vectors and self.init:
+            found.append(Fault("vectors", f"the words of init={self.init} have vectors already; leave one of them out"))
         if not self.attention:
             for key, node, name in (
                 ("search.coverage", self.search, "coverage"), ("objective.doubly_stochastic", self.objective,

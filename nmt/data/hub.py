@@ -24,7 +24,7 @@ class HubData(Table):
         source: str | None = None,
         target: str | None = None,
         text: str | None = None,
-        label: str | None = None,
+        label: str | list[str] | None = None,
         separator: str | None = None,
     ) -> None:
         super().__init__(

@@ -34,7 +34,7 @@ class Columns:
 class Table:
     """Data with named columns: `source` and `target` for translation (or languages inside a `translation` column), or
     `text` and `label` for classification. The label column holds one label, a list of labels, or several labels in one
-    text with a `separator` between them.
+    text with a `separator` between them; or there is a column of 0 and 1 for each label, and `label` lists them.
 
     Raises ValueError unless exactly one of the two pairs of columns is named.
     """
@@ -46,7 +46,7 @@ class Table:
         source: str | None,
         target: str | None,
         text: str | None,
-        label: str | None,
+        label: str | list[str] | None,
         separator: str | None,
     ) -> None:
         pairs = (source is not None, target is not None), (text is not None, label is not None)
@@ -55,7 +55,9 @@ class Table:
                 "data: name two columns, data.source= and data.target= (nmt.train) or data.text= and data.label= "
                 "(nmt.classify)"
             )
-        if separator is not None and (text is None or not separator):
+        if label == []:
+            raise ValueError("data.label: name at least one column")
+        if separator is not None and (text is None or not separator or isinstance(label, list)):
             raise ValueError("data.separator: is the text between several labels; use it together with data.label")
         self.parts, self.separator = parts, separator
         self._pair, self._labelled = (source, target), (text, label)
@@ -98,7 +100,7 @@ class TableFiles(Table):
         source: str | None = None,
         target: str | None = None,
         text: str | None = None,
-        label: str | None = None,
+        label: str | list[str] | None = None,
         separator: str | None = None,
     ) -> None:
         super().__init__(
@@ -204,15 +206,19 @@ def columns(table: Any, name: str, source: str, target: str) -> Pairs:
     return check_not_empty(Pairs(first, second, name))
 
 
-def labels(table: Any, name: str, text: str, label: str, separator: str | None) -> tuple[Labelled, bool]:
+def labels(table: Any, name: str, text: str, label: str | list[str], separator: str | None) -> tuple[Labelled, bool]:
     """Texts and labels of a `datasets.Dataset`, and whether a text may have several labels. Numeric labels are replaced
     by their names if the data set has names for them. Raises UserError if the columns are not there, or a text has no
     label where it must have one."""
     names = list(table.column_names)
-    if text not in names or label not in names:
-        raise UserError(
-            f"{name}: no columns {text!r} and {label!r}. It has: {', '.join(names)}. Set data.text and data.label"
-        )
+    missing = [each for each in [text, *([label] if isinstance(label, str) else label)] if each not in names]
+    if missing:
+        what = " and ".join(map(repr, missing))
+        raise UserError(f"{name}: no column {what}. It has: {', '.join(names)}. Set data.text and data.label")
+    if not isinstance(label, str):
+        columns_ = [_marks(list(table[each]), each, name) for each in label]
+        marked = [tuple(n for n, mark in zip(label, row, strict=True) if mark) for row in zip(*columns_, strict=True)]
+        return Labelled(_lines(list(table[text]), text, name), marked, name), True
     feature, values = table.features.get(label), list(table[label])
     of = getattr(getattr(feature, "feature", feature), "names", None)
     several = separator is not None or any(isinstance(value, list) for value in values[:1])
@@ -233,6 +239,17 @@ def labels(table: Any, name: str, text: str, label: str, separator: str | None) 
     if not found:
         raise UserError(f"{name}: no texts in it")
     return Labelled(_lines(list(table[text]), text, name), found, name), several
+
+
+MARKS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
+
+
+def _marks(values: list[Any], column: str, name: str) -> list[bool]:
+    """A column of 0 and 1. Raises UserError where one is something else."""
+    for i, value in enumerate(values):
+        if str(value).strip().lower() not in MARKS:
+            raise UserError(f"{name}, row {i + 1:,}: column {column!r} holds {value!r}, not 0 or 1")
+    return [MARKS[str(value).strip().lower()] for value in values]
 
 
 def _lines(values: list[Any], column: str, name: str) -> list[str]:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from nmt.corpus.labels import LabelSet
 from nmt.encoder import Encoder
-from nmt.foundation.interfaces import EOS, PAD, Loss, TextBatch
+from nmt.foundation.interfaces import Loss, TextBatch
 from nmt.foundation.ranges import Fraction, Width
 from nmt.layers.cells import full
 from nmt.layers.dropout import Dropout, WordDropout
@@ -63,21 +59,3 @@ def label_loss(network: Seq2Label, batch: TextBatch, update: int = 0, total: int
     nll = network.labels.losses(logits, batch.labels).sum()
     loss = nll if pooled.penalty is None else nll + pooled.penalty.sum()
     return Loss(total=loss, nll=nll.detach(), num_tokens=batch.num_tokens)
-
-
-def use_vectors(network: Seq2Label, pieces: Sequence[str], vectors: dict[str, np.ndarray], freeze: bool) -> float:
-    """Uses word vectors as the embeddings of the words that have one, trained further or frozen. Other words start (or,
-    if frozen, stay) random, with the mean and standard deviation of the vectors. Returns the share of the vocabulary
-    that has a vector."""
-    words = [piece.removeprefix("▁") if piece.startswith("▁") else "" for piece in pieces]
-    found = {i: vectors.get(word, vectors.get(word.lower())) for i, word in enumerate(words) if word}
-    known = {i: vector for i, vector in found.items() if vector is not None}
-    weight = network.embedding.weight
-    with torch.no_grad():
-        if known:
-            table = torch.from_numpy(np.stack(list(known.values())))
-            weight.normal_(float(table.mean()), float(table.std()))
-            weight[list(known)] = table.to(weight)
-        weight[[PAD, EOS]] = 0.0
-    weight.requires_grad_(not freeze)
-    return len(known) / len(pieces)

@@ -2,7 +2,7 @@
 training code uses only what this file declares.
 
 Imported by: training, configuration.
-Read: this file, translation, classification.
+Read: this file, translation, classification, vectors.
 """
 
 from __future__ import annotations

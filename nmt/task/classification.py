@@ -16,12 +16,10 @@ from nmt.corpus.batching import Batching
 from nmt.corpus.documents import Documents, collate_texts, encode_documents
 from nmt.corpus.filters import fingerprint
 from nmt.corpus.labels import LabelSet, report
-from nmt.corpus.word_vectors import read_vectors
 from nmt.data import Labelled, LabelledSplits, Pairs
-from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Loss, TextBatch
 from nmt.inference.text_classifier import TextClassifier, removal
-from nmt.network.seq2label import Seq2Label, label_loss, use_vectors
+from nmt.network.seq2label import Seq2Label, label_loss
 from nmt.report.explanation import write_explanations
 from nmt.storage.checkpoint import tokenizer_parts
 from nmt.task import Task
@@ -160,22 +158,3 @@ class _Batches:
 
 def _fingerprint(part: Labelled) -> str:
     return fingerprint(Pairs(part.texts, ["\t".join(row) for row in part.labels], part.name))
-
-
-def load_vectors(network: Seq2Label, tokenizer: Tokenizer, path: str, freeze: bool) -> None:
-    """Uses the word vectors of a file as the network's embedding. Raises UserError if there are none for the
-    vocabulary, or if they have another size."""
-    pieces = tokenizer.source_pieces(list(range(tokenizer.source_size)))
-    words = {form for piece in pieces if piece.startswith("▁") for form in (piece[1:], piece[1:].lower())}
-    vectors = read_vectors(path, words - {""})
-    size = network.embedding.embedding_dim
-    for vector in vectors.values():
-        if len(vector) != size:
-            raise UserError(f"vectors={path}: {len(vector)} numbers per word; set network.embedding_size={len(vector)}")
-    share = use_vectors(network, pieces, vectors, freeze)
-    if not share:
-        raise UserError(
-            f"vectors={path}: has none of the vocabulary's words. Are they of this language? Choose tokenizer=word, "
-            "so that the vocabulary is made of words"
-        )
-    log.info("%s: vectors for %.0f %% of the vocabulary", path, 100 * share)
