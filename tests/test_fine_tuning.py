@@ -199,3 +199,32 @@ def test_word_vectors_in_a_translation_model(texts, tmp_path, tying):
         run("train", *command, f"vectors=[{tmp_path}/s.vec,null]", "model.embedding_size=8", "sizes.readout=8"),
         "set model.embedding_size=6",
     )
+
+
+# The mean of checkpoints
+
+
+def test_checkpoints_are_averaged(base, texts, tmp_path):
+    """Tensor by tensor; the result translates, and runs may start from it."""
+    other = trained(tmp_path / "other", *texts[1], f"init={base}", "optimizer.lr=0.05", "trainer.max_epochs=1")
+    mean = tmp_path / "mean.safetensors"
+    result = run("average", f"models=[{base},{other}]", f"output={mean}")
+    assert result.returncode == 0, result.stderr.decode()
+    ours, parts = ckpt.read(mean).part("model"), [weights(base), weights(other)]
+    for name, tensor in ours.items():
+        torch.testing.assert_close(tensor, (parts[0][name] + parts[1][name]) / 2)
+    assert isinstance(nmt.load(mean).translate(["ab"])[0], str)
+    trained(tmp_path / "next", *texts[1], f"init={mean}", "trainer.max_updates=1")
+
+
+def test_faults_of_averaging_are_told(base, texts, tmp_path):
+    out = f"output={tmp_path}/mean.safetensors"
+    failed(run("average", f"models=[{base}]", out), "at least two")
+    failed(run("average", f"models=[{base},{base}]", "output=mean"), "must end in .safetensors")
+    failed(run("average", f"models=[{base},{tmp_path}]", out), str(tmp_path))
+    grown = trained(tmp_path / "grown", *texts[1], f"init={base}", "init_vocabulary=grow", "trainer.max_updates=1")
+    failed(run("average", f"models=[{base},{grown}]", out), "different networks")
+    same = trained(tmp_path / "same", *texts[1], *SIZES, "sizes.vocabulary=12", "decoder=luong", "attention=dot", "cell=lstm",
+                   "trainer.max_updates=1")  # fmt: skip
+    failed(run("average", f"models=[{base},{same}]", out), "different")
+    assert not (tmp_path / "mean.safetensors").exists()

@@ -425,6 +425,24 @@ class LabelSettings(Settings):
         return found
 
 
+@dataclass(frozen=True, kw_only=True)
+class AverageSettings(Settings):
+    """conf/average.yaml."""
+
+    models: list[str]
+    output: str
+
+    def conflicts(self) -> list[Fault]:
+        found = super().conflicts()
+        if len(self.models) < 2:
+            found.append(Fault("models", "give at least two, as [A,B]", shown(self.models)))
+        if not self.output.endswith(".safetensors"):
+            found.append(Fault("output", "the name must end in .safetensors", self.output))
+        elif any(Path(model).resolve() == Path(self.output).resolve() for model in self.models):
+            found.append(Fault("output", "is one of the models; choose another name", self.output))
+        return found
+
+
 COMMANDS: dict[str, type[Settings]] = {
     "train": TrainSettings,
     "classify": ClassifySettings,
@@ -433,6 +451,7 @@ COMMANDS: dict[str, type[Settings]] = {
     "score": ScoreSettings,
     "align": AlignSettings,
     "label": LabelSettings,
+    "average": AverageSettings,
 }
 """The settings of each command."""
 

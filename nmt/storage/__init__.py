@@ -1,5 +1,5 @@
 """Files on disk: files that are written whole or not at all, locks, checkpoints, upgrades of checkpoints of older versions.
 
-Imported by: inference, report, task, training, configuration, evaluate.
+Imported by: inference, report, task, training, configuration, evaluate, average.
 Read: files, lock, checkpoint, upgrade.
 """
