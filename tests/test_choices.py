@@ -224,6 +224,7 @@ def test_no_recipe_sets_what_changes_nothing(experiment):
     (["tokenizer=char", "tokenizer.split_digits=true"], "a piece of its own already"),
     (["decoder=fixed", "attention=none", "search.coverage=0.1"], "search.coverage=0.1: needs attention"),
     (["decoder=fixed", "attention=none", "objective.doubly_stochastic=1"], "objective.doubly_stochastic=1: needs attention"),
+    (["decoder=fixed", "attention=none", "translation.unknown=copy"], "translation.unknown=copy: needs attention"),
     (["window=monotonic", "normalizer=sparsemax"], "does not normalise"), (["metric.tokenize=ja-mecab"], "sacrebleu[ja]"),
 ])  # fmt: skip
 def test_what_would_change_nothing_is_refused(corpus, overrides, said):

@@ -248,6 +248,19 @@ def test_a_fault_of_one_run_is_not_in_the_log_of_another(corpus, tmp_path):
     assert "needs an attention score" not in log.read_text()
 
 
+def test_paths_make_no_folders_of_sweeps(corpus, trained, tmp_path):
+    command = (
+        *data_arguments(corpus),
+        f"init={trained}",
+        "trainer.max_updates=1",
+        "seed=1,2",
+        f"run_dir={tmp_path}/sweep",
+    )
+    result = run("train", "-m", *command)
+    assert result.returncode == 0, result.stderr.decode()
+    assert len(list(tmp_path.glob("sweep/*/results.json"))) == 2
+
+
 def test_translations_of_validations_are_kept_if_asked(corpus, tmp_path):
     command = *data_arguments(corpus), *SMALL, "trainer.max_epochs=2", "keep_validations=true", "max_validation=5"
     result = run("train", *command, f"run_dir={tmp_path}/run")

@@ -145,6 +145,15 @@ def test_training_with_a_tokenizer_of_ones_own(texts, tmp_path):
     file = sentencepiece_model(tmp_path / "own")
     command = [*texts[0], *SIZES[:3], *SIZES[4:], "tokenizer=file", "trainer.max_epochs=1"]
     folder = trained(tmp_path / "run", *command, f"tokenizer.model={file}")
+    failed(
+        run("train", *command, f"run_dir={tmp_path}/no", f"tokenizer.model={file}", "sizes.vocabulary=9"),
+        "has no effect here",
+    )
+    chars = sentencepiece_model(tmp_path / "chars", model_type="char")
+    failed(
+        run("train", *command, f"run_dir={tmp_path}/no", f"tokenizer.model={chars}", "tokenizer.sampling=0.1"),
+        "no unigram or BPE",
+    )
     (tmp_path / "own.model").unlink()  # the checkpoint alone is enough
     assert isinstance(nmt.load(folder).translate(["ab ba"])[0], str)
     failed(
@@ -163,6 +172,15 @@ def test_faults_of_fine_tuning_are_told(base, texts, tmp_path):
     failed(run("train", *command, f"init={tmp_path}"), f"init={tmp_path}", "Is it a run directory")
     failed(run("train", *command, f"init={base}", "decoder=bahdanau"), "decoder=bahdanau", "are those of init=")
     failed(run("train", *command, f"init={base}", "decoder.hidden_size=16", "attention=general"), "attention=general")
+    errors = failed(
+        run("train", *command, f"init={base}", "attention=general", "sizes.encoder=9", "optimizer.lr=-1"),
+        "sizes.encoder=9",
+    )
+    assert "attention=general" in errors  # all at once
+    assert "optimizer.lr" in errors
+    grow = "init_vocabulary=grow", "freeze=[encoder,source_embedding]"
+    failed(run("train", *command, f"init={base}", *grow), "would never be trained")
+    failed(run("train", *command, f"init={base}", "freeze=[readout,encodr]"), "freeze=readout,encodr")
     failed(run("train", *command, f"init={base}", "encoder.hidden_size=8", "decoder.hidden_size=16"), "do not fit")
     failed(run("train", *command, f"init={base}", "decoder.hiden=16"), "did you mean hidden_size")
     failed(

@@ -255,9 +255,19 @@ def test_filling_by_hand():
     assert fill("das ⁇ lief ⁇ .", [7, UNK, UNK]) == "das ran lief zebra ."
     assert fill("⁇ ⁇", [UNK, UNK, 9], {"zebra": "Zebra"}) == "Zebra ran"
     assert filled("a ⁇ b", [5, UNK, 6], None, places, names, {}) == "a b"
+    wide = [range(0, 3)]  # one piece of three words without spaces between them
+    assert filled("x ⁇", [5, UNK], np.array([[1.0, 0.0]] * 2), wide, list("我喜欢"), {}) == "x 我喜欢"
     assert fill("das ⁇", [7, 8]) == "das ⁇"  # written by the text itself
     same = np.array([[0.0, 1.0, 0.0, 0.0]] * 3)
     assert filled("⁇ ⁇ x ⁇", [UNK, UNK, UNK], same, places, names, {}) == "zebra x zebra"
+
+
+@pytest.mark.parametrize("unknown", ["drop", "copy"])
+def test_filled_lists_of_the_best_hold_each_text_once(few_words, unknown):
+    translator = nmt.load(few_words, device="cpu", search=Beam(width=6, n_best=6), unknown=unknown)
+    for found in translator.translations(["a zebra b", "lion lion"], details_of=3):
+        assert all(len(d.log_probs) == len(h.tokens) + 1 for d, h in zip(found.details, found.hypotheses, strict=False))
+        assert len(found.texts) == len(set(found.texts)) == len(found.hypotheses) > 0
 
 
 def test_faults_of_unknown_words_are_told(few_words, tmp_path):
@@ -269,9 +279,9 @@ def test_faults_of_unknown_words_are_told(few_words, tmp_path):
         "not a word, a tab and its translation",
     )
     (tmp_path / "good").write_text("a\tb\n")
-    failed(run("translate", command[0], f"lexicon={tmp_path}/good", stdin="a"), "translation.unknown=copy only")
+    failed(run("translate", command[0], f"lexicon={tmp_path}/good", stdin="a"), "set translation.unknown=copy too")
     with pytest.raises(UserError, match="needs a model with attention"):
-        Translator(network("fixed", "none"), None, Greedy(), unknown="copy")
+        Translator(network("fixed", "none"), nmt.load(few_words).tokenizer, Greedy(), unknown="copy")
 
 
 def test_lists_of_the_best_hold_each_text_once(small_run):

@@ -182,6 +182,7 @@ def _short(name: str) -> str:
     """A folder's name; one that file systems would refuse ends in a hash of the rest."""
     import hashlib
 
+    name = name.replace("/", "-")  # of paths: a run has one folder
     if len(name.encode()) <= LONGEST_NAME:
         return name
     kept = name.encode()[: LONGEST_NAME - 13].decode("utf-8", "ignore")

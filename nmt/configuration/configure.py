@@ -36,7 +36,8 @@ def configure(command: str, overrides: Sequence[str]) -> Settings:
         return kind.of(resolve(wrong.rest), also=wrong.faults)  # raises: what was typed has faults already
     plain = resolve(config)
     if plain.get("init"):
-        plain = with_network_of(plain, plain["init"], overrides)
+        plain, found = with_network_of(plain, plain["init"], overrides)
+        return _useful(kind.of(plain, also=found), overrides)
     return _useful(kind.of(plain), overrides)
 
 

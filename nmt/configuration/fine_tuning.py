@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from nmt.configuration.compose import parse
-from nmt.configuration.faults import Fault, Faults, shown, unknown
+from nmt.configuration.faults import Fault, shown, unknown
 from nmt.foundation.errors import UserError
 from nmt.network.seq2seq import Seq2Seq
 from nmt.storage import checkpoint as ckpt
@@ -31,9 +31,11 @@ def read_initial(path: str) -> Checkpoint:
     return saved
 
 
-def with_network_of(config: Mapping[str, Any], path: str, overrides: Sequence[str]) -> dict[str, Any]:
+def with_network_of(
+    config: Mapping[str, Any], path: str, overrides: Sequence[str]
+) -> tuple[dict[str, Any], list[Fault]]:
     """A configuration with the network and the tokenizer of the model in `path`. Keys of theirs that were typed still count,
-    such as model.dropout. Raises Faults for another choice of one of these groups, and for keys that they do not have."""
+    such as model.dropout; a fault for another choice of one of these groups, or a key that they do not have."""
     held = read_initial(path).meta.get("config")
     if not isinstance(held, dict):
         raise UserError(f"init={path}: holds no configuration; it is damaged")
@@ -43,16 +45,14 @@ def with_network_of(config: Mapping[str, Any], path: str, overrides: Sequence[st
         if group not in NETWORK:
             continue
         value = override.value()
-        if not key:
+        if not key or group == "sizes":
             why = f"network and tokenizer are those of init={path}; only single keys of theirs can change"
-            found.append(Fault(f"{group}={shown(value)}", why))
+            found.append(Fault(f"{override.key_or_group}={shown(value)}", why))
         elif not isinstance(taken.get(group), dict) or key not in taken[group]:
             found.append(unknown(override.key_or_group, sorted(set(taken.get(group) or {}) - {"_target_"})))
         else:
             taken[group][key] = value
-    if found:
-        raise Faults(found)
-    return taken
+    return taken, found
 
 
 def take_weights(network: Seq2Seq, saved: Checkpoint) -> None:
@@ -77,14 +77,15 @@ def take_weights(network: Seq2Seq, saved: Checkpoint) -> None:
 
 
 def freeze(network: torch.nn.Module, names: Sequence[str]) -> None:
-    """Parameters whose names begin so are not trained. Raises UserError for a name that none has, or if none is left."""
+    """Parameters whose names begin so are not trained. Raises UserError for names that none has, or if none is left."""
     parameters = dict(network.named_parameters())
-    parts = sorted({name.partition(".")[0] for name in parameters})
-    for start in names:
-        chosen = [p for name, p in parameters.items() if name == start or name.startswith(f"{start}.")]
-        if not chosen:
-            raise UserError(f"freeze={start}: no part of the network has this name. There are: {', '.join(parts)}")
-        for parameter in chosen:
+    chosen = {name: [p for n, p in parameters.items() if n == name or n.startswith(f"{name}.")] for name in names}
+    nothing = [name for name, its in chosen.items() if not its]
+    if nothing:
+        parts = ", ".join(sorted({name.partition(".")[0] for name in parameters}))
+        raise UserError(f"freeze={','.join(nothing)}: no part of the network has this name. There are: {parts}")
+    for its in chosen.values():
+        for parameter in its:
             parameter.requires_grad_(False)
     if not any(p.requires_grad for p in parameters.values()):
         raise UserError("freeze: nothing is left to train")

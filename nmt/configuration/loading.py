@@ -89,6 +89,8 @@ def _translator(
         search = search or build.make(config, "search")
         models = [model.to(where).eval() for model, _, _ in loaded]
         return Translator(models, tokenizer, search, precision=usable_precision(precision, where), **settings)
+    except UserError:
+        raise  # about what was typed
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{first}: its configuration cannot be used ({error})") from error
 

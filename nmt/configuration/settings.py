@@ -13,11 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
+import torch
+
 from nmt.configuration import build
 from nmt.configuration.build import Group
 from nmt.configuration.check import locate, mismatches
 from nmt.configuration.faults import Fault, Faults, shown, unknown
+from nmt.configuration.fine_tuning import freeze
 from nmt.data.text import Errors
+from nmt.foundation.errors import UserError
 from nmt.foundation.ranges import Count, Positive, Range, Size
 from nmt.inference.formats import ONE_BEST, FormatName
 from nmt.inference.generation import Averaging
@@ -156,6 +160,8 @@ class TrainingSettings(Settings):
             found["trainer.validate_every"] = f"validation is every {updates} updates"
         elif trainer.get("average", 0) > 1 and trainer.get("max_epochs", 10) <= epochs:
             found["trainer.average"] = "there is only one validation; lower trainer.validate_every"
+        if tokenizer["_target_"] == "nmt.tokenizer.SentencePieceFile":
+            found["sizes.vocabulary"] = "the vocabulary is that of tokenizer.model"
         if tokenizer.get("split_digits") and tokenizer.get("model") == "char":
             found["tokenizer.split_digits"] = "every character is a piece of its own already"
         return found
@@ -191,6 +197,23 @@ class TrainSettings(TrainingSettings):
         if self.model.get("copy") and not _joint(self.tokenizer):
             remedy = "needs one vocabulary for both languages: set tokenizer.joint=true or model.copy=false"
             found.append(Fault("model.copy", remedy, "true"))
+            if self.translation.get("unknown") == "copy":
+                found.append(
+                    Fault("translation.unknown", "needs attention, and there is none; choose drop or mark", "copy")
+                )
+        if self.init_vocabulary == "grow" and {*(self.freeze or [])} & {
+            "source_embedding",
+            "target_embedding",
+            "output",
+        }:
+            found.append(Fault("freeze", "the vectors of the new pieces would never be trained (init_vocabulary=grow)"))
+        if self.freeze:
+            with torch.device("meta"):
+                network = build.network(self.values, 10, 10)
+            try:
+                freeze(network, self.freeze)
+            except UserError as error:
+                found.append(Fault("", str(error)))
         if self.vectors is not None and (len(self.vectors) != 2 or self.vectors == [None, None]):
             found.append(
                 Fault("vectors", "give two files, [SOURCE,TARGET]; null for a language without", shown(self.vectors))
@@ -278,6 +301,10 @@ class ModelSettings(Settings):
         why = "there is only one model: model=[A,B] makes an ensemble"
         return {"averaging": why, "shares": why}
 
+    def _lexicon(self, path: str | None) -> list[Fault]:
+        used = not path or self.translation.get("unknown") == "copy"
+        return [] if used else [Fault("lexicon", "is for unknown words: set translation.unknown=copy too", path)]
+
     @property
     def translator_options(self) -> dict[str, Any]:
         """Options of the translator that are set here; the others are those of the model."""
@@ -303,7 +330,7 @@ class TranslateSettings(ModelSettings):
     search: Group
 
     def conflicts(self) -> list[Fault]:
-        found = super().conflicts() + build.faults_of_building("search", self.search)
+        found = super().conflicts() + build.faults_of_building("search", self.search) + self._lexicon(self.lexicon)
         most = self.search.get("n_best", 1)
         if self.format in ONE_BEST and most > 1:
             found.append(Fault("search.n_best", "shown by format=jsonl and format=moses only", shown(most)))
@@ -338,7 +365,7 @@ class EvaluateSettings(ModelSettings):
     metric: Group
 
     def conflicts(self) -> list[Fault]:
-        found = super().conflicts() + build.faults_of_building("search", self.search)
+        found = super().conflicts() + build.faults_of_building("search", self.search) + self._lexicon(self.lexicon)
         if self.metric.get("name") == "loss":
             found.append(Fault("metric.name", "not a comparison of texts; choose bleu, chrf, ter or exact", "loss"))
         most = self.search.get("n_best", 1)

@@ -123,6 +123,11 @@ class Translator:
         return next(self.models[0].parameters()).device
 
     @property
+    def _ranks(self) -> bool:
+        """Whether a list of hypotheses is a ranking, in which no text stands twice."""
+        return not getattr(self.search, "repeats", False)
+
+    @property
     def attends(self) -> bool:
         return any(model.decoder.attends for model in self.models)
 
@@ -176,6 +181,12 @@ class Translator:
         for (line, result, k, tokens), weights in zip(rows, seen, strict=True):
             places = self.tokenizer.source_words(line, result.source)
             result.texts[k] = filled(result.texts[k], tokens, weights, places, words(line), self.lexicon)
+        for result in results if self._ranks else ():
+            kept = _first_of_each(result.texts)
+            result.details[:] = [result.details[k] for k in kept if k < len(result.details)]
+            result.hypotheses[:], result.texts[:] = (
+                [held[k] for k in kept] for held in (result.hypotheses, result.texts)
+            )
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """Source ids of each line, cut to `max_source`."""
@@ -263,7 +274,7 @@ class Translator:
         texts = iter(self.tokenizer.decode([h.tokens for hypotheses in found for h in hypotheses]))
         written = [(hypotheses, [next(texts) for _ in hypotheses]) for hypotheses in found]
         if not isinstance(self.search, Reranker):
-            return written if getattr(self.search, "repeats", False) else [_distinct(*each) for each in written]
+            return [_distinct(*each) for each in written] if self._ranks else written
         ranked = [self.search.rerank(*each) if each[0] else [] for each in written]
         return [([h for h, _ in each], [text for _, text in each]) for each in ranked]
 
@@ -313,7 +324,12 @@ class Translator:
             yield batch
 
 
+def _first_of_each(texts: Sequence[str]) -> list[int]:
+    """Where each text stands first."""
+    return sorted({text: i for i, text in reversed([*enumerate(texts)])}.values())
+
+
 def _distinct(hypotheses: Sequence[Hypothesis], texts: Sequence[str]) -> tuple[list[Hypothesis], list[str]]:
     """Without what has the text of a better one: other pieces may spell the same."""
-    first = sorted({text: i for i, text in reversed([*enumerate(texts)])}.values())
+    first = _first_of_each(texts)
     return [hypotheses[i] for i in first], [texts[i] for i in first]

@@ -1,7 +1,7 @@
 """What is written for words that the target vocabulary does not have (Luong et al. 2015b, section 3.3; Jean et al. 2015).
 
 mark    ⁇, as the tokenizer writes it
-drop    nothing
+drop    nothing; a translation of unknown words only is empty
 copy    the source word that is attended to most, or what a lexicon has for it
 """
 
@@ -51,9 +51,10 @@ def filled(
         return text  # the mark is a word of the text
     written, before = parts[0], None
     for t, rest in zip(unknown, parts[1:], strict=True):
-        its = None if weights is None or not places else places[int(weights[t, : len(places)].argmax())].start
+        its = None if weights is None or not places else places[int(weights[t, : len(places)].argmax())]
         if its is not None and (its != before or written.strip() == ""):
-            written += f" {lexicon.get(words[its], words[its])} "
+            word = "".join(words[its.start : its.stop])
+            written += f" {lexicon.get(word, word)} "
         written += rest
         before = its if not rest.strip() else None
     return re.sub(" +", " ", written).strip(" ")

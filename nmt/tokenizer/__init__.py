@@ -136,6 +136,10 @@ class SentencePieceFile:
     def train(self, source: Sequence[str], target: Sequence[str]) -> Tokenizer:
         """Reads the files; no text is needed. Raises UserError if they cannot be used."""
         models = [self._read(key, Path(name)) for key, name in self.files.items()]
+        for name, model in zip(self.files.values(), models, strict=True):
+            spec = _parsed(model).trainer_spec
+            if self.sampling and spec.model_type not in (spec.UNIGRAM, spec.BPE):
+                raise UserError(f"tokenizer.sampling={self.sampling:g}: {name} is no unigram or BPE model; set it to 0")
         return Tokenizer(models[0], models[-1], lowercase=self.lowercase, sampling=self.sampling)
 
     def _read(self, key: str, file: Path) -> bytes:
