@@ -184,9 +184,8 @@ class Translator:
         for result in results if self._ranks else ():
             kept = _first_of_each(result.texts)
             result.details[:] = [result.details[k] for k in kept if k < len(result.details)]
-            result.hypotheses[:], result.texts[:] = (
-                [held[k] for k in kept] for held in (result.hypotheses, result.texts)
-            )
+            result.hypotheses[:] = [result.hypotheses[k] for k in kept]
+            result.texts[:] = [result.texts[k] for k in kept]
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """Source ids of each line, cut to `max_source`."""
