@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nmt.inference.word_alignment import by_word
 from nmt.tokenizer import SentencePiece
-from nmt.tokenizer.words import words
+from nmt.tokenizer.words import covered, words
 
 KEPT = "½ x² … ™ ﬁ Ⅷ ㎏ e\u0301 é می\u200cخواهم क्\u200dष ＡＢ １２ “a” ﷺ"
 CORPUS = [KEPT, "hello world", "我爱北京 天安门", "xyz Über"] * 20
@@ -74,6 +74,11 @@ def test_pieces_of_several_words_are_shared(any_text):
     assert words("我ü 爱ß天") == ["我", "ü", "爱", "ß", "天"]
     assert seen["<0xC3>"] in ([1], [3])
     assert seen["<0x9F>"] == [3]
+
+
+def test_unknown_pieces_stand_for_what_the_others_do_not_spell():
+    assert covered([0, 0, 0], ["▁我", "<unk>", "京"], "我爱北京") == [range(1), range(1, 3), range(3, 4)]
+    assert covered([0, 0, 1], ["▁我", "<unk>", "▁x"], "我爱 x") == [range(1), range(1, 2), range(2, 3)]
 
 
 def test_units_of_alignments(small_run, tmp_path):

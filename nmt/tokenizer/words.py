@@ -4,10 +4,11 @@ the same for all models, whatever pieces they cut a text into."""
 from __future__ import annotations
 
 import functools
+import itertools
 import unicodedata
 from collections.abc import Callable, Sequence
 
-SPACE = "▁"
+SPACE, UNKNOWN = "▁", "<unk>"
 SPACELESS = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
 """Scripts without spaces between words: the Unicode names of their letters begin with one of these."""
 ALONE = (*SPACELESS, "IDEOGRAPHIC", "FULLWIDTH")
@@ -56,8 +57,8 @@ def covered(
         begins.append(number)
         number += len(part)
     found: list[range] = []
-    for chunk in sorted(set(chunks)):
-        own = [piece for piece, its in zip(pieces, chunks, strict=True) if its == chunk]
+    for chunk, group in itertools.groupby(zip(chunks, pieces, strict=True), key=lambda pair: pair[0]):
+        own = [piece for _, piece in group]
         begin, part = (begins[chunk], parts[chunk]) if chunk < len(parts) else (max(number - 1, 0), [""])
         if len(part) == 1:
             found += [range(begin, begin + 1)] * len(own)
@@ -69,14 +70,15 @@ def covered(
 def _by_characters(pieces: Sequence[str], parts: Sequence[str]) -> list[range]:
     """For each piece, the parts that have a character in common with it. If pieces and parts differ in length, because
     normalisation has changed characters, positions are in proportion."""
-    sizes = [_characters(piece) for piece in pieces]
     numbers = [i for i, part in enumerate(parts) for _ in part]
+    sizes, unknown = [_characters(piece) for piece in pieces], pieces.count(UNKNOWN)
+    if unknown:  # it stands for what the others do not spell
+        rest = max(1, (len(numbers) - sum(s for s, p in zip(sizes, pieces, strict=True) if p != UNKNOWN)) // unknown)
+        sizes = [rest if p == UNKNOWN else s for s, p in zip(sizes, pieces, strict=True)]
     scale, found, at = len(numbers) / max(1, sum(sizes)), [], 0
     for piece, size in zip(pieces, sizes, strict=True):
-        begun = at - (
-            _is_byte(piece) and not size and at > 0
-        )  # a later byte belongs to the character that it lengthens
-        first = min(int(begun * scale), len(numbers) - 1)
+        lengthens = _is_byte(piece) and not size and at > 0  # a later byte belongs to the character before it
+        first = min(int((at - lengthens) * scale), len(numbers) - 1)
         last = min(max(int((at + size) * scale) - 1, first), len(numbers) - 1)
         found.append(range(numbers[first], numbers[last] + 1))
         at += size
