@@ -126,10 +126,21 @@ VALUES = {
     "window.distance": "1", "attention.heads": "4", "attention.longest": "3", "decoder.bridge": "mean", "metric.char_order": "2",
     "metric.tokenize": "char", "sizes.encoder": "6", "encoder.hidden_size": "6", "tokenizer.vocabulary_size": "50", "sizes.vocabulary": "50",
     "tokenizer.character_coverage": "0.98", "translation.max_source": "3", "translation.max_length_offset": "3",
-    "translation.max_length_factor": "0.1", "tokenizer.normalization": "nfkc", "model.tying": "output", "objective.updates": "2", "cell": "lstm",
+    "translation.max_length_factor": "0.1", "tokenizer.normalization": "nfkc", "model.tying": "output", "objective.updates": "2", "freeze": "[encoder]", "cell": "lstm",
 }  # fmt: skip
-ELSEWHERE = ("device", "run_dir", "resume", "grids", "data", "search", "translation.batch_tokens")
-"""What other tests try: machines, folders, data of every kind; searches with scores, below."""
+ELSEWHERE = (
+    "init",
+    "vectors",
+    "translation.unknown",
+    "device",
+    "run_dir",
+    "resume",
+    "grids",
+    "data",
+    "search",
+    "translation.batch_tokens",
+)
+"""What other tests try: where weights begin, machines, folders, data of every kind; searches with scores, below."""
 
 
 def keys(group=None, choice=None):

@@ -411,7 +411,7 @@ def test_one_long_line_does_not_stop_a_tokenizer(caplog):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("a 1 nan\n", "nan or inf"),
+        ("a 1 nan\n", "nan, inf"),
         ("a 1 2\nb 1 x\n", "line 2"),
         ("a 1 2\nb 1\n", "line 2"),
         ("\n", "line 1"),

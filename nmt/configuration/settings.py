@@ -190,22 +190,29 @@ class TrainSettings(TrainingSettings):
     metric: Group
 
     def conflicts(self) -> list[Fault]:
-        found = super().conflicts()
-        if self.model.get("tying") == "all" and not _joint(self.tokenizer):
-            remedy = "needs one vocabulary for both languages: set tokenizer.joint=true or model.tying=output"
-            found.append(Fault("model.tying", remedy, "all"))
-        if self.model.get("copy") and not _joint(self.tokenizer):
-            remedy = "needs one vocabulary for both languages: set tokenizer.joint=true or model.copy=false"
-            found.append(Fault("model.copy", remedy, "true"))
-            if self.translation.get("unknown") == "copy":
-                found.append(
-                    Fault("translation.unknown", "needs attention, and there is none; choose drop or mark", "copy")
-                )
-        if self.init_vocabulary == "grow" and {*(self.freeze or [])} & {
-            "source_embedding",
-            "target_embedding",
-            "output",
-        }:
+        found = super().conflicts() + self._attention_conflicts() + self._beginning_conflicts()
+        for key, value, instead in (("tying", "all", "model.tying=output"), ("copy", True, "model.copy=false")):
+            if self.model.get(key) == value and not _joint(self.tokenizer):
+                remedy = f"needs one vocabulary for both languages: set tokenizer.joint=true or {instead}"
+                found.append(Fault(f"model.{key}", remedy, shown(value)))
+        return found
+
+    def _attention_conflicts(self) -> list[Fault]:
+        """What needs attention where there is none."""
+        if self.attention:
+            return []
+        why, found = "needs attention, and there is none (attention=none): leave it out", list[Fault]()
+        for group, key in (("search", "coverage"), ("objective", "doubly_stochastic")):
+            value = getattr(self, group).get(key)
+            found += [Fault(f"{group}.{key}", why, shown(value))] if value else []
+        if self.translation.get("unknown") == "copy":
+            found.append(Fault("translation.unknown", why, "copy"))
+        return found
+
+    def _beginning_conflicts(self) -> list[Fault]:
+        """What is wrong with how the weights begin, and which of them are trained."""
+        found, tables = list[Fault](), {"source_embedding", "target_embedding", "output"}
+        if self.init_vocabulary == "grow" and tables & {*(self.freeze or [])}:
             found.append(Fault("freeze", "the vectors of the new pieces would never be trained (init_vocabulary=grow)"))
         if self.freeze:
             with torch.device("meta"):
@@ -220,17 +227,6 @@ class TrainSettings(TrainingSettings):
             )
         if self.vectors and self.init:
             found.append(Fault("vectors", f"the words of init={self.init} have vectors already; leave one of them out"))
-        if not self.attention:
-            for key, node, name in (
-                ("search.coverage", self.search, "coverage"), ("objective.doubly_stochastic", self.objective,
-                "doubly_stochastic"),
-            ):  # fmt: skip
-                if node.get(name):
-                    found.append(
-                        Fault(
-                            key, "needs attention, and there is none (attention=none): set it to 0", shown(node[name])
-                        )
-                    )
         return found
 
     def idle(self) -> dict[str, str]:
