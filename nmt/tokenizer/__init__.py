@@ -3,7 +3,7 @@
 Raw text in, raw text out: SentencePiece keeps the spaces, so nothing is tokenised before it or detokenised after it.
 
 Imported by: inference, corpus, report, storage, task, configuration, align.
-Read: this file, words, sampling.
+Read: this file, words, models, sampling.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import sentencepiece
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import BOS, EOS, PAD, UNK
 from nmt.foundation.ranges import Range, Ratio
+from nmt.tokenizer.models import kind, with_our_ids, with_pieces_of
 from nmt.tokenizer.sampling import Sampler
 from nmt.tokenizer.words import SPACE, covered, spaceless, words
 
@@ -137,14 +138,13 @@ class SentencePieceFile:
         """Reads the files; no text is needed. Raises UserError if they cannot be used."""
         models = [self._read(key, Path(name)) for key, name in self.files.items()]
         for name, model in zip(self.files.values(), models, strict=True):
-            spec = _parsed(model).trainer_spec
-            if self.sampling and spec.model_type not in (spec.UNIGRAM, spec.BPE):
+            if self.sampling and kind(model) not in ("unigram", "bpe"):
                 raise UserError(f"tokenizer.sampling={self.sampling:g}: {name} is no unigram or BPE model; set it to 0")
         return Tokenizer(models[0], models[-1], lowercase=self.lowercase, sampling=self.sampling)
 
     def _read(self, key: str, file: Path) -> bytes:
         try:
-            model = _with_our_ids(file.read_bytes())
+            model = with_our_ids(file.read_bytes())
             sentencepiece.SentencePieceProcessor(model_proto=model)
         except OSError as error:
             why = "no such file" if isinstance(error, FileNotFoundError) else error.strerror
@@ -161,70 +161,6 @@ def _prepared(line: str, lowercase: bool) -> str:
     """What SentencePiece gets: tabs and the like are spaces, and a line of nothing but spaces of any kind is empty."""
     line = line.translate(BLANKS) if line.strip() else ""
     return line.lower() if lowercase else line
-
-
-def _parsed(model: bytes) -> Any:
-    """A SentencePiece model as a protocol buffer."""
-    from sentencepiece import sentencepiece_model_pb2
-
-    proto = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
-    proto.ParseFromString(model)
-    return proto
-
-
-def _merges(model: bytes) -> bool:
-    """Whether a SentencePiece model is one of BPE."""
-    proto = _parsed(model)
-    return proto.trainer_spec.model_type == proto.trainer_spec.BPE
-
-
-def _with_our_ids(model: bytes) -> bytes:
-    """A model whose first pieces are PAD, UNK, BOS and EOS, in this order; the others stay in theirs. Raises
-    ValueError if it is none."""
-    proto = _parsed(model)
-    spec, by_name = proto.trainer_spec, {piece.piece: piece for piece in proto.pieces}
-    unknown = [piece for piece in proto.pieces if piece.type == piece.UNKNOWN]
-    if len(unknown) != 1 or len(by_name) != len(proto.pieces):
-        raise ValueError("no SentencePiece model")
-    names = {PAD: spec.pad_piece or "<pad>", BOS: spec.bos_piece or "<s>", EOS: spec.eos_piece or "</s>"}
-    special = []
-    for number in (PAD, UNK, BOS, EOS):
-        piece = type(proto.pieces[0])()
-        if number == UNK:
-            piece.CopyFrom(unknown[0])
-        else:
-            piece.piece, piece.score, piece.type = names[number], 0.0, piece.CONTROL
-        special.append(piece)
-    taken = {piece.piece for piece in special}
-    others = [piece for piece in proto.pieces if piece.piece not in taken]
-    made = type(proto)()
-    made.CopyFrom(proto)
-    del made.pieces[:]
-    made.pieces.extend([*special, *others])
-    made.trainer_spec.pad_id, made.trainer_spec.unk_id, made.trainer_spec.bos_id, made.trainer_spec.eos_id = (
-        PAD,
-        UNK,
-        BOS,
-        EOS,
-    )
-    made.trainer_spec.vocab_size = len(made.pieces)
-    return made.SerializeToString()
-
-
-def _with_pieces_of(model: bytes, other: bytes) -> bytes:
-    """A model with more pieces at its end. Pieces of unigram keep their scores; merges of BPE come after all others."""
-    proto, known = _parsed(model), set[str]()
-    known.update(piece.piece for piece in proto.pieces)
-    ranks = _merges(model)
-    lowest = min(piece.score for piece in proto.pieces)
-    for piece in _parsed(other).pieces:
-        if piece.piece not in known and piece.type == piece.NORMAL:
-            lowest -= 1
-            added = proto.pieces.add()
-            added.CopyFrom(piece)
-            added.score = lowest if ranks else piece.score
-    proto.trainer_spec.vocab_size = len(proto.pieces)
-    return proto.SerializeToString()
 
 
 def _threads(rows: list[Any]) -> int:
@@ -253,7 +189,7 @@ class Tokenizer:
 
     def grown(self, other: Tokenizer) -> Tokenizer:
         """The same with the pieces of another tokenizer at its end, those that it does not have."""
-        models = [_with_pieces_of(own, theirs) for own, theirs in zip(self.models, other.models, strict=True)]
+        models = [with_pieces_of(own, theirs) for own, theirs in zip(self.models, other.models, strict=True)]
         return Tokenizer(*models, lowercase=self.lowercase, sampling=self.sampling)
 
     @property
@@ -286,7 +222,7 @@ class Tokenizer:
             return model.encode(lines, num_threads=_threads(lines))
         side = 0 if model is self._source else 1
         if side not in self._samplers:
-            self._samplers[side] = Sampler(model, self.sampling, merges=_merges(self.models[side]))
+            self._samplers[side] = Sampler(model, self.sampling, merges=kind(self.models[side]) == "bpe")
         return self._samplers[side].encode(lines, seed)
 
     def decode(self, ids: list[list[int]]) -> list[str]:
