@@ -45,9 +45,12 @@ class Linear(Schedule):
         super().__init__(warmup=warmup)
         self.final = final
 
+    def progress(self, step: int, total: int) -> float:
+        """From 0 after the warm-up to 1 at the last update."""
+        return min(1.0, max(0, step - self.warmup) / max(1, total - self.warmup))
+
     def decay(self, step: int, total: int, epoch: float) -> float:
-        progress = min(1.0, max(0, step - self.warmup) / max(1, total - self.warmup))
-        return 1 - (1 - self.final) * progress
+        return 1 - (1 - self.final) * self.progress(step, total)
 
 
 class InverseSqrt(Schedule):
@@ -70,16 +73,11 @@ class Noam(Schedule):
         return self.size**-0.5 * min((step + 1) ** -0.5, (step + 1) * self.warmup**-1.5)
 
 
-class Cosine(Schedule):
-    """Falls from 1 to `final` at the last update, along half a cosine (Loshchilov & Hutter 2017, eq. 5, one period)."""
-
-    def __init__(self, *, warmup: Count = 0, final: Ratio = 0.0) -> None:
-        super().__init__(warmup=warmup)
-        self.final = final
+class Cosine(Linear):
+    """As Linear, but along half a cosine (Loshchilov & Hutter 2017, eq. 5, one period)."""
 
     def decay(self, step: int, total: int, epoch: float) -> float:
-        progress = min(1.0, max(0, step - self.warmup) / max(1, total - self.warmup))
-        return self.final + (1 - self.final) * (1 + math.cos(math.pi * progress)) / 2
+        return self.final + (1 - self.final) * (1 + math.cos(math.pi * self.progress(step, total))) / 2
 
 
 class Step(Schedule):

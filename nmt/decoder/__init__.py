@@ -10,20 +10,24 @@ Read: this file, bridge, luong, bahdanau, conditional, luong_feed, fixed, stack,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nmt.attention import Attention
+from nmt.attention import Attention, Carry
 from nmt.decoder.bridge import Bridge, BridgeName
+from nmt.decoder.stack import Stack
 from nmt.foundation.interfaces import DecoderOutput, Memory, State
 from nmt.foundation.ranges import Depth, Fraction, Width
-from nmt.layers.cells import CellName
+from nmt.layers.cells import CellName, full
 from nmt.layers.dropout import Dropout
-from nmt.layers.recurrence import Recurrent
+from nmt.layers.packed import linear
+from nmt.layers.recurrence import Recurrent, Shared
+
+Look = Callable[[Tensor, Sequence[Tensor], Carry], tuple[Tensor, Tensor, Carry]]
 
 
 class Decoder(nn.Module):
@@ -81,6 +85,11 @@ class Decoder(nn.Module):
             self.cell_name, input_size, self.hidden_size, depth=depth or self.transition_depth, dropout=self.inside.p
         )
 
+    def stack(self, input_size: int, first: int = 0) -> Stack:
+        """Layers on top of one another, from number `first` on; layer 0 has inputs of `input_size`."""
+        sizes = [input_size] + [self.hidden_size] * (self.num_layers - 1)
+        return Stack([self.recurrent(size) for size in sizes[first:]], self.dropout, self.residual, first)
+
     def prepare(self, memory: Memory) -> Memory:
         """Adds to the memory what this decoder needs once per sentence."""
         return self.project(replace(memory, start=self.bridge.reads(memory)))
@@ -88,6 +97,24 @@ class Decoder(nn.Module):
     def project(self, memory: Memory) -> Memory:
         """The part of `prepare` that differs between decoders: the memory as attention and gates need it."""
         return self.attention.prepare(memory) if self.attends else memory
+
+    def with_inputs(self, memory: Memory, weight: Float[Tensor, "G M"]) -> Memory:
+        """The memory for attention, and multiplied by what a loop would multiply the context by."""
+        memory = self.attention.prepare(memory)
+        inputs = linear(self, "inputs", memory.values.unflatten(-1, (memory.heads, -1)), (weight, None))
+        return replace(memory, inputs=full(inputs.flatten(-2)))
+
+    def looking(self, memory: Memory) -> Look:
+        """One step of attention in a loop: from h, its products with `Attention.query_blocks` and what attention remembers,
+        to the weights [N 1 HS], their sum of `with_inputs` [N G], and what to remember."""
+        assert memory.inputs is not None, "with_inputs makes them"
+        attention, inputs = self.attention, Shared(memory.by_head(memory.inputs), low_precision=False)
+
+        def look(h: Tensor, products: Sequence[Tensor], carry: Carry) -> tuple[Tensor, Tensor, Carry]:
+            weights, carry = attention.attend(attention.query(h, *products).unsqueeze(1), memory, carry)
+            return weights, memory.gather(inputs(memory.spread(weights)), 1).squeeze(1), carry
+
+        return look
 
     def initial(self, memory: Memory) -> State:
         """The state before the first word, one row a sentence. In training, it says what variational dropout drops."""

@@ -22,11 +22,8 @@ from torch import Tensor
 from nmt.attention import average
 from nmt.decoder import Decoder
 from nmt.decoder.readout import Maxout
-from nmt.decoder.stack import Stack
 from nmt.foundation.interfaces import DecoderOutput, Memory, State
-from nmt.layers.cells import full
 from nmt.layers.packed import linear
-from nmt.layers.recurrence import Shared
 
 
 class Bahdanau(Decoder):
@@ -35,33 +32,25 @@ class Bahdanau(Decoder):
     def make_layers(self) -> None:
         inputs = self.embedding_size + self.memory_size
         self.bottom = self.recurrent(inputs)
-        upper = [self.recurrent(self.hidden_size) for _ in range(self.num_layers - 1)]
-        self.upper = Stack(upper, self.dropout, self.residual, first=1)
+        self.upper = self.stack(inputs, first=1)
         self.readout = Maxout(self.hidden_size + inputs, self.readout_size)
 
     def project(self, memory: Memory) -> Memory:
-        weight, _ = self.bottom.block("ih", slice(self.embedding_size, None))
-        memory = self.attention.prepare(memory)
-        inputs = linear(self, "inputs", memory.values.unflatten(-1, (memory.heads, -1)), (weight, None))
-        return replace(memory, inputs=full(inputs.flatten(-2)))
+        return self.with_inputs(memory, self.bottom.block("ih", slice(self.embedding_size, None))[0])
 
     def forward(self, embedded: Float[Tensor, "N T E"], state: State, memory: Memory) -> DecoderOutput:
-        attention, bottom = self.attention, self.bottom
+        bottom, look = self.bottom, self.looking(memory)
         gates = linear(self, "gates", embedded, bottom.block("ih", slice(self.embedding_size)))
-        loop = bottom.loop(*attention.query_blocks(), mask=state.masks.get("inside 0"))
-        assert memory.inputs is not None, "Decoder.prepare makes them"
-        looked_at = Shared(memory.by_head(memory.inputs), low_precision=False)
+        loop = bottom.loop(*self.attention.query_blocks(), mask=state.masks.get("inside 0"))
         cell, carry, hidden, weights = state.cells[0], state.attention, [], []
         for a in gates.unbind(1):
             u, *query = loop.product(cell[0])
-            w, carry = attention.attend(attention.query(cell[0], *query).unsqueeze(1), memory, carry)
-            seen = memory.gather(looked_at(memory.spread(w)), 1).squeeze(1)
+            w, seen, carry = look(cell[0], query, carry)
             cell = loop.step(bottom.input_norm(a + seen), u, cell)
             hidden.append(cell[0])
             weights.append(w)
         all_weights = torch.cat(weights, 1)
         context = average(all_weights, memory)
-        top = torch.stack(hidden, 1)
-        top, upper = self.upper(top, state.cells[1:], state.masks)
+        top, upper = self.upper(torch.stack(hidden, 1), state.cells[1:], state.masks)
         readout = self.readout(torch.cat([top, embedded, context], -1))
         return self.output(readout, replace(state, cells=(cell, *upper), attention=carry), all_weights)

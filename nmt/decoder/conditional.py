@@ -21,11 +21,9 @@ from torch import Tensor, nn
 
 from nmt.attention import average
 from nmt.decoder import Decoder
-from nmt.decoder.stack import Stack
 from nmt.foundation.interfaces import DecoderOutput, Memory, State
 from nmt.layers.cells import full, tanh
 from nmt.layers.packed import Linear, linear
-from nmt.layers.recurrence import Shared
 
 
 class Conditional(Decoder):
@@ -33,32 +31,25 @@ class Conditional(Decoder):
 
     def make_layers(self) -> None:
         self.before, self.after = self.recurrent(self.embedding_size, depth=1), self.recurrent(self.memory_size)
-        upper = [self.recurrent(self.hidden_size) for _ in range(self.num_layers - 1)]
-        self.upper = Stack(upper, self.dropout, self.residual, first=1)
+        self.upper = self.stack(self.embedding_size, first=1)
         self.combine = Linear(self.hidden_size + self.embedding_size + self.memory_size, self.readout_size)
         nn.init.xavier_uniform_(self.combine.weight)
         nn.init.zeros_(self.combine.bias)
 
     def project(self, memory: Memory) -> Memory:
-        weight, _ = self.after.block("ih")
-        memory = self.attention.prepare(memory)
-        inputs = linear(self, "inputs", memory.values.unflatten(-1, (memory.heads, -1)), (weight, None))
-        return replace(memory, inputs=full(inputs.flatten(-2)))
+        return self.with_inputs(memory, self.after.block("ih")[0])
 
     def forward(self, embedded: Float[Tensor, "N T E"], state: State, memory: Memory) -> DecoderOutput:
-        attention, before, after = self.attention, self.before, self.after
+        before, after, look = self.before, self.after, self.looking(memory)
         gates = before.input_norm(linear(self, "gates", embedded, before.block("ih")))
         mask = state.masks.get("inside 0")
-        first, second = before.loop(mask=mask), after.loop(*attention.query_blocks(), mask=mask)
+        first, second = before.loop(mask=mask), after.loop(*self.attention.query_blocks(), mask=mask)
         bias: Tensor = after.rnn.bias_ih_l0  # type: ignore[assignment]
-        assert memory.inputs is not None, "Decoder.prepare makes them"
-        looked_at = Shared(memory.by_head(memory.inputs), low_precision=False)
         cell, carry, hidden, weights = state.cells[0], state.attention, [], []
         for a in gates.unbind(1):
             cell = first.step(a, first.product(cell[0])[0], cell)
             u, *query = second.product(cell[0])
-            w, carry = attention.attend(attention.query(cell[0], *query).unsqueeze(1), memory, carry)
-            seen = memory.gather(looked_at(memory.spread(w)), 1).squeeze(1)
+            w, seen, carry = look(cell[0], query, carry)
             cell = second.step(after.input_norm(seen + bias), u, cell)
             hidden.append(cell[0])
             weights.append(w)

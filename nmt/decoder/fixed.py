@@ -15,7 +15,6 @@ from torch import Tensor
 
 from nmt.decoder import Decoder
 from nmt.decoder.readout import Maxout
-from nmt.decoder.stack import Stack
 from nmt.foundation.interfaces import DecoderOutput, Memory, State
 
 
@@ -26,8 +25,7 @@ class Fixed(Decoder):
 
     def make_layers(self) -> None:
         inputs = self.embedding_size + self.memory_size
-        sizes = [inputs] + [self.hidden_size] * (self.num_layers - 1)
-        self.layers = Stack([self.recurrent(size) for size in sizes], self.dropout, self.residual)
+        self.layers = self.stack(inputs)
         self.readout = Maxout(self.hidden_size + inputs, self.readout_size)
 
     def forward(self, embedded: Float[Tensor, "N T E"], state: State, memory: Memory) -> DecoderOutput:

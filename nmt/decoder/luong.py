@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from nmt.attention import average
 from nmt.decoder import Decoder
-from nmt.decoder.stack import Stack
 from nmt.foundation.interfaces import DecoderOutput, Memory, State
 from nmt.layers.cells import full, tanh
 from nmt.layers.packed import Linear
@@ -25,8 +24,7 @@ class Luong(Decoder):
     """Updates on the embedding, attends with h_t; the attentional vector h̃_t is the readout."""
 
     def make_layers(self) -> None:
-        sizes = [self.embedding_size] + [self.hidden_size] * (self.num_layers - 1)
-        self.layers = Stack([self.recurrent(size) for size in sizes], self.dropout, self.residual)
+        self.layers = self.stack(self.embedding_size)
         self.combine = Linear(self.memory_size + self.hidden_size, self.readout_size)
         nn.init.xavier_uniform_(self.combine.weight)
         nn.init.zeros_(self.combine.bias)

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from nmt.decoder import Decoder
 from nmt.foundation.interfaces import DecoderOutput, Memory, State
-from nmt.layers.cells import full, tanh
+from nmt.layers.cells import tanh
 from nmt.layers.packed import linear
-from nmt.layers.recurrence import Recurrent, Shared, fuse
+from nmt.layers.recurrence import Recurrent, fuse
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,10 +39,7 @@ class LuongFeed(Decoder):
         nn.init.zeros_(self.combine.bias)
 
     def project(self, memory: Memory) -> Memory:
-        memory = self.attention.prepare(memory)
-        block = self.combine.weight[:, : self.memory_size], None
-        inputs = linear(self, "inputs", memory.values.unflatten(-1, (memory.heads, -1)), block)
-        return replace(memory, inputs=full(inputs.flatten(-2)))
+        return self.with_inputs(memory, self.combine.weight[:, : self.memory_size])
 
     def initial(self, memory: Memory) -> FeedState:
         start = super().initial(memory)
@@ -52,7 +49,7 @@ class LuongFeed(Decoder):
     def forward(self, embedded: Float[Tensor, "N T E"], state: State, memory: Memory) -> DecoderOutput:
         assert isinstance(state, FeedState)
         layers: list[Recurrent] = list(self.layers)  # type: ignore[arg-type]
-        first = layers[0]
+        first, look = layers[0], self.looking(memory)
         gates = linear(self, "gates", embedded, first.block("ih", slice(self.embedding_size)))
         fed = fuse(self, "feed", (first.block("ih", slice(self.embedding_size, None))[0], None))
         inputs = [fuse(layer, "input", layer.block("ih")) for layer in layers[1:]]
@@ -63,9 +60,6 @@ class LuongFeed(Decoder):
         loops = [layer.loop(mask=mask) for layer, mask in zip(layers[:-1], masks, strict=False)]
         loops.append(layers[-1].loop(*(asks if joined else ()), mask=masks[-1]))
         apart = None if joined else fuse(self, "asks", *asks)
-        assert memory.inputs is not None, "Decoder.prepare makes them"
-        looked_at = Shared(memory.by_head(memory.inputs), low_precision=False)
-
         cells, feed, carry, readouts, weights = list(state.cells), state.feed, state.attention, [], []
         u_top, x = loops[-1].product(cells[-1][0])[0], cells[-1][0]
         for a in gates.unbind(1):
@@ -79,9 +73,8 @@ class LuongFeed(Decoder):
                 x = x + cells[i][0] if self.residual and i else cells[i][0]
             u_top, *asked = loops[-1].product(cells[-1][0])
             own, *query = asked if apart is None else apart(x)
-            asked_for = self.attention.query(x, *query).unsqueeze(1)
-            w, carry = self.attention.attend(asked_for, memory, carry)
-            feed = tanh(own + memory.gather(looked_at(memory.spread(w)), 1).squeeze(1))
+            w, seen, carry = look(x, query, carry)
+            feed = tanh(own + seen)
             readouts.append(feed)
             weights.append(w)
         after = replace(state, cells=tuple(cells), attention=carry, feed=feed)
