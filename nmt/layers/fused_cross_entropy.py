@@ -57,10 +57,10 @@ class _LinearCrossEntropy(Function):
             if dtype != accurate:
                 logits.copy_(low_logits)
             logits.add_(bias)
-            largest, gold_logits, sums = (
+            largest, sums, gold_logits = (
                 logits.amax(-1, keepdim=True),
-                logits.gather(1, gold),
                 logits.sum(-1, keepdim=True),
+                logits.gather(1, gold),
             )
             p = torch.softmax(logits, -1, out=logits)
             # The largest p is exp(largest − log Σ exp) and never rounds to 0, so log Σ exp needs no other pass of exp.
@@ -68,13 +68,11 @@ class _LinearCrossEntropy(Function):
             gold_log_p, share = gold_logits - normalizer, None
             if generated is not None and copied is not None:
                 rows_ = slice(start, start + rows)
-                g, c = generated[rows_, None].to(accurate), copied[rows_, None].to(accurate)
-                mixed = torch.logaddexp(g.log() + gold_log_p, torch.log1p(-g) + c.log())
-                share = (1 - smoothing) * (g.log() + gold_log_p - mixed).exp()
-                inverse = (-mixed).clamp(max=80.0).exp()
-                d_generated[rows_] = ((1 - smoothing) * (c * inverse - (gold_log_p - mixed).exp())).squeeze(1)  # type: ignore[index]
-                d_copied[rows_] = ((smoothing - 1) * (1 - g) * inverse).squeeze(1)  # type: ignore[index]
-                gold_log_p = mixed
+                g, c = (held[rows_, None].to(accurate) for held in (generated, copied))
+                gold_log_p, share, d_g, d_c = _with_copying(gold_log_p, g, c)
+                share = (1 - smoothing) * share
+                d_generated[rows_] = ((1 - smoothing) * d_g).squeeze(1)  # type: ignore[index]
+                d_copied[rows_] = ((1 - smoothing) * d_c).squeeze(1)  # type: ignore[index]
             gold_nll = -gold_log_p.sum()
             nll += gold_nll
             total += (1 - smoothing) * gold_nll + smoothing * (normalizer - sums / vocabulary).sum()
@@ -98,6 +96,13 @@ class _LinearCrossEntropy(Function):
     def backward(ctx: Any, d: Tensor, _: None) -> tuple[Tensor | None, ...]:
         dx, dw, db, *of_copying = (None if held is None else held.mul(d.to(held.dtype)) for held in ctx.saved_tensors)
         return dx, dw, db, None, None, None, *of_copying
+
+
+def _with_copying(log_p: Tensor, g: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """log m, w, and the gradients of −log m for g and c, from log p_y [n 1]."""
+    log_m = torch.logaddexp(g.log() + log_p, torch.log1p(-g) + c.log())
+    inverse = (-log_m).clamp(max=80.0).exp()  # 1/m, finite
+    return log_m, (g.log() + log_p - log_m).exp(), c * inverse - (log_p - log_m).exp(), (g - 1) * inverse
 
 
 def linear_cross_entropy(

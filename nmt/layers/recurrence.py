@@ -186,7 +186,6 @@ class Recurrent(nn.Module):
         if norm and name == "lstm":
             self.carried_norm = GateNorm(1, hidden_size, directions)
             self.cell = functools.partial(lstm, norm=self.carried_norm)
-        if norm and name == "lstm":
             with torch.no_grad():  # the normalisation takes away the bias that remembers
                 self.input_norm.bias.select(-2, 1).fill_(1.0)  # type: ignore[operator, union-attr]
         self.dropout = Dropout(dropout, variational=True)

@@ -50,7 +50,7 @@ class Task(ABC):
     @abstractmethod
     def validate(self) -> dict[str, float]:
         """Figures on the validation part, `loss` and `metric` among them. The network is in evaluation mode. What it
-        answered is in `answers` afterwards."""
+        answered is in `answers` afterwards, a line each."""
 
     @abstractmethod
     def better(self, new: float, old: float | None) -> bool:

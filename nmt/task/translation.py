@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,12 +95,16 @@ class Translation(Task):
                 total, tokens = total + float(loss.nll), tokens + loss.num_tokens
         part = self.data.splits.validation
         most = self.max_validation or len(part)
-        self.answers = self._translator(Greedy()).translate(part.source[:most])
+        self.answers = self._answers(Greedy(), part.source[:most])
         scores = self.judge.score(self.answers, part.target[:most])
         return {"loss": total / tokens, **{name: result.score for name, result in scores.items()}}
 
     def _translator(self, search: Search) -> Translator:
         return Translator(self.network, self.data.tokenizer, search, **self.options)
+
+    def _answers(self, search: Search, lines: Sequence[str]) -> list[str]:
+        """Translations, each on one line."""
+        return [one_line(text) for text in self._translator(search).translate(lines)]
 
     @property
     def _last_part(self) -> tuple[str, Pairs]:
@@ -110,10 +114,10 @@ class Translation(Task):
     def test(self, write: Callable[[str, str], None]) -> tuple[str, dict[str, Any], list[str]]:
         name, part = self._last_part
         began = time.monotonic()
-        hypotheses = self._translator(self.search).translate(part.source)
+        hypotheses = self._answers(self.search, part.source)
         seconds = time.monotonic() - began
         scores = self.judge.score(hypotheses, part.target)
-        write(f"{name}.txt", "".join(one_line(text) + "\n" for text in hypotheses))
+        write(f"{name}.txt", "".join(line + "\n" for line in hypotheses))
         results = {
             "scores": {metric: vars(result) for metric, result in scores.items()},
             "translation_seconds": round(seconds, 2),

@@ -116,8 +116,7 @@ class _Answers:
         pass
 
     def on_validation(self, update: int, epoch: float, metrics: dict[str, float], best: bool) -> None:
-        lines = [" ".join(text.split("\n")) + "\n" for text in self.task.answers]
-        self.files.write_text(f"validation-{update:08d}.txt", "".join(lines))
+        self.files.write_text(f"validation-{update:08d}.txt", "".join(line + "\n" for line in self.task.answers))
 
 
 def _say_next(commands: list[str]) -> None:
