@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from nmt.configuration.command_line import command_line
 
 if TYPE_CHECKING:
-    from nmt.configuration.settings import AlignSettings
+    from nmt.configuration.model_settings import AlignSettings
 
 
 def run(settings: AlignSettings) -> float | None:

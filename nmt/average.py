@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from nmt.configuration.command_line import command_line
 
 if TYPE_CHECKING:
-    from nmt.configuration.settings import AverageSettings
+    from nmt.configuration.model_settings import AverageSettings
 
 
 def run(settings: AverageSettings) -> None:

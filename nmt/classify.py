@@ -14,7 +14,7 @@ from nmt import label
 from nmt.configuration.command_line import command_line
 
 if TYPE_CHECKING:
-    from nmt.configuration.settings import ClassifySettings
+    from nmt.configuration.training_settings import ClassifySettings
 
 
 def run(settings: ClassifySettings) -> float:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from nmt.configuration.command_line import command_line
 
 if TYPE_CHECKING:
-    from nmt.configuration.settings import EvaluateSettings
+    from nmt.configuration.model_settings import EvaluateSettings
 
 
 def run(settings: EvaluateSettings) -> float:

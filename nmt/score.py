@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from nmt.configuration.command_line import command_line
 
 if TYPE_CHECKING:
-    from nmt.configuration.settings import ScoreSettings
+    from nmt.configuration.model_settings import ScoreSettings
 
 
 def run(settings: ScoreSettings) -> float:

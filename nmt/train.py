@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from nmt.configuration.command_line import command_line
 
 if TYPE_CHECKING:
-    from nmt.configuration.settings import TrainSettings
+    from nmt.configuration.training_settings import TrainSettings
 
 
 def run(settings: TrainSettings) -> float:

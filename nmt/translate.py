@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from nmt.configuration.command_line import command_line
 
 if TYPE_CHECKING:
-    from nmt.configuration.settings import TranslateSettings
+    from nmt.configuration.model_settings import TranslateSettings
 
 
 def run(settings: TranslateSettings) -> None:
@@ -19,7 +19,7 @@ def run(settings: TranslateSettings) -> None:
 
     from nmt.configuration.fingerprint import fingerprint
     from nmt.configuration.loading import translator_for
-    from nmt.configuration.settings import models
+    from nmt.configuration.model_settings import models
     from nmt.foundation.errors import UserError
     from nmt.inference import formats
     from nmt.inference.streams import Sink, Source, check_complete

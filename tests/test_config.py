@@ -12,10 +12,11 @@ from omegaconf import OmegaConf
 
 from nmt.configuration import build
 from nmt.configuration import compose as composition
+from nmt.configuration.commands import COMMANDS
 from nmt.configuration.configure import configure
 from nmt.configuration.devices import find_device, usable_precision
 from nmt.configuration.faults import Faults
-from nmt.configuration.settings import COMMANDS, TrainSettings
+from nmt.configuration.training_settings import TrainSettings
 from nmt.foundation.errors import UserError
 
 FILES = ["data.train=a", "data.validation=b", "data.source=en", "data.target=de"]

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from commands import ROOT
 
+from nmt.configuration.commands import COMMANDS
 from nmt.configuration.compose import compose, variants
 from nmt.configuration.configure import configure
-from nmt.configuration.settings import COMMANDS
 
 PAGES = [
     ROOT / "README.md",

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 import nmt
 from nmt import score
+from nmt.configuration.commands import COMMANDS
 from nmt.configuration.configure import configure
-from nmt.configuration.settings import COMMANDS, Settings
+from nmt.configuration.settings import Settings
 from nmt.corpus.labels import LabelSet
 from nmt.corpus.word_vectors import read_vectors
 from nmt.data.table import TableFiles

@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from nmt.configuration.commands import COMMANDS
 from nmt.configuration.compose import Unfit, compose_unresolved, options, parse, resolve
 from nmt.configuration.faults import Fault, Faults, shown, unknown
 from nmt.configuration.fine_tuning import with_network_of
-from nmt.configuration.settings import COMMANDS, Settings, TrainingSettings
+from nmt.configuration.settings import Settings
+from nmt.configuration.training_settings import TrainingSettings
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
 

@@ -6,7 +6,8 @@ import hashlib
 import json
 from pathlib import Path
 
-from nmt.configuration.settings import Settings, models
+from nmt.configuration.model_settings import models
+from nmt.configuration.settings import Settings
 from nmt.data.text import find_file
 from nmt.storage.checkpoint import find_checkpoint
 

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from nmt.configuration import build
+from nmt.configuration.commands import COMMANDS
 from nmt.configuration.devices import find_device, usable_precision
 from nmt.configuration.faults import Faults
-from nmt.configuration.settings import COMMANDS, ModelSettings
+from nmt.configuration.model_settings import ModelSettings
 from nmt.corpus.labels import LabelSet
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Search

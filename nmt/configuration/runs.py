@@ -17,7 +17,7 @@ import torch
 from nmt.configuration import build
 from nmt.configuration.devices import find_device, usable_precision
 from nmt.configuration.fine_tuning import freeze, read_initial, take_weights
-from nmt.configuration.settings import ClassifySettings, TrainingSettings, TrainSettings
+from nmt.configuration.training_settings import ClassifySettings, TrainingSettings, TrainSettings
 from nmt.corpus.labels import LabelSet
 from nmt.corpus.preparation import prepare
 from nmt.data import LabelledSplits, Splits

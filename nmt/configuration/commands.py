@@ -1,0 +1,26 @@
+"""Which settings each command has."""
+
+from __future__ import annotations
+
+from nmt.configuration.model_settings import (
+    AlignSettings,
+    AverageSettings,
+    EvaluateSettings,
+    LabelSettings,
+    ScoreSettings,
+    TranslateSettings,
+)
+from nmt.configuration.settings import Settings
+from nmt.configuration.training_settings import ClassifySettings, TrainSettings
+
+COMMANDS: dict[str, type[Settings]] = {
+    "train": TrainSettings,
+    "classify": ClassifySettings,
+    "translate": TranslateSettings,
+    "evaluate": EvaluateSettings,
+    "score": ScoreSettings,
+    "align": AlignSettings,
+    "label": LabelSettings,
+    "average": AverageSettings,
+}
+"""The settings of each command."""

@@ -1,0 +1,224 @@
+"""The settings of what uses trained models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from nmt.configuration import build
+from nmt.configuration.build import Group
+from nmt.configuration.faults import Fault, shown
+from nmt.configuration.settings import Settings
+from nmt.data.text import Errors
+from nmt.foundation.ranges import Positive
+from nmt.inference.formats import ONE_BEST, FormatName
+from nmt.inference.generation import Averaging
+from nmt.inference.word_alignment import Symmetrization
+from nmt.layers.packed import GenerationPrecision
+
+Models = str | list[str]
+"""A run directory or checkpoint file, or several as an ensemble."""
+ENDINGS = (".html", ".png", ".json")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSettings(Settings):
+    """What every command with a trained translation model has."""
+
+    model: Models
+    device: str
+    precision: GenerationPrecision
+    averaging: Averaging
+    shares: list[Positive] | None = None
+    translation: Group
+
+    def conflicts(self) -> list[Fault]:
+        found, paths = self._same_files(), models(self.model)
+        if self.model == []:
+            found.append(Fault("model", "give a run directory, or several as [A,B,C]", "[]"))
+        elif self.shares is not None and paths and len(self.shares) != len(paths):
+            found.append(
+                Fault("shares", f"give one positive number for each of {len(paths)} models", shown(self.shares))
+            )
+        return found
+
+    def idle(self) -> dict[str, str]:
+        if len(models(self.model)) > 1:
+            return {}
+        why = "there is only one model: model=[A,B] makes an ensemble"
+        return {"averaging": why, "shares": why}
+
+    def _lexicon(self, path: str | None) -> list[Fault]:
+        used = not path or self.translation.get("unknown") == "copy"
+        return [] if used else [Fault("lexicon", "is for unknown words: set translation.unknown=copy too", path)]
+
+    @property
+    def translator_options(self) -> dict[str, Any]:
+        """Options of the translator that are set here; the others are those of the model."""
+        return {key: value for key, value in self.translation.items() if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslateSettings(ModelSettings):
+    """conf/translate.yaml."""
+
+    written: ClassVar[Sequence[str]] = ("output", "attention_map")
+
+    input: str | None = None
+    output: str | None = None
+    format: FormatName
+    errors: Errors
+    resume: bool
+    lexicon: str | None = None
+    prefix: str | None = None
+    constraints: str | None = None
+    attention_map: str | None = None
+    compare: Models | None = None
+    search: Group
+
+    def conflicts(self) -> list[Fault]:
+        found = super().conflicts() + build.faults_of_building("search", self.search) + self._lexicon(self.lexicon)
+        most = self.search.get("n_best", 1)
+        if self.format in ONE_BEST and most > 1:
+            found.append(Fault("search.n_best", "shown by format=jsonl and format=moses only", shown(most)))
+        if self.attention_map and not self.attention_map.endswith(ENDINGS):
+            found.append(Fault("attention_map", "the name must end in .html, .png or .json", self.attention_map))
+        if self.compare and not self.attention_map:
+            what = "names models to draw beside the main one in attention_map=FILE.html; give that too"
+            found.append(Fault("compare", what))
+        beside, own = models(self.compare), models(self.model)
+        if len(beside) > 3:
+            found.append(Fault("compare", "give at most three models beside the one that translates"))
+        if len({*beside, *own}) < len(beside) + len(set(own)):
+            found.append(Fault("compare", "give each model once, and not the one that translates"))
+        if self.resume and not (self.output and self.input):
+            found.append(Fault("resume", "needs input=FILE and output=FILE", "true"))
+        if self.resume and self.attention_map:
+            found.append(Fault("resume", "an attention map needs all sentences; leave attention_map out", "true"))
+        if (self.prefix or self.constraints) and not self.input:
+            found.append(Fault("prefix and constraints", "belong to the lines of a file; give input=FILE"))
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateSettings(ModelSettings):
+    """conf/evaluate.yaml."""
+
+    source: str
+    reference: str
+    output: str | None = None
+    lexicon: str | None = None
+    search: Group
+    metric: Group
+
+    def conflicts(self) -> list[Fault]:
+        found = super().conflicts() + build.faults_of_building("search", self.search) + self._lexicon(self.lexicon)
+        if self.metric.get("name") == "loss":
+            found.append(Fault("metric.name", "not a comparison of texts; choose bleu, chrf, ter or exact", "loss"))
+        most = self.search.get("n_best", 1)
+        if most > 1:
+            found.append(Fault("search.n_best", "only the best translation is evaluated; leave it out", shown(most)))
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreSettings(ModelSettings):
+    """conf/score.yaml."""
+
+    source: str
+    target: str | None = None
+    nbest: str | None = None
+    output: str | None = None
+    format: Literal["text", "jsonl"]
+    normalize: Literal["none", "average"]
+    errors: Errors
+
+    def conflicts(self) -> list[Fault]:
+        found = super().conflicts()
+        if (self.target is None) == (self.nbest is None):
+            remedy = "give one of them, target=FILE (one translation per line) or nbest=FILE (Moses format)"
+            found.append(Fault("target, nbest", remedy))
+        elif self.nbest and (self.format != "text" or self.normalize != "none"):
+            remedy = "is written back in its own format, with log-probabilities; leave format and normalize out"
+            found.append(Fault("nbest", remedy))
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlignSettings(ModelSettings):
+    """conf/align.yaml."""
+
+    model: Models | None = None  # type: ignore[assignment]  # not with vectors
+    vectors: list[str] | None = None
+    reverse: Models | None = None
+    symmetrize: Symmetrization
+    units: Literal["word", "space"]
+    source: str
+    target: str
+    gold: str | None = None
+    output: str | None = None
+    format: Literal["pharaoh", "json"]
+
+    def conflicts(self) -> list[Fault]:
+        found = super().conflicts()
+        if (self.model is None) == (self.vectors is None):
+            found.append(Fault("model, vectors", "give one of them, model=RUN_DIR or vectors=[SOURCE,TARGET]"))
+        elif self.vectors is not None and len(self.vectors) != 2:
+            found.append(Fault("vectors", "give two files, [SOURCE,TARGET]"))
+        elif self.vectors and self.reverse:
+            found.append(Fault("reverse", "vectors already look in both directions; leave it out"))
+        return found
+
+    def idle(self) -> dict[str, str]:
+        found = {} if self.vectors else super().idle()
+        if not self.vectors and not self.reverse:
+            found["symmetrize"] = "there is one direction: give reverse=RUN_DIR too"
+        for key in ("device", "precision", "averaging", "shares", "translation.max_source") if self.vectors else ():
+            found[key] = "vectors need no model"
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelSettings(Settings):
+    """conf/label.yaml."""
+
+    written: ClassVar[Sequence[str]] = ("output", "explain")
+
+    model: str
+    device: str
+    input: str | None = None
+    output: str | None = None
+    format: Literal["text", "jsonl"]
+    errors: Errors
+    explain: str | None = None
+
+    def conflicts(self) -> list[Fault]:
+        found = super().conflicts()
+        if self.explain and not self.explain.endswith(ENDINGS):
+            found.append(Fault("explain", "the name must end in .html, .png or .json", self.explain))
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class AverageSettings(Settings):
+    """conf/average.yaml."""
+
+    models: list[str]
+    output: str
+
+    def conflicts(self) -> list[Fault]:
+        found = super().conflicts()
+        if len(self.models) < 2:
+            found.append(Fault("models", "give at least two, as [A,B]", shown(self.models)))
+        if not self.output.endswith(".safetensors"):
+            found.append(Fault("output", "the name must end in .safetensors", self.output))
+        elif any(Path(model).resolve() == Path(self.output).resolve() for model in self.models):
+            found.append(Fault("output", "is one of the models; choose another name", self.output))
+        return found
+
+
+def models(value: Models | None) -> list[str]:
+    """One path or several as a list."""
+    return [value] if isinstance(value, str) else value or []

@@ -1,0 +1,174 @@
+"""The settings of what trains: nmt.train and nmt.classify."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import torch
+
+from nmt.configuration import build
+from nmt.configuration.build import Group
+from nmt.configuration.check import locate
+from nmt.configuration.faults import Fault, shown
+from nmt.configuration.fine_tuning import freeze
+from nmt.configuration.settings import Settings
+from nmt.foundation.errors import UserError
+from nmt.foundation.ranges import Count, Range, Size
+from nmt.layers.cells import CellName
+
+Seed = Annotated[int, Range(0, 2**32 - 1)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSettings(Settings):
+    """What every training has."""
+
+    seed: Seed
+    run_dir: str | None = None
+    device: str
+    cell: CellName
+    resume: str | None = None
+    sizes: Group | None = None
+    data: Group
+    tokenizer: Group
+    batching: Group
+    encoder: Group
+    optimizer: Group
+    schedule: Group
+    trainer: Group
+
+    @classmethod
+    def impossible(cls, values: Mapping[str, Any], faulty: Set[str]) -> list[Fault]:
+        return build.impossible(values, faulty)
+
+    def idle(self) -> dict[str, str]:
+        found = _idle_layers("encoder", self.encoder)
+        trainer, tokenizer = self.trainer, self.tokenizer
+        if trainer.get("average") == 1:
+            found["trainer.average"] = "is the best model alone; give at least 2, or 0"
+        epochs, updates = trainer.get("validate_every", 1.0), trainer.get("validate_every_updates", 0)
+        if updates:
+            found["trainer.validate_every"] = f"validation is every {updates} updates"
+        elif trainer.get("average", 0) > 1 and trainer.get("max_epochs", 10) <= epochs:
+            found["trainer.average"] = "there is only one validation; lower trainer.validate_every"
+        if tokenizer["_target_"] == "nmt.tokenizer.SentencePieceFile":
+            found["sizes.vocabulary"] = "the vocabulary is that of tokenizer.model"
+        if tokenizer.get("split_digits") and tokenizer.get("model") == "char":
+            found["tokenizer.split_digits"] = "every character is a piece of its own already"
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainSettings(TrainingSettings):
+    """conf/train.yaml."""
+
+    init: str | None = None
+    init_vocabulary: Literal["keep", "grow"] = "keep"
+    freeze: list[str] | None = None
+    vectors: list[str | None] | None = None
+    grids: list[str] | None = None
+    max_validation: Count = 0
+    keep_validations: bool = False
+    model: Group
+    decoder: Group
+    attention: Group
+    window: Group | None = None
+    normalizer: Group | None = None
+    filters: Group
+    objective: Group
+    search: Group
+    translation: Group
+    metric: Group
+
+    def conflicts(self) -> list[Fault]:
+        found = super().conflicts() + self._attention_conflicts() + self._beginning_conflicts()
+        for key, value, instead in (("tying", "all", "model.tying=output"), ("copy", True, "model.copy=false")):
+            if self.model.get(key) == value and not _joint(self.tokenizer):
+                remedy = f"needs one vocabulary for both languages: set tokenizer.joint=true or {instead}"
+                found.append(Fault(f"model.{key}", remedy, shown(value)))
+        return found
+
+    def _attention_conflicts(self) -> list[Fault]:
+        """What needs attention where there is none."""
+        if self.attention:
+            return []
+        why, found = "needs attention, and there is none (attention=none): leave it out", list[Fault]()
+        for group, key in (("search", "coverage"), ("objective", "doubly_stochastic")):
+            value = getattr(self, group).get(key)
+            found += [Fault(f"{group}.{key}", why, shown(value))] if value else []
+        if self.translation.get("unknown") == "copy":
+            found.append(Fault("translation.unknown", why, "copy"))
+        return found
+
+    def _beginning_conflicts(self) -> list[Fault]:
+        """What is wrong with how the weights begin, and which of them are trained."""
+        found, tables = list[Fault](), {"source_embedding", "target_embedding", "output"}
+        if self.init_vocabulary == "grow" and tables & {*(self.freeze or [])}:
+            found.append(Fault("freeze", "the vectors of the new pieces would never be trained (init_vocabulary=grow)"))
+        if self.freeze:
+            with torch.device("meta"):
+                network = build.network(self.values, 10, 10)
+            try:
+                freeze(network, self.freeze)
+            except UserError as error:
+                found.append(Fault("", str(error)))
+        if self.vectors is not None and (len(self.vectors) != 2 or self.vectors == [None, None]):
+            found.append(
+                Fault("vectors", "give two files, [SOURCE,TARGET]; null for a language without", shown(self.vectors))
+            )
+        if self.vectors and self.init:
+            found.append(Fault("vectors", f"the words of init={self.init} have vectors already; leave one of them out"))
+        return found
+
+    def idle(self) -> dict[str, str]:
+        found = {**super().idle(), **_idle_layers("decoder", self.decoder)}
+        if not self.model.get("dropout") and not self.model.get("readout_dropout"):
+            found["model.variational_dropout"] = "nothing is dropped: set model.dropout or model.readout_dropout"
+        if not self.init:
+            found["init_vocabulary"] = "there is no init=RUN_DIR"
+        found["search.n_best"] = "training keeps the best translation only; give it to nmt.translate"
+        objective = self.objective
+        if objective.get("decay") == "constant":
+            for key in ("end", "pace", "updates"):
+                found[f"objective.{key}"] = "the ratio stays objective.start with objective.decay=constant"
+        elif objective.get("updates"):
+            found["objective.pace"] = f"the pace is objective.updates={objective['updates']}"
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifySettings(TrainingSettings):
+    """conf/classify.yaml."""
+
+    choose_by: Literal["macro_f1", "accuracy", "loss"]
+    max_tokens: Size
+    vectors: str | None = None
+    freeze: bool = False
+    network: Group
+    pooling: Group
+
+    def conflicts(self) -> list[Fault]:
+        found = super().conflicts()
+        if not hasattr(locate(self.data["_target_"], "nmt.data", "data"), "labelled"):
+            found.append(Fault("data", "this data set has no labels; choose data=tsv, csv, jsonl, parquet or hub"))
+        if not _joint(self.tokenizer):
+            found.append(Fault("tokenizer.joint", "there is only one language; leave it out", "false"))
+        if self.freeze and not self.vectors:
+            found.append(Fault("freeze", "there is nothing to freeze without vectors=FILE", "true"))
+        return found
+
+
+def _joint(tokenizer: Group) -> bool:
+    """Whether both languages have one vocabulary."""
+    return bool(tokenizer.get("joint", tokenizer.get("target") is None))
+
+
+def _idle_layers(group: str, node: Group) -> dict[str, str]:
+    """What a stack of one layer does not use."""
+    one = node.get("num_layers", 1) == 1
+    found = {f"{group}.{key}": f"acts between layers: set {group}.num_layers" for key in ("dropout", "residual") if one}
+    if one or not node.get("dropout"):
+        found[f"{group}.variational_dropout"] = f"is a kind of {group}.dropout: set that, and at least two layers"
+    return {key: why for key, why in found.items() if node.get(key.partition(".")[2])}
