@@ -2,30 +2,36 @@
 
 Word alignments of given sentence pairs, one line per pair. Each target word is linked to the source word that it
 attends to most. With reverse=, a model of the other direction, the alignments of both directions are combined into one.
-With vectors=[SOURCE,TARGET], two files of word vectors in one space, no trained model is needed.
+With vectors=[SOURCE,TARGET], two files of word vectors in one space, no trained model is needed. attention_map= draws the
+weights.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from nmt.configuration.command_line import command_line
 
 if TYPE_CHECKING:
     from nmt.configuration.model_settings import AlignSettings
+    from nmt.data.links import Links
+    from nmt.inference.word_alignment import AttentionMap
 
 
 def run(settings: AlignSettings) -> float | None:
     """Aligns all pairs; returns the alignment error rate if there is a gold standard."""
     import json
     import logging
+    from pathlib import Path
 
     from nmt.configuration.fingerprint import fingerprint
+    from nmt.data.links import Links, parse_links, write_links
     from nmt.data.text import check_aligned, find_file, read_lines
     from nmt.foundation.errors import UserError
     from nmt.inference.streams import Sink
-    from nmt.inference.word_alignment import error_rate, parse_links, symmetrize, write_links
+    from nmt.inference.word_alignment import AttentionMap, error_rate, symmetrize
+    from nmt.report.attention_map import write_map
 
     split = _split(settings)
     files = [find_file(settings.source), find_file(settings.target)]
@@ -41,17 +47,13 @@ def run(settings: AlignSettings) -> float | None:
                 gold.append(parse_links(line))
             except ValueError as error:
                 raise UserError(f"{file}, line {number:,}: {error}") from error
-    if settings.vectors:
-        forward = _by_vectors(settings.vectors, source, target, split)
-        backward = [
-            frozenset((s, t) for t, s in links) for links in _by_vectors(settings.vectors[::-1], target, source, split)
-        ]
-    else:
-        forward = _by_attention(settings, None, source, target)
-        backward = []
-        if settings.reverse:
-            found = _by_attention(settings, settings.reverse, target, source)
-            backward = [frozenset((s, t) for t, s in links) for links in found]
+    forward, backward, maps = list[Links](), list[Links](), list[AttentionMap]()
+    for seen in _looks(settings, source, target):
+        forward.append(_strongest(seen))
+        maps += [seen] if settings.attention_map else []
+    if settings.vectors or settings.reverse:
+        looks = _looks(settings, target, source, backward=True)
+        backward = [frozenset((s, t) for t, s in _strongest(seen)) for seen in looks]
     links = forward
     if backward:
         links = [symmetrize(f, b, settings.symmetrize) for f, b in zip(forward, backward, strict=True)]
@@ -61,6 +63,8 @@ def run(settings: AlignSettings) -> float | None:
             write([json.dumps({"source": s, "target": t, "pairs": sorted(a)}, ensure_ascii=False) for s, t, a in rows])
         else:
             write([write_links(each) for each in links])
+    if settings.attention_map:
+        write_map(maps, Path(settings.attention_map))
     if not gold:
         return None
     outside = sum(
@@ -79,26 +83,37 @@ def run(settings: AlignSettings) -> float | None:
     return rate
 
 
+def _looks(
+    settings: AlignSettings, source: Sequence[str], target: Sequence[str], backward: bool = False
+) -> Iterator[AttentionMap]:
+    """What each pair's target words attend to; `backward`: the source is the model's target."""
+    if settings.vectors:
+        return _by_vectors(settings.vectors[::-1] if backward else settings.vectors, source, target, _split(settings))
+    return _by_attention(settings, settings.reverse if backward else None, source, target)
+
+
+def _strongest(seen: AttentionMap) -> Links:
+    """Each target word with the source word of the greatest weight, if it has any; </s> left out."""
+    end = -1 if seen.ends else None
+    weights = seen.total[:end, :end]
+    return frozenset((int(row.argmax()), t) for t, row in enumerate(weights) if row.any())
+
+
 def _by_attention(
     settings: AlignSettings, model: str | list[str] | None, source: Sequence[str], target: Sequence[str]
-) -> list[frozenset[tuple[int, int]]]:
+) -> Iterator[AttentionMap]:
+    """The attention of a model that is forced to write the targets."""
     from nmt.configuration.loading import translator_for
     from nmt.foundation.errors import UserError
-    from nmt.inference.word_alignment import merge
+    from nmt.inference.streams import CHUNK
+    from nmt.report.attention_map import forced_maps
 
     translator = translator_for(settings, model)
     if not translator.attends:
         raise UserError(f"model={model or settings.model}: has no attention to align by (decoder=fixed)")
-    tokenizer, split = translator.tokenizer, _split(settings)
-    sources, targets = translator.encode(source), tokenizer.encode_target(list(target))
-    links = []
-    for s, t, s_ids, t_ids, forced in zip(
-        source, target, sources, targets, translator.force(sources, targets), strict=True
-    ):
-        assert forced.weights is not None
-        both = tokenizer.source_words(s, s_ids, split), tokenizer.target_words(t, t_ids, split)
-        links.append(frozenset(merge(forced.weights, *both).pairs()))
-    return links
+    for start in range(0, len(source), CHUNK):
+        part = slice(start, start + CHUNK)
+        yield from forced_maps(translator, source[part], target[part], _split(settings))
 
 
 def _split(settings: AlignSettings) -> Callable[[str], list[str]]:
@@ -109,12 +124,13 @@ def _split(settings: AlignSettings) -> Callable[[str], list[str]]:
 
 def _by_vectors(
     files: Sequence[str], source: Sequence[str], target: Sequence[str], split: Callable[[str], list[str]]
-) -> list[frozenset[tuple[int, int]]]:
-    """Links each target word that has a vector to the source word with the nearest vector."""
+) -> Iterator[AttentionMap]:
+    """The attention of word vectors, without training; 0 where a word has none."""
     import numpy as np
 
     from nmt.corpus.word_vectors import nearest, read_vectors
     from nmt.foundation.errors import UserError
+    from nmt.inference.word_alignment import AttentionMap
 
     sides = [
         read_vectors(file, {form for line in lines for word in split(line) for form in (word, word.lower())})
@@ -125,18 +141,17 @@ def _by_vectors(
         raise UserError(f"vectors: {files[0]} and {files[1]} need vectors of one size (sizes found: {sorted(sizes)})")
     zeros = np.zeros(sizes.pop(), np.float32)
 
-    def matrix(line: str, side: dict[str, np.ndarray]) -> np.ndarray:
-        return np.array([side.get(word, side.get(word.lower(), zeros)) for word in split(line)])
+    def matrix(words: list[str], side: dict[str, np.ndarray]) -> np.ndarray:
+        return np.array([side.get(word, side.get(word.lower(), zeros)) for word in words]).reshape(-1, len(zeros))
 
-    links = []
-    for s, t in zip(source, target, strict=True):
-        known, asked = matrix(s, sides[0]), matrix(t, sides[1])
-        if not len(known) or not len(asked):
-            links.append(frozenset[tuple[int, int]]())
-            continue
-        best = nearest(known, asked).argmax(1)
-        links.append(frozenset((int(i), j) for j, i in enumerate(best) if asked[j].any() and known[i].any()))
-    return links
+    for pair in zip(source, target, strict=True):
+        words = split(pair[0]), split(pair[1])
+        known, asked = (matrix(its, side) for its, side in zip(words, sides, strict=True))
+        weights = np.zeros((len(asked), len(known)))
+        have, ask = known.any(1), asked.any(1)
+        if have.any() and ask.any():
+            weights[np.ix_(ask, have)] = nearest(known[have], asked[ask])
+        yield AttentionMap(*words, {"": weights}, ends=False)
 
 
 main = command_line("align", run)

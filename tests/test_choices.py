@@ -60,6 +60,8 @@ def corpus(tmp_path_factory):
         rows += [*rows[:2], ["ein"] * 12, ["rare", "ß"]]
         (folder / f"{part}.en").write_text("".join(" ".join(row) + "\n" for row in rows))
         (folder / f"{part}.de").write_text("".join(" ".join(row[::-1][:7]) + "\n" for row in rows))
+        (folder / f"{part}.tag").write_text("".join(" ".join(word[0] for word in row) + "\n" for row in rows))
+        (folder / f"{part}.links").write_text("".join(f"0-{min(len(row), 7) - 1} 1-0\n" for row in rows))
     return [f"data.{part}={folder}/{part}" for part in ("train", "validation", "test")]
 
 
@@ -110,6 +112,9 @@ STUCK = ["optimizer=sgd", "optimizer.lr=1e-30", "trainer.max_epochs=5"]
 """A training that never gets better."""
 CONTEXT = {
     "encoder.dropout": ["encoder.num_layers=2"], "encoder.residual": ["encoder.num_layers=2"],
+    "model.factor_size": ["data.factors=[tag]"], "objective.guided_alignment": ["data.alignment=links"],
+    "encoder.recurrent_dropout_of": ["encoder.recurrent_dropout=0.3"],
+    "decoder.recurrent_dropout_of": ["decoder.recurrent_dropout=0.3"],
     "encoder.variational_dropout": ["encoder.num_layers=2"], "decoder.dropout": ["decoder.num_layers=2"],
     "decoder.residual": ["decoder.num_layers=2"], "decoder.variational_dropout": ["decoder.num_layers=2"],
     "trainer.average": ["trainer.max_epochs=4"], "trainer.patience": STUCK, "schedule.patience": STUCK, "schedule.shrink": STUCK,
@@ -299,6 +304,7 @@ AXES = {
     "dropout": [["model.dropout=0.2"], ["model.variational_dropout=true", "decoder.recurrent_dropout=0.2", "encoder.recurrent_dropout=0.2"]],
     "bridge": [[f"decoder.bridge={b}"] for b in ("tanh", "mean", "last", "none")],
     "copy": [[], ["model.copy=true"]],
+    "columns": [[], ["data.source=[en,de]"], ["data.factors=[tag]"], ["data.alignment=links", "objective.guided_alignment=0.5"]],
     "precision": [["trainer.precision=float32"], ["trainer.precision=bfloat16"]],
     "trainer": [["trainer.ema=0.9"], ["trainer.accumulate=2", "trainer.validate_every_updates=2", "trainer.average=2"]],
     "batches": [["batching.sentences=8"], ["batching.sentences=0", "batching.tokens=60"]],
@@ -330,6 +336,8 @@ def test_all_pairs_of_choices(corpus, tmp_path):
     generator.shuffle(open_pairs)
     left, lines = set(open_pairs), tmp_path / "in"
     lines.write_text("ein Haus\n\nkatze 42 Über\n")
+    beside = tmp_path / "columns"
+    beside.write_text("ein Haus\te H\n\nkatze 42 Über\tk 4 neu\n")
     for pair in open_pairs:
         if pair not in left:
             continue
@@ -355,7 +363,9 @@ def test_all_pairs_of_choices(corpus, tmp_path):
         overrides = command_line(corpus, picked)
         result = run("train", *overrides, f"run_dir={folder}")
         assert result.returncode == 0, (overrides, result.stderr.decode())
-        for command, extra in (("translate", [f"input={lines}"]), ("score", [f"source={lines}", f"target={lines}"])):
+        several = any(text.startswith(("data.source", "data.factors")) for text in picked.get("columns", []))
+        source = beside if several else lines
+        for command, extra in (("translate", [f"input={source}"]), ("score", [f"source={source}", f"target={lines}"])):
             result = run(command, f"model={folder}", *extra)
             assert result.returncode == 0, (command, overrides, result.stderr.decode())
             assert result.stdout.count(b"\n") == 3

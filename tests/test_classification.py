@@ -229,6 +229,21 @@ def test_the_penalty_is_in_the_loss_and_parts_the_hops():
     assert overlap[-1] < 0.6 * overlap[0]
 
 
+def test_a_hidden_layer_before_the_labels():
+    """Lin et al. 2017, section 4: W₂ relu(W₁ features + b₁) + b₂."""
+    config = compose(
+        "pooling=mean", "encoder.hidden_size=4", "network.embedding_size=5", "network.hidden_size=7", name="classify"
+    )
+    torch.manual_seed(1)
+    model, data = build.classifier(config, 20, LabelSet(("a", "b", "c"), False)).eval(), batch([[4, 5], [6]], [1, 1])
+    logits, pooled = model.read(data)
+    hidden = (pooled.features @ model.hidden.weight.T + model.hidden.bias).clamp(min=0)
+    assert hidden.shape == (2, 7)
+    torch.testing.assert_close(logits, hidden @ model.output.weight.T + model.output.bias)
+    label_loss(model, data).total.backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in (model.hidden.weight, model.output.weight))
+
+
 @given(st.integers(0, 10**6), st.booleans())
 def test_figures_by_counting(seed, several):
     generator = np.random.default_rng(seed)

@@ -230,6 +230,17 @@ def test_align(trained, corpus, tmp_path):
     ]
     assert set(repeated) == {"0-0 1-1 2-2"}
     assert b"alignment error rate 0.0" in found.stderr
+    assert (
+        run("align", vectors, *pair, f"attention_map={tmp_path}/map.json", f"output={tmp_path}/links").returncode == 0
+    )
+    drawn = json.loads((tmp_path / "map.json").read_text())[0]
+    assert (drawn["source"], drawn["target"]) == (
+        lines[0].split(),
+        (corpus / "test.de").read_text().split("\n")[0].split(),
+    )
+    weights = drawn["weights"][""]  # a softmax: every row sums to 1, and the word of the same direction gets most
+    assert [sum(row) for row in weights] == pytest.approx([1.0] * len(weights), abs=1e-4)
+    assert [row.index(max(row)) for row in weights] == [drawn["source"].index(w.lower()) for w in drawn["target"]]
     (tmp_path / "gold").write_text("0-0 x\n" * len(lines))
     failed(run("align", vectors, *pair, f"gold={tmp_path}/gold"), "line 1", "not a link such as 0-1")
     failed(run("align", *pair), "model, vectors: give one of them")

@@ -101,7 +101,7 @@ def test_layers_are_their_equations(cell, directions, depth):
             side = way if directions == 2 else None
             order = range(length - 1, -1, -1) if way else range(length)
             state = tuple(torch.zeros(4, dtype=torch.float64) for _ in range(layer.state_parts))
-            extra = () if cell == "norm_gru" else (lambda c, side=side: by_gate(c, layer.carried_norm, side),)
+            extra = () if cell == "norm_gru" else (None, lambda c, side=side: by_gate(c, layer.carried_norm, side))
             for t in order:
                 (w, b), (v, d) = layer.block("ih", direction=way), layer.block("hh", direction=way)
                 a, u = by_gate(x[row, t] @ w.t() + b, layer.input_norm, side), state[0] @ v.t() + d
@@ -269,6 +269,32 @@ def test_recurrent_dropout_drops_from_products_only(directions):
     layer.eval()
     assert layer.mask(3) is None
     torch.testing.assert_close(layer(x, lengths=lengths)[0], layer(x, lengths=lengths)[0])
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+@pytest.mark.parametrize("directions", [1, 2])
+def test_recurrent_dropout_of_the_update(cell, directions):
+    """Semeniuta et al. 2016, eq. 8-11, as a loop: the candidate alone is dropped, by one mask; c and h carry over whole."""
+    layer = Recurrent(cell, 5, 4, directions, dropout=0.5, dropout_of="update").double().train()
+    x, lengths = torch.randn(3, 6, 5, dtype=torch.float64), torch.tensor([6, 6, 6])
+    mask = layer.mask(3) if directions == 1 else layer.mask(2, 3)
+    outputs, _ = layer(x, lengths=lengths, mask=mask)
+    h = c = torch.zeros(3, 4, dtype=torch.float64)
+    (w, b), (v, d) = layer.block("ih"), layer.block("hh")
+    m = mask if directions == 1 else mask[0]
+    for t in range(6):
+        a, u = x[:, t] @ w.t() + b, h @ v.t() + d
+        if cell == "gru":
+            r, z = (torch.sigmoid(a[:, i : i + 4] + u[:, i : i + 4]) for i in (0, 4))
+            n = torch.tanh(a[:, 8:] + r * u[:, 8:])
+            h = (1 - z) * m * n + z * h
+        else:
+            i, f, o = (torch.sigmoid(a[:, k : k + 4] + u[:, k : k + 4]) for k in (0, 4, 12))
+            c = f * c + i * m * torch.tanh(a[:, 8:12] + u[:, 8:12])
+            h = o * torch.tanh(c)
+        torch.testing.assert_close(outputs[:, t, :4], h)
+    layer.eval()
+    torch.testing.assert_close(layer(x, lengths=lengths)[0], layer(x, lengths=lengths, mask=None)[0])
 
 
 # Copying

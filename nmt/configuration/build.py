@@ -16,12 +16,14 @@ from nmt.corpus.batching import Batching
 from nmt.corpus.filters import Filters
 from nmt.corpus.labels import LabelSet
 from nmt.encoder import Encoder
+from nmt.encoder.several import Several
 from nmt.foundation.errors import UserError
 from nmt.foundation.ranges import Size, Width
 from nmt.inference.translator import Translator
 from nmt.metric import Metric
 from nmt.network.seq2label import Seq2Label
 from nmt.network.seq2seq import Seq2Seq
+from nmt.tokenizer.columns import Columns
 from nmt.training.trainer import Trainer
 
 Config = Mapping[str, Any]
@@ -62,7 +64,7 @@ PLAIN = {
 """Window and normaliser of attention if nothing else is chosen."""
 FIXED: dict[str, tuple[Any, tuple[str, ...]]] = {
     "sizes": (Sizes, ()),
-    "model": (Seq2Seq, ("source_vocabulary", "target_vocabulary", "encoder", "decoder")),
+    "model": (Seq2Seq, ("source_vocabulary", "target_vocabulary", "encoder", "decoder", "radices")),
     "filters": (Filters, ()),
     "batching": (Batching, ()),
     "metric": (Metric, ()),
@@ -128,10 +130,13 @@ def _said(action: Callable[[], Any]) -> list[Fault]:
     return []
 
 
-def network(config: Config, source_vocabulary: int, target_vocabulary: int) -> Seq2Seq:
-    """The model of a configuration, newly initialised. Raises ValueError if its parts do not fit together."""
-    embedding_size = config["model"]["embedding_size"]
-    encoder: Encoder = make(config, "encoder", embedding_size=embedding_size)
+def network(config: Config, source_vocabulary: int, target_vocabulary: int, columns: Columns | None = None) -> Seq2Seq:
+    """The model of a configuration, newly initialised, for source lines of some `columns` (None: a text). Raises
+    ValueError if its parts do not fit together."""
+    embedding_size, columns = config["model"]["embedding_size"], columns or Columns()
+    read = embedding_size + len(columns.factors) * config["model"].get("factor_size", 32)
+    encoders: list[Encoder] = [make(config, "encoder", embedding_size=read) for _ in range(columns.sources)]
+    encoder = encoders[0] if columns.sources == 1 else Several(encoders)
     attention = None
     if "_target_" in config["attention"]:
         query_size = config["decoder"]["hidden_size"]
@@ -143,7 +148,9 @@ def network(config: Config, source_vocabulary: int, target_vocabulary: int) -> S
     decoder = make(
         config, "decoder", attention=attention, embedding_size=embedding_size, memory_size=encoder.memory_size
     )
-    sizes = {"source_vocabulary": source_vocabulary, "target_vocabulary": target_vocabulary}
+    sizes = {
+        "source_vocabulary": source_vocabulary, "target_vocabulary": target_vocabulary, "radices": columns.radices
+    }  # fmt: skip
     return make(config, "model", encoder=encoder, decoder=decoder, **sizes)
 
 

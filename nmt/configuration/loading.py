@@ -79,7 +79,11 @@ def _translator(
     loaded = [_seq2seq(saved) for saved in checkpoints]
     first, (_, tokenizer, config) = checkpoints[0].path, loaded[0]
     for other, (_, theirs, _) in zip(checkpoints[1:], loaded[1:], strict=True):
-        if theirs.models != tokenizer.models or theirs.lowercase != tokenizer.lowercase:
+        if (theirs.models, theirs.lowercase, theirs.columns) != (
+            tokenizer.models,
+            tokenizer.lowercase,
+            tokenizer.columns,
+        ):
             raise UserError(
                 f"model: {first} and {other.path} have different vocabularies, so their probabilities cannot be averaged. "
                 "Train the members on the same data with the same tokenizer settings"
@@ -128,7 +132,8 @@ def _seq2seq(saved: Checkpoint) -> tuple[Seq2Seq, Tokenizer, Config]:
     """Model, tokenizer and configuration of a checkpoint."""
     config, tokenizer = _checked(saved, "train"), ckpt.tokenizer_from(saved)
     weights = saved.part("ema") or saved.part("model")
-    model = _filled(lambda: build.network(config, tokenizer.source_size, tokenizer.target_size), weights, saved)
+    sizes = tokenizer.source_size, tokenizer.target_size
+    model = _filled(lambda: build.network(config, *sizes, tokenizer.columns), weights, saved)
     return model, tokenizer, config
 
 

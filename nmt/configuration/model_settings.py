@@ -83,8 +83,7 @@ class TranslateSettings(ModelSettings):
         most = self.search.get("n_best", 1)
         if self.format in ONE_BEST and most > 1:
             found.append(Fault("search.n_best", "shown by format=jsonl and format=moses only", shown(most)))
-        if self.attention_map and not self.attention_map.endswith(ENDINGS):
-            found.append(Fault("attention_map", "the name must end in .html, .png or .json", self.attention_map))
+        found += map_name(self.attention_map)
         if self.compare and not self.attention_map:
             what = "names models to draw beside the main one in attention_map=FILE.html; give that too"
             found.append(Fault("compare", what))
@@ -150,6 +149,8 @@ class ScoreSettings(ModelSettings):
 class AlignSettings(ModelSettings):
     """conf/align.yaml."""
 
+    written: ClassVar[Sequence[str]] = ("output", "attention_map")
+
     model: Models | None = None  # type: ignore[assignment]  # not with vectors
     vectors: list[str] | None = None
     reverse: Models | None = None
@@ -160,9 +161,10 @@ class AlignSettings(ModelSettings):
     gold: str | None = None
     output: str | None = None
     format: Literal["pharaoh", "json"]
+    attention_map: str | None = None
 
     def conflicts(self) -> list[Fault]:
-        found = super().conflicts()
+        found = super().conflicts() + map_name(self.attention_map)
         if (self.model is None) == (self.vectors is None):
             found.append(Fault("model, vectors", "give one of them, model=RUN_DIR or vectors=[SOURCE,TARGET]"))
         elif self.vectors is not None and len(self.vectors) != 2:
@@ -195,10 +197,7 @@ class LabelSettings(Settings):
     explain: str | None = None
 
     def conflicts(self) -> list[Fault]:
-        found = super().conflicts()
-        if self.explain and not self.explain.endswith(ENDINGS):
-            found.append(Fault("explain", "the name must end in .html, .png or .json", self.explain))
-        return found
+        return super().conflicts() + map_name(self.explain, "explain")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,6 +216,11 @@ class AverageSettings(Settings):
         elif any(Path(model).resolve() == Path(self.output).resolve() for model in self.models):
             found.append(Fault("output", "is one of the models; choose another name", self.output))
         return found
+
+
+def map_name(name: str | None, key: str = "attention_map") -> list[Fault]:
+    """What is wrong with the name of a picture."""
+    return [] if not name or name.endswith(ENDINGS) else [Fault(key, "the name must end in .html, .png or .json", name)]
 
 
 def models(value: Models | None) -> list[str]:

@@ -19,7 +19,7 @@ from nmt.configuration.devices import find_device, usable_precision
 from nmt.configuration.fine_tuning import freeze, read_initial, take_weights
 from nmt.configuration.training_settings import ClassifySettings, TrainingSettings, TrainSettings
 from nmt.corpus.labels import LabelSet
-from nmt.corpus.preparation import prepare
+from nmt.corpus.preparation import prepare, texts
 from nmt.data import LabelledSplits, Splits
 from nmt.foundation.errors import UserError
 from nmt.network.seq2seq import Seq2Seq
@@ -158,10 +158,12 @@ def _translation(settings: TrainSettings, device: torch.device, saved: Checkpoin
     if start is not None:
         if settings.init_vocabulary == "grow":
             train = filters.text(splits.train)
-            tokenizer = tokenizer.grown(build.make(config, "tokenizer").train(train.source, train.target))
+            source = texts(train.source, tokenizer.columns)
+            tokenizer = tokenizer.grown(build.make(config, "tokenizer").train(source, train.target))
         tokenizer = tokenizer.sampled(config["tokenizer"]["sampling"])
     data = prepare(splits, filters, tokenizer)
-    network = build.network(config, data.tokenizer.source_size, data.tokenizer.target_size)
+    tokenizer = data.tokenizer
+    network = build.network(config, tokenizer.source_size, tokenizer.target_size, tokenizer.columns)
     if start is not None:
         take_weights(network, start)
         log.info(

@@ -17,6 +17,7 @@ from nmt.configuration.settings import Settings
 from nmt.foundation.errors import UserError
 from nmt.foundation.ranges import Count, Range, Size
 from nmt.layers.cells import CellName
+from nmt.tokenizer.columns import Columns
 
 Seed = Annotated[int, Range(0, 2**32 - 1)]
 
@@ -83,7 +84,7 @@ class TrainSettings(TrainingSettings):
     metric: Group
 
     def conflicts(self) -> list[Fault]:
-        found = super().conflicts() + self._attention_conflicts() + self._beginning_conflicts()
+        found = super().conflicts() + self._attention_conflicts() + self._beginning_conflicts() + self._data_conflicts()
         for key, value, instead in (("tying", "all", "model.tying=output"), ("copy", True, "model.copy=false")):
             if self.model.get(key) == value and not _joint(self.tokenizer):
                 remedy = f"needs one vocabulary for both languages: set tokenizer.joint=true or {instead}"
@@ -95,11 +96,37 @@ class TrainSettings(TrainingSettings):
         if self.attention:
             return []
         why, found = "needs attention, and there is none (attention=none): leave it out", list[Fault]()
-        for group, key in (("search", "coverage"), ("objective", "doubly_stochastic")):
+        penalties = (("objective", "doubly_stochastic"), ("objective", "guided_alignment"))
+        for group, key in (("search", "coverage"), *penalties):
             value = getattr(self, group).get(key)
             found += [Fault(f"{group}.{key}", why, shown(value))] if value else []
         if self.translation.get("unknown") == "copy":
             found.append(Fault("translation.unknown", why, "copy"))
+        return found
+
+    @property
+    def _columns(self) -> Columns:
+        """What a source line will hold; each factor with a single value."""
+        sources = self.data.get("source")
+        return Columns(len(sources) if isinstance(sources, list) else 1, (("",),) * len(self.data.get("factors") or ()))
+
+    def _data_conflicts(self) -> list[Fault]:
+        """What the data gives and nothing reads, or the other way round."""
+        found, guided = list[Fault](), self.objective.get("guided_alignment")
+        if guided and not self.data.get("alignment"):
+            why = "needs the alignments of the training pairs: set data.alignment too"
+            found.append(Fault("objective.guided_alignment", why, shown(guided)))
+        if self.data.get("alignment") and not guided:
+            why = "is read by objective.guided_alignment only: set that above 0"
+            found.append(Fault("data.alignment", why, shown(self.data["alignment"])))
+        chosen = {group: (self.values[group] or plain)["_target_"] for group, plain in build.PLAIN.items()}
+        window, normalizer = (chosen[group].rpartition(".")[2] for group in ("window", "normalizer"))
+        if guided and (normalizer != "Softmax" or window in ("Hard", "Monotonic")):
+            why = "takes the logarithm of every weight: use normalizer=softmax, and neither window=hard nor monotonic"
+            found.append(Fault("objective.guided_alignment", why, shown(guided)))
+        if self._columns.sources > 1 and window in ("LocalM", "LocalP", "Monotonic"):
+            why = "looks at places of one sentence, and data.source names several: use window=global or hard"
+            found.append(Fault("window", why, window.lower()))
         return found
 
     def _beginning_conflicts(self) -> list[Fault]:
@@ -109,7 +136,7 @@ class TrainSettings(TrainingSettings):
             found.append(Fault("freeze", "the vectors of the new pieces would never be trained (init_vocabulary=grow)"))
         if self.freeze:
             with torch.device("meta"):
-                network = build.network(self.values, 10, 10)
+                network = build.network(self.values, 10, 10, self._columns)
             try:
                 freeze(network, self.freeze)
             except UserError as error:
@@ -126,6 +153,8 @@ class TrainSettings(TrainingSettings):
         found = {**super().idle(), **_idle_layers("decoder", self.decoder)}
         if not self.model.get("dropout") and not self.model.get("readout_dropout"):
             found["model.variational_dropout"] = "nothing is dropped: set model.dropout or model.readout_dropout"
+        if not self.data.get("factors"):
+            found["model.factor_size"] = "the source has no factors: set data.factors"
         if not self.init:
             found["init_vocabulary"] = "there is no init=RUN_DIR"
         found["search.n_best"] = "training keeps the best translation only; give it to nmt.translate"
@@ -171,4 +200,6 @@ def _idle_layers(group: str, node: Group) -> dict[str, str]:
     found = {f"{group}.{key}": f"acts between layers: set {group}.num_layers" for key in ("dropout", "residual") if one}
     if one or not node.get("dropout"):
         found[f"{group}.variational_dropout"] = f"is a kind of {group}.dropout: set that, and at least two layers"
+    if not node.get("recurrent_dropout"):
+        found[f"{group}.recurrent_dropout_of"] = f"nothing is dropped: set {group}.recurrent_dropout"
     return {key: why for key, why in found.items() if node.get(key.partition(".")[2])}

@@ -69,9 +69,24 @@ def collate(corpus: Corpus, indices: Sequence[int] | np.ndarray) -> Batch:
     inputs[:, 1:] = targets[:, :-1]
     inputs[inputs == EOS] = PAD
     inputs[:, 0] = BOS
+    links = None if corpus.links is None else _dense(corpus.links, indices, targets.size(1), source.size(1))
     return Batch(
-        source=source, source_lengths=lengths, inputs=inputs, targets=targets, num_tokens=int(target_lengths.sum())
+        source=source,
+        source_lengths=lengths,
+        inputs=inputs,
+        targets=targets,
+        num_tokens=int(target_lengths.sum()),
+        links=links,
     )
+
+
+def _dense(links: Ragged, indices: Sequence[int] | np.ndarray, targets: int, sources: int) -> torch.Tensor:
+    """Links as a matrix for each pair, rows that have any with sum 1."""
+    found = np.zeros((len(indices), targets, sources), np.float32)
+    for row, i in zip(found, indices, strict=True):
+        its = links[i].reshape(-1, 2).astype(np.int64)
+        row[its[:, 1], its[:, 0]] = 1
+    return torch.from_numpy(found / np.maximum(1, found.sum(2, keepdims=True)))
 
 
 def pad(

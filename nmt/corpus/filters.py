@@ -9,7 +9,7 @@ import logging
 import numpy as np
 
 from nmt.corpus.ragged import Corpus
-from nmt.data import Pairs, Selection
+from nmt.data import Pairs
 from nmt.foundation.errors import UserError
 from nmt.foundation.ranges import NonNegative, Size
 
@@ -41,7 +41,7 @@ class Filters:
         self._report(pairs.name, len(pairs), len(keep), counts)
         if len(keep) == len(pairs):
             return pairs
-        return Pairs(Selection(pairs.source, keep), Selection(pairs.target, keep), pairs.name)
+        return pairs.chosen(keep)
 
     def tokens(self, corpus: Corpus, name: str) -> np.ndarray:
         """Indices of the pairs within the bounds on length and ratio. Raises UserError if there are none."""
@@ -69,7 +69,8 @@ class Filters:
 def fingerprint(pairs: Pairs) -> str:
     """SHA-256 of the text: two runs with the same fingerprint saw the same sentences in the same order."""
     digest = hashlib.sha256()
-    for side in (pairs.source, pairs.target):  # hashed as JSON lists, one line at a time
+    sides = (pairs.source, pairs.target) if pairs.links is None else (pairs.source, pairs.target, pairs.links)
+    for side in sides:  # hashed as JSON lists, one line at a time
         for i, line in enumerate(side):
             digest.update(("[" if i == 0 else ", ").encode())
             digest.update(json.dumps(line, ensure_ascii=False).encode("utf-8", "surrogatepass"))

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
 from nmt.corpus import ragged
 from nmt.corpus.batching import Batching, collate, padding_share
 from nmt.corpus.filters import Filters
-from nmt.corpus.ragged import Corpus, encode_cached, encode_lines
-from nmt.data import Pairs, Splits
+from nmt.corpus.ragged import Corpus, Ragged, encode_cached, encode_lines, flat
+from nmt.data import Pairs, Splits, Text
+from nmt.data.links import parse_links
+from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Batch
 from nmt.tokenizer import Tokenizer, Untrained
+from nmt.tokenizer.columns import Columns
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """Data ready to train on: the text, its tokenizer, the encoded training and validation parts, and which of the training
-    pairs are `kept`."""
+    """Data ready to train on: the text, its tokenizer, the encoded training part and validation parts (those `beside` the
+    first by their names), and which of the training pairs are `kept`."""
 
     splits: Splits
     tokenizer: Tokenizer
     train: Corpus
     validation: Corpus
     kept: np.ndarray
+    beside: Mapping[str, Corpus] = field(default_factory=dict)
 
 
 def prepare(splits: Splits, filters: Filters, tokenizer: Tokenizer | Untrained) -> Prepared:
@@ -33,22 +39,72 @@ def prepare(splits: Splits, filters: Filters, tokenizer: Tokenizer | Untrained) 
     Raises UserError if the data cannot be used.
     """
     train = filters.text(splits.train)
-    trained = tokenizer if isinstance(tokenizer, Tokenizer) else tokenizer.train(train.source, train.target)
-    encoded = encode_pairs(train, trained)
+    if not isinstance(tokenizer, Tokenizer):
+        columns = Columns.of(train.source, splits.sources, splits.factors)
+        tokenizer = tokenizer.train(texts(train.source, columns), train.target).reading(columns)
+    held = tokenizer.columns
+    if (held.sources, len(held.factors)) != (splits.sources, splits.factors):
+        raise UserError(
+            f"data.source, data.factors: {splits.sources} sources and {splits.factors} factors, but the model that this "
+            f"begins with has {held.sources} and {len(held.factors)}: give as many"
+        )
+    encoded = encode_pairs(train, tokenizer)
     kept = filters.tokens(encoded, train.name)
-    return Prepared(replace(splits, train=train), trained, encoded, encode_pairs(splits.validation, trained), kept)
+    validation = encode_pairs(splits.validation, tokenizer)
+    beside = {name: encode_pairs(pairs, tokenizer) for name, pairs in splits.beside.items()}
+    return Prepared(replace(splits, train=train), tokenizer, encoded, validation, kept, beside)
 
 
-def encode_pairs(pairs: Pairs, tokenizer: Tokenizer) -> Corpus:
-    """Both sides of some pairs as ids, on disk and memory-mapped if they are many."""
+def texts(source: Text, columns: Columns) -> Text:
+    """What is text in the lines of a source, all its columns one after another."""
+    if columns.plain:
+        return source
+    return [text for line in source for text in columns.split(line)[: columns.sources]]
+
+
+def encode_pairs(pairs: Pairs, tokenizer: Tokenizer, draw: int | None = None) -> Corpus:
+    """Both sides of some pairs as ids, on disk and memory-mapped if they are many. `draw`: the seed of a random
+    segmentation, which is kept in memory."""
+    columns = b"" if tokenizer.columns.plain else repr(tokenizer.columns).encode()
     sides = [
-        (pairs.source, tokenizer.encode_source, tokenizer.source_size, tokenizer.models[0]),
-        (pairs.target, tokenizer.encode_target, tokenizer.target_size, tokenizer.models[1]),
+        (
+            pairs.source,
+            partial(tokenizer.encode_source, seed=draw),
+            tokenizer.source_ids,
+            tokenizer.models[0] + columns,
+        ),
+        (pairs.target, partial(tokenizer.encode_target, seed=draw), tokenizer.target_size, tokenizer.models[1]),
     ]
-    if len(pairs) <= ragged.CACHE_ABOVE:
-        return Corpus(*(encode_lines(lines, encoder, size) for lines, encoder, size, _ in sides))
-    folder = ragged.cache_folder()
-    return Corpus(*(encode_cached(*side, folder=folder) for side in sides))
+    if draw is not None or len(pairs) <= ragged.CACHE_ABOVE:
+        source, target = (encode_lines(lines, encoder, size) for lines, encoder, size, _ in sides)
+    else:
+        folder = ragged.cache_folder()
+        source, target = (encode_cached(*side, folder=folder) for side in sides)
+    return Corpus(source, target, None if pairs.links is None else _linked(pairs, source, target, tokenizer))
+
+
+def _linked(pairs: Pairs, source: Ragged, target: Ragged, tokenizer: Tokenizer) -> Ragged:
+    """Links between pieces from links between words: all pieces of linked words are linked."""
+    assert pairs.links is not None
+    rows = []
+    for i, line in enumerate(pairs.links):
+        links = sorted(frozenset[tuple[int, int]]().union(*parse_links(line)))
+        sides = (
+            tokenizer.source_words(pairs.source[i], source[i].tolist(), str.split),
+            tokenizer.target_words(pairs.target[i], target[i].tolist(), str.split),
+        )
+        of_source, of_target = (_pieces_of(places) for places in sides)
+        rows.append([at for s, t in links for p in of_source.get(s, ()) for q in of_target.get(t, ()) for at in (p, q)])
+    return flat(rows)
+
+
+def _pieces_of(places: Sequence[range]) -> dict[int, list[int]]:
+    """The pieces of each word, from the words of each piece."""
+    found: dict[int, list[int]] = {}
+    for piece, words in enumerate(places):
+        for word in words:
+            found.setdefault(word, []).append(piece)
+    return found
 
 
 class EpochBatches:
@@ -57,15 +113,7 @@ class EpochBatches:
     def __init__(self, data: Prepared, batching: Batching, seed: int, epoch: int) -> None:
         self.corpus = data.train
         if data.tokenizer.sampling:
-            draw = hash((seed, epoch)) % 2**31
-            train, tokenizer = data.splits.train, data.tokenizer
-            source = encode_lines(
-                train.source, lambda lines: tokenizer.encode_source(lines, draw), tokenizer.source_size
-            )
-            target = encode_lines(
-                train.target, lambda lines: tokenizer.encode_target(lines, draw), tokenizer.target_size
-            )
-            self.corpus = Corpus(source, target)
+            self.corpus = encode_pairs(data.splits.train, data.tokenizer, draw=hash((seed, epoch)) % 2**31)
         lengths = self.corpus.source.lengths[data.kept], self.corpus.target.lengths[data.kept]
         self.indices = [data.kept[batch] for batch in batching.indices(*lengths, seed=seed, epoch=epoch)]
 

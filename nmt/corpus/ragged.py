@@ -11,7 +11,7 @@ import logging
 import os
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -49,10 +49,11 @@ class Ragged:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Encoded sentence pairs, without BOS and EOS."""
+    """Encoded sentence pairs, without BOS and EOS. `links`: for each pair, s₁ t₁ s₂ t₂ …, positions that are aligned."""
 
     source: Ragged
     target: Ragged
+    links: Ragged | None = None
 
     def __len__(self) -> int:
         return len(self.source)
@@ -66,6 +67,14 @@ def encode_lines(lines: Sequence[str], encoder: Encoder, vocabulary: int) -> Rag
         ids.append(part)
         lengths.append(part_lengths)
     return Ragged(np.concatenate(ids), np.cumsum(np.concatenate(lengths)))
+
+
+def flat(rows: Iterable[Sequence[int]]) -> Ragged:
+    """Sequences as one array."""
+    listed = list(rows)
+    lengths = np.fromiter(map(len, listed), np.int64, len(listed))
+    ids = np.fromiter((i for row in listed for i in row), np.uint32, int(lengths.sum()))
+    return Ragged(ids, np.cumsum(np.concatenate([np.zeros(1, np.int64), lengths])))
 
 
 def encode_cached(lines: Sequence[str], encoder: Encoder, vocabulary: int, key: bytes, folder: Path) -> Ragged:

@@ -1,13 +1,13 @@
 """Where text comes from, parallel or labelled. A data set is one file here and one YAML in conf/data.
 
 Imported by: corpus, inference, task, configuration, align, evaluate, score.
-Read: this file, text, table, hub, everyday, reverse.
+Read: this file, links, text, table, hub, everyday, reverse.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol, overload, runtime_checkable
 
 from nmt.foundation.errors import UserError
@@ -37,24 +37,35 @@ class Selection(Text):
 
 @dataclass(frozen=True)
 class Pairs:
-    """Aligned sentences: source[i] and target[i] mean the same. `name` says where they come from."""
+    """Aligned sentences: source[i] and target[i] mean the same. `name` says where they come from. A line of the source may
+    have columns (nmt/tokenizer/columns.py); `links`: alignments of their words, 0-0 1-2, counted between spaces."""
 
     source: Text
     target: Text
     name: str
+    links: Text | None = None
 
     def __len__(self) -> int:
         return len(self.source)
 
+    def chosen(self, indices: Sequence[int]) -> Pairs:
+        """Some of the pairs, a view."""
+        links = None if self.links is None else Selection(self.links, indices)
+        return Pairs(Selection(self.source, indices), Selection(self.target, indices), self.name, links)
+
 
 @dataclass(frozen=True)
 class Splits:
-    """The three parts of a data set; `test` is None if there is none. `languages` names source and target."""
+    """The three parts of a data set; `test` is None if there is none. `languages` names source and target. `beside`: more
+    validation sets, by their names. A source line holds `sources` texts, or one text and `factors` columns of values."""
 
     train: Pairs
     validation: Pairs
     test: Pairs | None
     languages: tuple[str, str]
+    beside: Mapping[str, Pairs] = field(default_factory=dict)
+    sources: int = 1
+    factors: int = 0
 
 
 @runtime_checkable
@@ -86,6 +97,36 @@ class LabelledSplits:
     validation: Labelled
     test: Labelled | None
     several: bool
+
+
+def listed(value: str | Sequence[str]) -> list[str]:
+    """One name or several as a list."""
+    return [value] if isinstance(value, str) else list(value)
+
+
+def check_columns(source: str | list[str], validation: str | list[str], factors: list[str] | None) -> None:
+    """Raises ValueError for keys of a data set that contradict each other."""
+    for key, value in (("source", source), ("validation", validation)):
+        names = listed(value)
+        if not names or len(set(names)) < len(names):
+            raise ValueError(f"data.{key}={names}: name at least one, and each once")
+    if len(listed(source)) > 1 and factors:
+        raise ValueError("data.factors: belong to a single source; leave them out, or name one data.source")
+
+
+def side_by_side(columns: Sequence[Text]) -> Text:
+    """Columns of a source as one text, with a tab between them on every line."""
+    if len(columns) == 1:
+        return columns[0]
+    return ["\t".join(cell.replace("\t", " ") for cell in row) for row in zip(*columns, strict=True)]
+
+
+def check_values(place: str, texts: Text, values: Text) -> None:
+    """Raises UserError with the number of the line, after `place`, unless every line has a value for each word."""
+    for number, (text, line) in enumerate(zip(texts, values, strict=True), 1):
+        words, found = len(text.split()), len(line.split())
+        if words != found:
+            raise UserError(f"{place} {number:,}: {found} values, but its text has {words} words between spaces")
 
 
 def check_not_empty(pairs: Pairs) -> Pairs:

@@ -19,17 +19,20 @@ class HubData(Table):
         name: str | None = None,
         revision: str | None = None,
         train: str = "train",
-        validation: str = "validation",
+        validation: str | list[str] = "validation",
         test: str | None = "test",
-        source: str | None = None,
+        source: str | list[str] | None = None,
         target: str | None = None,
+        factors: list[str] | None = None,
+        alignment: str | None = None,
         text: str | None = None,
         label: str | list[str] | None = None,
         separator: str | None = None,
     ) -> None:
         super().__init__(
-            (train, validation, test), source=source, target=target, text=text, label=label, separator=separator
-        )
+            (train, validation, test), source=source, target=target, factors=factors, alignment=alignment,
+            text=text, label=label, separator=separator,
+        )  # fmt: skip
         self.path, self.name, self.revision = path, name, revision
 
     def _open(self, part: str) -> tuple[Any, str]:

@@ -5,11 +5,23 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from nmt.data import Labelled, LabelledSplits, Pairs, Splits, check_not_empty
+from nmt.data import (
+    Labelled,
+    LabelledSplits,
+    Pairs,
+    Splits,
+    check_columns,
+    check_not_empty,
+    check_values,
+    listed,
+    side_by_side,
+)
+from nmt.data.links import check_links
 from nmt.data.text import HALF, not_encodable, stream_lines
 from nmt.foundation.errors import UserError
 
@@ -36,14 +48,19 @@ class Table:
     `text` and `label` for classification. The label column holds one label, a list of labels, or several labels in one
     text with a `separator` between them; or there is a column of 0 and 1 for each label, and `label` lists them.
 
-    Raises ValueError unless exactly one of the two pairs of columns is named.
+    `validation` may be several parts: the first chooses the best checkpoint. `source` may be several columns. `factors`:
+    columns with a value for each word of the source; `alignment`: a column with the links of each training pair.
+
+    Raises ValueError unless exactly one of the two pairs of columns is named, or if keys contradict each other.
     """
 
     def __init__(
         self,
-        parts: tuple[str, str, str | None],
+        parts: tuple[str, str | list[str], str | None],
         *,
-        source: str | None,
+        source: str | list[str] | None,
+        factors: list[str] | None,
+        alignment: str | None,
         target: str | None,
         text: str | None,
         label: str | list[str] | None,
@@ -59,8 +76,14 @@ class Table:
             raise ValueError("data.label: name at least one column")
         if separator is not None and (text is None or not separator or isinstance(label, list)):
             raise ValueError("data.separator: is the text between several labels; use it together with data.label")
+        check_columns("" if source is None else source, parts[1], factors)
+        if source is None and (factors or alignment or not isinstance(parts[1], str)):
+            raise ValueError(
+                "data: several validation parts, data.factors and data.alignment are for nmt.train, with data.source"
+            )
         self.parts, self.separator = parts, separator
         self._pair, self._labelled = (source, target), (text, label)
+        self._factors, self._alignment = factors or [], alignment
 
     def _open(self, part: str) -> tuple[Any, str]:
         """A part as a `datasets.Dataset`, and its name for messages. Raises UserError if it cannot be read."""
@@ -70,19 +93,30 @@ class Table:
         source, target = self._pair
         if source is None or target is None:
             raise UserError("data.text, data.label: are for nmt.classify; nmt.train needs data.source and data.target")
-        train, validation, test = (
-            None if part is None else columns(*self._open(part), source, target) for part in self.parts
+        sources, (train, validation, test) = listed(source), self.parts
+
+        def read(part: str, alignment: str | None = None) -> Pairs:
+            return columns(*self._open(part), sources, target, self._factors, alignment)
+
+        first, *others = listed(validation)
+        return Splits(
+            train=read(train, self._alignment),
+            validation=read(first),
+            test=None if test is None else read(test),
+            languages=("+".join(sources), target),
+            beside={part: read(part) for part in others},
+            sources=len(sources),
+            factors=len(self._factors),
         )
-        assert train is not None
-        assert validation is not None
-        return Splits(train=train, validation=validation, test=test, languages=(source, target))
 
     def labelled(self) -> LabelledSplits:
         text, label = self._labelled
         if text is None or label is None:
             raise UserError("data.source, data.target: are for nmt.train; nmt.classify needs data.text and data.label")
-        read = [None if p is None else labels(*self._open(p), text, label, self.separator) for p in self.parts]
-        (train, several), (validation, _), test = read[0], read[1], read[2]  # type: ignore[misc]
+        train_part, validation_part, test_part = self.parts
+        parts = [train_part, *listed(validation_part), *filter(None, [test_part])]
+        read = [labels(*self._open(part), text, label, self.separator) for part in parts]
+        (train, several), (validation, _), test = read[0], read[1], read[2] if test_part else None
         return LabelledSplits(train, validation, None if test is None else test[0], several)
 
 
@@ -95,17 +129,20 @@ class TableFiles(Table):
         *,
         format: Literal["tsv", "csv", "jsonl", "parquet"],
         train: str,
-        validation: str,
+        validation: str | list[str],
         test: str | None = None,
-        source: str | None = None,
+        source: str | list[str] | None = None,
         target: str | None = None,
+        factors: list[str] | None = None,
+        alignment: str | None = None,
         text: str | None = None,
         label: str | list[str] | None = None,
         separator: str | None = None,
     ) -> None:
         super().__init__(
-            (train, validation, test), source=source, target=target, text=text, label=label, separator=separator
-        )
+            (train, validation, test), source=source, target=target, factors=factors, alignment=alignment,
+            text=text, label=label, separator=separator,
+        )  # fmt: skip
         self.format = format
 
     def _open(self, part: str) -> tuple[Any, str]:
@@ -184,26 +221,47 @@ def _read_parquet(file: Path) -> Any:
         raise UserError(f"{file}: cannot be read as parquet: {error}") from error
 
 
-def columns(table: Any, name: str, source: str, target: str) -> Pairs:
-    """The two columns of a `datasets.Dataset` as text; raises UserError if they are not there or hold no text."""
-    names = list(table.column_names)
-    if source in names and target in names:
-        sides = [list(table[source]), list(table[target])]
+def columns(
+    table: Any,
+    name: str,
+    sources: Sequence[str],
+    target: str,
+    factors: Sequence[str] = (),
+    alignment: str | None = None,
+) -> Pairs:
+    """Columns of a `datasets.Dataset` as text; raises UserError if they are not there or hold no text."""
+    names, wanted = list(table.column_names), [*sources, target]
+    beside = [*factors, *filter(None, [alignment])]
+    if all(side in names for side in wanted):
+        found = {side: list(table[side]) for side in wanted}
     elif "translation" in names:
         rows = list(table["translation"])
         known = sorted(rows[0]) if rows else []
-        if source not in known or target not in known:
+        if not all(side in known for side in wanted):
             raise UserError(
                 f"{name}: its translation column has the languages {', '.join(known)}; "
-                f"data.source={source} and data.target={target} must be two of them"
+                f"data.source={','.join(sources)} and data.target={target} must be among them"
             )
-        sides = [[row[side] for row in rows] for side in (source, target)]
+        found = {side: [row[side] for row in rows] for side in wanted}
     else:
         raise UserError(
-            f"{name}: no columns {source!r} and {target!r}. It has: {', '.join(names)}. Set data.source and data.target"
+            f"{name}: no columns {', '.join(map(repr, sources))} and {target!r}. It has: {', '.join(names)}. "
+            "Set data.source and data.target"
         )
-    first, second = (_lines(values, side, name) for side, values in zip((source, target), sides, strict=True))
-    return check_not_empty(Pairs(first, second, name))
+    for key, columns_ in (("data.factors", factors), ("data.alignment", beside[len(factors) :])):
+        for column in columns_:
+            if column not in names:
+                raise UserError(f"{name}: no column {column!r}. It has: {', '.join(names)}. Set {key}")
+            found[column] = list(table[column])
+    text = {column: _lines(values, column, name) for column, values in found.items()}
+    for column in factors:
+        check_values(f"{name}, column {column!r}, row", text[sources[0]], text[column])
+    links = None if alignment is None else text[alignment]
+    source = side_by_side([text[column] for column in (*sources, *factors)])
+    pairs = check_not_empty(Pairs(source, text[target], name, links))
+    if links is not None:
+        check_links(pairs, f"{name}, column {alignment!r}, row", len(factors))
+    return pairs
 
 
 def labels(table: Any, name: str, text: str, label: str | list[str], separator: str | None) -> tuple[Labelled, bool]:

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from nmt.data import Pairs, Splits, check_not_empty
+from nmt.data import Pairs, Splits, check_columns, check_not_empty, check_values, listed, side_by_side
+from nmt.data.links import check_links
 from nmt.foundation.errors import UserError
 
 BOM = codecs.BOM_UTF8
@@ -22,27 +23,57 @@ BOM = codecs.BOM_UTF8
 class TextFiles:
     """`{train,validation,test}.{source,target}`: the parts are given as path prefixes, the languages as suffixes.
 
-    `{prefix}.{suffix}.gz` is read where `{prefix}.{suffix}` does not exist.
+    `{prefix}.{suffix}.gz` is read where `{prefix}.{suffix}` does not exist. `validation` may be several prefixes: the
+    first chooses the best checkpoint. `source` may be several languages. `factors`: suffixes of files with a value for
+    each word of the source; `alignment`: suffix of a file with the links of each training pair. Raises ValueError if
+    these contradict each other.
     """
 
-    def __init__(self, *, train: str, validation: str, test: str | None = None, source: str, target: str) -> None:
-        self.prefixes = (train, validation, test)
-        self.languages = (source, target)
+    def __init__(
+        self,
+        *,
+        train: str,
+        validation: str | list[str],
+        test: str | None = None,
+        source: str | list[str],
+        target: str,
+        factors: list[str] | None = None,
+        alignment: str | None = None,
+    ) -> None:
+        check_columns(source, validation, factors)
+        self.train, self.validation, self.test = train, listed(validation), test
+        self.source, self.target = listed(source), target
+        self.factors, self.alignment = factors or [], alignment
 
     def load(self) -> Splits:
-        train, validation, test = self.prefixes
+        first, *others = self.validation
+        names = {prefix: Path(prefix).name for prefix in others}
+        if len({*names.values(), Path(first).name}) <= len(others):
+            names = {prefix: prefix for prefix in others}
         return Splits(
-            train=self._pairs(train),
-            validation=self._pairs(validation),
-            test=None if test is None else self._pairs(test),
-            languages=self.languages,
+            train=self._pairs(self.train, self.alignment),
+            validation=self._pairs(first),
+            test=None if self.test is None else self._pairs(self.test),
+            languages=("+".join(self.source), self.target),
+            beside={name: self._pairs(prefix) for prefix, name in names.items()},
+            sources=len(self.source),
+            factors=len(self.factors),
         )
 
-    def _pairs(self, prefix: str) -> Pairs:
-        files = [find_file(f"{prefix}.{language}") for language in self.languages]
-        source, target = (read_lines(file) for file in files)
-        check_aligned(files[0], len(source), files[1], len(target))
-        return check_not_empty(Pairs(source, target, f"{files[0]}, {files[1].name}"))
+    def _pairs(self, prefix: str, alignment: str | None = None) -> Pairs:
+        suffixes = [*self.source, *self.factors, self.target, *filter(None, [alignment])]
+        files = [find_file(f"{prefix}.{suffix}") for suffix in suffixes]
+        columns = [read_lines(file) for file in files]
+        for file, lines in zip(files, columns, strict=True):
+            check_aligned(files[0], len(columns[0]), file, len(lines))
+        for factor in range(1, 1 + len(self.factors)):
+            check_values(f"{files[factor]}, line", columns[0], columns[factor])
+        links = columns.pop() if alignment else None
+        name = ", ".join([str(files[0]), *(file.name for file in files[1 : len(columns)])])
+        pairs = check_not_empty(Pairs(side_by_side(columns[:-1]), columns[-1], name, links))
+        if links is not None:
+            check_links(pairs, f"{files[-1]}, line", len(self.factors))
+        return pairs
 
 
 def check_aligned(first: Path, first_lines: int, second: Path, second_lines: int) -> None:

@@ -22,7 +22,7 @@ from nmt.decoder.bridge import Bridge, BridgeName
 from nmt.decoder.stack import Stack
 from nmt.foundation.interfaces import DecoderOutput, Memory, State
 from nmt.foundation.ranges import Depth, Fraction, Width
-from nmt.layers.cells import CellName, full
+from nmt.layers.cells import CellName, DropoutOf, full
 from nmt.layers.dropout import Dropout
 from nmt.layers.packed import linear
 from nmt.layers.recurrence import Recurrent, Shared
@@ -56,6 +56,7 @@ class Decoder(nn.Module):
         dropout: Fraction = 0.0,
         variational_dropout: bool = False,
         recurrent_dropout: Fraction = 0.0,
+        recurrent_dropout_of: DropoutOf = "state",
         layer_norm: bool = False,
     ) -> None:
         super().__init__()
@@ -71,7 +72,7 @@ class Decoder(nn.Module):
         self.transition_depth, self.residual = transition_depth, residual
         self.bridge = Bridge(bridge, memory_size, hidden_size, num_layers, self.state_parts)
         self.dropout = Dropout(dropout, variational_dropout)
-        self.inside = Dropout(recurrent_dropout, variational=True)
+        self.inside, self.inside_of = Dropout(recurrent_dropout, variational=True), recurrent_dropout_of
         self.norm = nn.LayerNorm(readout_size) if layer_norm else nn.Identity()
         self.make_layers()
 
@@ -82,7 +83,12 @@ class Decoder(nn.Module):
     def recurrent(self, input_size: int, depth: int | None = None) -> Recurrent:
         """A layer with this decoder's cells. `depth`: if not `transition_depth`."""
         return Recurrent(
-            self.cell_name, input_size, self.hidden_size, depth=depth or self.transition_depth, dropout=self.inside.p
+            self.cell_name,
+            input_size,
+            self.hidden_size,
+            depth=depth or self.transition_depth,
+            dropout=self.inside.p,
+            dropout_of=self.inside_of,
         )
 
     def stack(self, input_size: int, first: int = 0) -> Stack:

@@ -1,7 +1,7 @@
 """What reads a source and makes the memory. An encoder is one file here and one YAML in conf/encoder.
 
 Imported by: network, configuration.
-Read: this file, layered, bidirectional, unidirectional, alternating.
+Read: this file, layered, bidirectional, unidirectional, alternating, several.
 """
 
 from __future__ import annotations

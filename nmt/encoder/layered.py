@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from nmt.encoder import Encoder
 from nmt.foundation.interfaces import Memory
 from nmt.foundation.ranges import Depth, Fraction, Width
-from nmt.layers.cells import CellName
+from nmt.layers.cells import CellName, DropoutOf
 from nmt.layers.dropout import Dropout
 from nmt.layers.recurrence import Recurrent
 
@@ -35,12 +35,13 @@ class Layered(Encoder):
         dropout: Fraction = 0.0,
         variational_dropout: bool = False,
         recurrent_dropout: Fraction = 0.0,
+        recurrent_dropout_of: DropoutOf = "state",
         layer_norm: bool = False,
     ) -> None:
         super().__init__()
         self.memory_size, self.cell_name, self.residual = self.directions * hidden_size, cell, residual
         sizes = [embedding_size] + [self.memory_size] * (num_layers - 1)
-        inside = {"depth": transition_depth, "dropout": recurrent_dropout}
+        inside = {"depth": transition_depth, "dropout": recurrent_dropout, "dropout_of": recurrent_dropout_of}
         self.layers = nn.ModuleList(Recurrent(cell, size, hidden_size, self.directions, **inside) for size in sizes)  # type: ignore[arg-type]
         self.norms = nn.ModuleList(
             nn.LayerNorm(self.memory_size) if layer_norm else nn.Identity() for _ in range(num_layers)

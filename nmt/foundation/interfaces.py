@@ -31,13 +31,15 @@ def moved(record: Record, device: torch.device) -> Record:
 
 @dataclass(frozen=True)
 class Batch:
-    """Sentence pairs, padded at the end with PAD. `num_tokens` counts target tokens, EOS included."""
+    """Sentence pairs, padded at the end with PAD. `num_tokens` counts target tokens, EOS included. `links`: given
+    alignments, each row shared equally by its links; rows of words without links are zeros (None: none are given)."""
 
     source: Int[Tensor, "B S"]
     source_lengths: Int[Tensor, " B"]
     inputs: Int[Tensor, "B T"]
     targets: Int[Tensor, "B T"]
     num_tokens: int
+    links: Float[Tensor, "B T S"] | None = None
 
     def to(self, device: torch.device) -> Batch:
         return moved(self, device)

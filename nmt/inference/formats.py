@@ -16,6 +16,7 @@ from typing import Any, Literal
 from nmt.inference.translator import Translation
 from nmt.inference.word_alignment import merge
 from nmt.tokenizer import Tokenizer
+from nmt.tokenizer.words import words
 
 FormatName = Literal["text", "jsonl", "pharaoh", "moses"]
 ONE_BEST = ("text", "pharaoh")
@@ -64,14 +65,12 @@ def _described(tokenizer: Tokenizer, source: str, found: Translation, i: int) ->
     hypothesis, text, forced = found.hypotheses[i], found.texts[i], found.details[i]
     alignment = None
     if forced.weights is not None:
-        words = merge(
-            forced.weights,
-            tokenizer.source_words(source, found.source),
-            tokenizer.target_words(text, hypothesis.tokens),
-        )
+        places = tokenizer.source_words(source, found.source), tokenizer.target_words(text, hypothesis.tokens)
+        sizes = len(words(tokenizer.columns.words(source))), len(words(text))
+        merged = merge(forced.weights, *places, sizes)
         alignment = {
-            "pairs": words.pairs(), "weights": words.weights.round(5).tolist(),
-            "to_end": words.to_end.round(5).tolist(), "at_end": words.at_end.round(5).tolist(),
+            "pairs": merged.pairs(), "weights": merged.weights.round(5).tolist(),
+            "to_end": merged.to_end.round(5).tolist(), "at_end": merged.at_end.round(5).tolist(),
         }  # fmt: skip
     return {
         "text": one_line(text), "score": round(hypothesis.score, 6), "log_prob": round(hypothesis.log_prob, 6),

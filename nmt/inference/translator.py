@@ -180,7 +180,8 @@ class Translator:
             seen = [one.weights for one in self.force([r.source for _, r, _, _ in rows], [ids for *_, ids in rows])]
         for (line, result, k, tokens), weights in zip(rows, seen, strict=True):
             places = self.tokenizer.source_words(line, result.source)
-            result.texts[k] = filled(result.texts[k], tokens, weights, places, words(line), self.lexicon)
+            its = words(self.tokenizer.columns.words(line))
+            result.texts[k] = filled(result.texts[k], tokens, weights, places, its, self.lexicon)
         for result in results if self._ranks else ():
             kept = _first_of_each(result.texts)
             result.details[:] = [result.details[k] for k in kept if k < len(result.details)]
@@ -194,7 +195,7 @@ class Translator:
             if len(row) > self.max_source:
                 shown = lines[i][:40]
                 log.warning('"%s …" has %s tokens: only the first %s are translated', shown, len(row), self.max_source)
-                rows[i] = row[: self.max_source]
+                rows[i] = self.tokenizer.columns.shortened(row, self.max_source)
         return rows
 
     def force(

@@ -6,12 +6,13 @@ to and from `</s>` are kept apart: they show where the translation begins and en
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
+
+from nmt.data.links import Links
 
 
 @dataclass(frozen=True)
@@ -32,12 +33,18 @@ class WordAlignment:
 
 @dataclass(frozen=True)
 class AttentionMap:
-    """Words of a translation and its source, `</s>` last, and weights [target, source] by the name of the model (or head)
-    that attends; each row sums to 1."""
+    """Words of a translation and its source, and weights [target, source] by the name of the model (or head); each row sums
+    to 1. `ends`: the last of both sides are `</s>`."""
 
     source: list[str]
     target: list[str]
     weights: dict[str, np.ndarray] = field(default_factory=dict)
+    ends: bool = True
+
+    @property
+    def total(self) -> np.ndarray:
+        """The mean of all weights."""
+        return np.mean(list(self.weights.values()), axis=0)
 
 
 def by_word(
@@ -64,14 +71,17 @@ def _last(words: Sequence[range]) -> int:
     return max((its.stop - 1 for its in words), default=-1)
 
 
-def merge(weights: np.ndarray, source_words: Sequence[range], target_words: Sequence[range]) -> WordAlignment:
+def merge(
+    weights: np.ndarray,
+    source_words: Sequence[range],
+    target_words: Sequence[range],
+    sizes: tuple[int, int] | None = None,
+) -> WordAlignment:
     """As `by_word`, with the weights of </s> kept apart."""
-    whole = by_word(weights, source_words, target_words)
+    whole = by_word(weights, source_words, target_words, sizes)
     return WordAlignment(whole[:-1, :-1], whole[:-1, -1], whole[-1, :-1])
 
 
-Links = frozenset[tuple[int, int]]
-"""(source word, target word), counted from 0."""
 Symmetrization = Literal["intersection", "union", "grow_diag"]
 
 
@@ -105,19 +115,3 @@ def error_rate(found: Sequence[Links], sure: Sequence[Links], possible: Sequence
         hits += len(a & s) + len(a & (p | s))
         total += len(a) + len(s)
     return 1 - hits / total if total else 0.0
-
-
-def parse_links(line: str) -> tuple[Links, Links]:
-    """Sure links, written 0-0, and possible ones, written 0?0 or 0p0. Raises ValueError for anything else."""
-    sure, possible = set[tuple[int, int]](), set[tuple[int, int]]()
-    for word in line.split():
-        match = re.fullmatch(r"(\d{1,9})([-?p])(\d{1,9})", word)
-        if match is None:
-            raise ValueError(f'"{word}" is not a link such as 0-1 (sure) or 0?1 (possible)')
-        (sure if match[2] == "-" else possible).add((int(match[1]), int(match[3])))
-    return frozenset(sure), frozenset(possible)
-
-
-def write_links(links: Links) -> str:
-    """Pharaoh format, sorted by source word."""
-    return " ".join(f"{s}-{t}" for s, t in sorted(links))

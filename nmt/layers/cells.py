@@ -16,6 +16,8 @@ The long short-term memory (Hochreiter & Schmidhuber 1997; forget gate of Gers e
 
     i, f, o = σ(·)    g = tanh(·)    c' = f ∘ c + i ∘ g    h' = o ∘ tanh(c')
 
+Dropout of the update (Semeniuta et al. 2016, eq. 8-11) scales n, or g, by a mask; what the cell carries over stays whole.
+
 norm_gru and norm_lstm normalise every gate of a and of u over its units before they are added (Ba et al. 2016, eq. 20-22 and
 supplementary material; gate by gate as in Chen et al. 2018, RNMT+); an LSTM also normalises c' before its tanh.
 """
@@ -78,26 +80,37 @@ class _GRUPointwise(Function):
         return d_a.to(a_type), d_u.to(u_type), d_h
 
 
-def gru(a: Tensor, u: Tensor, state: Cell) -> Cell:
-    """One GRU step from the gates of the input a [… 3Q] and of the state u [… 3Q]; state (h [… Q],)."""
+def gru(a: Tensor, u: Tensor, state: Cell, kept: Tensor | None = None) -> Cell:
+    """One GRU step from the gates of the input a [… 3Q] and of the state u [… 3Q]; state (h [… Q],). `kept`: the mask of the
+    update."""
+    if kept is not None:
+        (h,), size = state, state[0].size(-1)
+        r, z = torch.sigmoid(a[..., : 2 * size] + u[..., : 2 * size].to(h.dtype)).chunk(2, -1)
+        n = tanh(a[..., 2 * size :].to(h.dtype) + r * u[..., 2 * size :].to(h.dtype))
+        return (torch.lerp(n * kept, h, z),)
     if not torch.is_grad_enabled():
         return (_gru_values(a, u, state[0])[0],)
     return (_GRUPointwise.apply(a, u, state[0]),)
 
 
-def lstm(a: Tensor, u: Tensor, state: Cell, norm: Callable[[Tensor], Tensor] | None = None) -> Cell:
-    """One LSTM step from the gates of the input a [… 4Q] and of the state u [… 4Q]; state (h [… Q], c [… Q]). `norm` acts on
-    what h is made from."""
+def lstm(
+    a: Tensor, u: Tensor, state: Cell, kept: Tensor | None = None, norm: Callable[[Tensor], Tensor] | None = None
+) -> Cell:
+    """One LSTM step from the gates of the input a [… 4Q] and of the state u [… 4Q]; state (h [… Q], c [… Q]). `kept`: the
+    mask of the update; `norm` acts on what h is made from."""
     h, c = state
     size = h.size(-1)
     gates = a + u.to(h.dtype)
     i, f = torch.sigmoid(gates[..., : 2 * size]).chunk(2, -1)
     g, o = tanh(gates[..., 2 * size : 3 * size]), torch.sigmoid(gates[..., 3 * size :])
+    g = g if kept is None else g * kept
     c = torch.addcmul(i * g, f, c)
     return o * tanh(c if norm is None else norm(c)), c
 
 
-CELLS: dict[str, Callable[[Tensor, Tensor, Cell], Cell]] = {"gru": gru, "lstm": lstm}
+DropoutOf = Literal["state", "update"]
+"""What recurrent dropout drops: features of the state in the recurrent products, or of what updates the state."""
+CELLS: dict[str, Callable[[Tensor, Tensor, Cell, Tensor | None], Cell]] = {"gru": gru, "lstm": lstm}
 
 
 class GateNorm(nn.Module):

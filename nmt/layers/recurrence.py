@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from nmt.layers.cells import CELLS, Cell, CellName, GateNorm, lstm
+from nmt.layers.cells import CELLS, Cell, CellName, DropoutOf, GateNorm, lstm
 from nmt.layers.dropout import Dropout
 from nmt.layers.packed import Block, join, linear, packed
 
@@ -142,10 +142,11 @@ class Recurrent(nn.Module):
     """One recurrent layer in one direction or two. The parameters live in a torch.nn.GRU or LSTM, which also runs the
     whole sequence on GPUs (cuDNN); on CPUs the loop below does this, both directions in the same step.
 
-    `depth`: so many cells one after another in each step, of which only the first has an input (deep transition, Pascanu et
-    al. 2014; Miceli Barone et al. 2017). `dropout`: in training, the same features of h are missing in the products of all
-    steps of a sentence (recurrent dropout, Gal & Ghahramani 2016); what the cell carries over stays whole. Layers with
-    normalised gates, depth or dropout run step by step on GPUs too.
+    `depth`: so many cells one after another in each step, of which only the first has an input (deep transition, Pascanu
+    et al. 2014; Miceli Barone et al. 2017). `dropout`: in training, the same features of h are missing in the products of
+    all steps of a sentence (recurrent dropout, Gal & Ghahramani 2016), or with `dropout_of` "update" in what updates h
+    (Semeniuta et al. 2016); what the cell carries over stays whole. Layers with normalised gates, depth or dropout run
+    step by step on GPUs too.
 
     Padding never enters the backward direction: each sentence is reversed on its own, so that in both directions the
     padding comes last, where nothing reads it.
@@ -160,6 +161,7 @@ class Recurrent(nn.Module):
         *,
         depth: int = 1,
         dropout: float = 0.0,
+        dropout_of: DropoutOf = "state",
     ) -> None:
         super().__init__()
         self.size, self.directions = hidden_size, directions
@@ -188,7 +190,7 @@ class Recurrent(nn.Module):
             self.cell = functools.partial(lstm, norm=self.carried_norm)
             with torch.no_grad():  # the normalisation takes away the bias that remembers
                 self.input_norm.bias.select(-2, 1).fill_(1.0)  # type: ignore[operator, union-attr]
-        self.dropout = Dropout(dropout, variational=True)
+        self.dropout, self.dropout_of = Dropout(dropout, variational=True), dropout_of
         self._plain = not norm and depth == 1
 
     def block(self, name: str, columns: slice = slice(None), direction: int = 0) -> Block:
@@ -202,7 +204,7 @@ class Recurrent(nn.Module):
         return torch.stack([weight, weight_back]).transpose(1, 2), torch.stack([bias, bias_back]).unsqueeze(1)  # type: ignore[list-item]
 
     def mask(self, *rows: int) -> Tensor | None:
-        """The features of h that stay in the products of all steps, [*rows size]; None if nothing is dropped."""
+        """The features that recurrent dropout keeps at all steps, [*rows size]; None if nothing is dropped."""
         return self.dropout.mask(self.rnn.weight_hh_l0, *rows, self.size)  # type: ignore[arg-type]
 
     def loop(self, *beside: Block, mask: Tensor | None = None) -> Loop:
@@ -222,14 +224,16 @@ class Recurrent(nn.Module):
         deeper: Sequence[Callable[[Tensor], tuple[Tensor, ...]]],
         mask: Tensor | None,
     ) -> Loop:
+        of_state, of_update = (mask, None) if self.dropout_of == "state" else (None, mask)
+
         def step(a: Tensor, u: Tensor, state: Cell) -> Cell:
-            state = self.cell(a, self.state_norm(u), state)
+            state = self.cell(a, self.state_norm(u), state, of_update)
             for transition, product in zip(self._transitions, deeper, strict=True):
-                u = product(state[0] if mask is None else state[0] * mask)[0]
-                state = self.cell(transition.inputs.expand_as(u), transition.norm(u), state)
+                u = product(state[0] if of_state is None else state[0] * of_state)[0]
+                state = self.cell(transition.inputs.expand_as(u), transition.norm(u), state, of_update)
             return state
 
-        return Loop(first if mask is None else lambda h: first(h * mask), step)
+        return Loop(first if of_state is None else lambda h: first(h * of_state), step)
 
     def forward(
         self,

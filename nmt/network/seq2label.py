@@ -1,23 +1,29 @@
-"""The network that classifies: embedding → encoder → pooling → linear layer."""
+"""The network that classifies: embedding → encoder → pooling → hidden layer, if wanted → linear layer."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from nmt.corpus.labels import LabelSet
 from nmt.encoder import Encoder
 from nmt.foundation.interfaces import Loss, TextBatch
-from nmt.foundation.ranges import Fraction, Width
+from nmt.foundation.ranges import Fraction, Range, Width
 from nmt.layers.cells import full
 from nmt.layers.dropout import Dropout, WordDropout
 from nmt.layers.words import Words, draw, embedding
 from nmt.network import Network
 from nmt.pooling import Pooled, Pooling
 
+Hidden = Annotated[int, Range(0, 100_000)]
+
 
 class Seq2Label(Network):
-    """`embedding_size`; `dropout` of embeddings, `word_dropout` of whole words, `feature_dropout` before the last layer."""
+    """`embedding_size`; `dropout` of embeddings, `word_dropout` of whole words, `feature_dropout` before the last layer.
+    `hidden_size`: rectified linear units between pooling and last layer (Lin et al. 2017: 2,000; 0: none)."""
 
     encoder: Encoder
     pooling: Pooling
@@ -33,6 +39,7 @@ class Seq2Label(Network):
         dropout: Fraction = 0.0,
         word_dropout: Fraction = 0.0,
         feature_dropout: Fraction = 0.0,
+        hidden_size: Hidden = 0,
     ) -> None:
         super().__init__()
         self.labels = labels
@@ -40,15 +47,18 @@ class Seq2Label(Network):
         draw(self.embedding)
         self.encoder, self.pooling = encoder, pooling
         self.encoder.input = Words(self.embedding, WordDropout(word_dropout), Dropout(dropout))
-        self.output = nn.Linear(pooling.feature_size, len(labels.names))
-        nn.init.xavier_uniform_(self.output.weight)
-        nn.init.zeros_(self.output.bias)
+        self.hidden = nn.Linear(pooling.feature_size, hidden_size) if hidden_size else None
+        self.output = nn.Linear(hidden_size or pooling.feature_size, len(labels.names))
+        for layer in filter(None, (self.hidden, self.output)):
+            nn.init.xavier_uniform_(layer.weight)
+            nn.init.zeros_(layer.bias)
         self.feature_dropout = Dropout(feature_dropout)
 
     def read(self, batch: TextBatch) -> tuple[Float[Tensor, "B L"], Pooled]:
         """Unnormalised log-probabilities of the labels, and what the pooling saw."""
         pooled = self.pooling(self.encoder(batch.tokens, batch.lengths), batch.counts)
-        features = self.feature_dropout(pooled.features.unsqueeze(1)).squeeze(1)
+        features = pooled.features if self.hidden is None else torch.relu(self.hidden(pooled.features))
+        features = self.feature_dropout(features.unsqueeze(1)).squeeze(1)
         return full(self.output(features)), pooled
 
 

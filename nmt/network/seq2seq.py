@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -17,7 +18,7 @@ from nmt.layers.cells import full
 from nmt.layers.dropout import Dropout, WordDropout
 from nmt.layers.fused_cross_entropy import linear_cross_entropy
 from nmt.layers.packed import Linear
-from nmt.layers.words import Words, draw, embedding
+from nmt.layers.words import Factored, Words, draw, embedding
 from nmt.network import Network
 from nmt.network.copying import Copying
 
@@ -30,8 +31,9 @@ Tying = Literal["none", "output", "all"]
 class Seq2Seq(Network):
     """Embeddings, encoder, decoder and output layer. The caller must match the sizes of the parts.
 
-    `copy`: each word is generated, or copied from the source: see copying.py. Raises ValueError if `tying` would share
-    matrices of different shapes, or if there is no attention to copy by.
+    `copy`: each word is generated, or copied from the source: see copying.py. `radices`: how many values each factor of
+    the source words has; a factor's vector has `factor_size` features, and the encoder reads them beside the word's.
+    Raises ValueError if `tying` would share matrices of different shapes, or if there is no attention to copy by.
     """
 
     encoder: Encoder
@@ -51,6 +53,8 @@ class Seq2Seq(Network):
         word_dropout: Fraction = 0.0,
         readout_dropout: Fraction = 0.0,
         copy: bool = False,
+        factor_size: Width = 32,
+        radices: Sequence[int] = (),
     ) -> None:
         super().__init__()
         if copy and not decoder.attends:
@@ -75,21 +79,22 @@ class Seq2Seq(Network):
         nn.init.zeros_(self.output.bias)
         self.copying = Copying(decoder.readout_size) if copy else None
         drops = WordDropout(word_dropout), Dropout(dropout, variational_dropout)
-        self.encoder.input = Words(self.source_embedding, *drops)
+        factored = Factored(self.source_embedding, radices, factor_size) if radices else self.source_embedding
+        self.encoder.input = Words(factored, *drops)
         self.words = Words(self.target_embedding, *drops)
         self.readout_dropout = Dropout(readout_dropout, variational_dropout)
 
     def encode(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Memory:
         """The memory of B sentences, prepared for the decoder."""
         memory = self.decoder.prepare(self.encoder(source, lengths))
-        return memory if self.copying is None else replace(memory, source=source)
+        return memory if self.copying is None else replace(memory, source=source % self.source_embedding.num_embeddings)
 
     def start(self, memory: Memory) -> State:
         """The state before the first word, one row a sentence. In training, it says what variational dropout drops."""
         state = self.decoder.initial(memory)
         like, rows = memory.summary, memory.mask.size(0)
         masks = {
-            "words": self.words.dropout.mask(like, rows, 1, self.words.table.embedding_dim),
+            "words": self.words.dropout.mask(like, rows, 1, self.target_embedding.embedding_dim),
             "readout": self.readout_dropout.mask(like, rows, 1, self.decoder.readout_size),
         }
         return replace(state, masks={**state.masks, **{name: mask for name, mask in masks.items() if mask is not None}})

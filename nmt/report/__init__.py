@@ -1,5 +1,5 @@
 """Output for users: messages at the terminal, pages, pictures.
 
-Imported by: task, training, configuration, translate, label.
+Imported by: task, training, configuration, translate, align, label.
 Read: terminal, attention_map, explanation, plots.
 """

@@ -6,12 +6,13 @@ import html
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from nmt.inference.translator import Forced, Translation, Translator
 from nmt.inference.word_alignment import AttentionMap, by_word
 from nmt.storage.files import write_atomically
-from nmt.tokenizer import Tokenizer
+from nmt.tokenizer import Split, Tokenizer
 from nmt.tokenizer.words import words
 
 PICTURES = 8
@@ -52,18 +53,43 @@ def attention_maps(
     `beside` when it is forced to produce the same translations; each of several heads separately. Models without
     attention and lines without a translation are left out."""
     pairs = [(line, found) for line, found in zip(lines, translations, strict=True) if found.hypotheses]
-    shown = [line for line, _ in pairs]
-    texts = [found.text for _, found in pairs]
-    seen = [
-        AttentionMap([*words(line), "</s>"], [*words(text), "</s>"]) for line, text in zip(shown, texts, strict=True)
-    ]
+    shown, texts = [line for line, _ in pairs], [found.text for _, found in pairs]
+    seen = _empty(translator, shown, texts, words)
     own = [(found.source, found.hypotheses[0].tokens) for _, found in pairs]
     _add(seen, name, translator.tokenizer, shown, texts, own, [found.details[0] for _, found in pairs])
     for other_name, other in (beside or {}).items():
-        cut = list(zip(other.encode(shown), other.tokenizer.encode_target(texts), strict=True))
-        forced = other.force([source for source, _ in cut], [target for _, target in cut])
-        _add(seen, other_name, other.tokenizer, shown, texts, cut, forced)
+        _add_forced(seen, other_name, other, shown, texts)
     return seen
+
+
+def forced_maps(
+    translator: Translator, lines: Sequence[str], texts: Sequence[str], split: Split = words
+) -> list[AttentionMap]:
+    """The attention of a model that is forced to write given texts, between words as `split` cuts them."""
+    seen = _empty(translator, lines, texts, split)
+    _add_forced(seen, "", translator, lines, texts, split)
+    return seen
+
+
+def _empty(translator: Translator, lines: Sequence[str], texts: Sequence[str], split: Split) -> list[AttentionMap]:
+    """Maps without weights."""
+    sources = [translator.tokenizer.columns.words(line) for line in lines]
+    pairs = zip(sources, texts, strict=True)
+    return [AttentionMap([*split(line), "</s>"], [*split(text), "</s>"]) for line, text in pairs]
+
+
+def _add_forced(
+    seen: Sequence[AttentionMap],
+    name: str,
+    translator: Translator,
+    lines: Sequence[str],
+    texts: Sequence[str],
+    split: Split = words,
+) -> None:
+    """Adds the attention of a model that is forced to write the texts."""
+    cut = list(zip(translator.encode(lines), translator.tokenizer.encode_target(list(texts)), strict=True))
+    forced = translator.force([source for source, _ in cut], [target for _, target in cut])
+    _add(seen, name, translator.tokenizer, lines, texts, cut, forced, split)
 
 
 def _add(
@@ -74,6 +100,7 @@ def _add(
     texts: Sequence[str],
     ids: Sequence[tuple[list[int], list[int]]],
     details: Sequence[Forced],
+    split: Split = words,
 ) -> None:
     """Adds to each map the weights between words, computed from a model's weights between pieces, under `name`."""
     for each, line, text, (source, target), forced in zip(seen, lines, texts, ids, details, strict=True):
@@ -82,14 +109,14 @@ def _add(
         heads = {name: forced.weights}
         if forced.heads is not None:
             heads = {f"{name}, head {h}".removeprefix(", "): w for h, w in enumerate(forced.heads, 1)}
-        both = tokenizer.source_words(line, list(source)), tokenizer.target_words(text, list(target))
+        both = tokenizer.source_words(line, list(source), split), tokenizer.target_words(text, list(target), split)
         sizes = len(each.source) - 1, len(each.target) - 1
         each.weights.update({head: by_word(weights, *both, sizes) for head, weights in heads.items()})
 
 
 def write_map(maps: Sequence[AttentionMap], path: Path) -> None:
     """Writes the maps in the format that the ending of `path` names; empty sentences are left out."""
-    shown = [each for each in maps if each.weights and len(each.source) > 1]
+    shown = [each for each in maps if each.weights and len(each.source) > each.ends]
     if not shown:
         log.warning("%s is not written: there are only empty lines", path)
         return
@@ -114,7 +141,9 @@ def _cut(whole: AttentionMap) -> AttentionMap:
     source, target = (
         side if len(side) <= LONGEST else [*side[: LONGEST - 1], "…"] for side in (whole.source, whole.target)
     )
-    return AttentionMap(source, target, {name: w[:LONGEST, :LONGEST] for name, w in whole.weights.items()})
+    return replace(
+        whole, source=source, target=target, weights={name: w[:LONGEST, :LONGEST] for name, w in whole.weights.items()}
+    )
 
 
 def _section(each: AttentionMap) -> str:

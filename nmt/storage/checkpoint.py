@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from nmt.foundation.errors import UserError
 from nmt.storage.files import write_atomically
 from nmt.storage.upgrade import upgraded
 from nmt.tokenizer import Tokenizer
+from nmt.tokenizer.columns import Columns
 
 FORMAT = 2
 """2: encoders are a package, nmt.encoder; a classifier's configuration holds only what trained it."""
@@ -162,7 +163,10 @@ def tokenizer_parts(tokenizer: Tokenizer) -> tuple[dict[str, Any], dict[str, Ten
         f"tokenizer/{name}": torch.frombuffer(bytearray(model), dtype=torch.uint8)
         for name, model in zip(names, tokenizer.models, strict=False)
     }
-    return {"lowercase": tokenizer.lowercase, "sampling": tokenizer.sampling}, models
+    how: dict[str, Any] = {"lowercase": tokenizer.lowercase, "sampling": tokenizer.sampling}
+    if not tokenizer.columns.plain:
+        how["columns"] = asdict(tokenizer.columns)
+    return how, models
 
 
 def tokenizer_from(checkpoint: Checkpoint) -> Tokenizer:
@@ -175,6 +179,9 @@ def tokenizer_from(checkpoint: Checkpoint) -> Tokenizer:
         lowercase, sampling = how["lowercase"], how["sampling"]
         if not isinstance(lowercase, bool) or not 0 <= sampling <= 1:
             raise ValueError(f"lowercase={lowercase}, sampling={sampling}")
-        return Tokenizer(source, target, lowercase=lowercase, sampling=sampling)
+        held = how.get("columns", {})
+        factors = tuple(tuple(map(str, values)) for values in held.get("factors", ()))
+        columns = Columns(int(held.get("sources", 1)), factors)
+        return Tokenizer(source, target, lowercase=lowercase, sampling=sampling, columns=columns)
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
         raise UserError(f"{checkpoint.path}: no usable tokenizer in it ({error})") from error

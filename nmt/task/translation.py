@@ -14,6 +14,7 @@ import torch
 from nmt.corpus.batching import Batching, collate
 from nmt.corpus.filters import fingerprint
 from nmt.corpus.preparation import EpochBatches, Prepared
+from nmt.corpus.ragged import Corpus
 from nmt.data import Pairs
 from nmt.foundation.interfaces import Batch, Loss, Search
 from nmt.inference.formats import one_line
@@ -60,16 +61,18 @@ class Translation(Task):
             )
         splits = data.splits
         self.title = f"{type(network.decoder).__name__} · {' → '.join(splits.languages)}"
-        self.fingerprints = {"train": fingerprint(splits.train), "validation": fingerprint(splits.validation)}
+        parts = {"train": splits.train, "validation": splits.validation, **splits.beside}
+        self.fingerprints = {name: fingerprint(pairs) for name, pairs in parts.items()}
         tokenizer_meta, self.tensors = tokenizer_parts(data.tokenizer)
         self.meta = {"tokenizer": tokenizer_meta, "languages": splits.languages}
 
     def introduction(self) -> tuple[str, str]:
         splits, tokenizer, decoder = self.data.splits, self.data.tokenizer, self.network.decoder
         sizes = f"{tokenizer.source_size:,}/{tokenizer.target_size:,}"
+        validation = " + ".join(f"{len(pairs):,}" for pairs in (splits.validation, *splits.beside.values()))
         score = type(decoder.attention.score).__name__.lower() if decoder.attends else "none"
         return (
-            f"{len(self.data.kept):,} training pairs, {len(splits.validation):,} validation, {len(splits.test or ()):,} "
+            f"{len(self.data.kept):,} training pairs, {validation} validation, {len(splits.test or ()):,} "
             f"test ({' → '.join(splits.languages)}); vocabulary {sizes}; "
             f"padding {100 * self.batches(0).padding:.1f} %",
             f"{type(decoder).__name__.lower()} with {score}, {decoder.cell_name} cells",
@@ -85,19 +88,27 @@ class Translation(Task):
         return EpochBatches(self.data, self.batching, self.seed, epoch)
 
     def validate(self) -> dict[str, float]:
-        """Teacher-forced loss (nats per token, no smoothing) and the metrics of greedy translations."""
-        corpus = self.data.validation
+        """Teacher-forced loss (nats per token, no smoothing) and the metrics of greedy translations; those of further
+        validation sets under their names."""
+        splits, found = self.data.splits, dict[str, float]()
+        self.answers, figures = self._judged(self.data.validation, splits.validation)
+        for name, pairs in splits.beside.items():
+            _, others = self._judged(self.data.beside[name], pairs)
+            found |= {f"{name}/{figure}": value for figure, value in others.items()}
+        return {**figures, **found}
+
+    def _judged(self, corpus: Corpus, part: Pairs) -> tuple[list[str], dict[str, float]]:
+        """Translations of a validation set, and its figures."""
         total = tokens = 0.0
         lengths = corpus.source.lengths, corpus.target.lengths
         with torch.inference_mode():
             for indices in self.batching.in_order(*lengths):
                 loss = self.network(self.objective, collate(corpus, indices).to(self.device), 0)
                 total, tokens = total + float(loss.nll), tokens + loss.num_tokens
-        part = self.data.splits.validation
         most = self.max_validation or len(part)
-        self.answers = self._answers(Greedy(), part.source[:most])
-        scores = self.judge.score(self.answers, part.target[:most])
-        return {"loss": total / tokens, **{name: result.score for name, result in scores.items()}}
+        answers = self._answers(Greedy(), part.source[:most])
+        scores = self.judge.score(answers, part.target[:most])
+        return answers, {"loss": total / tokens, **{name: result.score for name, result in scores.items()}}
 
     def _translator(self, search: Search) -> Translator:
         return Translator(self.network, self.data.tokenizer, search, **self.options)

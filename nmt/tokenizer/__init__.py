@@ -3,11 +3,12 @@
 Raw text in, raw text out: SentencePiece keeps the spaces, so nothing is tokenised before it or detokenised after it.
 
 Imported by: inference, corpus, report, storage, task, configuration, align.
-Read: this file, words, models, sampling.
+Read: this file, words, columns, models, sampling.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 import logging
 import re
@@ -22,6 +23,7 @@ import sentencepiece
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import BOS, EOS, PAD, UNK
 from nmt.foundation.ranges import Range, Ratio
+from nmt.tokenizer.columns import Columns
 from nmt.tokenizer.models import kind, with_our_ids, with_pieces_of
 from nmt.tokenizer.sampling import Sampler
 from nmt.tokenizer.words import SPACE, covered, spaceless, words
@@ -30,6 +32,9 @@ log = logging.getLogger(__name__)
 Split = Callable[[str], list[str]]
 BLANKS = dict.fromkeys((*range(9, 14), *range(28, 32), 133), " ")
 """Control characters that are spaces."""
+REMEMBERED = 4
+"""SentencePiece models that a process keeps."""
+_FITTED: dict[bytes, bytes] = {}
 LONGEST = 10_000
 """Characters of a line that a tokenizer is trained on: SentencePiece needs time that grows with their square."""
 
@@ -104,6 +109,21 @@ class SentencePiece:
         return model
 
     def _fit(self, texts: list[str], size: int) -> bytes:
+        """A SentencePiece model. The last few are remembered, so that the runs of a sweep train each but once."""
+        key = hashlib.sha256(repr((self.model, size, sorted(self.options.items()))).encode())
+        for text in texts:
+            key.update(text.encode("utf-8", "surrogatepass") + b"\n")
+        found = _FITTED.pop(key.digest(), None)
+        if found is None:
+            found = self._fitted(texts, size)
+        else:
+            log.info("tokenizer: the same as that of an earlier run of this process")
+        _FITTED[key.digest()] = found
+        while len(_FITTED) > REMEMBERED:
+            del _FITTED[next(iter(_FITTED))]
+        return found
+
+    def _fitted(self, texts: list[str], size: int) -> bytes:
         writer = io.BytesIO()
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(texts),
@@ -169,11 +189,20 @@ def _threads(rows: list[Any]) -> int:
 
 
 class Tokenizer:
-    """A trained tokenizer: two SentencePiece models (the same one twice if joint). Ids never include BOS or EOS."""
+    """A trained tokenizer: two SentencePiece models (the same one twice if joint), and what a line of the source holds.
+    Ids never include BOS, and EOS only between several sources."""
 
-    def __init__(self, source_model: bytes, target_model: bytes, *, lowercase: bool, sampling: float = 0.0) -> None:
+    def __init__(
+        self,
+        source_model: bytes,
+        target_model: bytes,
+        *,
+        lowercase: bool,
+        sampling: float = 0.0,
+        columns: Columns | None = None,
+    ) -> None:
         self.models = (source_model, target_model)
-        self.lowercase, self.sampling = lowercase, sampling
+        self.lowercase, self.sampling, self.columns = lowercase, sampling, columns or Columns()
         self._source = sentencepiece.SentencePieceProcessor(model_proto=source_model)
         self._target = self._source
         if not self.joint:
@@ -185,12 +214,20 @@ class Tokenizer:
 
     def sampled(self, sampling: float) -> Tokenizer:
         """The same with another `sampling`."""
-        return Tokenizer(*self.models, lowercase=self.lowercase, sampling=sampling)
+        return self._changed(sampling=sampling)
+
+    def reading(self, columns: Columns) -> Tokenizer:
+        """The same for source lines of several columns."""
+        return self._changed(columns=columns)
 
     def grown(self, other: Tokenizer) -> Tokenizer:
         """The same with the pieces of another tokenizer at its end, those that it does not have."""
         models = [with_pieces_of(own, theirs) for own, theirs in zip(self.models, other.models, strict=True)]
-        return Tokenizer(*models, lowercase=self.lowercase, sampling=self.sampling)
+        return self._changed(models=models)
+
+    def _changed(self, models: Sequence[bytes] | None = None, **other: Any) -> Tokenizer:
+        held = {"lowercase": self.lowercase, "sampling": self.sampling, "columns": self.columns}
+        return Tokenizer(*(models or self.models), **{**held, **other})
 
     @property
     def joint(self) -> bool:
@@ -198,15 +235,33 @@ class Tokenizer:
 
     @property
     def source_size(self) -> int:
+        """Pieces of the source."""
         return self._source.get_piece_size()
+
+    @property
+    def source_ids(self) -> int:
+        """Ids of the source: pieces, each with all its factors."""
+        return self.columns.size(self.source_size)
 
     @property
     def target_size(self) -> int:
         return self._target.get_piece_size()
 
     def encode_source(self, lines: list[str], seed: int | None = None) -> list[list[int]]:
-        """Ids of each line; with a `seed` and `sampling` > 0, a random segmentation that depends on the seed alone."""
-        return self._encode(self._source, lines, seed)
+        """Ids of each line; with a `seed` and `sampling` > 0, a random segmentation that depends on the seed alone. Raises
+        UserError if a line has not the columns that the model reads."""
+        columns = self.columns
+        if columns.plain:
+            return self._encode(self._source, lines, seed)
+        parts = [columns.split(line) for line in lines]
+        texts = self._encode(self._source, [text for row in parts for text in row[: columns.sources]], seed)
+        if columns.factors:
+            found = []
+            for row, ids in zip(parts, texts, strict=True):
+                places = self._places(self._source, row[0], ids, str.split)
+                found.append(columns.with_factors(ids, places, row[1:], self.source_size))
+            return found
+        return [columns.joined(texts[i : i + columns.sources]) for i in range(0, len(texts), columns.sources)]
 
     def encode_target(self, lines: list[str], seed: int | None = None) -> list[list[int]]:
         """As `encode_source`, for the target language."""
@@ -233,14 +288,27 @@ class Tokenizer:
 
     def source_words(self, line: str, ids: list[int], split: Split = words) -> list[range]:
         """For each piece of a source line, the numbers of the words that it is a part of; one word, unless the script writes
-        no spaces. `split`: what a word is, see words.py."""
-        chunks = _chunks_of(line, ids, self.encode_source, self.source_pieces)
-        return covered(chunks, self.source_pieces(ids), line, split)
+        no spaces. `split`: what a word is, see words.py. The EOS between two sources belongs to the number after the last
+        word, which is that of the final EOS."""
+        texts = self.columns.split(line)[: self.columns.sources]
+        total, begun, found = len(split(self.columns.words(line))), 0, list[range]()
+        for k, (text, own) in enumerate(zip(texts, self.columns.texts(ids), strict=False)):
+            found += [range(total, total + 1)] if k else []
+            places = self._places(self._source, text, [i % self.source_size for i in own], split)
+            found += [range(begun + its.start, begun + its.stop) for its in places]
+            begun += len(split(text))
+        return found
 
     def target_words(self, line: str, ids: list[int], split: Split = words) -> list[range]:
         """As `source_words`, for a given or written translation."""
-        chunks = _chunks_of(line, ids, self.encode_target, self.target_pieces)
-        return covered(chunks, self.target_pieces(ids), line, split)
+        return self._places(self._target, line, ids, split)
+
+    def _places(
+        self, model: sentencepiece.SentencePieceProcessor, text: str, ids: list[int], split: Split
+    ) -> list[range]:
+        pieces = [model.id_to_piece(i) for i in ids]
+        chunks = _chunks_of(text, ids, pieces, lambda parts: self._encode(model, parts, None))
+        return covered(chunks, pieces, text, split)
 
     def continuing(self) -> frozenset[int]:
         """Target ids of continuation pieces, which lengthen the word before them: pieces that begin with a letter, not
@@ -268,14 +336,14 @@ class Tokenizer:
 
     def source_pieces(self, ids: list[int]) -> list[str]:
         """The pieces as written, for pictures (▁ marks a space)."""
-        return [self._source.id_to_piece(i) for i in ids]
+        return [self._source.id_to_piece(i % self.source_size) for i in ids]
 
     def target_pieces(self, ids: list[int]) -> list[str]:
         return [self._target.id_to_piece(i) for i in ids]
 
 
 def _chunks_of(
-    line: str, ids: list[int], encode: Callable[[list[str]], list[list[int]]], pieces: Callable[[list[int]], list[str]]
+    line: str, ids: list[int], pieces: list[str], encode: Callable[[list[str]], list[list[int]]]
 ) -> list[int]:
     """Which part of the line, between spaces, each piece belongs to. Pieces never cross spaces, so a line's pieces are those
     of its parts. This fails if normalisation adds or removes spaces, or if the line was segmented in an unusual way.
@@ -284,7 +352,7 @@ def _chunks_of(
     each = encode(parts) if parts else []
     if [i for part in each for i in part][: len(ids)] == ids:
         return [n for n, part in enumerate(each) for _ in part][: len(ids)]
-    return _counted(pieces(ids), len(parts))
+    return _counted(pieces, len(parts))
 
 
 def _counted(pieces: list[str], parts: int) -> list[int]:
