@@ -33,7 +33,6 @@ def run(settings: AlignSettings) -> float | None:
     from nmt.inference.word_alignment import AttentionMap, error_rate, symmetrize
     from nmt.report.attention_map import write_map
 
-    split = _split(settings)
     files = [find_file(settings.source), find_file(settings.target)]
     source, target = (read_lines(file) for file in files)
     check_aligned(files[0], len(source), files[1], len(target))
@@ -47,9 +46,11 @@ def run(settings: AlignSettings) -> float | None:
                 gold.append(parse_links(line))
             except ValueError as error:
                 raise UserError(f"{file}, line {number:,}: {error}") from error
-    forward, backward, maps = list[Links](), list[Links](), list[AttentionMap]()
+    forward, backward, sizes = list[Links](), list[Links](), list[tuple[int, int]]()
+    maps = list[AttentionMap]()
     for seen in _looks(settings, source, target):
         forward.append(_strongest(seen))
+        sizes.append((len(seen.source) - seen.ends, len(seen.target) - seen.ends))
         maps += [seen] if settings.attention_map else []
     if settings.vectors or settings.reverse:
         looks = _looks(settings, target, source, backward=True)
@@ -68,8 +69,8 @@ def run(settings: AlignSettings) -> float | None:
     if not gold:
         return None
     outside = sum(
-        s >= len(split(source_line)) or t >= len(split(target_line))
-        for source_line, target_line, (sure, possible) in zip(source, target, gold, strict=True)
+        s >= source_size or t >= target_size
+        for (source_size, target_size), (sure, possible) in zip(sizes, gold, strict=True)
         for s, t in sure | possible
     )
     if outside:
@@ -87,8 +88,11 @@ def _looks(
     settings: AlignSettings, source: Sequence[str], target: Sequence[str], backward: bool = False
 ) -> Iterator[AttentionMap]:
     """What each pair's target words attend to; `backward`: the source is the model's target."""
+    from nmt.tokenizer.words import SPLITS
+
     if settings.vectors:
-        return _by_vectors(settings.vectors[::-1] if backward else settings.vectors, source, target, _split(settings))
+        split = SPLITS[settings.units]
+        return _by_vectors(settings.vectors[::-1] if backward else settings.vectors, source, target, split)
     return _by_attention(settings, settings.reverse if backward else None, source, target)
 
 
@@ -113,13 +117,7 @@ def _by_attention(
         raise UserError(f"model={model or settings.model}: has no attention to align by (decoder=fixed)")
     for start in range(0, len(source), CHUNK):
         part = slice(start, start + CHUNK)
-        yield from forced_maps(translator, source[part], target[part], _split(settings))
-
-
-def _split(settings: AlignSettings) -> Callable[[str], list[str]]:
-    from nmt.tokenizer.words import words
-
-    return words if settings.units == "word" else str.split
+        yield from forced_maps(translator, source[part], target[part], settings.units)
 
 
 def _by_vectors(

@@ -36,7 +36,7 @@ def run(settings: LabelSettings) -> None:
     seen = []
     with sink as write:
         for chunk in source.chunks():
-            answers = classifier.classify(chunk.lines)
+            answers = classifier.classify(chunk.lines, settings.units)
             if settings.format == "jsonl":
                 write([json.dumps(as_json(answer), ensure_ascii=False) for answer in answers])
             else:

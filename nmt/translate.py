@@ -49,7 +49,7 @@ def run(settings: TranslateSettings) -> None:
                 translations = translator.translations(chunk.lines, chunk.constraints, details)
             except ValueError as error:  # the search cannot do what the constraints or the model ask for
                 raise UserError(str(error)) from error
-            write(formats.lines(form, translator.tokenizer, number, chunk.lines, translations))
+            write(formats.lines(form, translator.tokenizer, number, chunk.lines, translations, settings.units))
             number += len(chunk.lines)
             seen += zip(chunk.lines, translations, strict=True) if show else ()
     if show:
@@ -59,7 +59,7 @@ def run(settings: TranslateSettings) -> None:
         name = " + ".join(names[path] for path in own) if beside else ""
         others = {names[path]: other for path, other in beside.items()}
         lines, translations = [line for line, _ in seen], [found for _, found in seen]
-        write_map(attention_maps(translator, lines, translations, name, others), Path(show))
+        write_map(attention_maps(translator, lines, translations, name, others, settings.units), Path(show))
 
 
 main = command_line("translate", run)

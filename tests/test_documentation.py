@@ -100,3 +100,17 @@ def test_files_that_a_page_names_are_there(page):
 
 def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+
+
+def test_features_name_tests_that_are_there():
+    rows = re.findall(r"^\|.*\| (.*`test_\w+\.py`.*) \|$", (ROOT / "tests/README.md").read_text("utf-8"), re.MULTILINE)
+    named = 0
+    for row in rows:
+        for part in row.split(";"):
+            files, functions = re.findall(r"`(test_\w+\.py)`", part), re.findall(r"`(test_\w+)`", part)
+            for file in files:
+                text = (ROOT / "tests" / file).read_text("utf-8")
+                missing = [name for name in functions if f"def {name}(" not in text]
+                assert not missing, (file, missing)
+                named += len(functions)
+    assert named > 40

@@ -1,5 +1,6 @@
 """Raw text in, raw text out; and what a word is, in any script."""
 
+import sys
 import unicodedata
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from nmt.inference.word_alignment import by_word
 from nmt.tokenizer import SentencePiece
-from nmt.tokenizer.words import covered, words
+from nmt.tokenizer.words import SPLITS, characters, covered, words
 
 KEPT = "½ x² … ™ ﬁ Ⅷ ㎏ e\u0301 é می\u200cخواهم क्\u200dष ＡＢ １２ “a” ﷺ"
 CORPUS = [KEPT, "hello world", "我爱北京 天安门", "xyz Über"] * 20
@@ -48,17 +49,57 @@ def test_unknown_words_in_bytes_have_their_spaces():
     assert tokenizer.decode(tokenizer.encode_target(["Hello, a Wörld b"])) == ["Hello, a Wörld b"]
 
 
+@pytest.fixture
+def no_dictionary(monkeypatch):
+    """As where ICU is not installed."""
+    monkeypatch.setattr(sys.modules["nmt.tokenizer.words"], "_dictionary", lambda: None)
+
+
 @pytest.mark.parametrize(("text", "expected"), [
     ("a bc  d.", ["a", "bc", "d."]), ("我爱北京", list("我爱北京")), ("你好。再见。 abc def", [*"你好。再见。", "abc", "def"]),
     ("用GPU训练2次", ["用", "GPU", "训", "练", "2", "次"]), ("한국어 문장", ["한국어", "문장"]), ("ภาษาไทย", ["ภ", "า", "ษ", "า", "ไ", "ท", "ย"]),
     ("が\u3099x", ["が\u3099", "x"]), ("ที่", ["ที่"]), ("don't 3,5", ["don't", "3,5"]), ("", []), (" \u3000", []),
 ])  # fmt: skip
-def test_words(text, expected):
+def test_words(text, expected, no_dictionary):
     assert words(text) == expected
     assert "".join(words(text)) == "".join(text.split())
 
 
-def test_pieces_of_several_words_are_shared(any_text):
+@pytest.mark.parametrize(("text", "expected"), [
+    ("我爱北京天安门。", ["我", "爱", "北京", "天安门", "。"]), ("ฉันรักภาษาไทย", ["ฉัน", "รัก", "ภาษา", "ไทย"]), ("don't 3,5 e.g.", ["don't", "3,5", "e.g."]),
+    ("私は東京に住む", ["私", "は", "東京", "に", "住む"]),
+])  # fmt: skip
+def test_words_by_a_dictionary(text, expected):
+    """ICU's, in scripts without spaces only."""
+    pytest.importorskip("icu4py", reason="pip install '.[words]'")
+    assert words(text) == expected
+
+
+def test_characters():
+    assert characters("ab か\u3099 ที่ 3,5") == ["a", "b", "か\u3099", "ที่", "3", ",", "5"]
+
+
+@given(st.text(max_size=30))
+def test_units_are_all_of_a_text(text):
+    for split in SPLITS.values():
+        assert "".join(split(text)) == "".join(text.split())
+
+
+@pytest.mark.parametrize("units", ["word", "piece", "character", "space"])
+def test_units_of_a_line_and_its_pieces(any_text, units):
+    """Rows of a map add up to the same weights, whatever they are called."""
+    line = "hello 我爱北京 ß"
+    [ids] = any_text.encode_source([line])
+    labels, places = any_text.source_units(line, ids, units)
+    assert len(places) == len(ids)
+    assert {number for its in places for number in its} == set(range(len(labels)))
+    if units == "piece":
+        assert labels == any_text.source_pieces(ids)
+    else:
+        assert labels == SPLITS[units](line)
+
+
+def test_pieces_of_several_words_are_shared(any_text, no_dictionary):
     """A piece of two characters that are words: its attention is both's, and the rows still sum to 1."""
     tokenizer = SentencePiece(model="word", vocabulary_size=100).train(["北京 hello 我"] * 9, [])
     [ids] = tokenizer.encode_source(["北京 hello"])
@@ -76,7 +117,7 @@ def test_pieces_of_several_words_are_shared(any_text):
     assert seen["<0x9F>"] == [3]
 
 
-def test_unknown_pieces_stand_for_what_the_others_do_not_spell():
+def test_unknown_pieces_stand_for_what_the_others_do_not_spell(no_dictionary):
     assert covered([0, 0, 0], ["▁我", "<unk>", "京"], "我爱北京") == [range(1), range(1, 3), range(3, 4)]
     assert covered([0, 0, 1], ["▁我", "<unk>", "▁x"], "我爱 x") == [range(1), range(1, 2), range(2, 3)]
 
@@ -86,8 +127,8 @@ def test_units_of_alignments(small_run, tmp_path):
     (tmp_path / "s").write_text("a我b c\n")
     files = [f"source={tmp_path}/s", f"target={tmp_path}/s", f"model={small_run}"]
     ends = []
-    for units in ("word", "space"):
+    for units in ("word", "space", "character"):
         result = run("align", *files, f"units={units}")
         assert result.returncode == 0, result.stderr.decode()
         ends.append(result.stdout.decode().split()[-1].split("-")[1])
-    assert ends == ["3", "1"]
+    assert ends == ["3", "1", "3"]

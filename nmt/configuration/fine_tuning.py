@@ -48,8 +48,8 @@ def with_network_of(
         if not key or group == "sizes":
             why = f"network and tokenizer are those of init={path}; only single keys of theirs can change"
             found.append(Fault(f"{override.key_or_group}={shown(value)}", why))
-        elif not isinstance(taken.get(group), dict) or key not in taken[group]:
-            found.append(unknown(override.key_or_group, sorted(set(taken.get(group) or {}) - {"_target_"})))
+        elif not isinstance(taken.get(group), dict):
+            found.append(unknown(override.key_or_group, []))
         else:
             taken[group][key] = value
     return taken, found

@@ -17,6 +17,7 @@ from nmt.inference.formats import ONE_BEST, FormatName
 from nmt.inference.generation import Averaging
 from nmt.inference.word_alignment import Symmetrization
 from nmt.layers.packed import GenerationPrecision
+from nmt.tokenizer.words import Units
 
 Models = str | list[str]
 """A run directory or checkpoint file, or several as an ensemble."""
@@ -75,6 +76,7 @@ class TranslateSettings(ModelSettings):
     prefix: str | None = None
     constraints: str | None = None
     attention_map: str | None = None
+    units: Units = "word"
     compare: Models | None = None
     search: Group
 
@@ -98,6 +100,12 @@ class TranslateSettings(ModelSettings):
             found.append(Fault("resume", "an attention map needs all sentences; leave attention_map out", "true"))
         if (self.prefix or self.constraints) and not self.input:
             found.append(Fault("prefix and constraints", "belong to the lines of a file; give input=FILE"))
+        return found
+
+    def idle(self) -> dict[str, str]:
+        found = super().idle()
+        if not self.attention_map and self.format not in ("jsonl", "pharaoh"):
+            found["units"] = "no alignment is shown: give attention_map=FILE.html, format=jsonl or pharaoh"
         return found
 
 
@@ -155,7 +163,7 @@ class AlignSettings(ModelSettings):
     vectors: list[str] | None = None
     reverse: Models | None = None
     symmetrize: Symmetrization
-    units: Literal["word", "space"]
+    units: Units
     source: str
     target: str
     gold: str | None = None
@@ -171,6 +179,8 @@ class AlignSettings(ModelSettings):
             found.append(Fault("vectors", "give two files, [SOURCE,TARGET]"))
         elif self.vectors and self.reverse:
             found.append(Fault("reverse", "vectors already look in both directions; leave it out"))
+        if self.vectors and self.units == "piece":
+            found.append(Fault("units", "vectors are of words; pieces are a model's", "piece"))
         return found
 
     def idle(self) -> dict[str, str]:
@@ -195,9 +205,13 @@ class LabelSettings(Settings):
     format: Literal["text", "jsonl"]
     errors: Errors
     explain: str | None = None
+    units: Units = "word"
 
     def conflicts(self) -> list[Fault]:
         return super().conflicts() + map_name(self.explain, "explain")
+
+    def idle(self) -> dict[str, str]:
+        return {} if self.explain or self.format == "jsonl" else {"units": "no words are shown: give explain=FILE.html"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,10 @@ all number words are made, always belong to the training part.
 from __future__ import annotations
 
 import datetime
+import functools
 import random
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from nmt.data import Pairs, Splits
@@ -19,8 +21,10 @@ from nmt.foundation.ranges import Size
 
 Writer = Callable[[str], str]
 """Writes one meaning in the language of a locale."""
-Kind = Callable[[random.Random], tuple[Any, Writer]]
-"""Draws a meaning: returns something that identifies it, and the function that writes it."""
+DateWriter = Callable[[datetime.date, str], str]
+Kind = Callable[[random.Random, Sequence[str]], tuple[Any, Writer]]
+"""Draws a meaning: returns something that identifies it, and the function that writes it. The names are the units that both
+languages have words for."""
 
 UNITS = ("length-kilometer", "length-meter", "mass-kilogram", "mass-gram", "volume-liter", "temperature-celsius")
 DURATIONS = ("duration-year", "duration-month", "duration-week", "duration-day", "duration-hour", "duration-minute")
@@ -30,7 +34,8 @@ CURRENCIES = ("EUR", "USD", "GBP", "CHF", "JPY")
 class Everyday:
     """`source` and `target` are locales as Babel names them (en, de, fr, pt_BR, ja …); sampled with `seed`.
 
-    Number words are left out where num2words does not know one of the languages.
+    What one of the languages has no words for is left out: single units where Babel has no pattern, number words where
+    num2words does not know it, dates where the months have no names. Raises UserError if a language is unknown.
     """
 
     def __init__(
@@ -55,12 +60,19 @@ class Everyday:
                 raise UserError(
                     f"data.{key}={name}: not a locale ({error}). Use one like en, de, fr, pt_BR or ja"
                 ) from None
-        kinds: list[Kind] = [_date, _date, _time, _amount, _duration, _unit]
+        units, durations = (
+            [u for u in us if all(_has_unit(u, name) for name in self.languages)] for us in (UNITS, DURATIONS)
+        )
+        kinds: list[tuple[Kind, Sequence[str]]] = []
+        if all(_has_dates(name) for name in self.languages):
+            kinds += [(_date, ())] * 2
+        kinds += [(_time, ()), (_amount, ())]
+        kinds += [(kind, names) for kind, names in ((_duration, durations), (_unit, units)) if names]
         if all(_speaks(name) for name in self.languages):
-            kinds += [_number_word] * 4
+            kinds += [(_number_word, ())] * 4
         return self._sample(kinds)
 
-    def _sample(self, kinds: list[Kind]) -> Splits:
+    def _sample(self, kinds: Sequence[tuple[Kind, Sequence[str]]]) -> Splits:
         rng = random.Random(self.seed)
         owner: dict[tuple[str, Any], int] = {}  # which part a meaning belongs to
         held_out: set[str] = set()  # source sentences of the two small parts
@@ -74,8 +86,8 @@ class Everyday:
                     raise UserError(
                         f"data: there are not {self.sizes[part]:,} different things to say: lower data.train"
                     )
-                kind = rng.choice(kinds)
-                meaning, write = kind(rng)
+                kind, names = rng.choice(kinds)
+                meaning, write = kind(rng, names)
                 if (kind is _number_word and meaning < 1000 and part) or (
                     owner.setdefault((kind.__name__, meaning), part) != part
                 ):
@@ -87,8 +99,8 @@ class Everyday:
                     held_out.add(line)  # only the training part may repeat lines: small numbers are common
                 source.append(line)
                 target.append(write(self.languages[1]))
-        names = ("train", "validation", "test")
-        made = [Pairs(*part, f"everyday, {name}") for part, name in zip(parts, names, strict=True)]
+        part_names = ("train", "validation", "test")
+        made = [Pairs(*part, f"everyday, {name}") for part, name in zip(parts, part_names, strict=True)]
         return Splits(made[0], made[1], made[2], languages=self.languages)
 
 
@@ -97,19 +109,37 @@ def _plain(text: str) -> str:
     return " ".join(text.split())
 
 
-def _date(rng: random.Random) -> tuple[Any, Writer]:
-    from babel.dates import format_date
+def _formatted(style: str) -> DateWriter:
+    def write(day: datetime.date, locale: str) -> str:
+        from babel.dates import format_date
 
-    day = datetime.date(1950, 1, 1) + datetime.timedelta(days=rng.randrange(100 * 365))
-    style = rng.choice(("full", "long", "long", "short", "MMMMd", "yMMMM"))
-    if style in ("MMMMd", "yMMMM"):
+        return _plain(format_date(day, style, locale=locale))
+
+    return write
+
+
+def _by_skeleton(style: str) -> DateWriter:
+    def write(day: datetime.date, locale: str) -> str:
         from babel.dates import format_skeleton
 
-        return day, lambda locale: _plain(format_skeleton(style, day, locale=locale))
-    return day, lambda locale: _plain(format_date(day, style, locale=locale))
+        return _plain(format_skeleton(style, day, locale=locale))
+
+    return write
 
 
-def _time(rng: random.Random) -> tuple[Any, Writer]:
+DATE_STYLES: dict[str, DateWriter] = {
+    **{style: _formatted(style) for style in ("full", "long", "short")},
+    **{style: _by_skeleton(style) for style in ("MMMMd", "yMMMM")},
+}
+
+
+def _date(rng: random.Random, _: Sequence[str]) -> tuple[Any, Writer]:
+    day = datetime.date(1950, 1, 1) + datetime.timedelta(days=rng.randrange(100 * 365))
+    write = DATE_STYLES[rng.choice(("full", "long", "long", "short", "MMMMd", "yMMMM"))]
+    return day, lambda locale: write(day, locale)
+
+
+def _time(rng: random.Random, _: Sequence[str]) -> tuple[Any, Writer]:
     from babel.dates import format_time
 
     time = datetime.time(rng.randrange(24), rng.randrange(60), rng.randrange(60))
@@ -117,35 +147,35 @@ def _time(rng: random.Random) -> tuple[Any, Writer]:
     return time.replace(second=0), lambda locale: _plain(format_time(time, style, locale=locale))
 
 
-def _amount(rng: random.Random) -> tuple[Any, Writer]:
+def _amount(rng: random.Random, _: Sequence[str]) -> tuple[Any, Writer]:
     from babel.numbers import format_currency
 
     cents, currency = int(10 ** rng.uniform(2, 7)), rng.choice(CURRENCIES)
     return (cents, currency), lambda locale: _plain(format_currency(cents / 100, currency, locale=locale))
 
 
-def _duration(rng: random.Random) -> tuple[Any, Writer]:
+def _duration(rng: random.Random, names: Sequence[str]) -> tuple[Any, Writer]:
     from babel.lists import format_list
     from babel.units import format_unit
 
-    first = rng.randrange(len(DURATIONS))
-    parts = [(rng.randint(1, 99), DURATIONS[first])]
-    if first + 1 < len(DURATIONS) and rng.random() < 0.7:
-        parts.append((rng.randint(1, 59), DURATIONS[first + 1]))
+    first = rng.randrange(len(names))
+    parts = [(rng.randint(1, 99), names[first])]
+    if first + 1 < len(names) and rng.random() < 0.7:
+        parts.append((rng.randint(1, 59), names[first + 1]))
     return tuple(parts), lambda locale: _plain(
         format_list([format_unit(n, unit, length="long", locale=locale) for n, unit in parts], locale=locale)
     )
 
 
-def _unit(rng: random.Random) -> tuple[Any, Writer]:
+def _unit(rng: random.Random, names: Sequence[str]) -> tuple[Any, Writer]:
     from babel.units import format_unit
 
     value: float = rng.randint(1, 999) if rng.random() < 0.5 else rng.randint(1, 9999) / 10
-    unit = rng.choice(UNITS)
+    unit = rng.choice(names)
     return (value, unit), lambda locale: _plain(format_unit(value, unit, length="long", locale=locale))
 
 
-def _number_word(rng: random.Random) -> tuple[Any, Writer]:
+def _number_word(rng: random.Random, _: Sequence[str]) -> tuple[Any, Writer]:
     from num2words import num2words
 
     digits = str(int(10 ** rng.uniform(0, 6)) - 1)
@@ -153,11 +183,37 @@ def _number_word(rng: random.Random) -> tuple[Any, Writer]:
     return number, lambda locale: num2words(number, lang=locale)
 
 
+def _has_unit(unit: str, locale: str) -> bool:
+    """Whether Babel can write numbers of a unit. Where it has no pattern, it would write the unit's own name."""
+    from babel import Locale
+
+    return _plural_forms(locale) <= set(Locale.parse(locale)._data["unit_patterns"].get(unit, {}).get("long", {}))
+
+
+@functools.cache
+def _plural_forms(locale: str) -> set[str]:
+    """Those of all numbers that are written with units."""
+    from babel import Locale
+
+    found = Locale.parse(locale)
+    return {found.plural_form(number) for number in (*range(1, 1000), *(n / 10 for n in range(1, 10_000)))}
+
+
+def _has_dates(locale: str) -> bool:
+    """Whether Babel can write dates. Where the months have no names, it would write M01."""
+    days = [datetime.date(2021, month, 1) for month in range(1, 13)]
+    try:
+        texts = [write(day, locale) for write in DATE_STYLES.values() for day in days]
+    except (TypeError, KeyError, ValueError):  # there is no such pattern
+        return False
+    return not any(re.search(r"M\d\d", text) for text in texts)
+
+
 def _speaks(locale: str) -> bool:
+    """Whether num2words can write numbers of any length in a language."""
     from num2words import num2words
 
     try:
-        num2words(1, lang=locale)
-    except NotImplementedError:
+        return all(num2words(number, lang=locale) for number in (1, 21, 345, 6789, 98765, 654321))
+    except Exception:  # languages that it does not know, and some that it does not know well
         return False
-    return True

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from nmt.inference.translator import Translation
 from nmt.inference.word_alignment import merge
 from nmt.tokenizer import Tokenizer
-from nmt.tokenizer.words import words
+from nmt.tokenizer.words import Units
 
 FormatName = Literal["text", "jsonl", "pharaoh", "moses"]
 ONE_BEST = ("text", "pharaoh")
@@ -29,16 +29,22 @@ def details_needed(name: FormatName) -> int:
 
 
 def lines(
-    name: FormatName, tokenizer: Tokenizer, first: int, sources: Sequence[str], translations: Sequence[Translation]
+    name: FormatName,
+    tokenizer: Tokenizer,
+    first: int,
+    sources: Sequence[str],
+    translations: Sequence[Translation],
+    units: Units = "word",
 ) -> list[str]:
-    """The lines, without newlines, for sources `first`, `first` + 1 …, translated with `details_needed`."""
+    """The lines, without newlines, for sources `first`, `first` + 1 …, translated with `details_needed`. Alignments are
+    between `units`."""
     if name == "text":
         return [one_line(translation.text) for translation in translations]
     if name == "moses":
         return [line for i, found in enumerate(translations, first) for line in _moses(i, found)]
     written = []
     for source, found in zip(sources, translations, strict=True):
-        each = [_described(tokenizer, source, found, i) for i in range(len(found.details))]
+        each = [_described(tokenizer, source, found, i, units) for i in range(len(found.details))]
         if name == "jsonl":
             written.append(json.dumps({"source": source, "hypotheses": each}, ensure_ascii=False))
         else:
@@ -61,13 +67,13 @@ def _moses(number: int, found: Translation) -> list[str]:
     ]
 
 
-def _described(tokenizer: Tokenizer, source: str, found: Translation, i: int) -> dict[str, Any]:
+def _described(tokenizer: Tokenizer, source: str, found: Translation, i: int, units: Units) -> dict[str, Any]:
     hypothesis, text, forced = found.hypotheses[i], found.texts[i], found.details[i]
     alignment = None
     if forced.weights is not None:
-        places = tokenizer.source_words(source, found.source), tokenizer.target_words(text, hypothesis.tokens)
-        sizes = len(words(tokenizer.columns.words(source))), len(words(text))
-        merged = merge(forced.weights, *places, sizes)
+        shown, of_source = tokenizer.source_units(source, found.source, units)
+        written, of_target = tokenizer.target_units(text, hypothesis.tokens, units)
+        merged = merge(forced.weights, of_source, of_target, (len(shown), len(written)))
         alignment = {
             "pairs": merged.pairs(), "weights": merged.weights.round(5).tolist(),
             "to_end": merged.to_end.round(5).tolist(), "at_end": merged.at_end.round(5).tolist(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import overload
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ import torch
 from nmt.corpus.documents import Documents, collate_texts, encode_documents, sentences
 from nmt.network.seq2label import Seq2Label
 from nmt.tokenizer import Tokenizer
-from nmt.tokenizer.words import words
+from nmt.tokenizer.words import Units
 
 log = logging.getLogger(__name__)
 BATCH_TOKENS = 8000
@@ -42,26 +43,36 @@ class TextClassifier:
         """Whether there are importances to show."""
         return self.model.pooling.attends
 
-    def classify(self, lines: Sequence[str]) -> list[Classified]:
-        """One answer per line. A line without words is classified like a text that is only EOS."""
+    @overload
+    def classify(self, lines: str, units: Units = "word") -> Classified: ...  # type: ignore[overload-overlap]
+    @overload
+    def classify(self, lines: Sequence[str], units: Units = "word") -> list[Classified]: ...
+    def classify(self, lines: str | Sequence[str], units: Units = "word") -> Classified | list[Classified]:
+        """One answer per line; a string gives one answer. A line without words is classified like a text that is only
+        EOS."""
+        if isinstance(lines, str):
+            return self.classify([lines], units)[0]
         documents = encode_documents(lines, self.tokenizer, self.model.pooling.splits, self.max_tokens)
         if documents.cut:
             log.warning("%s texts have more than %s tokens: the rest is not read", documents.cut, self.max_tokens)
         probabilities, weights = self._read(documents)
         chosen = self.model.labels.chosen(probabilities)
         names = self.model.labels.names
+        seen = [self._importances(line, documents, i, weights, units) for i, line in enumerate(lines)]
         return [
             Classified(
                 labels=tuple(name for name, is_one in zip(names, chosen[i], strict=True) if is_one),
                 probabilities=dict(zip(names, map(float, probabilities[i]), strict=True)),
-                words=words(line),
-                importances=self._importances(line, documents, i, weights),
+                words=seen[i][0],
+                importances=seen[i][1],
             )
-            for i, line in enumerate(lines)
+            for i in range(len(lines))
         ]
 
-    def probabilities(self, lines: Sequence[str]) -> np.ndarray:
-        """[texts, labels]."""
+    def probabilities(self, lines: str | Sequence[str]) -> np.ndarray:
+        """[texts, labels]; [labels] for a string."""
+        if isinstance(lines, str):
+            return self.probabilities([lines])[0]
         return self._read(encode_documents(lines, self.tokenizer, self.model.pooling.splits, self.max_tokens))[0]
 
     @torch.inference_mode()
@@ -85,20 +96,23 @@ class TextClassifier:
         return found, weights
 
     def _importances(
-        self, line: str, documents: Documents, i: int, weights: list[np.ndarray] | None
-    ) -> np.ndarray | None:
-        size = len(words(line))
-        if weights is None or not size:
-            return None
-        of_word, begun, row = np.zeros(size), 0, documents.offsets[i]
+        self, line: str, documents: Documents, i: int, weights: list[np.ndarray] | None, units: Units
+    ) -> tuple[list[str], np.ndarray | None]:
+        """The words of a text, or other units, and the share of the attention that each got."""
+        shown, shares, row = list[str](), list[np.ndarray](), documents.offsets[i]
         for part in sentences(line) if self.model.pooling.splits else [line]:
-            if row < documents.offsets[i + 1] and self.tokenizer.encode_source([part])[0]:
-                places = self.tokenizer.source_words(part, documents.rows[row].tolist())
+            read = row < documents.offsets[i + 1] and bool(self.tokenizer.encode_source([part])[0])
+            ids = documents.rows[row].tolist() if read else []
+            labels, places = self.tokenizer.source_units(part, ids, units)
+            own = np.zeros(len(labels))
+            if read and weights is not None:
                 for its, weight in zip(places, weights[row], strict=True):
-                    of_word[begun + its.start : begun + its.stop] += weight / len(its)
-                row += 1
-            begun += len(words(part))
-        return of_word if of_word.any() else None
+                    own[its.start : its.stop] += weight / len(its)
+            row += read
+            shown += labels
+            shares.append(own)
+        total = np.concatenate(shares) if shares else np.zeros(0)
+        return shown, total if weights is not None and total.any() else None
 
 
 def _batches(documents: Documents) -> list[list[int]]:

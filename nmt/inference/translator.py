@@ -6,7 +6,7 @@ import logging
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, overload
 
 import numpy as np
 import torch
@@ -131,18 +131,34 @@ class Translator:
     def attends(self) -> bool:
         return any(model.decoder.attends for model in self.models)
 
-    def translate(self, lines: Sequence[str]) -> list[str]:
-        """One translation per line; an empty line for a line without words."""
+    @overload
+    def translate(self, lines: str) -> str: ...  # type: ignore[overload-overlap]
+    @overload
+    def translate(self, lines: Sequence[str]) -> list[str]: ...
+    def translate(self, lines: str | Sequence[str]) -> str | list[str]:
+        """One translation per line; an empty line for a line without words. A string gives a string."""
+        if isinstance(lines, str):
+            return self.translate([lines])[0]
         return [translation.text for translation in self.translations(lines)]
 
+    @overload
+    def translations(  # type: ignore[overload-overlap]
+        self, lines: str, constraints: Sequence[Constraint] | None = None, details_of: int = 0
+    ) -> Translation: ...
+    @overload
     def translations(
         self, lines: Sequence[str], constraints: Sequence[Constraint] | None = None, details_of: int = 0
-    ) -> list[Translation]:
+    ) -> list[Translation]: ...
+    def translations(
+        self, lines: str | Sequence[str], constraints: Sequence[Constraint] | None = None, details_of: int = 0
+    ) -> Translation | list[Translation]:
         """All hypotheses that the search returns for each line, with their texts. `details_of`: for this many of the
-        best hypotheses of each line, also the probabilities of their words and their attention.
+        best hypotheses of each line, also the probabilities of their words and their attention. A string gives one answer.
 
         Raises UserError if a constraint contradicts itself or cannot be written with this vocabulary.
         """
+        if isinstance(lines, str):
+            return self.translations([lines], constraints, details_of)[0]
         sources = self.encode(lines)
         requests = [self._request(source) for source in sources]
         if constraints is not None:
@@ -189,7 +205,7 @@ class Translator:
             result.texts[:] = [result.texts[k] for k in kept]
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        """Source ids of each line, cut to `max_source`."""
+        """Source ids of each line, cut to `max_source`. Raises TypeError for a string."""
         rows = self.tokenizer.encode_source(list(lines))
         for i, row in enumerate(rows):
             if len(row) > self.max_source:

@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from nmt.foundation.errors import UserError
 from nmt.inference.translator import Forced, Translation, Translator
 from nmt.inference.word_alignment import AttentionMap, by_word
 from nmt.storage.files import write_atomically
-from nmt.tokenizer import Split, Tokenizer
-from nmt.tokenizer.words import words
+from nmt.tokenizer import Tokenizer
+from nmt.tokenizer.words import Units
 
 PICTURES = 8
 """Sentences drawn in a .png; .html and .json hold all."""
@@ -35,7 +36,7 @@ tbody th {{ text-align: right; }}
 td {{ width: 1.5rem; min-width: 1.5rem; height: 1.5rem; border: 1px solid #eee; }}
 tr:hover th, td:hover {{ outline: 2px solid #c0504d; outline-offset: -2px; }}
 </style></head><body><h1>Attention</h1>
-<p class="note">Columns: words of the source. Rows: the translation, in the order it was written. Darker: more attended;
+<p class="note">Columns: the source. Rows: the translation, in the order it was written. Darker: more attended;
 hover for the weight. &lt;/s&gt; ends the sentence.</p>
 {sections}
 </body></html>
@@ -48,48 +49,58 @@ def attention_maps(
     translations: Sequence[Translation],
     name: str = "",
     beside: Mapping[str, Translator] | None = None,
+    units: Units = "word",
 ) -> list[AttentionMap]:
     """The attention of a model, called `name`, in its translations (made with details_of=1), and of each model in
     `beside` when it is forced to produce the same translations; each of several heads separately. Models without
-    attention and lines without a translation are left out."""
+    attention and lines without a translation are left out.
+
+    Raises UserError if the units are pieces, and a model has others."""
     pairs = [(line, found) for line, found in zip(lines, translations, strict=True) if found.hypotheses]
     shown, texts = [line for line, _ in pairs], [found.text for _, found in pairs]
-    seen = _empty(translator, shown, texts, words)
     own = [(found.source, found.hypotheses[0].tokens) for _, found in pairs]
-    _add(seen, name, translator.tokenizer, shown, texts, own, [found.details[0] for _, found in pairs])
+    seen = _empty(translator.tokenizer, shown, texts, own, units)
+    _add(seen, name, translator.tokenizer, shown, texts, own, [found.details[0] for _, found in pairs], units)
     for other_name, other in (beside or {}).items():
-        _add_forced(seen, other_name, other, shown, texts)
+        if units == "piece" and other.tokenizer.models != translator.tokenizer.models:
+            raise UserError(f"units=piece: {other_name} cuts texts into other pieces; use units=word")
+        ids = _cut(other, shown, texts)
+        _add(seen, other_name, other.tokenizer, shown, texts, ids, _forced(other, ids), units)
     return seen
 
 
 def forced_maps(
-    translator: Translator, lines: Sequence[str], texts: Sequence[str], split: Split = words
+    translator: Translator, lines: Sequence[str], texts: Sequence[str], units: Units = "word"
 ) -> list[AttentionMap]:
-    """The attention of a model that is forced to write given texts, between words as `split` cuts them."""
-    seen = _empty(translator, lines, texts, split)
-    _add_forced(seen, "", translator, lines, texts, split)
+    """The attention of a model that is forced to write given texts."""
+    ids = _cut(translator, lines, texts)
+    seen = _empty(translator.tokenizer, lines, texts, ids, units)
+    _add(seen, "", translator.tokenizer, lines, texts, ids, _forced(translator, ids), units)
     return seen
 
 
-def _empty(translator: Translator, lines: Sequence[str], texts: Sequence[str], split: Split) -> list[AttentionMap]:
+Ids = Sequence[tuple[list[int], list[int]]]
+
+
+def _cut(translator: Translator, lines: Sequence[str], texts: Sequence[str]) -> Ids:
+    return list(zip(translator.encode(lines), translator.tokenizer.encode_target(list(texts)), strict=True))
+
+
+def _forced(translator: Translator, ids: Ids) -> list[Forced]:
+    return translator.force([source for source, _ in ids], [target for _, target in ids])
+
+
+def _empty(
+    tokenizer: Tokenizer, lines: Sequence[str], texts: Sequence[str], ids: Ids, units: Units
+) -> list[AttentionMap]:
     """Maps without weights."""
-    sources = [translator.tokenizer.columns.words(line) for line in lines]
-    pairs = zip(sources, texts, strict=True)
-    return [AttentionMap([*split(line), "</s>"], [*split(text), "</s>"]) for line, text in pairs]
-
-
-def _add_forced(
-    seen: Sequence[AttentionMap],
-    name: str,
-    translator: Translator,
-    lines: Sequence[str],
-    texts: Sequence[str],
-    split: Split = words,
-) -> None:
-    """Adds the attention of a model that is forced to write the texts."""
-    cut = list(zip(translator.encode(lines), translator.tokenizer.encode_target(list(texts)), strict=True))
-    forced = translator.force([source for source, _ in cut], [target for _, target in cut])
-    _add(seen, name, translator.tokenizer, lines, texts, cut, forced, split)
+    return [
+        AttentionMap(
+            [*tokenizer.source_units(line, source, units)[0], "</s>"],
+            [*tokenizer.target_units(text, target, units)[0], "</s>"],
+        )
+        for line, text, (source, target) in zip(lines, texts, ids, strict=True)
+    ]
 
 
 def _add(
@@ -98,20 +109,22 @@ def _add(
     tokenizer: Tokenizer,
     lines: Sequence[str],
     texts: Sequence[str],
-    ids: Sequence[tuple[list[int], list[int]]],
+    ids: Ids,
     details: Sequence[Forced],
-    split: Split = words,
+    units: Units,
 ) -> None:
-    """Adds to each map the weights between words, computed from a model's weights between pieces, under `name`."""
+    """Adds to each map the weights between its units, computed from a model's weights between pieces, under `name`."""
     for each, line, text, (source, target), forced in zip(seen, lines, texts, ids, details, strict=True):
         if forced.weights is None:
             continue
         heads = {name: forced.weights}
         if forced.heads is not None:
             heads = {f"{name}, head {h}".removeprefix(", "): w for h, w in enumerate(forced.heads, 1)}
-        both = tokenizer.source_words(line, list(source), split), tokenizer.target_words(text, list(target), split)
+        of_source, of_target = (
+            tokenizer.source_units(line, source, units)[1], tokenizer.target_units(text, target, units)[1]
+        )  # fmt: skip
         sizes = len(each.source) - 1, len(each.target) - 1
-        each.weights.update({head: by_word(weights, *both, sizes) for head, weights in heads.items()})
+        each.weights.update({head: by_word(weights, of_source, of_target, sizes) for head, weights in heads.items()})
 
 
 def write_map(maps: Sequence[AttentionMap], path: Path) -> None:
@@ -121,7 +134,7 @@ def write_map(maps: Sequence[AttentionMap], path: Path) -> None:
         log.warning("%s is not written: there are only empty lines", path)
         return
     if path.suffix != ".json":
-        shown = [_cut(each) for each in shown]
+        shown = [_shortened(each) for each in shown]
     if path.suffix == ".png":
         from nmt.report.plots import draw_maps
 
@@ -136,7 +149,7 @@ def write_map(maps: Sequence[AttentionMap], path: Path) -> None:
         write_atomically(path, PAGE.format(sections="\n".join(map(_section, shown))).encode())
 
 
-def _cut(whole: AttentionMap) -> AttentionMap:
+def _shortened(whole: AttentionMap) -> AttentionMap:
     """The first LONGEST words of both sides."""
     source, target = (
         side if len(side) <= LONGEST else [*side[: LONGEST - 1], "…"] for side in (whole.source, whole.target)

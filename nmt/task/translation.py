@@ -142,7 +142,7 @@ class Translation(Task):
             return
         lines = _of_middling_length(self.data.splits.validation)
         found = translator.translations(lines, details_of=1)
-        write_map(attention_maps(translator, lines, found), folder / "attention.png")
+        write_map(attention_maps(translator, lines, found, units="piece"), folder / "attention.png")
 
     def next_commands(self, folder: Path) -> list[str]:
         return [

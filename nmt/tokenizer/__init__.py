@@ -26,10 +26,9 @@ from nmt.foundation.ranges import Range, Ratio
 from nmt.tokenizer.columns import Columns
 from nmt.tokenizer.models import kind, with_our_ids, with_pieces_of
 from nmt.tokenizer.sampling import Sampler
-from nmt.tokenizer.words import SPACE, covered, spaceless, words
+from nmt.tokenizer.words import SPACE, SPLITS, Split, Units, covered, spaceless, words
 
 log = logging.getLogger(__name__)
-Split = Callable[[str], list[str]]
 BLANKS = dict.fromkeys((*range(9, 14), *range(28, 32), 133), " ")
 """Control characters that are spaces."""
 REMEMBERED = 4
@@ -248,8 +247,9 @@ class Tokenizer:
         return self._target.get_piece_size()
 
     def encode_source(self, lines: list[str], seed: int | None = None) -> list[list[int]]:
-        """Ids of each line; with a `seed` and `sampling` > 0, a random segmentation that depends on the seed alone. Raises
-        UserError if a line has not the columns that the model reads."""
+        """Ids of each line (TypeError for a string, whose letters would be lines); with a `seed` and `sampling` > 0, a
+        random segmentation that depends on the seed alone. Raises UserError if a line has not the columns that the model
+        reads."""
         columns = self.columns
         if columns.plain:
             return self._encode(self._source, lines, seed)
@@ -270,6 +270,8 @@ class Tokenizer:
     def _encode(
         self, model: sentencepiece.SentencePieceProcessor, lines: list[str], seed: int | None
     ) -> list[list[int]]:
+        if isinstance(lines, str):
+            raise TypeError(f"a list of lines is needed, not one string ({lines[:30]!r}): write [text]")
         lines = [_prepared(line, self.lowercase) for line in lines]
         if seed is None or not self.sampling:
             if self._by_word:
@@ -298,6 +300,19 @@ class Tokenizer:
             found += [range(begun + its.start, begun + its.stop) for its in places]
             begun += len(split(text))
         return found
+
+    def source_units(self, line: str, ids: list[int], units: Units = "word") -> tuple[list[str], list[range]]:
+        """The words of a source line, or other units, as people see them; and for each piece the numbers of those that it is
+        a part of."""
+        if units == "piece":
+            return self.source_pieces(ids), [range(i, i + 1) for i in range(len(ids))]
+        return SPLITS[units](self.columns.words(line)), self.source_words(line, ids, SPLITS[units])
+
+    def target_units(self, line: str, ids: list[int], units: Units = "word") -> tuple[list[str], list[range]]:
+        """As `source_units`, for a given or written translation."""
+        if units == "piece":
+            return self.target_pieces(ids), [range(i, i + 1) for i in range(len(ids))]
+        return SPLITS[units](line), self.target_words(line, ids, SPLITS[units])
 
     def target_words(self, line: str, ids: list[int], split: Split = words) -> list[range]:
         """As `source_words`, for a given or written translation."""

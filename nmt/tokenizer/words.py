@@ -1,12 +1,17 @@
-"""What people call words: what stands between spaces; in scripts that write no spaces between words, every character. It is
-the same for all models, whatever pieces they cut a text into."""
+"""What a text is cut into for people: words, characters, or what stands between spaces; the same for all models, whatever
+pieces they have.
+
+Words are what stands between spaces. Scripts that write no spaces between words are cut by ICU's dictionaries (Unicode
+Annex 29) if icu4py is installed; without it, every character is a word there.
+"""
 
 from __future__ import annotations
 
 import functools
 import itertools
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
 
 SPACE, UNKNOWN = "▁", "<unk>"
 SPACELESS = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
@@ -26,15 +31,39 @@ def _alone(character: str) -> bool:
     return unicodedata.name(character, "").startswith(ALONE)
 
 
+Split = Callable[[str], list[str]]
+Units = Literal["word", "piece", "character", "space"]
+"""What the rows and columns of a picture are, and what alignments count."""
+
+
 def words(text: str) -> list[str]:
     """The words of a text, in order; together they are all of it but for the spaces."""
     return [word for chunk in text.split() for word in _within(chunk)]
 
 
+def characters(text: str) -> list[str]:
+    """The characters of a text, spaces left out. Marks belong to the character before them."""
+    found: list[str] = []
+    for chunk in text.split():
+        for i, character in enumerate(chunk):
+            if i and unicodedata.category(character).startswith("M"):
+                found[-1] += character
+            else:
+                found.append(character)
+    return found
+
+
+SPLITS: dict[Units, Split] = {"word": words, "character": characters, "space": str.split}
+"""All units but pieces, which are a model's own."""
+
+
 def _within(chunk: str) -> list[str]:
-    """The words of a text without spaces. Marks belong to the character before them."""
+    """The words of a text without spaces."""
     if chunk.isascii() or not any(map(spaceless, chunk)):
         return [chunk]
+    breaker = _dictionary()
+    if breaker is not None:
+        return list(breaker(chunk))
     found, joins = [chunk[0]], not _alone(chunk[0])
     for character in chunk[1:]:
         mark = unicodedata.category(character).startswith("M")
@@ -46,9 +75,17 @@ def _within(chunk: str) -> list[str]:
     return found
 
 
-def covered(
-    chunks: Sequence[int], pieces: Sequence[str], text: str, split: Callable[[str], list[str]] = words
-) -> list[range]:
+@functools.cache
+def _dictionary() -> Callable[[str], Iterable[str]] | None:
+    """ICU's word breaker, if it is installed."""
+    try:
+        from icu4py.breakers import WordBreaker
+    except ImportError:
+        return None
+    return lambda chunk: WordBreaker(chunk, "root")
+
+
+def covered(chunks: Sequence[int], pieces: Sequence[str], text: str, split: Split = words) -> list[range]:
     """The words that each piece is a part of, numbered from 0. `chunks`: for each piece, which of the parts of the text
     between spaces it belongs to; `split`: what a word is."""
     parts = [split(chunk) for chunk in text.split()]
