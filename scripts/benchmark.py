@@ -32,7 +32,6 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from nmt.configuration import build, loading
-from nmt.configuration.allocator import keep_freed_memory
 from nmt.configuration.compose import compose
 from nmt.corpus.batching import padding_share
 from nmt.corpus.preparation import EpochBatches, prepare
@@ -42,6 +41,7 @@ from nmt.layers.packed import int8_is_native
 from nmt.network.seq2seq import Seq2Seq
 from nmt.search.beam import Beam
 from nmt.search.greedy import Greedy
+from nmt.training.memory import keep_freed_memory
 
 REFERENCE = (
     "model.embedding_size=256", "encoder.hidden_size=256", "decoder.hidden_size=512", "decoder.readout_size=512",

@@ -16,7 +16,6 @@ from typing import Any
 import sacrebleu
 
 from nmt import Translator
-from nmt.configuration.allocator import keep_freed_memory
 from nmt.configuration.loading import translator
 from nmt.data.text import read_lines
 from nmt.foundation.interfaces import Search
@@ -25,6 +24,7 @@ from nmt.search.diverse import Diverse
 from nmt.search.greedy import Greedy
 from nmt.search.mbr import MBR
 from nmt.search.sample import Sample
+from nmt.training.memory import keep_freed_memory
 
 WIDTHS = (2, 5, 10, 20)
 PENALTIES: dict[str, dict[str, Any]] = {

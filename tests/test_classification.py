@@ -549,6 +549,18 @@ def test_answers_and_explanations(trained):
     assert json.loads(result.stdout)["labels"] == ["bad"]
 
 
+def test_a_string_gives_one_answer(trained):
+    import nmt
+
+    classifier = nmt.load(str(trained[0] / "run"))
+    one, [same] = classifier.classify("good news"), classifier.classify(["good news"])
+    assert (one.labels, one.words) == (same.labels, same.words) and one.words == ["good", "news"]
+    np.testing.assert_allclose(classifier.probabilities("good news"), classifier.probabilities(["good news"])[0])
+    pieces = classifier.classify("good news", units="piece")
+    assert "".join(pieces.words).replace("▁", " ").split() == ["good", "news"]
+    assert pieces.importances.sum() == pytest.approx(1.0)
+
+
 def test_removing_what_decides_hurts_more(trained):
     folder, _ = trained
     classifier = text_classifier(str(folder / "run"))

@@ -290,6 +290,38 @@ def test_another_search_may_be_chosen_when_a_run_goes_on(trained, tmp_path):
     assert "search=beam|diverse|greedy|mbr|sample" in errors
 
 
+def test_another_metric_may_judge_when_a_run_goes_on(corpus, tmp_path):
+    """The next validation is the best so far, whatever the figures of the old metric were."""
+    command = *data_arguments(corpus), *SMALL, "trainer.max_epochs=2", "metric=ter"
+    assert run("train", *command, f"run_dir={tmp_path}/run").returncode == 0
+    more = run(
+        "train",
+        f"resume={tmp_path}/run",
+        "metric=chrf",
+        "metric.char_order=3",
+        "trainer.max_epochs=4",
+        "optimizer.lr=1e-9",
+    )
+    assert more.returncode == 0, more.stderr.decode()
+    assert b"another metric than before" in more.stderr
+    records = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    best = [record["best"] for record in records if record["kind"] == "validation"]
+    assert best[2] is True
+    assert "nc:3" in json.loads((tmp_path / "run/results.json").read_text())["scores"]["chrf"]["signature"]
+    again = run("train", f"resume={tmp_path}/run", "trainer.max_epochs=5")
+    assert b"another metric" not in again.stderr
+
+
+def test_a_disk_without_room_is_told_before_the_first_update(corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(10**9, 10**9 - 10**4, 10**4))
+    failed(
+        run("train", *data_arguments(corpus), *SMALL, f"run_dir={tmp_path}/run"),
+        "0 MB are free on its disk",
+        "lower trainer.keep",
+    )
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_sweep_makes_readable_folders(corpus, tmp_path):
     result = run(
         "train", "-m", *data_arguments(corpus), *SMALL, "decoder=bahdanau,luong", "attention=general,dot", "seed=1",

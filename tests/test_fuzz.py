@@ -21,11 +21,11 @@ from nmt.configuration.configure import configure
 from nmt.configuration.settings import Settings
 from nmt.corpus.labels import LabelSet
 from nmt.corpus.word_vectors import read_vectors
+from nmt.data.links import parse_links, write_links
 from nmt.data.table import TableFiles
 from nmt.foundation.errors import UserError
 from nmt.inference.streams import Source
 from nmt.inference.translator import Constraint
-from nmt.inference.word_alignment import parse_links, write_links
 from nmt.tokenizer import SentencePiece
 from nmt.tokenizer.words import words
 

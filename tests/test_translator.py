@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 import nmt
 from nmt.configuration import loading
+from nmt.data.links import parse_links, write_links
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import EOS, UNK, Request
 from nmt.inference.generation import Ensemble, ModelStep, States, average_log_probs
 from nmt.inference.translator import Constraint, Translator
 from nmt.inference.unknown import filled
-from nmt.inference.word_alignment import error_rate, merge, parse_links, symmetrize, write_links
+from nmt.inference.word_alignment import error_rate, merge, symmetrize
 from nmt.search.beam import Beam
 from nmt.search.diverse import Diverse
 from nmt.search.greedy import Greedy
@@ -45,6 +46,12 @@ def other_run(small_run, tmp_path_factory):
     path = tmp_path_factory.mktemp("other") / "other.safetensors"
     ckpt.write(path, {k: v for k, v in saved.meta.items() if k not in ("format", "checksum")}, tensors)
     return path
+
+
+def test_a_string_gives_one_answer(small_run):
+    translator = nmt.load(str(small_run))
+    assert translator.translate(LINES[0]) == translator.translate(LINES[:1])[0]
+    assert translator.translations(LINES[0]).text == translator.translate(LINES[0])
 
 
 @every_search

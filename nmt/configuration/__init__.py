@@ -2,5 +2,5 @@
 
 Imported by: commands.
 Read: command_line, compose, configure, settings, training_settings, model_settings, commands, check, faults, build,
-fine_tuning, runs, loading, fingerprint, devices, allocator.
+fine_tuning, runs, loading, fingerprint, devices.
 """

@@ -18,9 +18,11 @@ from nmt.storage.checkpoint import Checkpoint
 
 FIXED = ("trainer.ema", "optimizer._target_", "objective._target_", "search._target_")
 """Keys of those groups that may not."""
-CHOSEN_ANEW = ("search",)
-"""Groups of which another choice may be taken: nothing that is trained depends on them."""
-CHANGEABLE = ("trainer", "optimizer", "objective", "search", "translation", "device", "max_validation")
+CHOSEN_ANEW = ("search", "metric")
+"""Groups of which another choice may be taken: no update depends on them."""
+CHANGEABLE = (
+    "trainer", "optimizer", "objective", "search", "metric", "choose_by", "translation", "device", "max_validation",
+)  # fmt: skip
 """Keys and groups that may change when a run goes on; what else is in a configuration made its weights or its data."""
 
 

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import random
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,6 +34,7 @@ from nmt.task.classification import Classification
 from nmt.task.translation import Translation
 from nmt.task.vectors import load_vectors
 from nmt.tokenizer import Tokenizer
+from nmt.training.memory import keep_few_products
 from nmt.training.run import TrainingRun
 from nmt.training.run_directory import LOCK, RunDirectory, claim, claim_fresh, clear, versions
 from nmt.training.state import Progress
@@ -49,6 +51,7 @@ def train(settings: TrainingSettings) -> float:
 
 def begin(settings: TrainingSettings) -> float:
     """A new run in `run_dir`, or in a new folder below runs/."""
+    keep_few_products()
     find_device(settings.device)
     if settings.run_dir is None:
         folder, lock = claim_fresh(Path("runs", time.strftime("%Y-%m-%d_%H-%M-%S")))
@@ -71,11 +74,13 @@ def begin(settings: TrainingSettings) -> float:
 
 def go_on(settings: TrainingSettings, path: str) -> float:
     """Continues the run in the folder `path`; the result is bit for bit that of an uninterrupted run."""
+    keep_few_products()
     folder = Path(path)
     with Lock(folder / LOCK, f"resume={path}"):
         saved = ckpt.read(folder / ckpt.LAST)
         remove_unfinished(folder)
         set_up_logging(folder / "train.log")
+        _judged_anew(settings, saved)
         progress, most = _progress(saved), settings.trainer["max_updates"]
         done = progress.epoch >= settings.trainer["max_epochs"] or 0 < most <= progress.update
         if done and (folder / "results.json").is_file():
@@ -86,6 +91,16 @@ def go_on(settings: TrainingSettings, path: str) -> float:
         log.info("resuming %s at update %s", folder, f"{progress.update:,}")
         _use_threads_of(saved)
         return _run(settings, folder, saved).go()
+
+
+def _judged_anew(settings: TrainingSettings, saved: Checkpoint) -> None:
+    """If another metric judges the run from now on, the next validation is the best so far."""
+    _progress(saved)
+    before, now = saved.meta["config"], settings.values
+    if all(before.get(key) == now.get(key) for key in ("metric", "choose_by")):
+        return
+    log.info("another metric than before: the next validation is the best so far")
+    saved.meta["training"]["progress"] |= {"best": None, "worse": 0, "snapshots": []}
 
 
 def _progress(saved: Checkpoint) -> Progress:
@@ -129,6 +144,7 @@ def _run(settings: TrainingSettings, folder: Path, saved: Checkpoint | None) -> 
     parameters = sum(p.numel() for p in task.network.parameters())
     log.info("model: %s, %s parameters; %s on %s", network, f"{parameters:,}", trainer.precision, device)
     trained = [p for p in task.network.parameters() if p.requires_grad]
+    _check_space(folder, sum(p.nbytes for p in task.network.parameters()), trainer)
     return TrainingRun(
         task,
         trainer,
@@ -139,6 +155,18 @@ def _run(settings: TrainingSettings, folder: Path, saved: Checkpoint | None) -> 
         keep_answers=getattr(settings, "keep_validations", False),
         facts={"seed": settings.seed, "data": prints, "versions": files.meta["versions"]},
     )
+
+
+def _check_space(folder: Path, weights: int, trainer: Trainer) -> None:
+    """Raises UserError if the disk has no room for what the run will write: checkpoints with weights, their average and the
+    optimizer's two moments, one of them twice while it is replaced; the best weights, and those that are averaged."""
+    needed = weights * (4 * (trainer.keep + 1) + 2 + trainer.average)
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise UserError(
+            f"{folder}: {free / 1e6:,.0f} MB are free on its disk, and the checkpoints of this run take up to "
+            f"{needed / 1e6:,.0f} MB. Choose another run_dir, or lower trainer.keep and trainer.average"
+        )
 
 
 def task_of(settings: TrainingSettings, device: torch.device, saved: Checkpoint | None) -> Task:

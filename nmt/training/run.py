@@ -17,10 +17,11 @@ from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
 from nmt.task import Task
 from nmt.training.interruption import Stopped
+from nmt.training.memory import Trimming
 from nmt.training.progress import ProgressBar
 from nmt.training.run_directory import RunDirectory
 from nmt.training.state import Progress
-from nmt.training.trainer import Trainer, Update
+from nmt.training.trainer import Observer, Trainer, Update
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +52,8 @@ class TrainingRun:
     def go(self) -> float:
         """Trains to the end; returns the test score of the task's metric."""
         task, bar = self.task, ProgressBar(self.task.unit)
+        observers: list[Observer] = [bar, self.files, Trimming()]
+        observers += [_Answers(task, self.files)] if self.keep_answers else []
         resumed = None if self.saved is None else (self.saved.meta["training"], self.saved.tensors)
         try:
             with bar:
@@ -58,7 +61,7 @@ class TrainingRun:
                     task,
                     optimizer=self.optimizer,
                     schedule=self.schedule,
-                    observers=[bar, self.files, *([_Answers(task, self.files)] if self.keep_answers else [])],
+                    observers=observers,
                     store=self.files,
                     resume=resumed,
                 )
