@@ -11,6 +11,8 @@ from nmt.configuration.command_line import command_line
 
 if TYPE_CHECKING:
     from nmt.configuration.model_settings import TranslateSettings
+    from nmt.inference.streams import Source
+    from nmt.inference.translator import Translator
 
 
 def run(settings: TranslateSettings) -> None:
@@ -18,7 +20,6 @@ def run(settings: TranslateSettings) -> None:
     from pathlib import Path
 
     from nmt.configuration.fingerprint import fingerprint
-    from nmt.configuration.loading import translator_for
     from nmt.configuration.model_settings import models
     from nmt.foundation.errors import UserError
     from nmt.inference import formats
@@ -32,14 +33,11 @@ def run(settings: TranslateSettings) -> None:
     if sink.complete:
         check_complete(str(settings.output), source.count, form == "moses")
         return
-    translator = translator_for(settings)
-    beside = {path: translator_for(settings, path) for path in models(settings.compare)}
-    for path, other in beside.items():
-        if not other.attends:
-            raise UserError(f"compare={path}: this model has no attention to show (decoder=fixed)")
-    if (show or form == "pharaoh") and not translator.attends:
-        what = f"attention_map={show}" if show else "format=pharaoh"
-        raise UserError(f"{what}: this model has no attention to show (decoder=fixed)")
+    try:
+        translator, beside = _models(settings, source)
+    except BaseException:
+        sink.release()
+        raise
     details = max(formats.details_needed(form), 1 if show else 0)
     seen: list[tuple[str, Translation]] = []
     number = sink.lines
@@ -60,6 +58,30 @@ def run(settings: TranslateSettings) -> None:
         others = {names[path]: other for path, other in beside.items()}
         lines, translations = [line for line, _ in seen], [found for _, found in seen]
         write_map(attention_maps(translator, lines, translations, name, others, settings.units), Path(show))
+
+
+def _models(settings: TranslateSettings, source: Source) -> tuple[Translator, dict[str, Translator]]:
+    """The model that translates, and those whose attention is drawn beside its own. Raises UserError if they cannot do
+    what is asked for, or if the input is not what they read."""
+    from nmt.configuration.loading import translator_for
+    from nmt.configuration.model_settings import models
+    from nmt.foundation.errors import UserError
+
+    translator = translator_for(settings)
+    columns = translator.tokenizer.columns
+    source.require(columns.split)
+    beside = {path: translator_for(settings, path) for path in models(settings.compare)}
+    for path, other in beside.items():
+        if not other.attends:
+            raise UserError(f"compare={path}: this model has no attention to show (decoder=fixed)")
+        theirs = other.tokenizer.columns
+        if (theirs.sources, theirs.names[1:]) != (columns.sources, columns.names[1:]):
+            raise UserError(f"compare={path}: this model reads {theirs.described}, the first one {columns.described}")
+    show, form = settings.attention_map, settings.format
+    if (show or form == "pharaoh") and not translator.attends:
+        what = f"attention_map={show}" if show else "format=pharaoh"
+        raise UserError(f"{what}: this model has no attention to show (decoder=fixed)")
+    return translator, beside
 
 
 main = command_line("translate", run)

@@ -19,10 +19,10 @@ from pathlib import Path
 import numpy as np
 
 from nmt import Translator
-from nmt.configuration.allocator import keep_freed_memory
 from nmt.configuration.loading import translator
 from nmt.data.text import read_lines
 from nmt.storage.checkpoint import BEST, read
+from nmt.training.memory import keep_freed_memory
 
 Row = tuple[str, str, str, str]
 """Decoder, score, window, normaliser."""

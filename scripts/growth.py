@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from benchmark import Training, peak_bytes
 
-from nmt.configuration.allocator import keep_freed_memory
 from nmt.foundation.interfaces import BOS, EOS, Batch
+from nmt.training.memory import keep_freed_memory
 
 CONFIGURATIONS = (("bahdanau", "concat"), ("luong", "general"))
 USUAL = {"sentences": 80, "hidden": 256, "source": 16, "vocabulary": 8000}

@@ -17,7 +17,7 @@ from nmt.configuration import build
 from nmt.corpus.batching import Batching, collate
 from nmt.corpus.filters import Filters
 from nmt.corpus.preparation import EpochBatches, prepare
-from nmt.data import Pairs, Splits
+from nmt.data import Pairs, Splits, short_names
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import EOS, PAD
 from nmt.objective.cross_entropy import CrossEntropy
@@ -304,6 +304,7 @@ def text(corpus, *more):
 
 def test_several_sources_from_training_to_answers(corpus, tmp_path):
     folder = trained(tmp_path / "run", *text(corpus, "data.source=[en,fr]"))
+    few = [one for one in text(corpus, "data.source=[fr,en]") if not one.startswith(("sizes", "model", "data.source"))]
     translator = nmt.load(folder)
     assert translator.languages == ("en+fr", "de")
     lines = [
@@ -320,7 +321,22 @@ def test_several_sources_from_training_to_answers(corpus, tmp_path):
     assert made.returncode == 0
     assert len(json.loads(made.stdout.splitlines()[0])["hypotheses"][0]["alignment"]["weights"][0]) == 6
     assert json.loads((tmp_path / "map.json").read_text())[0]["source"] == [*lines[0].split(), "</s>"]
-    failed(run("translate", f"model={folder}", stdin="aa bb\n"), "1 column, but the model reads 2 sources")
+    bad = run("translate", f"model={folder}", stdin="aa\tff\naa bb\n")
+    failed(bad, "stdin, line 2", "1 column, but the model reads 2 sources (en, fr)")
+    assert bad.stdout.count(b"\n") == 1  # the line before it is answered
+    (tmp_path / "bad").write_text("aa\tff\nbb\n")
+    failed(run("translate", f"model={folder}", f"input={tmp_path}/bad", f"output={tmp_path}/out"), "bad, line 2")
+    assert not (tmp_path / "out.partial").exists()
+    swapped = run("train", *few, "data.source=[fr,en]", f"init={folder}", f"run_dir={tmp_path}/swapped")
+    assert b"fr, en stand for what the model calls en, fr" in swapped.stderr
+    alone = trained(tmp_path / "alone", *text(corpus))
+    both = f"input={tmp_path}/input", f"attention_map={tmp_path}/both.json"
+    failed(
+        run("translate", f"model={folder}", *both, f"compare=[{alone}]"),
+        "this model reads one text, the first one 2 sources",
+    )
+    told = run("translate", f"model={alone}", stdin="aa\tff\n")
+    assert b"this model reads one text a line, so a tab is a space" in told.stderr
 
 
 def test_factors_from_training_to_answers(corpus, tmp_path):
@@ -335,7 +351,10 @@ def test_factors_from_training_to_answers(corpus, tmp_path):
     assert resumed.returncode == 0
     sizes = [one for one in text(corpus) if not one.startswith(("sizes", "model"))]
     other = run("train", *sizes, f"init={folder}", f"run_dir={tmp_path}/other")
-    failed(other, "0 factors, but the model that this begins with has 1 and 1")
+    failed(other, "give one text, but the model that this begins with reads a text and 1 factor (en, tag)")
+    unseen = run("translate", f"model={folder}", stdin="aa bb\tX never\n")
+    assert b"training did not have 1 values, which count as none: never" in unseen.stderr
+    assert unseen.stdout.count(b"\n") == 1
 
 
 def test_guided_attention_learns_the_links(corpus, tmp_path):
@@ -415,6 +434,21 @@ def test_links_that_lead_nowhere_name_their_line(corpus, tmp_path):
     (tmp_path / "train.links").write_text("\n".join(links) + "\n")
     made = text(tmp_path, "data.alignment=links", "objective.guided_alignment=1.0")
     failed(run("train", *made, f"run_dir={tmp_path}/r"), "train.links, line 7: the link 3-1 leads nowhere")
+
+
+def test_a_sweep_over_sources_has_a_folder_for_each(corpus, tmp_path):
+    done = run("train", "-m", *text(corpus, "data.source=en,fr"), f"run_dir={tmp_path}/sweep")
+    assert done.returncode == 0, done.stderr.decode()
+    assert len([*tmp_path.glob("sweep/*data.source*/results.json")]) == 2
+    failed(
+        run("train", *text(corpus, "data.source=en,fr")), "several values make a sweep: add -m", "data.source=[en,fr]"
+    )
+
+
+def test_validation_sets_have_the_shortest_names_that_tell_them_apart():
+    assert short_names(["a/val", "b/other", "c/d/val"]) == ["a/val", "other", "d/val"]
+    assert short_names(["val"]) == ["val"]
+    assert short_names(["/x/val", "/y/val"]) == ["x/val", "y/val"]
 
 
 def test_runs_of_a_sweep_share_a_tokenizer(corpus, tmp_path, monkeypatch):

@@ -452,3 +452,20 @@ def test_scripts_say_what_they_need():
         assert os.access(script, os.X_OK)
         assert subprocess.run(["sh", "-n", str(script)]).returncode == 0
     assert "scripts/test" in (ROOT / ".ci/run").read_text()
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (["--decoder", "luong"], "decoder=luong"),
+        (["--trainer.max-epochs=3"], "trainer.max_epochs=3"),
+        (["-x"], "x=VALUE"),
+    ],
+)
+def test_flags_that_there_are_not(typed, meant):
+    failed(run("train", *typed), f"there is no such flag. Write {meant}, without dashes")
+
+
+def test_what_was_tested_is_kept_beside_the_answers(trained, corpus):
+    assert (trained / "test.source.txt").read_text() == (corpus / "test.en").read_text()
+    assert (trained / "test.reference.txt").read_text() == (corpus / "test.de").read_text()

@@ -82,7 +82,11 @@ def mismatch(value: Any, hint: Any) -> str | None:
     """What is wrong with a value of an annotated parameter, None if nothing."""
     base, *extras = typing.get_args(hint) if typing.get_origin(hint) is Annotated else (hint,)
     if not _is_a(value, base):
-        return f"must be {expected(hint)}"
+        lists = [part for part in (typing.get_args(base) or (base,)) if typing.get_origin(part) is list]
+        example = (
+            f", such as [{value}]" if isinstance(value, str) and (lists or typing.get_origin(base) is list) else ""
+        )
+        return f"must be {expected(hint)}{example}"
     for extra in extras:
         if isinstance(extra, Range) and value not in extra:
             return f"out of range, must be {expected(hint)}"

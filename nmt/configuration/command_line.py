@@ -24,6 +24,11 @@ from nmt.foundation.errors import UserError
 SWEEP = ("-m", "--multirun")
 BESIDE = ("--config-dir", "-cd")
 PRINT = ("--cfg", "-c")
+HYDRA = (
+    *PRINT, "--help", "-h", "--hydra-help", "--version", "--resolve", "--package", "-p", "--run", "-r", "--shell-completion",
+    "-sc", "--config-path", "-cp", "--config-name", "-cn", "--info", "-i", "--experimental-rerun",
+)  # fmt: skip
+"""Flags that Hydra knows beside those above."""
 LONGEST_NAME = 240
 """Bytes of the name of a folder."""
 
@@ -43,6 +48,9 @@ def command_line(command: str, run: Callable[[Any], Any]) -> Callable[[], Any]:
         for folder in flags.get(BESIDE[0], []):
             search_beside(folder)
         others = [flag for flag in flags if flag not in (SWEEP[0], BESIDE[0])]
+        strange = [flag for flag in others if flag not in HYDRA]
+        if strange:
+            return friendly(lambda: _refuse(strange[0], sys.argv[1:]))
         if others == [PRINT[0]] and flags[PRINT[0]] == ["job"]:
             return friendly(lambda: _print(command, overrides))
         if others:
@@ -86,6 +94,16 @@ def _tell(error: UserError) -> None:
         print(f"error: {error}", file=sys.stderr)
 
 
+def _refuse(flag: str, arguments: Sequence[str]) -> None:
+    """Raises UserError for a flag that there is not, with what was probably meant."""
+    name, _, value = flag.partition("=")
+    given = next((text.partition("=")[2] for text in arguments if text.startswith(f"{name}=")), "")
+    after = arguments[list(arguments).index(name) + 1 :] if name in arguments else []
+    value = given or value or (after[0] if after and "=" not in after[0] and not after[0].startswith("-") else "VALUE")
+    key = name.lstrip("-").replace("-", "_")
+    raise UserError(f"{name}: there is no such flag. Write {key}={value}, without dashes; --help shows all keys")
+
+
 def _split(arguments: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
     """Flags with their values, by their long or usual names; and overrides."""
     flags: dict[str, list[str]] = {}
@@ -105,6 +123,11 @@ def _split(arguments: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
 def _print(command: str, overrides: Sequence[str]) -> None:
     from omegaconf import OmegaConf
 
+    from nmt.configuration.configure import swept
+
+    several = swept(overrides)
+    if several:
+        raise Faults(several)
     print(OmegaConf.to_yaml(compose_unresolved(command, overrides)), end="")
 
 
@@ -141,6 +164,9 @@ def _sweep(command: str, run: Callable[[Any], Any], overrides: Sequence[str]) ->
             if common:
                 raise Faults(common)
         hydra = [text for text in overrides if text.startswith("hydra")]
+        nameless = _nameless(command, [text for grid in whole for text in grid])
+        if nameless:
+            hydra.append(f"hydra.job.config.override_dirname.exclude_keys=[{','.join(nameless)}]")
         folder = config.get("run_dir") or f"runs/{time.strftime('%Y-%m-%d_%H-%M-%S')}"
         where = [f"hydra.sweep.dir='{folder}'"]
         return [[*grid, *where, *hydra] for grid in whole]
@@ -166,6 +192,18 @@ def _sweep(command: str, run: Callable[[Any], Any], overrides: Sequence[str]) ->
     if failures:
         raise SystemExit(1)
     return result
+
+
+def _nameless(command: str, overrides: Sequence[str]) -> list[str]:
+    """Keys that do not name the folders of a sweep: those of the command's YAML, unless they differ between the runs."""
+    import yaml
+
+    from nmt.configuration.configure import swept
+
+    with open(f"{CONF}/{command}.yaml", encoding="utf-8") as file:
+        usual = yaml.safe_load(file)["hydra"].get("job", {}).get("config", {}).get("override_dirname", {})
+    differing = {fault.key.partition("=")[0] for fault in swept(overrides)}
+    return [key for key in usual.get("exclude_keys", []) if key not in differing]
 
 
 def _faults_of(command: str, overrides: Sequence[str]) -> tuple[Fault, ...]:

@@ -30,6 +30,9 @@ def configure(command: str, overrides: Sequence[str]) -> Settings:
     """The settings of a command. Raises Faults listing everything that is wrong with the command line and with the rest
     of the configuration."""
     kind = COMMANDS[command]
+    several = swept(overrides)
+    if several:
+        raise Faults(several)
     if issubclass(kind, TrainingSettings):
         path, changes = _resumed(overrides)
         if path is not None:
@@ -43,6 +46,17 @@ def configure(command: str, overrides: Sequence[str]) -> Settings:
         plain, found = with_network_of(plain, plain["init"], overrides)
         return _useful(kind.of(plain, also=found), overrides)
     return _useful(kind.of(plain), overrides)
+
+
+def swept(overrides: Sequence[str]) -> list[Fault]:
+    """Faults for keys with several values, which only a sweep has."""
+    why = "several values make a sweep: add -m; a list is written in brackets, {}"
+    return [
+        Fault(text, why.format(f"{key}=[{value}]"))
+        for text in overrides
+        if any(override.is_sweep_override() for override in parse([text])[0])
+        for key, _, value in [text.partition("=")]
+    ]
 
 
 def _useful(settings: Settings, overrides: Sequence[str]) -> Settings:

@@ -120,13 +120,13 @@ class TrainSettings(TrainingSettings):
             why = "is read by objective.guided_alignment only: set that above 0"
             found.append(Fault("data.alignment", why, shown(self.data["alignment"])))
         chosen = {group: (self.values[group] or plain)["_target_"] for group, plain in build.PLAIN.items()}
-        window, normalizer = (chosen[group].rpartition(".")[2] for group in ("window", "normalizer"))
-        if guided and (normalizer != "Softmax" or window in ("Hard", "Monotonic")):
+        window, normalizer = (chosen[group].split(".")[-2] for group in ("window", "normalizer"))
+        if guided and (normalizer != "softmax" or window in ("hard", "monotonic")):
             why = "takes the logarithm of every weight: use normalizer=softmax, and neither window=hard nor monotonic"
             found.append(Fault("objective.guided_alignment", why, shown(guided)))
-        if self._columns.sources > 1 and window in ("LocalM", "LocalP", "Monotonic"):
+        if self._columns.sources > 1 and window in ("local_m", "local_p", "monotonic"):
             why = "looks at places of one sentence, and data.source names several: use window=global or hard"
-            found.append(Fault("window", why, window.lower()))
+            found.append(Fault("window", why, window))
         return found
 
     def _beginning_conflicts(self) -> list[Fault]:

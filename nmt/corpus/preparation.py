@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,6 +19,8 @@ from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Batch
 from nmt.tokenizer import Tokenizer, Untrained
 from nmt.tokenizer.columns import Columns
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -39,15 +42,18 @@ def prepare(splits: Splits, filters: Filters, tokenizer: Tokenizer | Untrained) 
     Raises UserError if the data cannot be used.
     """
     train = filters.text(splits.train)
+    names = (*splits.languages[0].split("+"), *splits.factors)
     if not isinstance(tokenizer, Tokenizer):
-        columns = Columns.of(train.source, splits.sources, splits.factors)
+        columns = Columns.of(train.source, splits.sources, len(splits.factors), names)
         tokenizer = tokenizer.train(texts(train.source, columns), train.target).reading(columns)
     held = tokenizer.columns
-    if (held.sources, len(held.factors)) != (splits.sources, splits.factors):
+    if (held.sources, len(held.factors)) != (splits.sources, len(splits.factors)):
+        given = Columns(splits.sources, ((),) * len(splits.factors), names)
         raise UserError(
-            f"data.source, data.factors: {splits.sources} sources and {splits.factors} factors, but the model that this "
-            f"begins with has {held.sources} and {len(held.factors)}: give as many"
+            f"data.source, data.factors: give {given.described}, but the model that this begins with reads {held.described}"
         )
+    if not held.plain and held.names != names:
+        log.warning("data: %s stand for what the model calls %s", ", ".join(names), ", ".join(held.names))
     encoded = encode_pairs(train, tokenizer)
     kept = filters.tokens(encoded, train.name)
     validation = encode_pairs(splits.validation, tokenizer)

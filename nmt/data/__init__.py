@@ -57,7 +57,7 @@ class Pairs:
 @dataclass(frozen=True)
 class Splits:
     """The three parts of a data set; `test` is None if there is none. `languages` names source and target. `beside`: more
-    validation sets, by their names. A source line holds `sources` texts, or one text and `factors` columns of values."""
+    validation sets, by their names. A source line holds `sources` texts, or one text and columns of values, `factors`."""
 
     train: Pairs
     validation: Pairs
@@ -65,7 +65,7 @@ class Splits:
     languages: tuple[str, str]
     beside: Mapping[str, Pairs] = field(default_factory=dict)
     sources: int = 1
-    factors: int = 0
+    factors: Sequence[str] = ()
 
 
 @runtime_checkable
@@ -109,9 +109,19 @@ def check_columns(source: str | list[str], validation: str | list[str], factors:
     for key, value in (("source", source), ("validation", validation)):
         names = listed(value)
         if not names or len(set(names)) < len(names):
-            raise ValueError(f"data.{key}={names}: name at least one, and each once")
+            raise ValueError(f"data.{key}=[{','.join(names)}]: name at least one, and each once")
     if len(listed(source)) > 1 and factors:
         raise ValueError("data.factors: belong to a single source; leave them out, or name one data.source")
+
+
+def short_names(paths: Sequence[str]) -> list[str]:
+    """As many of the last parts of each path as tell it from the others."""
+    parts = [path.strip("/").split("/") for path in paths]
+    found = []
+    for own in parts:
+        size = next((n for n in range(1, len(own)) if sum(its[-n:] == own[-n:] for its in parts) == 1), len(own))
+        found.append("/".join(own[-size:]))
+    return found
 
 
 def side_by_side(columns: Sequence[Text]) -> Text:

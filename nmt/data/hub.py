@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import urllib.request
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from nmt.data.table import Table
 from nmt.foundation.errors import UserError
@@ -36,6 +41,8 @@ class HubData(Table):
         self.path, self.name, self.revision = path, name, revision
 
     def _open(self, part: str) -> tuple[Any, str]:
+        if not Path(self.path).exists() and _offline():
+            os.environ["HF_HUB_OFFLINE"] = "1"  # what is in the cache still loads; nothing waits for a network
         import datasets
 
         what = f"{self.path}{f'/{self.name}' if self.name else ''}, split {part}"
@@ -46,3 +53,15 @@ class HubData(Table):
                 f"data set {what}: cannot be loaded: {error.__cause__ or error}. Check data.path, data.name and the "
                 "split names; without a network, use local files (data=text, data=jsonl …)"
             ) from error
+
+
+def _offline() -> bool:
+    """Whether the hub cannot even be found. A proxy may find what this machine cannot."""
+    if urllib.request.getproxies():
+        return False
+    host = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co").hostname
+    try:
+        socket.getaddrinfo(host, 443)
+    except OSError:
+        return True
+    return False

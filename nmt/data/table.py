@@ -19,6 +19,7 @@ from nmt.data import (
     check_not_empty,
     check_values,
     listed,
+    short_names,
     side_by_side,
 )
 from nmt.data.links import check_links
@@ -99,14 +100,15 @@ class Table:
             return columns(*self._open(part), sources, target, self._factors, alignment)
 
         first, *others = listed(validation)
+        _, *names = short_names(listed(validation))
         return Splits(
             train=read(train, self._alignment),
             validation=read(first),
             test=None if test is None else read(test),
             languages=("+".join(sources), target),
-            beside={part: read(part) for part in others},
+            beside={name: read(part) for part, name in zip(others, names, strict=True)},
             sources=len(sources),
-            factors=len(self._factors),
+            factors=self._factors,
         )
 
     def labelled(self) -> LabelledSplits:

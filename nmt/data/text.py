@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from nmt.data import Pairs, Splits, check_columns, check_not_empty, check_values, listed, side_by_side
+from nmt.data import Pairs, Splits, check_columns, check_not_empty, check_values, listed, short_names, side_by_side
 from nmt.data.links import check_links
 from nmt.foundation.errors import UserError
 
@@ -47,17 +47,15 @@ class TextFiles:
 
     def load(self) -> Splits:
         first, *others = self.validation
-        names = {prefix: Path(prefix).name for prefix in others}
-        if len({*names.values(), Path(first).name}) <= len(others):
-            names = {prefix: prefix for prefix in others}
+        _, *names = short_names(self.validation)
         return Splits(
             train=self._pairs(self.train, self.alignment),
             validation=self._pairs(first),
             test=None if self.test is None else self._pairs(self.test),
             languages=("+".join(self.source), self.target),
-            beside={name: self._pairs(prefix) for prefix, name in names.items()},
+            beside={name: self._pairs(prefix) for prefix, name in zip(others, names, strict=True)},
             sources=len(self.source),
-            factors=len(self.factors),
+            factors=self.factors,
         )
 
     def _pairs(self, prefix: str, alignment: str | None = None) -> Pairs:

@@ -44,6 +44,7 @@ class Source:
         self, name: str | None, errors: Errors, *, prefix: str | None = None, constraints: str | None = None
     ) -> None:
         self.errors = errors
+        self._check: Callable[[str], Any] = _anything
         self.count = 0
         self._file = None if name is None else find_file(name)
         self._beside = [
@@ -61,10 +62,18 @@ class Source:
         for _ in self._constraints():
             pass
 
+    def require(self, check: Callable[[str], Any]) -> None:
+        """From now on, `check` must accept every line. Raises UserError with the number of the first line of a file that it
+        refuses; for stdin when the line arrives."""
+        self._check = check
+        if self._file is not None:
+            for number, line in enumerate(stream_lines(self._file, self.errors), 1):
+                _checked(check, line, f"{self._file}, line {number:,}")
+
     def chunks(self, skip: int = 0) -> Iterator[Chunk]:
         """All lines but the first `skip`."""
         if self._file is None:
-            yield from (Chunk(lines, None) for lines in _stdin(self.errors))
+            yield from (Chunk(lines, None) for lines in _stdin(self.errors, self._check))
             return
         lines = itertools.islice(stream_lines(self._file, self.errors), skip, None)
         constraints = itertools.islice(self._constraints(), skip, None)
@@ -117,7 +126,19 @@ def _constraint(line: str, place: str) -> Constraint:
     return Constraint(found.get("prefix", ""), *(tuple(found.get(key, [])) for key in lists))
 
 
-def _stdin(errors: Errors) -> Iterator[list[str]]:
+def _anything(line: str) -> None:
+    """Accepts every line."""
+
+
+def _checked(check: Callable[[str], Any], line: str, place: str) -> str:
+    try:
+        check(line)
+    except UserError as error:
+        raise UserError(f"{place}: {error}") from error
+    return line
+
+
+def _stdin(errors: Errors, check: Callable[[str], Any]) -> Iterator[list[str]]:
     """The lines of stdin, as they arrive."""
     prompt, rest, number = sys.stdin.isatty(), b"", 0
     while True:
@@ -131,7 +152,8 @@ def _stdin(errors: Errors) -> Iterator[list[str]]:
         for line in lines:
             number += 1
             try:
-                texts.append(decode_line(line.removeprefix(BOM) if number == 1 else line, number, "stdin", errors))
+                text = decode_line(line.removeprefix(BOM) if number == 1 else line, number, "stdin", errors)
+                texts.append(_checked(check, text, f"stdin, line {number:,}"))
             except UserError as error:  # the lines before it are written first
                 fault = error
                 break
@@ -219,6 +241,11 @@ class Sink:
             return sorted(key for key in {*before, *self._work} if before.get(key) != self._work.get(key))
         except (OSError, ValueError, TypeError, AttributeError, RecursionError):
             return ["origin unknown"]
+
+    def release(self) -> None:
+        """Gives the output up before anything is written."""
+        if self._lock is not None:
+            self._lock.release()
 
     def __enter__(self) -> Any:
         try:

@@ -106,7 +106,7 @@ class Translator:
         if len(weights) != len(self.models) or min(weights) <= 0:
             raise UserError(f"shares={list(weights)}: give one positive number for each of {len(self.models)} models")
         self.shares = [weight / sum(weights) for weight in weights]
-        self.unknown, self.lexicon = unknown, lexicon or {}
+        self.unknown, self.lexicon, self._told = unknown, lexicon or {}, False
         if unknown == "copy" and not self.attends:
             raise UserError(
                 "translation.unknown=copy: needs a model with attention, and this one has none; choose drop or mark"
@@ -206,6 +206,9 @@ class Translator:
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """Source ids of each line, cut to `max_source`. Raises TypeError for a string."""
+        if self.tokenizer.columns.plain and not self._told and any("\t" in line for line in lines):
+            self._told = True
+            log.warning("there are tabs in the input: this model reads one text a line, so a tab is a space")
         rows = self.tokenizer.encode_source(list(lines))
         for i, row in enumerate(rows):
             if len(row) > self.max_source:

@@ -115,7 +115,9 @@ class Classification(Task):
         name, part = ("test", self.splits.test) if self.splits.test else ("validation", self.splits.validation)
         found, chosen = self._judge(part)
         rows = [",".join(np.array(self.labels.names)[row]) for row in chosen]
-        write(f"{name}.txt", "".join(row + "\n" for row in rows))
+        right = [",".join(labels) for labels in part.labels]
+        for file, written in ((name, rows), (f"{name}.source", part.texts), (f"{name}.reference", right)):
+            write(f"{file}.txt", "".join(" ".join(row.split("\n")) + "\n" for row in written))
         scores = {metric: {"score": found[metric]} for metric in ("macro_f1", "accuracy", "loss")}
         lines = [f"macro-F1 {found['macro_f1']:.2f}   accuracy {found['accuracy']:.2f}"]
         lines += [

@@ -128,7 +128,8 @@ class Translation(Task):
         hypotheses = self._answers(self.search, part.source)
         seconds = time.monotonic() - began
         scores = self.judge.score(hypotheses, part.target)
-        write(f"{name}.txt", "".join(line + "\n" for line in hypotheses))
+        for file, lines in ((name, hypotheses), (f"{name}.source", part.source), (f"{name}.reference", part.target)):
+            write(f"{file}.txt", "".join(one_line(line) + "\n" for line in lines))
         results = {
             "scores": {metric: vars(result) for metric, result in scores.items()},
             "translation_seconds": round(seconds, 2),
@@ -146,10 +147,19 @@ class Translation(Task):
 
     def next_commands(self, folder: Path) -> list[str]:
         return [
-            f"echo {shlex.quote(self._last_part[1].source[0])} | python -m nmt.translate model={folder}",
+            f"{_says(self._last_part[1].source[0])} | python -m nmt.translate model={folder}",
             f"python -m nmt.translate model={folder} input=FILE output=FILE attention_map=map.html",
             f"python -m nmt.evaluate model={folder} source=FILE reference=FILE",
         ]
+
+
+def _says(line: str) -> str:
+    """A shell command that prints a line, with the tabs between its columns."""
+    columns = line.split("\t")
+    if len(columns) == 1:
+        return f"echo {shlex.quote(line)}"
+    form = r"\t".join(["%s"] * len(columns)) + r"\n"
+    return f"printf '{form}' {shlex.join(columns)}"
 
 
 def _of_middling_length(pairs: Pairs, count: int = 4) -> list[str]:

@@ -209,6 +209,7 @@ class Tokenizer:
         # If all pieces are words, SentencePiece makes one <unk> of several unknown words in a row.
         ordinary = (self._source.id_to_piece(i) for i in range(EOS + 1, self.source_size))
         self._samplers: dict[int, Sampler] = {}
+        self._told = set[str]()  # values of factors that a warning has named
         self._by_word = all(piece.startswith(SPACE) for piece in ordinary)
 
     def sampled(self, sampling: float) -> Tokenizer:
@@ -257,6 +258,13 @@ class Tokenizer:
         texts = self._encode(self._source, [text for row in parts for text in row[: columns.sources]], seed)
         if columns.factors:
             found = []
+            new = {value for row in parts for value in columns.unknown(row[1:])} - self._told
+            if new:
+                self._told |= new
+                some = ", ".join(sorted(new)[:5])
+                log.warning(
+                    "factors: training did not have %s values, which count as none: %s …", f"{len(new):,}", some
+                )
             for row, ids in zip(parts, texts, strict=True):
                 places = self._places(self._source, row[0], ids, str.split)
                 found.append(columns.with_factors(ids, places, row[1:], self.source_size))

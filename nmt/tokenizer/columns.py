@@ -24,23 +24,25 @@ LARGEST = 2**32
 
 @dataclass(frozen=True)
 class Columns:
-    """`sources` texts; `factors`: the values of each. Raises ValueError if there are several texts and factors too."""
+    """`sources` texts; `factors`: the values of each; `names` of all columns, for messages. Raises ValueError if there are
+    several texts and factors too."""
 
     sources: int = 1
     factors: tuple[tuple[str, ...], ...] = ()
+    names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.sources < 1 or (self.sources > 1 and self.factors):
             raise ValueError("factors belong to a single source: leave data.factors out, or name one data.source")
 
     @classmethod
-    def of(cls, lines: Iterable[str], sources: int, factors: int) -> Columns:
+    def of(cls, lines: Iterable[str], sources: int, factors: int, names: Sequence[str] = ()) -> Columns:
         """The columns of a training text, with the values that its factors have there."""
         seen: list[set[str]] = [set() for _ in range(factors)]
         for line in lines if factors else ():
             for values, column in zip(seen, line.split(TAB)[1:], strict=True):
                 values.update(column.split())
-        return cls(sources, tuple(tuple(sorted(values)) for values in seen))
+        return cls(sources, tuple(tuple(sorted(values)) for values in seen), tuple(names))
 
     @property
     def plain(self) -> bool:
@@ -49,6 +51,16 @@ class Columns:
     @property
     def number(self) -> int:
         return self.sources + len(self.factors)
+
+    @property
+    def described(self) -> str:
+        """What a line holds, in words."""
+        if self.plain:
+            return "one text"
+        named = f" ({', '.join(self.names)})" if self.names else ""
+        if self.sources > 1:
+            return f"{self.sources} sources{named}"
+        return f"a text and {len(self.factors)} factor{'s' * (len(self.factors) > 1)}{named}"
 
     @property
     def radices(self) -> list[int]:
@@ -71,11 +83,10 @@ class Columns:
             return [""] * self.number
         parts = line.split(TAB)
         if len(parts) != self.number:
-            what = f"{self.sources} sources" if self.sources > 1 else f"a text and {len(self.factors)} factors"
-            wanted = f"the model reads {what}, with a tab between them"
+            wanted = f"the model reads {self.described}, with a tab between them"
             raise UserError(f'"{line[:40]}": {len(parts)} column{"s" * (len(parts) > 1)}, but {wanted}')
         if self.factors:
-            check_values(parts)
+            check_values(parts, self.names)
         return parts
 
     def words(self, line: str) -> str:
@@ -105,6 +116,10 @@ class Columns:
         each = max(1, most // self.sources)
         return self.joined([text[:each] for text in self.texts(ids)])
 
+    def unknown(self, values: Sequence[str]) -> set[str]:
+        """Values of a line that training did not have; `values`: its columns of factors."""
+        return {v for names, column in zip(self.factors, values, strict=True) for v in {*column.split()} - {*names}}
+
     def with_factors(
         self, ids: Sequence[int], places: Sequence[range], values: Sequence[str], pieces: int
     ) -> list[int]:
@@ -119,11 +134,11 @@ class Columns:
         return [i + digit for i, digit in zip(ids, digits, strict=True)]
 
 
-def check_values(parts: Sequence[str]) -> None:
+def check_values(parts: Sequence[str], names: Sequence[str] = ()) -> None:
     """Raises UserError unless all columns of a line have as many words."""
     words = len(parts[0].split())
     for k, column in enumerate(parts[1:], 1):
         values = len(column.split())
         if values != words:
-            few = f"{values} value{'s' * (values != 1)} of factor {k}"
+            few = f"{values} value{'s' * (values != 1)} of {names[k] if len(names) > k else f'factor {k}'}"
             raise UserError(f'"{parts[0][:40]}" has {words} words between spaces, but {few}')
