@@ -16,7 +16,7 @@ from nmt.configuration.command_line import command_line
 if TYPE_CHECKING:
     from nmt.configuration.model_settings import AlignSettings
     from nmt.data.links import Links
-    from nmt.inference.word_alignment import AttentionMap
+    from nmt.report.attention_map import AttentionMap
 
 
 def run(settings: AlignSettings) -> float | None:
@@ -30,8 +30,8 @@ def run(settings: AlignSettings) -> float | None:
     from nmt.data.text import check_aligned, find_file, read_lines
     from nmt.foundation.errors import UserError
     from nmt.inference.streams import Sink
-    from nmt.inference.word_alignment import AttentionMap, error_rate, symmetrize
-    from nmt.report.attention_map import write_map
+    from nmt.inference.word_alignment import error_rate, symmetrize
+    from nmt.report.attention_map import AttentionMap, write_map
 
     files = [find_file(settings.source), find_file(settings.target)]
     source, target = (read_lines(file) for file in files)
@@ -110,14 +110,13 @@ def _by_attention(
     from nmt.configuration.loading import translator_for
     from nmt.foundation.errors import UserError
     from nmt.inference.streams import CHUNK
-    from nmt.report.attention_map import forced_maps
 
     translator = translator_for(settings, model)
     if not translator.attends:
         raise UserError(f"model={model or settings.model}: has no attention to align by (decoder=fixed)")
     for start in range(0, len(source), CHUNK):
         part = slice(start, start + CHUNK)
-        yield from forced_maps(translator, source[part], target[part], settings.units)
+        yield from translator.forced_maps(source[part], target[part], settings.units)
 
 
 def _by_vectors(
@@ -128,7 +127,7 @@ def _by_vectors(
 
     from nmt.corpus.word_vectors import nearest, read_vectors
     from nmt.foundation.errors import UserError
-    from nmt.inference.word_alignment import AttentionMap
+    from nmt.report.attention_map import AttentionMap
 
     sides = [
         read_vectors(file, {form for line in lines for word in split(line) for form in (word, word.lower())})

@@ -24,8 +24,8 @@ def run(settings: TranslateSettings) -> None:
     from nmt.foundation.errors import UserError
     from nmt.inference import formats
     from nmt.inference.streams import Sink, Source, check_complete
-    from nmt.inference.translator import Translation
-    from nmt.report.attention_map import attention_maps, write_map
+    from nmt.inference.translation import Translation
+    from nmt.report.attention_map import write_map
 
     show, form = settings.attention_map, settings.format
     source = Source(settings.input, settings.errors, prefix=settings.prefix, constraints=settings.constraints)
@@ -57,7 +57,7 @@ def run(settings: TranslateSettings) -> None:
         name = " + ".join(names[path] for path in own) if beside else ""
         others = {names[path]: other for path, other in beside.items()}
         lines, translations = [line for line, _ in seen], [found for _, found in seen]
-        write_map(attention_maps(translator, lines, translations, name, others, settings.units), Path(show))
+        write_map(translator.attention_maps(lines, translations, name, others, settings.units), Path(show))
 
 
 def _models(settings: TranslateSettings, source: Source) -> tuple[Translator, dict[str, Translator]]:

@@ -25,7 +25,7 @@ from nmt.data.links import parse_links, write_links
 from nmt.data.table import TableFiles
 from nmt.foundation.errors import UserError
 from nmt.inference.streams import Source
-from nmt.inference.translator import Constraint
+from nmt.inference.translation import Constraint
 from nmt.tokenizer import SentencePiece
 from nmt.tokenizer.words import words
 

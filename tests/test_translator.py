@@ -17,7 +17,8 @@ from nmt.data.links import parse_links, write_links
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import EOS, UNK, Request
 from nmt.inference.generation import Ensemble, ModelStep, States, average_log_probs
-from nmt.inference.translator import Constraint, Translator
+from nmt.inference.translation import Constraint
+from nmt.inference.translator import Translator
 from nmt.inference.unknown import filled
 from nmt.inference.word_alignment import error_rate, merge, symmetrize
 from nmt.search.beam import Beam

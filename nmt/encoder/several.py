@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from nmt.encoder import Encoder
 from nmt.foundation.interfaces import EOS, PAD, Memory
-from nmt.layers.cells import tanh
+from nmt.layers.cells import full, tanh
 
 
 class Several(Encoder):
@@ -48,4 +48,4 @@ class Several(Encoder):
             values = values.scatter_add(1, order.unsqueeze(-1).expand_as(found), found)
             summaries.append(memory.summary)
         assert values is not None
-        return Memory(values=values, mask=mask, summary=tanh(self.join(torch.cat(summaries, -1))))
+        return Memory(values=values, mask=mask, summary=tanh(full(self.join(torch.cat(summaries, -1)))))

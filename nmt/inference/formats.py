@@ -13,7 +13,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from nmt.inference.translator import Translation
+from nmt.inference.translation import Translation
 from nmt.inference.word_alignment import merge
 from nmt.tokenizer import Tokenizer
 from nmt.tokenizer.words import Units

@@ -16,7 +16,7 @@ from typing import Any
 
 from nmt.data.text import BOM, HALF, Errors, decode_line, find_file, not_encodable, stream_lines
 from nmt.foundation.errors import UserError
-from nmt.inference.translator import Constraint
+from nmt.inference.translation import Constraint
 from nmt.storage.files import sync_folder, write_atomically
 from nmt.storage.lock import Lock
 

@@ -12,6 +12,7 @@ import torch
 
 from nmt.corpus.documents import Documents, collate_texts, encode_documents, sentences
 from nmt.network.seq2label import Seq2Label
+from nmt.report.explanation import Classified
 from nmt.tokenizer import Tokenizer
 from nmt.tokenizer.words import Units
 
@@ -20,23 +21,15 @@ BATCH_TOKENS = 8000
 """Positions of a batch."""
 
 
-@dataclass(frozen=True)
-class Classified:
-    """A text's labels; the probability of every label; its words, and the share of the attention that each word got.
-    The shares sum to 1 (None if the pooling has no attention weights, or the text has no tokens)."""
-
-    labels: tuple[str, ...]
-    probabilities: dict[str, float]
-    words: list[str]
-    importances: np.ndarray | None
-
-
 class TextClassifier:
     """A model, in evaluation mode, and its tokenizer. Texts longer than `max_tokens` are cut, with a warning. The weights
     must not change while the classifier is in use."""
 
     def __init__(self, model: Seq2Label, tokenizer: Tokenizer, *, max_tokens: int) -> None:
         self.model, self.tokenizer, self.max_tokens = model, tokenizer, max_tokens
+
+    def __repr__(self) -> str:
+        return f"TextClassifier({', '.join(self.model.labels.names[:8])}, {type(self.model.pooling).__name__.lower()})"
 
     @property
     def attends(self) -> bool:

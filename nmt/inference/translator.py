@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, overload
 
 import numpy as np
@@ -15,59 +14,21 @@ from nmt.corpus.batching import pad
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import BOS, UNK, Hypothesis, Memory, Request, Reranker, Search
 from nmt.foundation.ranges import Length, Range, Size
+from nmt.inference.attention import add, empty
 from nmt.inference.generation import Averaging, average_log_probs, first_step, forced
+from nmt.inference.translation import Constraint, Forced, Translation
 from nmt.inference.unknown import Unknown, filled
 from nmt.inference.workers import side_by_side
 from nmt.layers.packed import GenerationPrecision, Packs, generating
 from nmt.network.seq2seq import Seq2Seq
+from nmt.report.attention_map import AttentionMap
 from nmt.search.constrained import Constrained
 from nmt.tokenizer import Tokenizer
-from nmt.tokenizer.words import words
+from nmt.tokenizer.words import Units, words
 
 log = logging.getLogger(__name__)
 FORCED_TOKENS = 4000
 """Positions of a batch when given translations are scored."""
-
-
-@dataclass(frozen=True)
-class Constraint:
-    """What a translation must look like: the text it begins with, words (or phrases) that it contains, and words that
-    it does not contain."""
-
-    prefix: str = ""
-    required: tuple[str, ...] = ()
-    forbidden: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Forced:
-    """A given translation under the model: natural-log probability of each of its tokens, EOS last, and the attention
-    [tokens, source tokens], EOS last on both sides (None without attention, or if not asked for). For a single model
-    with several heads, `heads` [heads, tokens, source tokens] are the weights of each head, each row with sum 1, and
-    `weights` is their mean."""
-
-    log_probs: np.ndarray
-    weights: np.ndarray | None
-    heads: np.ndarray | None = None
-
-    @property
-    def log_prob(self) -> float:
-        return float(self.log_probs.sum(dtype=np.float64))
-
-
-@dataclass(frozen=True)
-class Translation:
-    """The hypotheses of one line, best first (none for a line without words), and their texts; `details` of the first
-    ones, as many as were asked for."""
-
-    source: list[int]
-    hypotheses: list[Hypothesis]
-    texts: list[str]
-    details: list[Forced]
-
-    @property
-    def text(self) -> str:
-        return self.texts[0] if self.texts else ""
 
 
 class Translator:
@@ -242,6 +203,63 @@ class Translator:
             for i, one in zip(batch, found, strict=True):
                 results[i] = one
         return results  # type: ignore[return-value]
+
+    def attention(self, text: str, translation: str | None = None, units: Units = "word") -> AttentionMap:
+        """Where the model looks while it writes the translation of a text: its own, or a given one. Raises UserError if it
+        has no attention, or the text no words."""
+        if not self.attends:
+            raise UserError("this model has no attention to show (decoder=fixed)")
+        if translation is None:
+            found = self.attention_maps([text], [self.translations(text, details_of=1)], units=units)
+        else:
+            found = self.forced_maps([text], [translation], units)
+        if not found:
+            raise UserError("attention: there are no words in the text")
+        return found[0]
+
+    def attention_maps(
+        self,
+        lines: Sequence[str],
+        translations: Sequence[Translation],
+        name: str = "",
+        beside: Mapping[str, Translator] | None = None,
+        units: Units = "word",
+    ) -> list[AttentionMap]:
+        """The attention of this model, called `name`, in its translations (made with details_of=1), and of each model in
+        `beside` when it is forced to produce the same translations; each of several heads separately. Models without
+        attention and lines without a translation are left out.
+
+        Raises UserError if the units are pieces, and a model has others."""
+        pairs = [(line, found) for line, found in zip(lines, translations, strict=True) if found.hypotheses]
+        shown, texts = [line for line, _ in pairs], [found.text for _, found in pairs]
+        own = [(found.source, found.hypotheses[0].tokens) for _, found in pairs]
+        seen = empty(self.tokenizer, shown, texts, own, units)
+        add(seen, name, self.tokenizer, shown, texts, own, [found.details[0] for _, found in pairs], units)
+        for other_name, other in (beside or {}).items():
+            if units == "piece" and other.tokenizer.models != self.tokenizer.models:
+                raise UserError(f"units=piece: {other_name} cuts texts into other pieces; use units=word")
+            ids, forced = other._forced(shown, texts)
+            add(seen, other_name, other.tokenizer, shown, texts, ids, forced, units)
+        return seen
+
+    def forced_maps(self, lines: Sequence[str], texts: Sequence[str], units: Units = "word") -> list[AttentionMap]:
+        """The attention of this model when it is forced to write given texts."""
+        ids, forced = self._forced(lines, texts)
+        seen = empty(self.tokenizer, lines, texts, ids, units)
+        add(seen, "", self.tokenizer, lines, texts, ids, forced, units)
+        return seen
+
+    def _forced(
+        self, lines: Sequence[str], texts: Sequence[str]
+    ) -> tuple[list[tuple[list[int], list[int]]], list[Forced]]:
+        """Ids of both sides, and the probabilities and attention of the texts."""
+        ids = list(zip(self.encode(lines), self.tokenizer.encode_target(list(texts)), strict=True))
+        return ids, self.force([source for source, _ in ids], [target for _, target in ids])
+
+    def __repr__(self) -> str:
+        names = " + ".join(type(model.decoder).__name__ for model in self.models)
+        source, target = self.languages
+        return f"Translator({source} → {target}, {names}, {type(self.search).__name__.lower()}, {self.precision})"
 
     def _request(self, source: Sequence[int]) -> Request:
         limit = int(self.max_length_factor * len(source)) + self.max_length_offset

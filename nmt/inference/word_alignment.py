@@ -7,7 +7,7 @@ to and from `</s>` are kept apart: they show where the translation begins and en
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -29,22 +29,6 @@ class WordAlignment:
         if not self.weights.size:
             return []
         return sorted((int(s), t) for t, s in enumerate(self.weights.argmax(1)))
-
-
-@dataclass(frozen=True)
-class AttentionMap:
-    """Words of a translation and its source, and weights [target, source] by the name of the model (or head); each row sums
-    to 1. `ends`: the last of both sides are `</s>`."""
-
-    source: list[str]
-    target: list[str]
-    weights: dict[str, np.ndarray] = field(default_factory=dict)
-    ends: bool = True
-
-    @property
-    def total(self) -> np.ndarray:
-        """The mean of all weights."""
-        return np.mean(list(self.weights.values()), axis=0)
 
 
 def by_word(

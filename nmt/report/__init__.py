@@ -1,5 +1,5 @@
-"""Output for users: messages at the terminal, pages, pictures.
+"""What people see: messages at the terminal, pages, pictures; and the values that are shown.
 
-Imported by: task, training, configuration, translate, align, label.
-Read: terminal, attention_map, explanation, plots.
+Imported by: inference, task, training, configuration, translate, align, label.
+Read: terminal, pages, attention_map, explanation, plots.
 """

@@ -6,33 +6,49 @@ import html
 import json
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from nmt.inference.text_classifier import Classified
+import numpy as np
+
+from nmt.report.pages import fragment, page
 from nmt.storage.files import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from nmt.report.plots import Marked
 
 PICTURES = 12
 """Texts drawn in a .png; the others hold all."""
+NOTE = (
+    "Darker: more attention, relative to the most important word of the same text; hover, tap or move with TAB for the "
+    "word's share of the attention. The shares of a text sum to 1."
+)
 
 log = logging.getLogger(__name__)
 
-PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>Which words decided</title><style>
-body {{ font: 16px/1.9 system-ui, sans-serif; margin: 2rem auto; max-width: 56rem; padding: 0 1rem; color: #222; }}
-h1 {{ font-size: 1.2rem; font-weight: 600; }}
-p.note {{ color: #666; font-size: .9rem; line-height: 1.4; }}
-section {{ border-top: 1px solid #ddd; padding: .7rem 0; }}
-.guess {{ font-weight: 600; }}
-.wrong {{ color: #b03a2e; }}
-.others {{ color: #888; font-size: .85rem; }}
-mark {{ color: inherit; border-radius: .2rem; padding: .1rem .15rem; }}
-mark:hover {{ outline: 2px solid #c0504d; }}
-</style></head><body><h1>Which words decided</h1>
-<p class="note">Darker: more attention, relative to the most important word of the same text; hover for the word's share
-of the attention. The shares of a text sum to 1.</p>
-{sections}
-</body></html>
-"""
+
+@dataclass(frozen=True)
+class Classified:
+    """A text's labels; the probability of every label; its words, or other units, and the share of the attention that each
+    got. The shares sum to 1 (None if the pooling has no attention weights, or the text has no tokens). In a notebook it is
+    shown with its words marked."""
+
+    labels: tuple[str, ...]
+    probabilities: dict[str, float]
+    words: list[str]
+    importances: np.ndarray | None
+
+    def plot(self) -> Figure:
+        """A matplotlib figure of the text with its words marked."""
+        from nmt.report import plots
+
+        return plots.marked_texts([_marked(self)])
+
+    def _repr_html_(self) -> str:
+        return fragment(_section(self, None))
 
 
 def write_explanations(answers: Sequence[Classified], path: Path, gold: Sequence[Sequence[str]] | None = None) -> None:
@@ -45,11 +61,19 @@ def write_explanations(answers: Sequence[Classified], path: Path, gold: Sequence
     if not rows:
         log.warning("%s is not written: there are only empty lines", path)
     elif path.suffix == ".png":
-        from nmt.report.plots import marked_texts
+        from nmt.report import plots
 
-        marked_texts([a for a, _ in rows[:PICTURES]], path)
+        plots.save(plots.marked_texts([_marked(a) for a, _ in rows[:PICTURES]]), path)
     else:
-        write_atomically(path, PAGE.format(sections="\n".join(_section(a, right) for a, right in rows)).encode())
+        write_atomically(path, page("Which words decided", NOTE, "\n".join(_section(a, right) for a, right in rows)))
+
+
+def _marked(answer: Classified) -> Marked:
+    from nmt.report.plots import Marked
+
+    title = f"{', '.join(answer.labels) or 'no label'}  ({max(answer.probabilities.values()):.2f})"
+    shares = np.zeros(len(answer.words)) if answer.importances is None else answer.importances
+    return Marked(title, answer.words, shares)
 
 
 def as_json(answer: Classified) -> dict[str, object]:
@@ -62,11 +86,11 @@ def as_json(answer: Classified) -> dict[str, object]:
 
 
 def _section(answer: Classified, right: tuple[str, ...] | None) -> str:
-    assert answer.importances is not None
-    most = max(float(answer.importances.max()), 1e-12)
+    shares = np.zeros(len(answer.words)) if answer.importances is None else answer.importances
+    most = max(float(shares.max()), 1e-12) if shares.size else 1.0
     words = " ".join(
-        f'<mark style="background:rgba(31,97,161,{0.75 * share / most:.3f})" title="{share:.3f}">{html.escape(word)}</mark>'
-        for word, share in zip(answer.words, answer.importances, strict=True)
+        f'<mark tabindex="0" style="--w:{0.75 * share / most:.3f}" data-value="{share:.3f}">{html.escape(word)}</mark>'
+        for word, share in zip(answer.words, shares, strict=True)
     )
     likely = sorted(answer.probabilities.items(), key=lambda item: -item[1])
     others = ", ".join(f"{html.escape(label)} {p:.2f}" for label, p in likely[:5])

@@ -1,22 +1,24 @@
-"""Pictures: learning curves and attention maps, by matplotlib (imported only here)."""
+"""Pictures: learning curves, maps of weights, marked texts, by matplotlib (imported only here). They are made without
+pyplot, so nothing of a notebook or of another program's windows changes."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
+import unicodedata
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib import font_manager
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-
-from nmt.inference.text_classifier import Classified
-from nmt.inference.word_alignment import AttentionMap
 
 log = logging.getLogger(__name__)
 INK, LINE, ACCENT = "#222222", "#3b6ea5", "#c0504d"
@@ -26,7 +28,8 @@ def learning_curve(records: Sequence[dict[str, Any]], metric: str, path: Path, t
     """Training and validation loss (in nats per `unit`) beside the validation metric, against epochs."""
     train = [r for r in records if r["kind"] == "train"]
     validation = [r for r in records if r["kind"] == "validation"]
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
+    figure = Figure(figsize=(9, 3.4), layout="constrained")
+    left, right = figure.subplots(1, 2)
     left.plot(
         [r["epoch"] for r in train],
         [r["loss"] for r in train],
@@ -52,102 +55,146 @@ def learning_curve(records: Sequence[dict[str, Any]], metric: str, path: Path, t
         axes.set_xlim(left=0)
     figure.suptitle(literal(title), fontsize=10, color=INK)
     figure.savefig(path, dpi=150)
-    plt.close(figure)
 
 
-def _one_warning(draw: Callable[[Any, Path], None]) -> Callable[[Any, Path], None]:
-    """One message instead of matplotlib's warnings about each character that is missing from its font."""
+@dataclass(frozen=True)
+class Panel:
+    """Weights [target, source] between words, and what stands below them."""
 
-    @functools.wraps(draw)
-    def drawn(things: Any, path: Path) -> None:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            draw(things, path)
-        missing = [warning for warning in caught if "missing from font" in str(warning.message)]
-        if missing:
-            log.warning("%s: some characters are not in the font and drawn as boxes; .html and .json have all", path)
-        for warning in caught:
-            if warning not in missing:
-                warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-
-    return drawn
+    source: Sequence[str]
+    target: Sequence[str]
+    weights: np.ndarray
+    caption: str = ""
 
 
-@_one_warning
-def draw_maps(maps: Sequence[AttentionMap], path: Path) -> None:
-    """Heat maps: source words are columns, translated words are rows, dark means attended. With several models or
-    heads, each sentence has its own row of maps; otherwise two sentences share a row."""
-    panels = [(each, name) for each in maps for name in each.weights]
-    columns = max(len(each.weights) for each in maps)
-    columns = min(2, len(panels)) if columns == 1 else columns
+def maps(panels: Sequence[Panel], columns: int) -> Figure:
+    """Heat maps, `columns` side by side: source words are columns, target words are rows, dark means attended."""
+    columns = min(columns, len(panels))
     rows = (len(panels) + columns - 1) // columns
-    widths, heights = max(len(each.source) for each in maps), max(len(each.target) for each in maps)
-    left, top = (0.08 * max(len(word) for each in maps for word in side(each)) for side in (_of_target, _of_source))
-    size = (columns * (1.2 + left + 0.27 * widths), rows * (1.0 + top + 0.27 * heights))
-    figure, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
-    for (each, name), ax in zip(panels, axes.flat, strict=False):
-        ax.imshow(each.weights[name], cmap="Blues", vmin=0, vmax=1, aspect="equal")
-        ax.set_xticks(range(len(each.source)), _of_source(each), rotation=60, ha="left", fontsize=8)
-        ax.set_yticks(range(len(each.target)), _of_target(each), fontsize=8)
-        ax.xaxis.tick_top()
-        ax.tick_params(length=0)
-        ax.set_xticks([x - 0.5 for x in range(1, len(each.source))], minor=True)
-        ax.set_yticks([y - 0.5 for y in range(1, len(each.target))], minor=True)
-        ax.grid(which="minor", color="#e8e8e8", lw=0.5)
-        ax.tick_params(which="minor", length=0)
-        ax.set_xlabel(literal(name), fontsize=8, color="#666666")
-    for ax in axes.flat[len(panels) :]:
-        ax.set_visible(False)
-    figure.savefig(path, dpi=130)
-    plt.close(figure)
+    widths, heights = max(len(each.source) for each in panels), max(len(each.target) for each in panels)
+    left, top = (
+        0.08 * max(len(_short(word)) for each in panels for word in getattr(each, side))
+        for side in ("target", "source")
+    )
+    with _fonts("".join(word for each in panels for word in (*each.source, *each.target))):
+        size = (columns * (1.2 + left + 0.27 * widths), rows * (1.0 + top + 0.27 * heights))
+        figure = Figure(figsize=size, layout="constrained")
+        axes = figure.subplots(rows, columns, squeeze=False)
+        for each, ax in zip(panels, axes.flat, strict=False):
+            ax.imshow(each.weights, cmap="Blues", vmin=0, vmax=1, aspect="equal")
+            ax.set_xticks(range(len(each.source)), [_short(w) for w in each.source], rotation=60, ha="left", fontsize=8)
+            ax.set_yticks(range(len(each.target)), [_short(w) for w in each.target], fontsize=8)
+            ax.xaxis.tick_top()
+            ax.tick_params(length=0)
+            ax.set_xticks([x - 0.5 for x in range(1, len(each.source))], minor=True)
+            ax.set_yticks([y - 0.5 for y in range(1, len(each.target))], minor=True)
+            ax.grid(which="minor", color="#e8e8e8", lw=0.5)
+            ax.tick_params(which="minor", length=0)
+            ax.set_xlabel(literal(each.caption), fontsize=8, color="#666666")
+        for ax in axes.flat[len(panels) :]:
+            ax.set_visible(False)
+    return figure
 
 
-@_one_warning
-def marked_texts(answers: Sequence[Classified], path: Path) -> None:
-    """Texts under their labels, each word on a background as dark as its share of the attention."""
-    width = 9.0
-    figure = plt.figure(figsize=(width, 1.0))
-    renderer, inch, line = figure.canvas.get_renderer(), figure.dpi, 0.27  # type: ignore[attr-defined]
-    placed: list[tuple[float, float, str, float | None]] = []  # x, y from above in inches, text, darkness
-    y = 0.3
-    for answer in answers:
-        likely = max(answer.probabilities.values())
-        placed.append((0.2, y, f"{', '.join(answer.labels) or 'no label'}  ({likely:.2f})", None))
-        x, y = 0.2, y + line
-        most = max(answer.importances) if answer.importances is not None else 1.0
-        for word, share in zip(
-            answer.words, answer.importances if answer.importances is not None else (), strict=False
-        ):
-            size = figure.text(0, 0, literal(word), fontsize=9).get_window_extent(renderer).width / inch
-            if x + size > width - 0.2 and x > 0.2:
-                x, y = 0.2, y + line
-            placed.append((x, y, word, float(share / most)))
-            x += size + 0.09
-        y += 1.6 * line
-    plt.close(figure)
-    figure = plt.figure(figsize=(width, y))
-    for x, down, text, dark in placed:
-        ground = (
-            None if dark is None else {"facecolor": (0.12, 0.38, 0.63, 0.7 * dark), "edgecolor": "none", "pad": 1.5}
-        )
-        weight = "bold" if dark is None else "normal"
-        figure.text(
-            x / width, 1 - down / y, literal(text), fontsize=9, weight=weight, color=INK, va="baseline", bbox=ground
-        )
-    figure.savefig(path, dpi=130)
-    plt.close(figure)
+@dataclass(frozen=True)
+class Marked:
+    """A text under its title; `shares` say how dark the ground of each word is, the greatest the darkest."""
+
+    title: str
+    words: Sequence[str]
+    shares: np.ndarray
+
+
+def marked_texts(texts: Sequence[Marked]) -> Figure:
+    """Texts under their titles, each word on a background as dark as its share."""
+    width, line = 9.0, 0.27
+    with _told_before(), _fonts("".join(word for each in texts for word in (each.title, *each.words))):
+        draft = Figure(figsize=(width, 1.0))
+        renderer, inch = FigureCanvasAgg(draft).get_renderer(), draft.dpi
+        placed: list[tuple[float, float, str, float | None]] = []  # x, y from above in inches, text, darkness
+        y = 0.3
+        for each in texts:
+            placed.append((0.2, y, each.title, None))
+            x, y = 0.2, y + line
+            most = max(float(each.shares.max()), 1e-12) if each.shares.size else 1.0
+            for word, share in zip(each.words, each.shares, strict=True):
+                size = draft.text(0, 0, literal(word), fontsize=9).get_window_extent(renderer).width / inch
+                if x + size > width - 0.2 and x > 0.2:
+                    x, y = 0.2, y + line
+                placed.append((x, y, word, float(share / most)))
+                x += size + 0.09
+            y += 1.6 * line
+        figure = Figure(figsize=(width, y))
+        for x, down, text, dark in placed:
+            ground: dict[str, Any] | None = None
+            if dark is not None:
+                ground = {"facecolor": (0.12, 0.38, 0.63, 0.7 * dark), "edgecolor": "none", "pad": 1.5}
+            weight = "bold" if dark is None else "normal"
+            figure.text(
+                x / width, 1 - down / y, literal(text), fontsize=9, weight=weight, color=INK, va="baseline", bbox=ground
+            )
+    return figure
+
+
+def save(figure: Figure, path: Path) -> None:
+    with _told_before():
+        figure.savefig(path, dpi=130)
+
+
+@contextlib.contextmanager
+def _told_before() -> Iterator[None]:
+    """Without matplotlib's warnings about single letters that a font lacks."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from")
+        yield
+
+
+def _fonts(text: str) -> Any:
+    """A context in which letters that the usual font lacks come from another that is installed. A message names scripts
+    that no font has."""
+    usual, has = matplotlib.rcParams["font.family"], _usual_characters()
+    missing = sorted(
+        c for c in set(text) if ord(c) not in has and not c.isspace() and unicodedata.category(c)[0] != "C"
+    )
+    others, lost = dict[str, None](), list[str]()
+    for character in missing:
+        found = _font_with(character)
+        if found is None:
+            lost.append(character)
+        else:
+            others[found] = None
+    if lost:
+        scripts = sorted({unicodedata.name(character, "UNKNOWN").split()[0].title() for character in lost})
+        log.warning(
+            "pictures: no installed font has %s (%s), so they are drawn as boxes. Install one that has, such as Noto Sans "
+            "of these scripts; .html and .json have all",
+            " ".join(lost[:8]), ", ".join(scripts),
+        )  # fmt: skip
+    return matplotlib.rc_context({"font.family": [*usual, *others]})
+
+
+def _usual_characters() -> frozenset[int]:
+    """The characters of the font that is used without asking."""
+    return _characters(font_manager.findfont(font_manager.FontProperties()))
+
+
+@functools.cache
+def _characters(file: str) -> frozenset[int]:
+    return frozenset(font_manager.get_font(file).get_charmap())
+
+
+@functools.cache
+def _font_with(character: str) -> str | None:
+    """The name of an installed font that has a character, None if there is none."""
+    for font in sorted(font_manager.fontManager.ttflist, key=lambda font: (font.style != "normal", font.weight != 400)):
+        with contextlib.suppress(OSError, RuntimeError):  # a font that cannot be read has nothing
+            if ord(character) in _characters(font.fname):
+                return font.name
+    return None
 
 
 LONGEST = 28
 """Characters shown of a word beside a map."""
-
-
-def _of_source(each: AttentionMap) -> list[str]:
-    return [_short(word) for word in each.source]
-
-
-def _of_target(each: AttentionMap) -> list[str]:
-    return [_short(word) for word in each.target]
 
 
 def _short(word: str) -> str:

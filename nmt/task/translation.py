@@ -22,7 +22,7 @@ from nmt.inference.translator import Translator
 from nmt.metric import Metric
 from nmt.network import Objective
 from nmt.network.seq2seq import Seq2Seq
-from nmt.report.attention_map import attention_maps, write_map
+from nmt.report.attention_map import write_map
 from nmt.search.greedy import Greedy
 from nmt.storage.checkpoint import tokenizer_parts
 from nmt.task import Task
@@ -143,7 +143,7 @@ class Translation(Task):
             return
         lines = _of_middling_length(self.data.splits.validation)
         found = translator.translations(lines, details_of=1)
-        write_map(attention_maps(translator, lines, found, units="piece"), folder / "attention.png")
+        write_map(translator.attention_maps(lines, found, units="piece"), folder / "attention.png")
 
     def next_commands(self, folder: Path) -> list[str]:
         return [

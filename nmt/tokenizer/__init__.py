@@ -2,7 +2,7 @@
 
 Raw text in, raw text out: SentencePiece keeps the spaces, so nothing is tokenised before it or detokenised after it.
 
-Imported by: inference, corpus, report, storage, task, configuration, align.
+Imported by: inference, corpus, storage, task, configuration, align.
 Read: this file, words, columns, models, sampling.
 """
 

@@ -1,0 +1,51 @@
+"""Attention maps between words, from a model's attention between pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nmt.inference.translation import Forced
+from nmt.inference.word_alignment import by_word
+from nmt.report.attention_map import AttentionMap
+from nmt.tokenizer import Tokenizer
+from nmt.tokenizer.words import Units
+
+Ids = Sequence[tuple[list[int], list[int]]]
+"""Pieces of the source and of the target of each pair."""
+
+
+def empty(
+    tokenizer: Tokenizer, lines: Sequence[str], texts: Sequence[str], ids: Ids, units: Units
+) -> list[AttentionMap]:
+    """Maps without weights."""
+    return [
+        AttentionMap(
+            [*tokenizer.source_units(line, source, units)[0], "</s>"],
+            [*tokenizer.target_units(text, target, units)[0], "</s>"],
+        )
+        for line, text, (source, target) in zip(lines, texts, ids, strict=True)
+    ]
+
+
+def add(
+    seen: Sequence[AttentionMap],
+    name: str,
+    tokenizer: Tokenizer,
+    lines: Sequence[str],
+    texts: Sequence[str],
+    ids: Ids,
+    details: Sequence[Forced],
+    units: Units,
+) -> None:
+    """Adds to each map the weights between its units, computed from a model's weights between pieces, under `name`."""
+    for each, line, text, (source, target), forced in zip(seen, lines, texts, ids, details, strict=True):
+        if forced.weights is None:
+            continue
+        heads = {name: forced.weights}
+        if forced.heads is not None:
+            heads = {f"{name}, head {h}".removeprefix(", "): w for h, w in enumerate(forced.heads, 1)}
+        of_source, of_target = (
+            tokenizer.source_units(line, source, units)[1], tokenizer.target_units(text, target, units)[1]
+        )  # fmt: skip
+        sizes = len(each.source) - 1, len(each.target) - 1
+        each.weights.update({head: by_word(weights, of_source, of_target, sizes) for head, weights in heads.items()})

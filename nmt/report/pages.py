@@ -1,0 +1,50 @@
+"""What all pages have in common: a frame without network, readable on phones, in dark rooms and by keyboard."""
+
+from __future__ import annotations
+
+STYLE = """
+.nmt { font: 15px/1.5 system-ui, sans-serif; color: #222; background: #fff;
+  --ink: 31,97,161; --line: #e4e4e4; --soft: #5f5f5f; }
+.nmt h1 { font-size: 1.2rem; font-weight: 600; }
+.nmt .note, .nmt .others, .nmt figcaption { color: var(--soft); font-size: .9rem; }
+.nmt section { border-top: 1px solid var(--line); padding: .8rem 0; }
+.nmt .maps { display: flex; flex-wrap: wrap; gap: 1.5rem; align-items: flex-end; }
+.nmt figure { margin: 0; max-width: 100%; overflow-x: auto; }
+.nmt figcaption { padding-top: .4rem; text-align: right; }
+.nmt table { border-collapse: collapse; }
+.nmt th { font-weight: 400; padding: .1rem .4rem; white-space: pre; background: none; color: inherit; text-align: right; }
+.nmt thead th { writing-mode: vertical-rl; transform: rotate(180deg); text-align: left; }
+.nmt td { width: 1.5rem; min-width: 1.5rem; height: 1.5rem; padding: 0; border: 1px solid var(--line); }
+.nmt td, .nmt mark { position: relative; background: rgba(var(--ink), var(--w)); }
+.nmt mark { color: inherit; border-radius: .2rem; padding: .1rem .15rem; line-height: 1.9; }
+.nmt :is(td, mark):is(:hover, :focus) { outline: 2px solid #c0504d; outline-offset: -1px; }
+.nmt :is(td, mark):is(:hover, :focus)::after {
+  content: attr(data-value); position: absolute; left: 0; top: 110%; z-index: 2; white-space: pre; padding: 0 .4rem;
+  background: #222; color: #fff; border-radius: .2rem; font-size: .85rem; line-height: 1.6; }
+.nmt .legend { display: inline-block; width: 8rem; height: .8rem; border: 1px solid var(--line); vertical-align: middle;
+  background: linear-gradient(to right, rgba(var(--ink), 0), rgba(var(--ink), 1)); }
+.nmt .guess { font-weight: 600; }
+.nmt .wrong { color: #a5321f; }
+@media (prefers-color-scheme: dark) {
+  .nmt { color: #e6e6e6; background: #16191d; --ink: 108,174,236; --line: #363b42; --soft: #a9b0b8; }
+  .nmt .wrong { color: #ff9a86; }
+}
+"""
+
+
+def page(title: str, note: str, sections: str) -> bytes:
+    """A whole page: `note` and `sections` are HTML."""
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark"><title>{title}</title><style>{STYLE}
+body {{ margin: 0 auto; max-width: 100rem; padding: 1rem; }}
+</style></head><body class="nmt"><h1>{title}</h1>
+<p class="note">{note}</p>
+{sections}
+</body></html>
+""".encode()
+
+
+def fragment(section: str) -> str:
+    """A part of a page, for a notebook."""
+    return f'<style>{STYLE}</style><div class="nmt">{section}</div>'

@@ -1,0 +1,134 @@
+"""What people see in a notebook, and on the pages that commands write."""
+
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import matplotlib
+import numpy as np
+import pytest
+from commands import run
+from matplotlib.figure import Figure
+
+import nmt
+from nmt.report import plots
+from nmt.report.attention_map import AttentionMap, write_map
+from nmt.report.explanation import Classified, write_explanations
+
+MAP = AttentionMap(["a", "<b>", "</s>"], ["ü", "</s>"], {"": np.array([[0.7, 0.2, 0.1], [0.0, 0.5, 0.5]])})
+ANSWER = Classified(("good",), {"good": 0.8, "bad": 0.2}, ["<fine>", "day"], np.array([0.75, 0.25]))
+
+
+def test_attention_of_one_text(small_run):
+    translator = nmt.load(str(small_run))
+    own = translator.attention("a b c")
+    assert own.source == ["a", "b", "c", "</s>"]
+    assert own.target == [*translator.translate("a b c").split(), "</s>"]
+    np.testing.assert_allclose(own.total.sum(1), 1, atol=1e-5)
+    given = translator.attention("a b c", "c b")
+    assert given.target == ["c", "b", "</s>"]
+    assert translator.attention("a b c", units="piece").source[-1] == "</s>"
+    assert isinstance(own.plot(), Figure)
+    with pytest.raises(nmt.UserError, match="no words"):
+        translator.attention("  ")
+    assert repr(translator).startswith("Translator(forward → backward, Bahdanau")
+    assert repr(own).startswith("AttentionMap('a b c </s>' → ")
+
+
+def test_nothing_of_matplotlib_changes(small_run, tmp_path):
+    """Neither its backend nor its settings, and pyplot is not even loaded."""
+    code = (
+        "import sys, matplotlib; matplotlib.use('svg'); before = dict(matplotlib.rcParams)\n"
+        f"import nmt; nmt.load({str(small_run)!r}).attention('a b').plot().savefig({str(tmp_path / 'x.png')!r})\n"
+        "assert matplotlib.get_backend() == 'svg' and before == dict(matplotlib.rcParams)\n"
+        "assert 'matplotlib.pyplot' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert (tmp_path / "x.png").stat().st_size > 1000
+
+
+def test_values_are_shown_in_notebooks():
+    for shown in (MAP, ANSWER):
+        html = shown._repr_html_()
+        assert html.count("<div") == html.count("</div>")
+        assert "<body" not in html
+        assert isinstance(shown.plot(), Figure)
+    assert "&lt;b&gt;" in MAP._repr_html_()
+    assert "&lt;fine&gt;" in ANSWER._repr_html_()
+    assert "<table" in AttentionMap(["a"], ["b"], {"": np.ones((1, 1))}, ends=False)._repr_html_()
+
+
+class Checked(HTMLParser):
+    """Every element is closed in order; what it found is kept."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.found = [], []
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+@pytest.mark.parametrize("kind", ["map", "explanation"])
+def test_pages_are_for_everyone(kind, tmp_path):
+    """Well-formed; phones, dark rooms, keyboards and screen readers are thought of; nothing comes from a network."""
+    file = tmp_path / "page.html"
+    if kind == "map":
+        write_map([MAP, MAP], file)
+    else:
+        write_explanations([ANSWER], file, [("bad",)])
+    text = file.read_text(encoding="utf-8")
+    found = Checked(text).found
+    assert ("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}) in found
+    assert "prefers-color-scheme: dark" in text
+    assert not re.search(r"https?:|src=|href=", text)
+    marked = [attrs for tag, attrs in found if "data-value" in attrs]
+    assert marked and all(attrs["tabindex"] == "0" for attrs in marked)
+    if kind == "map":
+        scopes = [attrs.get("scope") for tag, attrs in found if tag == "th"]
+        assert scopes.count("col") == 6 and scopes.count("row") == 4
+        assert marked[0]["data-value"] == "ü ← a: 0.700"
+    else:
+        assert "(right: bad)" in text
+
+
+def test_letters_that_no_font_has_are_named(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(plots, "_font_with", lambda character: None)
+    write_map([AttentionMap(["我", "b"], ["x"], {"": np.ones((1, 2)) / 2}, ends=False)], tmp_path / "x.png")
+    assert "no installed font has 我 (Cjk)" in caplog.text
+    assert (tmp_path / "x.png").exists()
+
+
+def test_a_font_that_has_the_letters_is_taken(monkeypatch):
+    """The first installed one whose table of characters holds the letter; the usual font stays first."""
+    usual = plots._usual_characters()
+    other = next((c for c in map(chr, range(0x2200, 0x2FFF)) if ord(c) not in usual and plots._font_with(c)), None)
+    if other is None:
+        pytest.skip("every installed font has the same letters")
+    family = matplotlib.rcParams["font.family"]
+    with plots._fonts(f"a{other}"):
+        assert matplotlib.rcParams["font.family"] == [*family, plots._font_with(other)]
+    assert matplotlib.rcParams["font.family"] == family
+
+
+def test_units_of_a_page(small_run, tmp_path):
+    (tmp_path / "in").write_text("abc d\n")
+    for units, source in (("word", ["abc", "d"]), ("character", ["a", "b", "c", "d"])):
+        done = run(
+            "translate",
+            f"model={small_run}",
+            f"input={tmp_path}/in",
+            f"units={units}",
+            f"attention_map={tmp_path}/m.json",
+        )
+        assert done.returncode == 0, done.stderr.decode()
+        assert json.loads((tmp_path / "m.json").read_text())[0]["source"] == [*source, "</s>"]
