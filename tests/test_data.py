@@ -1,8 +1,10 @@
 """Reading, filtering, tokenising, encoding and batching of text."""
 
+import bz2
 import gzip
 import itertools
 import json
+import lzma
 import re
 
 import numpy as np
@@ -52,6 +54,54 @@ def test_gzip_is_read(tmp_path):
         file.with_name(file.name + ".gz").write_bytes(gzip.compress(file.read_bytes()))
         file.unlink()
     assert data.load().train.source == plain.train.source
+
+
+@pytest.mark.parametrize("ending", [".xz", ".bz2", ".zst"])
+def test_other_compressions_are_read(tmp_path, ending):
+    text = "".join(line + "\n" for line in LINES).encode()
+    if ending == ".zst":
+        packed = pytest.importorskip("backports.zstd", reason="pip install backports.zstd").compress(text)
+    else:
+        packed = {".xz": lzma, ".bz2": bz2}[ending].compress(text)
+    for language in ("en", "de"):
+        (tmp_path / f"train.{language}{ending}").write_bytes(packed)
+    assert list(TextFiles(train=f"{tmp_path}/train", split=0.1, source="en", target="de").load().train.source)
+    assert read_lines(tmp_path / f"train.en{ending}") == LINES
+    (tmp_path / f"cut{ending}").write_bytes(packed[: len(packed) // 2])
+    with pytest.raises(UserError, match=rf"cut\{ending}: cannot be read"):
+        read_lines(tmp_path / f"cut{ending}")
+
+
+def test_parts_of_one_file_keep_their_lines(tmp_path):
+    """By a hash of each pair: all lines once; added lines move none; equal pairs stay together; shares are as asked."""
+    rows = [(f"a {i}", f"b {i}") for i in range(3000)]
+
+    def parts(chosen):
+        for k, language in enumerate(("en", "de")):
+            (tmp_path / f"all.{language}").write_text("".join(row[k] + "\n" for row in chosen))
+        splits = TextFiles(train=f"{tmp_path}/all", split=0.1, source="en", target="de").load()
+        return [set(zip(p.source, p.target, strict=True)) for p in (splits.train, splits.validation, splits.test)]
+
+    few, more = parts(rows[:2000]), parts([*rows[::-1], *rows[:50]])
+    assert set.union(*few) == set(rows[:2000])
+    assert sum(map(len, more)) == 3000
+    assert all(small <= large for small, large in zip(few, more, strict=True))
+    assert [len(part) for part in more] == pytest.approx([2400, 300, 300], rel=0.15)
+    with pytest.raises(UserError, match="leaves nothing for the validation part"):
+        parts(rows[:1])
+    for wrong in ({}, {"split": 0.1, "validation": "x"}, {"split": 0.1, "test": "x"}):
+        with pytest.raises(ValueError, match=r"data\.validation, data\.split"):
+            TextFiles(train="x", source="en", target="de", **wrong)
+
+
+def test_a_labelled_table_can_be_split(tmp_path):
+    (tmp_path / "all.tsv").write_text("text\tlabel\n" + "".join(f"text {i}\t{'ab'[i % 2]}\n" for i in range(400)))
+    splits = TableFiles(format="tsv", train=f"{tmp_path}/all.tsv", split=0.1, text="text", label="label").labelled()
+    texts = [*splits.train.texts, *splits.validation.texts, *splits.test.texts]
+    assert sorted(texts) == sorted(f"text {i}" for i in range(400))
+    assert all(
+        label == ("ab"[int(t.split()[1]) % 2],) for t, label in zip(splits.test.texts, splits.test.labels, strict=True)
+    )
 
 
 def test_broken_gzip_is_named(tmp_path):

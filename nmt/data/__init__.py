@@ -1,7 +1,7 @@
 """Where text comes from, parallel or labelled. A data set is one file here and one YAML in conf/data.
 
 Imported by: corpus, inference, task, configuration, align, evaluate, score.
-Read: this file, links, text, table, hub, everyday, reverse.
+Read: this file, links, split, text, table, hub, everyday, reverse.
 """
 
 from __future__ import annotations
@@ -104,10 +104,21 @@ def listed(value: str | Sequence[str]) -> list[str]:
     return [value] if isinstance(value, str) else list(value)
 
 
-def check_columns(source: str | list[str], validation: str | list[str], factors: list[str] | None) -> None:
+def check_columns(
+    source: str | list[str],
+    validation: str | list[str] | None,
+    test: str | None,
+    split: float,
+    factors: list[str] | None,
+) -> None:
     """Raises ValueError for keys of a data set that contradict each other."""
+    if (validation is None) == (not split) or (split and test is not None):
+        raise ValueError(
+            "data.validation, data.split: name a validation part (and a test part, if there is one), or give a share such "
+            "as data.split=0.02, which is taken from the training part for each of the two"
+        )
     for key, value in (("source", source), ("validation", validation)):
-        names = listed(value)
+        names = listed(value or "train")
         if not names or len(set(names)) < len(names):
             raise ValueError(f"data.{key}=[{','.join(names)}]: name at least one, and each once")
     if len(listed(source)) > 1 and factors:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from nmt.data.table import Table
 from nmt.foundation.errors import UserError
+from nmt.foundation.ranges import Share
 
 
 class HubData(Table):
@@ -24,8 +25,9 @@ class HubData(Table):
         name: str | None = None,
         revision: str | None = None,
         train: str = "train",
-        validation: str | list[str] = "validation",
+        validation: str | list[str] | None = "validation",
         test: str | None = "test",
+        split: Share = 0.0,
         source: str | list[str] | None = None,
         target: str | None = None,
         factors: list[str] | None = None,
@@ -35,7 +37,7 @@ class HubData(Table):
         separator: str | None = None,
     ) -> None:
         super().__init__(
-            (train, validation, test), source=source, target=target, factors=factors, alignment=alignment,
+            (train, validation, test), split=split, source=source, target=target, factors=factors, alignment=alignment,
             text=text, label=label, separator=separator,
         )  # fmt: skip
         self.path, self.name, self.revision = path, name, revision

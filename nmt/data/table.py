@@ -23,8 +23,10 @@ from nmt.data import (
     side_by_side,
 )
 from nmt.data.links import check_links
+from nmt.data.split import split_labelled, split_pairs
 from nmt.data.text import HALF, not_encodable, stream_lines
 from nmt.foundation.errors import UserError
+from nmt.foundation.ranges import Share
 
 csv.field_size_limit(2**31 - 1)  # a cell may be long
 
@@ -49,6 +51,7 @@ class Table:
     `text` and `label` for classification. The label column holds one label, a list of labels, or several labels in one
     text with a `separator` between them; or there is a column of 0 and 1 for each label, and `label` lists them.
 
+    `split`: a share of the training part for validation, and as much for the test, instead of parts of their own.
     `validation` may be several parts: the first chooses the best checkpoint. `source` may be several columns. `factors`:
     columns with a value for each word of the source; `alignment`: a column with the links of each training pair.
 
@@ -57,8 +60,9 @@ class Table:
 
     def __init__(
         self,
-        parts: tuple[str, str | list[str], str | None],
+        parts: tuple[str, str | list[str] | None, str | None],
         *,
+        split: float,
         source: str | list[str] | None,
         factors: list[str] | None,
         alignment: str | None,
@@ -77,12 +81,12 @@ class Table:
             raise ValueError("data.label: name at least one column")
         if separator is not None and (text is None or not separator or isinstance(label, list)):
             raise ValueError("data.separator: is the text between several labels; use it together with data.label")
-        check_columns("" if source is None else source, parts[1], factors)
-        if source is None and (factors or alignment or not isinstance(parts[1], str)):
+        check_columns("" if source is None else source, parts[1], parts[2], split, factors)
+        if source is None and (factors or alignment or isinstance(parts[1], list)):
             raise ValueError(
                 "data: several validation parts, data.factors and data.alignment are for nmt.train, with data.source"
             )
-        self.parts, self.separator = parts, separator
+        self.parts, self.separator, self.split = parts, separator, split
         self._pair, self._labelled = (source, target), (text, label)
         self._factors, self._alignment = factors or [], alignment
 
@@ -99,12 +103,18 @@ class Table:
         def read(part: str, alignment: str | None = None) -> Pairs:
             return columns(*self._open(part), sources, target, self._factors, alignment)
 
-        first, *others = listed(validation)
-        _, *names = short_names(listed(validation))
+        parts = listed(validation or [])
+        others, names = parts[1:], short_names(parts)[1:]
+        first = read(train, self._alignment)
+        tested: Pairs | None
+        if self.split:
+            first, valid, tested = split_pairs(first, self.split)
+        else:
+            valid, tested = read(parts[0]), None if test is None else read(test)
         return Splits(
-            train=read(train, self._alignment),
-            validation=read(first),
-            test=None if test is None else read(test),
+            train=first,
+            validation=valid,
+            test=tested,
             languages=("+".join(sources), target),
             beside={name: read(part) for part, name in zip(others, names, strict=True)},
             sources=len(sources),
@@ -116,7 +126,10 @@ class Table:
         if text is None or label is None:
             raise UserError("data.source, data.target: are for nmt.train; nmt.classify needs data.text and data.label")
         train_part, validation_part, test_part = self.parts
-        parts = [train_part, *listed(validation_part), *filter(None, [test_part])]
+        if self.split:
+            whole, several = labels(*self._open(train_part), text, label, self.separator)
+            return LabelledSplits(*split_labelled(whole, self.split), several)
+        parts = [train_part, *listed(validation_part or []), *filter(None, [test_part])]
         read = [labels(*self._open(part), text, label, self.separator) for part in parts]
         (train, several), (validation, _), test = read[0], read[1], read[2] if test_part else None
         return LabelledSplits(train, validation, None if test is None else test[0], several)
@@ -131,8 +144,9 @@ class TableFiles(Table):
         *,
         format: Literal["tsv", "csv", "jsonl", "parquet"],
         train: str,
-        validation: str | list[str],
+        validation: str | list[str] | None = None,
         test: str | None = None,
+        split: Share = 0.0,
         source: str | list[str] | None = None,
         target: str | None = None,
         factors: list[str] | None = None,
@@ -142,7 +156,7 @@ class TableFiles(Table):
         separator: str | None = None,
     ) -> None:
         super().__init__(
-            (train, validation, test), source=source, target=target, factors=factors, alignment=alignment,
+            (train, validation, test), split=split, source=source, target=target, factors=factors, alignment=alignment,
             text=text, label=label, separator=separator,
         )  # fmt: skip
         self.format = format

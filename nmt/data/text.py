@@ -1,21 +1,25 @@
-"""Two aligned text files, one sentence per line (`train.en`, `train.de`), plain or .gz; and how text files are read."""
+"""Two aligned text files, one sentence per line (`train.en`, `train.de`), plain or compressed; and how text files are
+read."""
 
 from __future__ import annotations
 
 import atexit
+import bz2
 import codecs
 import functools
 import gzip
+import lzma
 import shutil
 import tempfile
-import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from nmt.data import Pairs, Splits, check_columns, check_not_empty, check_values, listed, short_names, side_by_side
 from nmt.data.links import check_links
+from nmt.data.split import split_pairs
 from nmt.foundation.errors import UserError
+from nmt.foundation.ranges import Share
 
 BOM = codecs.BOM_UTF8
 
@@ -23,35 +27,43 @@ BOM = codecs.BOM_UTF8
 class TextFiles:
     """`{train,validation,test}.{source,target}`: the parts are given as path prefixes, the languages as suffixes.
 
-    `{prefix}.{suffix}.gz` is read where `{prefix}.{suffix}` does not exist. `validation` may be several prefixes: the
-    first chooses the best checkpoint. `source` may be several languages. `factors`: suffixes of files with a value for
-    each word of the source; `alignment`: suffix of a file with the links of each training pair. Raises ValueError if
-    these contradict each other.
+    `{prefix}.{suffix}.gz` (.xz, .bz2, .zst) is read where `{prefix}.{suffix}` does not exist. `split`: a share of the
+    training part for validation, and as much for the test, instead of parts of their own (see split.py). `validation` may
+    be several prefixes: the first chooses the best checkpoint. `source` may be several languages. `factors`: suffixes of
+    files with a value for each word of the source; `alignment`: suffix of a file with the links of each training pair.
+    Raises ValueError if these contradict each other.
     """
 
     def __init__(
         self,
         *,
         train: str,
-        validation: str | list[str],
+        validation: str | list[str] | None = None,
         test: str | None = None,
+        split: Share = 0.0,
         source: str | list[str],
         target: str,
         factors: list[str] | None = None,
         alignment: str | None = None,
     ) -> None:
-        check_columns(source, validation, factors)
-        self.train, self.validation, self.test = train, listed(validation), test
+        check_columns(source, validation, test, split, factors)
+        self.train, self.validation, self.test, self.split = train, listed(validation or []), test, split
         self.source, self.target = listed(source), target
         self.factors, self.alignment = factors or [], alignment
 
     def load(self) -> Splits:
-        first, *others = self.validation
-        _, *names = short_names(self.validation)
+        others, names = self.validation[1:], short_names(self.validation)[1:]
+        train = self._pairs(self.train, self.alignment)
+        test: Pairs | None
+        if self.split:
+            train, validation, test = split_pairs(train, self.split)
+        else:
+            validation = self._pairs(self.validation[0])
+            test = None if self.test is None else self._pairs(self.test)
         return Splits(
-            train=self._pairs(self.train, self.alignment),
-            validation=self._pairs(first),
-            test=None if self.test is None else self._pairs(self.test),
+            train=train,
+            validation=validation,
+            test=test,
             languages=("+".join(self.source), self.target),
             beside={name: self._pairs(prefix) for prefix, name in zip(others, names, strict=True)},
             sources=len(self.source),
@@ -74,6 +86,22 @@ class TextFiles:
         return pairs
 
 
+def _zst(file: Path, mode: str) -> Any:
+    """Raises UserError if there is nothing to read it with."""
+    try:
+        from compression import zstd  # Python 3.14
+    except ImportError:
+        try:
+            from backports import zstd  # the same for older ones
+        except ImportError:
+            raise UserError(f"{file}: to read .zst, pip install backports.zstd, or decompress it first") from None
+    return zstd.open(file, mode)
+
+
+OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open, ".zst": _zst}
+"""How files are opened, by the endings of their names."""
+
+
 def check_aligned(first: Path, first_lines: int, second: Path, second_lines: int) -> None:
     """Raises UserError unless both files have the same number of lines."""
     if first_lines != second_lines:
@@ -84,8 +112,8 @@ def check_aligned(first: Path, first_lines: int, second: Path, second_lines: int
 
 
 def find_file(path: str) -> Path:
-    """The file, or the same name with .gz; raises UserError if neither is there."""
-    for candidate in (Path(path), Path(path + ".gz")):
+    """The file, or the same name with .gz, .xz, .bz2 or .zst; raises UserError if none is there."""
+    for candidate in (Path(path), *(Path(path + ending) for ending in OPENERS)):
         if candidate.is_file():
             return candidate
     if Path(path).is_fifo() or Path(path).is_char_device():
@@ -114,17 +142,19 @@ def read_lines(file: Path) -> list[str]:
 
 
 def stream_lines(file: Path, errors: Errors = "strict", keep_return: bool = False) -> Iterator[str]:
-    """The lines of a UTF-8 file, plain or .gz, one after another. Newline is the only separator (the Unicode line
+    """The lines of a UTF-8 file, plain or compressed, one after another. Newline is the only separator (the Unicode line
     separators are not); a carriage return before it and a byte order mark are dropped.
 
-    Raises UserError naming file and line if the bytes are not UTF-8, or not a whole gzip file.
+    Raises UserError naming file and line if the bytes are not UTF-8, or not a whole compressed file.
     """
     try:
-        with gzip.open(file, "rb") if file.suffix == ".gz" else open(file, "rb") as opened:
+        with OPENERS.get(file.suffix, open)(file, "rb") as opened:
             for number, line in enumerate(opened, 1):
                 text = decode_line(line.removeprefix(BOM) if number == 1 else line, number, str(file), errors)
                 yield text + "\r" if keep_return and line.endswith(b"\r\n") else text
-    except (OSError, EOFError, zlib.error) as error:
+    except UserError:
+        raise
+    except Exception as error:  # what decompressors say of a damaged file, in many ways
         raise UserError(f"{file}: cannot be read ({error})") from error
 
 

@@ -52,4 +52,6 @@ Positive = Annotated[float, Range(0, open_low=True)]
 NonNegative = Annotated[float, Range(0)]
 Fraction = Annotated[float, Range(0, 1, open_high=True)]
 """0 ≤ value < 1: dropout, smoothing."""
+Share = Annotated[float, Range(0, 0.5, open_high=True)]
+"""Of two equal parts of a whole; 0: none."""
 Ratio = Annotated[float, Range(0, 1)]

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 PICTURES = 12
 """Texts drawn in a .png; the others hold all."""
 NOTE = (
-    "Darker: more attention, relative to the most important word of the same text; hover, tap or move with TAB for the "
-    "word's share of the attention. The shares of a text sum to 1."
+    "Stronger colour: more attention, relative to the most important word of the same text; hover, tap or move with TAB for "
+    "the word's share of the attention. The shares of a text sum to 1."
 )
 
 log = logging.getLogger(__name__)

@@ -1,0 +1,47 @@
+"""A validation and a test part taken from a single table or pair of files. Which part a line is in depends on the line
+alone, so parts keep their lines when others are added, and equal lines are in the same part."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+from nmt.data import Labelled, Pairs
+from nmt.foundation.errors import UserError
+
+PARTS = ("train", "validation", "test")
+
+
+def part_of(share: float, *texts: str) -> int:
+    """0 train, 1 validation, 2 test: each of the two small parts has `share` of all texts."""
+    digest = hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).digest()
+    place = int.from_bytes(digest[:8], "big") / 2**64
+    return 1 if place < share else 2 if place < 2 * share else 0
+
+
+def split_pairs(pairs: Pairs, share: float) -> tuple[Pairs, Pairs, Pairs]:
+    """Train, validation, test. Raises UserError if one of them would be empty."""
+    chosen = _chosen(
+        (part_of(share, *pair) for pair in zip(pairs.source, pairs.target, strict=True)), pairs.name, share
+    )
+    train, validation, test = (pairs.chosen(its) for its in chosen)
+    return train, Pairs(validation.source, validation.target, pairs.name), Pairs(test.source, test.target, pairs.name)
+
+
+def split_labelled(texts: Labelled, share: float) -> tuple[Labelled, Labelled, Labelled]:
+    """As `split_pairs`, by the texts alone."""
+    chosen = _chosen((part_of(share, text) for text in texts.texts), texts.name, share)
+    train, validation, test = (
+        Labelled([texts.texts[i] for i in its], [texts.labels[i] for i in its], texts.name) for its in chosen
+    )
+    return train, validation, test
+
+
+def _chosen(parts: Iterable[int], name: str, share: float) -> list[list[int]]:
+    found: list[list[int]] = [[], [], []]
+    for i, part in enumerate(parts):
+        found[part].append(i)
+    for called, its in zip(PARTS, found, strict=True):
+        if not its:
+            raise UserError(f"{name}: data.split={share:g} leaves nothing for the {called} part; choose another share")
+    return found
