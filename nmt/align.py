@@ -110,13 +110,15 @@ def _by_attention(
     from nmt.configuration.loading import translator_for
     from nmt.foundation.errors import UserError
     from nmt.inference.streams import CHUNK
+    from nmt.report.progress import Progress
 
     translator = translator_for(settings, model)
     if not translator.attends:
         raise UserError(f"model={model or settings.model}: has no attention to align by (decoder=fixed)")
-    for start in range(0, len(source), CHUNK):
-        part = slice(start, start + CHUNK)
-        yield from translator.forced_maps(source[part], target[part], settings.units)
+    with Progress("aligning", len(source), "pairs") as step:
+        for start in range(0, len(source), CHUNK):
+            part = slice(start, start + CHUNK)
+            yield from translator.forced_maps(source[part], target[part], settings.units, step)
 
 
 def _by_vectors(

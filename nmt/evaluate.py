@@ -22,6 +22,7 @@ def run(settings: EvaluateSettings) -> float:
     from nmt.foundation.errors import UserError
     from nmt.inference.formats import one_line
     from nmt.metric import Metric
+    from nmt.report.progress import Progress
     from nmt.storage.files import write_atomically
 
     files = [find_file(settings.source), find_file(settings.reference)]
@@ -31,7 +32,8 @@ def run(settings: EvaluateSettings) -> float:
         raise UserError(f"{files[0]}: it is empty")
     translator = translator_for(settings)
     metric = Metric(**settings.metric).of(translator.languages[1])
-    hypotheses = [one_line(text) for text in translator.translate(source)]
+    with Progress("translating", len(source), "lines") as step:
+        hypotheses = [one_line(text) for text in translator.translate(source, step)]
     if settings.output:
         write_atomically(Path(settings.output), "".join(text + "\n" for text in hypotheses).encode())
     scores = metric.score(hypotheses, reference, ter=True)

@@ -26,6 +26,7 @@ def run(settings: ScoreSettings) -> float:
     from nmt.data.text import check_aligned, find_file, stream_lines
     from nmt.foundation.errors import UserError
     from nmt.inference.streams import Sink
+    from nmt.report.progress import Progress
 
     log = logging.getLogger("nmt.score")
     errors = settings.errors
@@ -46,13 +47,14 @@ def run(settings: ScoreSettings) -> float:
         pairs = of_list()
     translator = translator_for(settings)
     total, tokens = 0.0, 0
-    with Sink(settings.output, resume=None, work=fingerprint(settings)) as write:
+    work = fingerprint(settings)
+    with Sink(settings.output, resume=None, work=work) as write, Progress("scoring", counts[1], "lines") as step:
         for chunk in _chunks(pairs):
             sources = translator.encode([source for source, _, _ in chunk])
             targets = translator.tokenizer.encode_target([target for _, target, _ in chunk])
             lines = []
             for (_, target, entry), ids, found in zip(
-                chunk, targets, translator.force(sources, targets, attention=False), strict=True
+                chunk, targets, translator.force(sources, targets, attention=False, done=step), strict=True
             ):
                 log_prob, length = found.log_prob, len(found.log_probs)
                 total, tokens = total + log_prob, tokens + length

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 def run(settings: TranslateSettings) -> None:
     """Translates a file or stdin."""
+    import sys
     from pathlib import Path
 
     from nmt.configuration.fingerprint import fingerprint
@@ -26,6 +27,7 @@ def run(settings: TranslateSettings) -> None:
     from nmt.inference.streams import Sink, Source, check_complete
     from nmt.inference.translation import Translation
     from nmt.report.attention_map import write_map
+    from nmt.report.progress import Progress
 
     show, form = settings.attention_map, settings.format
     source = Source(settings.input, settings.errors, prefix=settings.prefix, constraints=settings.constraints)
@@ -41,10 +43,13 @@ def run(settings: TranslateSettings) -> None:
     details = max(formats.details_needed(form), 1 if show else 0)
     seen: list[tuple[str, Translation]] = []
     number = sink.lines
-    with sink as write:
+    shown = source.count if settings.output or not sys.stdout.isatty() else 0  # not between lines that people read
+    with sink as write, Progress("translating", shown - sink.lines, "lines") as step:
         for chunk in source.chunks(skip=sink.lines):
             try:
-                translations = translator.translations(chunk.lines, chunk.constraints, details)
+                translations = translator.translations(
+                    chunk.lines, chunk.constraints, details, step if shown else _quiet
+                )
             except ValueError as error:  # the search cannot do what the constraints or the model ask for
                 raise UserError(str(error)) from error
             write(formats.lines(form, translator.tokenizer, number, chunk.lines, translations, settings.units))
@@ -58,6 +63,10 @@ def run(settings: TranslateSettings) -> None:
         others = {names[path]: other for path, other in beside.items()}
         lines, translations = [line for line, _ in seen], [found for _, found in seen]
         write_map(translator.attention_maps(lines, translations, name, others, settings.units), Path(show))
+
+
+def _quiet(count: int) -> None:
+    """No progress is shown: nobody knows how much will come, or the answers stand on the same terminal."""
 
 
 def _models(settings: TranslateSettings, source: Source) -> tuple[Translator, dict[str, Translator]]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, overload
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, overload
 
 import numpy as np
 import torch
@@ -27,8 +27,14 @@ from nmt.tokenizer import Tokenizer
 from nmt.tokenizer.words import Units, words
 
 log = logging.getLogger(__name__)
+Done = Callable[[int], Any]
+"""Is told that so many more lines are done."""
 FORCED_TOKENS = 4000
 """Positions of a batch when given translations are scored."""
+
+
+def _nothing(count: int) -> None:
+    """Nobody wants to know."""
 
 
 class Translator:
@@ -95,12 +101,13 @@ class Translator:
     @overload
     def translate(self, lines: str) -> str: ...  # type: ignore[overload-overlap]
     @overload
-    def translate(self, lines: Sequence[str]) -> list[str]: ...
-    def translate(self, lines: str | Sequence[str]) -> str | list[str]:
-        """One translation per line; an empty line for a line without words. A string gives a string."""
+    def translate(self, lines: Sequence[str], done: Done = ...) -> list[str]: ...
+    def translate(self, lines: str | Sequence[str], done: Done = _nothing) -> str | list[str]:
+        """One translation per line; an empty line for a line without words. A string gives a string. `done` is told how many
+        lines are translated, again and again."""
         if isinstance(lines, str):
             return self.translate([lines])[0]
-        return [translation.text for translation in self.translations(lines)]
+        return [translation.text for translation in self.translations(lines, done=done)]
 
     @overload
     def translations(  # type: ignore[overload-overlap]
@@ -108,10 +115,18 @@ class Translator:
     ) -> Translation: ...
     @overload
     def translations(
-        self, lines: Sequence[str], constraints: Sequence[Constraint] | None = None, details_of: int = 0
+        self,
+        lines: Sequence[str],
+        constraints: Sequence[Constraint] | None = None,
+        details_of: int = 0,
+        done: Done = ...,
     ) -> list[Translation]: ...
     def translations(
-        self, lines: str | Sequence[str], constraints: Sequence[Constraint] | None = None, details_of: int = 0
+        self,
+        lines: str | Sequence[str],
+        constraints: Sequence[Constraint] | None = None,
+        details_of: int = 0,
+        done: Done = _nothing,
     ) -> Translation | list[Translation]:
         """All hypotheses that the search returns for each line, with their texts. `details_of`: for this many of the
         best hypotheses of each line, also the probabilities of their words and their attention. A string gives one answer.
@@ -134,6 +149,7 @@ class Translator:
         for batch, found in zip(batches, side_by_side(translate, batches, self.device), strict=True):
             for i, translation in zip(batch, found, strict=True):
                 results[i] = translation
+            done(len(batch))
         for result, request in zip(results, requests, strict=True):
             if result.source and not result.hypotheses and request.required:
                 wanted = ", ".join(self.tokenizer.decode([list(sequence) for sequence in request.required]))
@@ -179,7 +195,11 @@ class Translator:
         return rows
 
     def force(
-        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], attention: bool = True
+        self,
+        sources: Sequence[Sequence[int]],
+        targets: Sequence[Sequence[int]],
+        attention: bool = True,
+        done: Done = _nothing,
     ) -> list[Forced]:
         """Probabilities and attention of given translations, by one teacher-forced pass. An empty source or target
         counts as </s>."""
@@ -202,6 +222,7 @@ class Translator:
         for batch, found in zip(batches, side_by_side(force, batches, self.device), strict=True):
             for i, one in zip(batch, found, strict=True):
                 results[i] = one
+            done(len(batch))
         return results  # type: ignore[return-value]
 
     def attention(self, text: str, translation: str | None = None, units: Units = "word") -> AttentionMap:
@@ -242,19 +263,21 @@ class Translator:
             add(seen, other_name, other.tokenizer, shown, texts, ids, forced, units)
         return seen
 
-    def forced_maps(self, lines: Sequence[str], texts: Sequence[str], units: Units = "word") -> list[AttentionMap]:
+    def forced_maps(
+        self, lines: Sequence[str], texts: Sequence[str], units: Units = "word", done: Done = _nothing
+    ) -> list[AttentionMap]:
         """The attention of this model when it is forced to write given texts."""
-        ids, forced = self._forced(lines, texts)
+        ids, forced = self._forced(lines, texts, done)
         seen = empty(self.tokenizer, lines, texts, ids, units)
         add(seen, "", self.tokenizer, lines, texts, ids, forced, units)
         return seen
 
     def _forced(
-        self, lines: Sequence[str], texts: Sequence[str]
+        self, lines: Sequence[str], texts: Sequence[str], done: Done = _nothing
     ) -> tuple[list[tuple[list[int], list[int]]], list[Forced]]:
         """Ids of both sides, and the probabilities and attention of the texts."""
         ids = list(zip(self.encode(lines), self.tokenizer.encode_target(list(texts)), strict=True))
-        return ids, self.force([source for source, _ in ids], [target for _, target in ids])
+        return ids, self.force([source for source, _ in ids], [target for _, target in ids], done=done)
 
     def __repr__(self) -> str:
         names = " + ".join(type(model.decoder).__name__ for model in self.models)
