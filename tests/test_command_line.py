@@ -10,6 +10,8 @@ import sys
 import pytest
 from commands import ROOT, failed, run, run_alone
 
+from nmt.report import plots
+
 SMALL = [
     "encoder.hidden_size=8", "decoder.hidden_size=16", "decoder.readout_size=8", "model.embedding_size=8",
     "trainer.max_epochs=1", "tokenizer.vocabulary_size=60", "search=greedy",
@@ -127,8 +129,9 @@ def test_attention_maps(trained, tmp_path, ending):
         ]
 
 
-def test_attention_side_by_side(trained, corpus, tmp_path):
+def test_attention_side_by_side(trained, corpus, tmp_path, monkeypatch):
     """Another model with heads and a vocabulary of its own sees the same translations."""
+    monkeypatch.setattr(plots, "_font_with", lambda character: None)  # whatever is installed here
     other = tmp_path / "heads"
     small = [setting for setting in SMALL if "vocabulary" not in setting]
     extra = ["attention=multi_head", "attention.heads=2", "decoder=luong", "tokenizer=char", f"run_dir={other}"]
