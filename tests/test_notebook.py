@@ -37,6 +37,13 @@ def test_attention_of_one_text(small_run):
     assert repr(own).startswith("AttentionMap('a b c </s>' → ")
 
 
+def test_a_search_by_its_name(small_run):
+    assert type(nmt.load(str(small_run), search="greedy").search).__name__ == "Greedy"
+    assert nmt.load(str(small_run), search="beam").search.width == 5
+    with pytest.raises(nmt.UserError, match="search=best: choose beam, "):
+        nmt.load(str(small_run), search="best")
+
+
 def test_nothing_of_matplotlib_changes(small_run, tmp_path):
     """Neither its backend nor its settings, and pyplot is not even loaded."""
     code = (

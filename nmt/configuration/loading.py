@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from nmt.configuration import build
 from nmt.configuration.commands import COMMANDS
+from nmt.configuration.compose import compose, options
 from nmt.configuration.devices import find_device, usable_precision
 from nmt.configuration.faults import Faults
 from nmt.configuration.model_settings import ModelSettings
@@ -34,7 +35,8 @@ def load(path: str | Path | Sequence[str | Path], device: str = "auto", **option
     """What a run directory or checkpoint file holds: a `Translator` or a `TextClassifier`, ready to use. Several paths make
     an ensemble of translators.
 
-    `device`: auto, cpu, cuda …; the other options are those of `translator`, and a classifier has none. Raises UserError if
+    `device`: auto, cpu, cuda …; `search`: another search, by its name (greedy, beam, sample …) or as an object; `precision`:
+    float32, bfloat16, int8; the other options are those of `Translator`. A classifier has only `device`. Raises UserError if
     there is no usable checkpoint.
     """
     paths = [path] if isinstance(path, str | Path) else list(path)
@@ -71,7 +73,7 @@ def _read(path: str | Path) -> Checkpoint:
 def _translator(
     checkpoints: Sequence[Checkpoint],
     device: str,
-    search: Search | None = None,
+    search: Search | str | None = None,
     precision: GenerationPrecision = "float32",
     **options: Any,
 ) -> Translator:
@@ -91,6 +93,8 @@ def _translator(
     try:
         languages = tuple(map(str, checkpoints[0].meta.get("languages") or ("source", "target")))
         settings = {**config["translation"], "languages": languages, **options}
+        if isinstance(search, str):
+            search = _named(search)
         search = search or build.make(config, "search")
         models = [model.to(where).eval() for model, _, _ in loaded]
         return Translator(models, tokenizer, search, precision=usable_precision(precision, where), **settings)
@@ -98,6 +102,13 @@ def _translator(
         raise  # about what was typed
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{first}: its configuration cannot be used ({error})") from error
+
+
+def _named(name: str) -> Search:
+    """A search by its name, with the values of its YAML. Raises UserError if there is none."""
+    if name not in options("search"):
+        raise UserError(f"search={name}: choose {', '.join(options('search'))}")
+    return build.make({"search": compose("translate", [f"search={name}"])["search"]}, "search")
 
 
 def _text_classifier(saved: Checkpoint, device: str) -> TextClassifier:
