@@ -43,7 +43,8 @@ def run(settings: TranslateSettings) -> None:
     details = max(formats.details_needed(form), 1 if show else 0)
     seen: list[tuple[str, Translation]] = []
     number = sink.lines
-    shown = source.count if settings.output or not sys.stdout.isatty() else 0  # not between lines that people read
+    aside = settings.output or sys.stdout is None or not sys.stdout.isatty()
+    shown = source.count if aside else 0  # not between lines that people read
     with sink as write, Progress("translating", shown - sink.lines, "lines") as step:
         for chunk in source.chunks(skip=sink.lines):
             try:
