@@ -87,7 +87,8 @@ def test_a_circle_would_be_found():
 
 
 def test_ls_is_short():
-    assert len([path for path in PACKAGE.iterdir() if path.name != "__pycache__"]) <= 34
+    """Of code; two pages stand beside it."""
+    assert len([path for path in PACKAGE.iterdir() if path.name != "__pycache__" and path.suffix != ".md"]) <= 33
 
 
 @pytest.mark.parametrize("folder", sorted({path.parent.name for path in FILES} - {"nmt"}))

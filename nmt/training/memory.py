@@ -12,7 +12,11 @@ CACHES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
 """Of oneDNN and of PyTorch's layer above it: how many prepared products they keep, one for each combination of sizes."""
 
 
-def keep_few_products(count: int = 64) -> None:
+OFTEN = 5
+"""Reports of the training between two returns of memory: the pages must be zeroed when they are needed again."""
+
+
+def keep_few_products(count: int = 128) -> None:
     """Bounds the caches of products in bfloat16, before the first of them. By default it is 1,024, each with its working
     memory, which batches of all sizes fill with gigabytes; those that come again in every batch are few."""
     for name in CACHES:
@@ -34,14 +38,16 @@ class Trimming:
     """Observer that returns memory to the system now and then: holes between tensors that no other size has filled."""
 
     def __init__(self) -> None:
-        self._trim = _function("malloc_trim")
+        self._trim, self._calls = _function("malloc_trim"), 0
 
     def on_update(self, update: Any) -> None:
-        if self._trim is not None:
+        self._calls += 1
+        if self._trim is not None and self._calls % OFTEN == 0:
             self._trim(0)
 
     def on_validation(self, update: int, epoch: float, metrics: dict[str, float], best: bool) -> None:
-        self.on_update(update)
+        if self._trim is not None:
+            self._trim(0)
 
 
 def _function(name: str) -> Any:
