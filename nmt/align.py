@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 from nmt.configuration.command_line import command_line
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from nmt.configuration.model_settings import AlignSettings
     from nmt.data.links import Links
     from nmt.report.attention_map import AttentionMap
@@ -26,9 +28,8 @@ def run(settings: AlignSettings) -> float | None:
     from pathlib import Path
 
     from nmt.configuration.fingerprint import fingerprint
-    from nmt.data.links import Links, parse_links, write_links
+    from nmt.data.links import Links, write_links
     from nmt.data.text import check_aligned, find_file, read_lines
-    from nmt.foundation.errors import UserError
     from nmt.inference.streams import Sink
     from nmt.inference.word_alignment import error_rate, symmetrize
     from nmt.report.attention_map import AttentionMap, write_map
@@ -36,16 +37,7 @@ def run(settings: AlignSettings) -> float | None:
     files = [find_file(settings.source), find_file(settings.target)]
     source, target = (read_lines(file) for file in files)
     check_aligned(files[0], len(source), files[1], len(target))
-    gold = []
-    if settings.gold:
-        file = find_file(settings.gold)
-        lines = read_lines(file)
-        check_aligned(files[0], len(source), file, len(lines))
-        for number, line in enumerate(lines, 1):
-            try:
-                gold.append(parse_links(line))
-            except ValueError as error:
-                raise UserError(f"{file}, line {number:,}: {error}") from error
+    gold = _gold(settings.gold, files[0], len(source)) if settings.gold else []
     forward, backward, sizes = list[Links](), list[Links](), list[tuple[int, int]]()
     maps = list[AttentionMap]()
     for seen in _looks(settings, source, target):
@@ -68,20 +60,41 @@ def run(settings: AlignSettings) -> float | None:
         write_map(maps, Path(settings.attention_map))
     if not gold:
         return None
+    _tell_outside(str(settings.gold), gold, sizes)
+    rate = error_rate(links, [sure for sure, _ in gold], [possible for _, possible in gold])
+    logging.getLogger("nmt.align").info("alignment error rate %.4f over %s pairs", rate, f"{len(links):,}")
+    return rate
+
+
+def _gold(name: str, beside: Path, count: int) -> list[tuple[Links, Links]]:
+    """Sure and possible links of each pair. Raises UserError for a line that holds anything else."""
+    from nmt.data.links import parse_links
+    from nmt.data.text import check_aligned, find_file, read_lines
+    from nmt.foundation.errors import UserError
+
+    file, found = find_file(name), []
+    lines = read_lines(file)
+    check_aligned(beside, count, file, len(lines))
+    for number, line in enumerate(lines, 1):
+        try:
+            found.append(parse_links(line))
+        except ValueError as error:
+            raise UserError(f"{file}, line {number:,}: {error}") from error
+    return found
+
+
+def _tell_outside(name: str, gold: Sequence[tuple[Links, Links]], sizes: Sequence[tuple[int, int]]) -> None:
+    """A warning if links lead to words that are not there."""
+    import logging
+
     outside = sum(
         s >= source_size or t >= target_size
         for (source_size, target_size), (sure, possible) in zip(sizes, gold, strict=True)
         for s, t in sure | possible
     )
     if outside:
-        logging.getLogger("nmt.align").warning(
-            "%s: %s links to words that are not in their lines (words are counted from 0)",
-            settings.gold,
-            f"{outside:,}",
-        )
-    rate = error_rate(links, [sure for sure, _ in gold], [possible for _, possible in gold])
-    logging.getLogger("nmt.align").info("alignment error rate %.4f over %s pairs", rate, f"{len(links):,}")
-    return rate
+        what = "links to words that are not in their lines (words are counted from 0)"
+        logging.getLogger("nmt.align").warning("%s: %s %s", name, f"{outside:,}", what)
 
 
 def _looks(

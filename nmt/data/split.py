@@ -4,11 +4,13 @@ alone, so parts keep their lines when others are added, and equal lines are in t
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
-from nmt.data import Labelled, Pairs
+from nmt.data import Labelled, Pairs, short_names
 from nmt.foundation.errors import UserError
 
+Read = Callable[[str, bool], Pairs]
+"""Reads a part; with its alignments, if it is the one to train on."""
 PARTS = ("train", "validation", "test")
 
 
@@ -26,6 +28,19 @@ def split_pairs(pairs: Pairs, share: float) -> tuple[Pairs, Pairs, Pairs]:
     )
     train, validation, test = (pairs.chosen(its) for its in chosen)
     return train, Pairs(validation.source, validation.target, pairs.name), Pairs(test.source, test.target, pairs.name)
+
+
+def read_parts(
+    read: Read, train: str, validation: Sequence[str], test: str | None, share: float
+) -> tuple[Pairs, Pairs, Pairs | None, dict[str, Pairs]]:
+    """Train, validation, test, and further validation parts by their names: each from a part of its own, or the small ones
+    from the first."""
+    first = read(train, True)
+    if share:
+        return *split_pairs(first, share), {}
+    names = short_names(validation)
+    own, *others = (read(part, False) for part in validation)
+    return first, own, None if test is None else read(test, False), dict(zip(names[1:], others, strict=True))
 
 
 def split_labelled(texts: Labelled, share: float) -> tuple[Labelled, Labelled, Labelled]:

@@ -19,11 +19,10 @@ from nmt.data import (
     check_not_empty,
     check_values,
     listed,
-    short_names,
     side_by_side,
 )
 from nmt.data.links import check_links
-from nmt.data.split import split_labelled, split_pairs
+from nmt.data.split import read_parts, split_labelled
 from nmt.data.text import HALF, not_encodable, stream_lines
 from nmt.foundation.errors import UserError
 from nmt.foundation.ranges import Share
@@ -98,25 +97,19 @@ class Table:
         source, target = self._pair
         if source is None or target is None:
             raise UserError("data.text, data.label: are for nmt.classify; nmt.train needs data.source and data.target")
-        sources, (train, validation, test) = listed(source), self.parts
+        sources, (train_part, validation_part, test_part) = listed(source), self.parts
 
-        def read(part: str, alignment: str | None = None) -> Pairs:
-            return columns(*self._open(part), sources, target, self._factors, alignment)
+        def read(part: str, aligned: bool) -> Pairs:
+            return columns(*self._open(part), sources, target, self._factors, self._alignment if aligned else None)
 
-        parts = listed(validation or [])
-        others, names = parts[1:], short_names(parts)[1:]
-        first = read(train, self._alignment)
-        tested: Pairs | None
-        if self.split:
-            first, valid, tested = split_pairs(first, self.split)
-        else:
-            valid, tested = read(parts[0]), None if test is None else read(test)
+        parts = train_part, listed(validation_part or []), test_part
+        train, validation, test, beside = read_parts(read, *parts, self.split)
         return Splits(
-            train=first,
-            validation=valid,
-            test=tested,
+            train=train,
+            validation=validation,
+            test=test,
             languages=("+".join(sources), target),
-            beside={name: read(part) for part, name in zip(others, names, strict=True)},
+            beside=beside,
             sources=len(sources),
             factors=self._factors,
         )

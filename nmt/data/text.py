@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from nmt.data import Pairs, Splits, check_columns, check_not_empty, check_values, listed, short_names, side_by_side
+from nmt.data import Pairs, Splits, check_columns, check_not_empty, check_values, listed, side_by_side
 from nmt.data.links import check_links
-from nmt.data.split import split_pairs
+from nmt.data.split import read_parts
 from nmt.foundation.errors import UserError
 from nmt.foundation.ranges import Share
 
@@ -52,25 +52,19 @@ class TextFiles:
         self.factors, self.alignment = factors or [], alignment
 
     def load(self) -> Splits:
-        others, names = self.validation[1:], short_names(self.validation)[1:]
-        train = self._pairs(self.train, self.alignment)
-        test: Pairs | None
-        if self.split:
-            train, validation, test = split_pairs(train, self.split)
-        else:
-            validation = self._pairs(self.validation[0])
-            test = None if self.test is None else self._pairs(self.test)
+        train, validation, test, beside = read_parts(self._pairs, self.train, self.validation, self.test, self.split)
         return Splits(
             train=train,
             validation=validation,
             test=test,
             languages=("+".join(self.source), self.target),
-            beside={name: self._pairs(prefix) for prefix, name in zip(others, names, strict=True)},
+            beside=beside,
             sources=len(self.source),
             factors=self.factors,
         )
 
-    def _pairs(self, prefix: str, alignment: str | None = None) -> Pairs:
+    def _pairs(self, prefix: str, aligned: bool) -> Pairs:
+        alignment = self.alignment if aligned else None
         suffixes = [*self.source, *self.factors, self.target, *filter(None, [alignment])]
         files = [find_file(f"{prefix}.{suffix}") for suffix in suffixes]
         columns = [read_lines(file) for file in files]
