@@ -122,8 +122,8 @@ def _by_attention(
     """The attention of a model that is forced to write the targets."""
     from nmt.configuration.loading import translator_for
     from nmt.foundation.errors import UserError
+    from nmt.foundation.progress import Progress
     from nmt.inference.streams import CHUNK
-    from nmt.report.progress import Progress
 
     translator = translator_for(settings, model)
     if not translator.attends:

@@ -20,9 +20,9 @@ def run(settings: EvaluateSettings) -> float:
     from nmt.configuration.loading import translator_for
     from nmt.data.text import check_aligned, find_file, read_lines
     from nmt.foundation.errors import UserError
+    from nmt.foundation.progress import Progress
     from nmt.inference.formats import one_line
     from nmt.metric import Metric
-    from nmt.report.progress import Progress
     from nmt.storage.files import write_atomically
 
     files = [find_file(settings.source), find_file(settings.reference)]

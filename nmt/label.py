@@ -12,6 +12,7 @@ from nmt.configuration.command_line import command_line
 
 if TYPE_CHECKING:
     from nmt.configuration.model_settings import LabelSettings
+    from nmt.report.explanation import Classified
 
 
 def run(settings: LabelSettings) -> None:
@@ -22,6 +23,7 @@ def run(settings: LabelSettings) -> None:
     from nmt.configuration.fingerprint import fingerprint
     from nmt.configuration.loading import text_classifier
     from nmt.foundation.errors import UserError
+    from nmt.foundation.progress import Progress
     from nmt.inference.streams import Sink, Source
     from nmt.report.explanation import as_json, write_explanations
 
@@ -33,16 +35,17 @@ def run(settings: LabelSettings) -> None:
     show = settings.explain
     if show and not classifier.attends:
         raise UserError(f"explain={show}: this model has no importances to show (pooling=last)")
-    seen = []
-    with sink as write:
+    seen: list[Classified] = []
+    with sink as write, Progress("labelling", source.count if settings.input else 0, "lines") as step:
         for chunk in source.chunks():
             answers = classifier.classify(chunk.lines, settings.units)
             if settings.format == "jsonl":
                 write([json.dumps(as_json(answer), ensure_ascii=False) for answer in answers])
             else:
                 write([",".join(answer.labels) for answer in answers])
-            if show:
-                seen += answers
+            seen += answers if show else ()
+            if settings.output:  # not between lines that people read
+                step(len(answers))
     if show:
         write_explanations(seen, Path(show))
 

@@ -25,8 +25,8 @@ def run(settings: ScoreSettings) -> float:
     from nmt.configuration.loading import translator_for
     from nmt.data.text import check_aligned, find_file, stream_lines
     from nmt.foundation.errors import UserError
+    from nmt.foundation.progress import Progress
     from nmt.inference.streams import Sink
-    from nmt.report.progress import Progress
 
     log = logging.getLogger("nmt.score")
     errors = settings.errors

@@ -315,3 +315,154 @@ def test_collate_by_hand():
     assert batch.inputs.tolist() == [[BOS, 5, 7], [BOS, PAD, PAD]]
     assert batch.targets.tolist() == [[5, 7, EOS], [EOS, PAD, PAD]]
     assert batch.num_tokens == 4
+
+
+PAIRS = [("A man .", "Ein Mann ."), ("A dog .", "Ein Hund ."), ("Two cats .", "Zwei Katzen ."), ("Rain .", "Regen .")]
+
+
+def both(pairs):
+    return list(zip(pairs.source, pairs.target, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("cut", "kept"),
+    [
+        (":2", PAIRS[:2]),
+        ("1:", PAIRS[1:]),
+        ("-1:", PAIRS[-1:]),
+        ("25%:75%", PAIRS[1:3]),
+        (":100%", PAIRS),
+        ("0:1", PAIRS[:1]),
+    ],
+)
+@pytest.mark.parametrize("kind", ["text", "tsv", "parquet", "hub"])
+def test_a_slice_of_any_source_needs_no_quotes(tmp_path, kind, cut, kept):
+    import datasets
+
+    part = str(tmp_path / "t")
+    if kind == "text":
+        write(tmp_path / "t.en", "".join(f"{a}\n" for a, _ in PAIRS))
+        write(tmp_path / "t.de", "".join(f"{b}\n" for _, b in PAIRS))
+    elif kind == "tsv":
+        write(tmp_path / "t", "en\tde\n" + "".join(f"{a}\t{b}\n" for a, b in PAIRS))
+    else:
+        table = datasets.Dataset.from_dict({"en": [a for a, _ in PAIRS], "de": [b for _, b in PAIRS]})
+        table.to_parquet(part if kind == "parquet" else str(tmp_path / "train.parquet"))
+    typed = ["data.source=en", "data.target=de"]
+    if kind == "hub":
+        part = "train"
+        typed.append(f"data.path={tmp_path}")
+    parts = [f"data={kind}", f"data.train={part}@{cut}", f"data.validation=[{part}@:1,{part}@-2:]", "data.test=null"]
+    splits = build.make(compose(*parts, *typed), "data").load()
+    assert both(splits.train) == kept
+    assert both(splits.validation) == PAIRS[:1]
+    assert [both(pairs) for pairs in splits.beside.values()] == [PAIRS[-2:]]
+
+
+def test_an_empty_slice_is_named(tmp_path):
+    text_files(tmp_path)
+    data = TextFiles(train=f"{tmp_path}/train@5:9", validation=f"{tmp_path}/val", source="en", target="de")
+    with pytest.raises(UserError, match="@5:9: no sentence pairs in it"):
+        data.load()
+
+
+@pytest.mark.parametrize("kind", ["tsv", "csv"])
+def test_a_table_without_names_goes_by_numbers(tmp_path, kind):
+    separator = {"tsv": "\t", "csv": ","}[kind]
+    file = write(tmp_path / "t", "".join(f"{i}{separator}{b}{separator}{a}\n" for i, (a, b) in enumerate(PAIRS)))
+    part = [f"data={kind}", f"data.train={file}", f"data.validation={file}", "data.header=false"]
+    splits = build.make(compose(*part, "data.source=3", "data.target=2"), "data").load()
+    assert both(splits.train) == PAIRS
+    with pytest.raises(UserError, match="no columns '3' and '7'. It has: 1, 2, 3"):
+        build.make(compose(*part, "data.source=3", "data.target=7"), "data").load()
+    file.write_text(file.read_text() + "one cell\n")
+    with pytest.raises(UserError, match="line 5: 1 columns, but the first row has 3"):
+        build.make(compose(*part, "data.source=3", "data.target=2"), "data").load()
+
+
+def tmx(units):
+    body = "".join(f"<tu>{''.join(f'<tuv {k}><seg>{v}</seg></tuv>' for k, v in unit)}</tu>" for unit in units)
+    return (
+        f'<?xml version="1.0"?><!DOCTYPE tmx SYSTEM "tmx14.dtd"><tmx version="1.4"><header/><body>{body}</body></tmx>'
+    )
+
+
+def test_a_translation_memory_is_read(tmp_path, caplog):
+    en, de, fr = 'xml:lang="EN-us"', 'xml:lang="de"', 'lang="fr"'
+    units = [
+        [
+            (en, 'A <bpt i="1">&lt;b&gt;</bpt>man<ept i="1">&lt;/b&gt;</ept> &amp; <hi>a\n dog</hi>.'),
+            (de, "Ein Mann"),
+            (fr, "Un"),
+        ],
+        [(de, "Nur Deutsch")],
+        [(de, "Zwei"), (en, "Two"), (en, "A second variant")],
+    ]
+    file = tmp_path / "m.tmx.gz"
+    file.write_bytes(gzip.compress(tmx(units).encode("utf-16")))
+    typed = ["data=tmx", f"data.train={file}", f"data.validation={file}@:1", "data.source=en", "data.target=de"]
+    splits = build.make(compose(*typed), "data").load()
+    assert both(splits.train) == [("A man & a dog.", "Ein Mann"), ("Two", "Zwei")]
+    assert "1 of 3 translation units lack en and de" in caplog.text
+    with pytest.raises(UserError, match="no translation units with en and it. It has: EN-us, de, fr"):
+        build.make(compose(*typed[:-1], "data.target=it"), "data").load()
+    file.write_bytes(gzip.compress(tmx(units)[:-30].encode()))
+    with pytest.raises(UserError, match="cannot be read as TMX"):
+        build.make(compose(*typed), "data").load()
+
+
+def test_a_big_translation_memory_takes_little_memory(tmp_path):
+    """Units are forgotten as they are read: a hundred times more of them leave no tree behind."""
+    import tracemalloc
+
+    from nmt.data.readers import read_tmx
+
+    peaks = []
+    for count in (200, 20_000):
+        file = write(tmp_path / "m.tmx", tmx([[('xml:lang="en"', ""), ('xml:lang="de"', "")]] * count))
+        tracemalloc.start()
+        read_tmx(file, ["en", "de"])
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] - peaks[0] < 20_000 * 60, "two list entries a unit, and no more"
+
+
+@pytest.mark.parametrize("ending", ["zip", "tar.gz"])
+def test_an_archive_of_aligned_files_is_read(tmp_path, ending):
+    import tarfile
+    import zipfile
+
+    files = {
+        "README": "about", "Books.de-en.en": "".join(f"{a}\n" for a, _ in PAIRS), "Books.de-en.ids": "1\n",
+        "Books.de-en.de": "".join(f"{b}\n" for _, b in PAIRS),
+    }  # fmt: skip
+
+    def pack(contents):
+        archive = tmp_path / f"a.{ending}"
+        if ending == "zip":
+            with zipfile.ZipFile(archive, "w") as opened:
+                for name, text in contents.items():
+                    opened.writestr(name, text)
+        else:
+            with tarfile.open(archive, "w:gz") as opened:
+                for name, text in contents.items():
+                    opened.add(write(tmp_path / name, text), name)
+        return archive
+
+    archive = pack(files)
+    typed = ["data=archive", f"data.train={archive}", "data.split=0.2", "data.source=en", "data.target=de"]
+    data = [f"data.train={archive}", f"data.validation={archive}@-1:"]
+    splits = build.make(compose(typed[0], *data, *typed[3:]), "data").load()
+    assert both(splits.train) == PAIRS
+    assert both(splits.validation) == PAIRS[-1:]
+    with pytest.raises(UserError, match="needs one text with the endings en, fr. There are README, Books"):
+        build.make(compose(*typed[:-1], "data.target=fr"), "data").load()
+    pack({**files, "Other.en": "x\n", "Other.de": "y\n"})
+    with pytest.raises(UserError, match=r"several: Books.de-en, Other. Unpack it and use data=text"):
+        build.make(compose(*typed), "data").load()
+    pack({**files, "Books.de-en.de": "y\n"})
+    with pytest.raises(UserError, match="not aligned: .*Books.de-en.en has 4 lines, .*Books.de-en.de has 1"):
+        build.make(compose(*typed), "data").load()
+    archive.write_bytes(archive.read_bytes()[:50])
+    with pytest.raises(UserError, match="cannot be read as an archive"):
+        build.make(compose(*typed), "data").load()

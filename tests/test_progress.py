@@ -1,11 +1,22 @@
 """Long work says how far it is."""
 
+import gzip
 import logging
+import random
+import re
+import threading
+import time
+from types import SimpleNamespace
 
 import pytest
 
-from nmt.report import progress
-from nmt.report.progress import Progress
+import nmt
+from nmt.corpus.ragged import encode_lines
+from nmt.data.everyday import Everyday
+from nmt.data.text import stream_lines
+from nmt.foundation import progress, terminal
+from nmt.foundation.progress import Progress, waiting
+from nmt.report.attention_map import write_map
 
 
 @pytest.fixture
@@ -42,9 +53,83 @@ def test_short_work_says_nothing_and_unknown_sizes_have_no_end(clock, caplog):
 def test_a_terminal_gets_a_bar(clock, monkeypatch, capsys):
     from rich.console import Console
 
-    monkeypatch.setattr(progress, "console", Console(force_terminal=True, stderr=True))
+    monkeypatch.setattr(terminal, "console", Console(force_terminal=True, stderr=True))
     with Progress("aligning", 10, "pairs") as step:
         clock[0] += 3
         step(5)
-        assert step._bar is not None
     assert "aligning (pairs)" in capsys.readouterr().err
+
+
+def test_only_the_outer_of_two_works_is_shown(clock, caplog):
+    caplog.set_level(logging.INFO, "nmt")
+    with Progress("translating", 10, "lines") as outer, Progress("reading", 10, "bytes") as inner:
+        clock[0] += 3
+        inner(5)
+        outer(1)
+    assert [record.getMessage() for record in caplog.records] == ["translating: 1 of 10 lines, 27 s left"]
+    with Progress("reading", 10, "bytes") as step:
+        clock[0] += 3
+        step(5)
+    assert "reading: 5 of 10 bytes" in caplog.text, "the works before are over"
+
+
+def test_work_that_does_not_say_how_far_it_is_counts_seconds(monkeypatch, caplog):
+    caplog.set_level(logging.INFO, "nmt")
+    monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    before = threading.active_count()
+    with waiting("training a vocabulary"):
+        time.sleep(1.3)
+    assert threading.active_count() == before
+    assert [record.getMessage() for record in caplog.records] == ["training a vocabulary: 1 seconds"]
+    with pytest.raises(RuntimeError, match="as it is"), waiting("training a vocabulary"):
+        raise RuntimeError("as it is")
+
+
+def test_a_notebook_gets_a_bar_that_goes_away(clock, monkeypatch):
+    display = pytest.importorskip("IPython.display", reason="needs IPython")
+    shown = []
+
+    class Place:
+        def update(self, what):
+            shown.append(what.data)
+
+    monkeypatch.setattr(display, "display", lambda *_, display_id: Place())
+    monkeypatch.setattr(terminal, "console", SimpleNamespace(is_jupyter=True))
+    with Progress("translating <b>", 10, "lines") as step:
+        step(1)
+        clock[0] += 3
+        step(4)
+        clock[0] += 0.01
+        step(1)  # too soon to be drawn again
+    assert shown == ['<progress value="5" max="10"></progress> translating &lt;b&gt;: 5 of 10 lines, 3 s left', ""]
+
+
+def test_reading_says_how_far_it_is(tmp_path, clock, caplog, monkeypatch):
+    """In bytes of the file as it lies there, compressed or not."""
+    caplog.set_level(logging.INFO, "nmt")
+    monkeypatch.setattr(progress, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock.__setitem__(0, clock[0] + 1) or clock[0])
+    for name, content in (
+        ("t", b"a line\n" * 9000),
+        ("t.gz", gzip.compress(random.Random(1).randbytes(40_000).hex().encode())),
+    ):
+        (tmp_path / name).write_bytes(content)
+        assert list(stream_lines(tmp_path / name))
+        said = [r.getMessage() for r in caplog.records if f"reading {name}: " in r.getMessage()]
+        assert said and all(f" of {len(content):,} bytes" in text for text in said)
+
+
+def test_whatever_may_take_long_says_so(small_run, tmp_path, monkeypatch, caplog):
+    caplog.set_level(logging.INFO, "nmt")
+    monkeypatch.setattr(progress, "PATIENCE", -1.0)
+    lines = [f"{a} {b} {c}" for a in "abc" for b in "abc" for c in "ab"] * 20
+    translator = nmt.load(str(small_run), search="greedy")
+    translator.batch_tokens = 20
+    translator.translate(lines)
+    translator.forced_maps(lines, lines)
+    write_map(translator.forced_maps(lines[:9], lines[:9]), tmp_path / "map.html")
+    encode_lines(lines * 200, translator.tokenizer.encode_source, 1000)
+    Everyday(source="en", target="de", train=300, validation=10, test=10, seed=1).load()
+    said = "\n".join(record.getMessage() for record in caplog.records)
+    for what in ("translating", "scoring", "drawing map.html", "encoding", "making sentences"):
+        assert re.search(rf"^{what}: [\d,]+ of [\d,]+ \w+, [\d,]+ s left$", said, re.MULTILINE), what

@@ -133,7 +133,7 @@ def _print(command: str, overrides: Sequence[str]) -> None:
 
 def _run(command: str, run: Callable[[Any], Any], overrides: Sequence[str]) -> Any:
     from nmt.configuration.configure import configure
-    from nmt.report.terminal import set_up_logging
+    from nmt.foundation.terminal import set_up_logging
     from nmt.training.memory import keep_freed_memory
 
     settings = configure(command, overrides)
@@ -148,7 +148,7 @@ def _sweep(command: str, run: Callable[[Any], Any], overrides: Sequence[str]) ->
     """Runs all grids of a sweep. An error in one run does not stop the sweep; a fault common to all runs of a grid
     does, before anything runs."""
     from nmt.configuration.configure import configure
-    from nmt.report.terminal import set_up_logging
+    from nmt.foundation.terminal import set_up_logging
     from nmt.training.memory import keep_freed_memory
 
     def prepared() -> list[list[str]]:

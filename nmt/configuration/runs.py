@@ -23,8 +23,8 @@ from nmt.corpus.labels import LabelSet
 from nmt.corpus.preparation import prepare, texts
 from nmt.data import LabelledSplits, Splits
 from nmt.foundation.errors import UserError
+from nmt.foundation.terminal import set_up_logging
 from nmt.network.seq2seq import Seq2Seq
-from nmt.report.terminal import set_up_logging
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
 from nmt.storage.files import remove_unfinished

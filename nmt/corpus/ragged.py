@@ -20,6 +20,7 @@ from typing import BinaryIO
 import numpy as np
 
 from nmt.foundation.errors import UserError
+from nmt.foundation.progress import Progress
 
 CHUNK = 4096
 CACHE_ABOVE = 500_000
@@ -147,10 +148,12 @@ def _id_type(vocabulary: int) -> type[np.unsignedinteger]:
 
 
 def _chunks(lines: Sequence[str], encoder: Encoder, dtype: type) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    for start in range(0, len(lines), CHUNK):
-        rows = encoder(list(lines[start : start + CHUNK]))
-        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-        yield np.fromiter((i for row in rows for i in row), dtype, int(lengths.sum())), lengths
+    with Progress("encoding", len(lines), "lines") as step:
+        for start in range(0, len(lines), CHUNK):
+            rows = encoder(list(lines[start : start + CHUNK]))
+            lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+            yield np.fromiter((i for row in rows for i in row), dtype, int(lengths.sum())), lengths
+            step(len(rows))
 
 
 def _save_sums(sums: list[int], file: BinaryIO) -> None:

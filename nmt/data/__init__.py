@@ -1,7 +1,7 @@
 """Where text comes from, parallel or labelled. A data set is one file here and one YAML in conf/data.
 
 Imported by: corpus, inference, task, configuration, align, evaluate, score.
-Read: this file, links, split, text, table, hub, everyday, reverse.
+Read: this file, links, split, text, readers, table, hub, everyday, reverse.
 """
 
 from __future__ import annotations

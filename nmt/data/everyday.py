@@ -17,6 +17,7 @@ from typing import Any
 
 from nmt.data import Pairs, Splits
 from nmt.foundation.errors import UserError
+from nmt.foundation.progress import Progress
 from nmt.foundation.ranges import Size
 
 Writer = Callable[[str], str]
@@ -73,6 +74,10 @@ class Everyday:
         return self._sample(kinds)
 
     def _sample(self, kinds: Sequence[tuple[Kind, Sequence[str]]]) -> Splits:
+        with Progress("making sentences", sum(self.sizes), "pairs") as step:
+            return self._made(kinds, step)
+
+    def _made(self, kinds: Sequence[tuple[Kind, Sequence[str]]], step: Callable[[], None]) -> Splits:
         rng = random.Random(self.seed)
         owner: dict[tuple[str, Any], int] = {}  # which part a meaning belongs to
         held_out: set[str] = set()  # source sentences of the two small parts
@@ -99,6 +104,7 @@ class Everyday:
                     held_out.add(line)  # only the training part may repeat lines: small numbers are common
                 source.append(line)
                 target.append(write(self.languages[1]))
+                step()
         part_names = ("train", "validation", "test")
         made = [Pairs(*part, f"everyday, {name}") for part, name in zip(parts, part_names, strict=True)]
         return Splits(made[0], made[1], made[2], languages=self.languages)

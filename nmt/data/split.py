@@ -4,7 +4,9 @@ alone, so parts keep their lines when others are added, and equal lines are in t
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from nmt.data import Labelled, Pairs, short_names
 from nmt.foundation.errors import UserError
@@ -12,6 +14,31 @@ from nmt.foundation.errors import UserError
 Read = Callable[[str, bool], Pairs]
 """Reads a part; with its alignments, if it is the one to train on."""
 PARTS = ("train", "validation", "test")
+_CUT = re.compile(r"(.+)@(-?\d+%?)?:(-?\d+%?)?", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Some rows of a part, counted from 0 as in Python (negative: from the end), or in per cent."""
+
+    start: str
+    stop: str
+
+    def rows(self, count: int) -> range:
+        start, stop = (
+            None if not at else round(float(at[:-1]) * count / 100) if at.endswith("%") else int(at)
+            for at in (self.start, self.stop)
+        )
+        return range(count)[start:stop]
+
+    def __str__(self) -> str:
+        return f"{self.start}:{self.stop}"
+
+
+def cut(part: str) -> tuple[str, Slice | None]:
+    """A part as it was typed, NAME or NAME@START:STOP: its name, and which of its rows are meant (None: all)."""
+    found = _CUT.fullmatch(part)
+    return (part, None) if found is None else (found[1], Slice(found[2] or "", found[3] or ""))
 
 
 def part_of(share: float, *texts: str) -> int:

@@ -1,12 +1,9 @@
-"""Files with named columns: tsv, csv, jsonl, parquet. HuggingFace `datasets` is imported only here and in hub.py, and only
-when it is used. Files are read anew every time: a cache of them could be stale."""
+"""Data with named columns, in files of many formats (readers.py) or on the hub (hub.py). Files are read anew every time: a
+cache of them could be stale."""
 
 from __future__ import annotations
 
-import csv
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,27 +19,14 @@ from nmt.data import (
     side_by_side,
 )
 from nmt.data.links import check_links
-from nmt.data.split import read_parts, split_labelled
-from nmt.data.text import HALF, not_encodable, stream_lines
+from nmt.data.readers import read_archive, read_jsonl, read_parquet, read_rows, read_tmx
+from nmt.data.split import cut, read_parts, split_labelled
+from nmt.data.text import HALF, not_encodable
 from nmt.foundation.errors import UserError
 from nmt.foundation.ranges import Share
 
-csv.field_size_limit(2**31 - 1)  # a cell may be long
-
-
-@dataclass(frozen=True)
-class Columns:
-    """What a file holds, by the names of its columns."""
-
-    values: dict[str, list[Any]]
-    features: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def column_names(self) -> list[str]:
-        return list(self.values)
-
-    def __getitem__(self, name: str) -> list[Any]:
-        return self.values[name]
+Column = str | int
+"""A column by its name, or by its number in a file without names."""
 
 
 class Table:
@@ -53,6 +37,7 @@ class Table:
     `split`: a share of the training part for validation, and as much for the test, instead of parts of their own.
     `validation` may be several parts: the first chooses the best checkpoint. `source` may be several columns. `factors`:
     columns with a value for each word of the source; `alignment`: a column with the links of each training pair.
+    A part may be NAME@START:STOP, some rows of NAME.
 
     Raises ValueError unless exactly one of the two pairs of columns is named, or if keys contradict each other.
     """
@@ -90,8 +75,14 @@ class Table:
         self._factors, self._alignment = factors or [], alignment
 
     def _open(self, part: str) -> tuple[Any, str]:
-        """A part as a `datasets.Dataset`, and its name for messages. Raises UserError if it cannot be read."""
+        """A part as `Columns` or a `datasets.Dataset`, and its name for messages. Raises UserError if it cannot be read."""
         raise NotImplementedError
+
+    def _rows(self, part: str) -> tuple[Any, str]:
+        """As `_open`, of NAME@START:STOP too."""
+        name, slice_ = cut(part)
+        table, what = self._open(name)
+        return (table, what) if slice_ is None else (table.select(slice_.rows(len(table))), f"{what}@{slice_}")
 
     def load(self) -> Splits:
         source, target = self._pair
@@ -100,7 +91,7 @@ class Table:
         sources, (train_part, validation_part, test_part) = listed(source), self.parts
 
         def read(part: str, aligned: bool) -> Pairs:
-            return columns(*self._open(part), sources, target, self._factors, self._alignment if aligned else None)
+            return columns(*self._rows(part), sources, target, self._factors, self._alignment if aligned else None)
 
         parts = train_part, listed(validation_part or []), test_part
         train, validation, test, beside = read_parts(read, *parts, self.split)
@@ -120,114 +111,64 @@ class Table:
             raise UserError("data.source, data.target: are for nmt.train; nmt.classify needs data.text and data.label")
         train_part, validation_part, test_part = self.parts
         if self.split:
-            whole, several = labels(*self._open(train_part), text, label, self.separator)
+            whole, several = labels(*self._rows(train_part), text, label, self.separator)
             return LabelledSplits(*split_labelled(whole, self.split), several)
         parts = [train_part, *listed(validation_part or []), *filter(None, [test_part])]
-        read = [labels(*self._open(part), text, label, self.separator) for part in parts]
+        read = [labels(*self._rows(part), text, label, self.separator) for part in parts]
         (train, several), (validation, _), test = read[0], read[1], read[2] if test_part else None
         return LabelledSplits(train, validation, None if test is None else test[0], several)
 
 
 class TableFiles(Table):
-    """One file per part. tsv and csv files start with a line of column names; in tsv, quotation marks are ordinary
-    characters."""
+    """One file per part. tsv and csv files start with a line of column names; without it (`header` false), columns are
+    called 1, 2, 3 …. In tmx and archive, they are called by languages.
+
+    Raises ValueError if these contradict each other.
+    """
 
     def __init__(
         self,
         *,
-        format: Literal["tsv", "csv", "jsonl", "parquet"],
+        format: Literal["tsv", "csv", "jsonl", "parquet", "tmx", "archive"],
+        header: bool = True,
         train: str,
         validation: str | list[str] | None = None,
         test: str | None = None,
         split: Share = 0.0,
-        source: str | list[str] | None = None,
-        target: str | None = None,
-        factors: list[str] | None = None,
-        alignment: str | None = None,
-        text: str | None = None,
-        label: str | list[str] | None = None,
+        source: Column | list[Column] | None = None,
+        target: Column | None = None,
+        factors: list[Column] | None = None,
+        alignment: Column | None = None,
+        text: Column | None = None,
+        label: Column | list[Column] | None = None,
         separator: str | None = None,
     ) -> None:
         super().__init__(
-            (train, validation, test), split=split, source=source, target=target, factors=factors, alignment=alignment,
-            text=text, label=label, separator=separator,
+            (train, validation, test), split=split, source=_names(source), target=_name(target), factors=_names(factors),
+            alignment=_name(alignment), text=_name(text), label=_names(label), separator=separator,
         )  # fmt: skip
-        self.format = format
+        self.format, self.header = format, header
 
     def _open(self, part: str) -> tuple[Any, str]:
         if not Path(part).is_file():
             raise UserError(f"{part}: no such file")
-        read = {"tsv": _read_tsv, "csv": _read_csv, "jsonl": _read_jsonl, "parquet": _read_parquet}[self.format]
-        return read(Path(part)), part
+        if self.format == "tsv" or self.format == "csv":
+            return read_rows(Path(part), self.format, self.header), part
+        if self.format == "jsonl" or self.format == "parquet":
+            return {"jsonl": read_jsonl, "parquet": read_parquet}[self.format](Path(part)), part
+        source, target = self._pair
+        if source is None or target is None:
+            raise UserError(f"data={self.format} has translations and no labels: set data.source and data.target")
+        return {"tmx": read_tmx, "archive": read_archive}[self.format](Path(part), [*listed(source), target]), part
 
 
-def _read_tsv(file: Path) -> Columns:
-    return _read_rows(file, "\t", csv.QUOTE_NONE)
+def _names(columns: Column | list[Column] | None) -> Any:
+    """Columns by their names as text, wherever they are numbers."""
+    return [str(column) for column in columns] if isinstance(columns, list) else _name(columns)
 
 
-def _read_csv(file: Path) -> Columns:
-    return _read_rows(file, ",", csv.QUOTE_MINIMAL)
-
-
-def _read_rows(file: Path, separator: str, quoting: Any) -> Columns:
-    """Rows below a line of column names, all of the same width. Every cell is text as it stands there."""
-    lines = stream_lines(file, keep_return=True)
-    reader = csv.reader((line + "\n" for line in lines), delimiter=separator, quoting=quoting, strict=True)
-    try:
-        header = next(reader, [])
-        if len(set(header)) < len(header):
-            raise UserError(f"{file}, line 1: two columns have the same name ({', '.join(header)})")
-        rows = []
-        for row in reader:
-            if row and len(row) != len(header):
-                raise UserError(
-                    f"{file}, line {reader.line_num:,}: {len(row)} columns, but the header has {len(header)} "
-                    f"({', '.join(header)})"
-                )
-            rows += [row] if row else []
-    except csv.Error as error:
-        what = "a carriage return inside a cell" if "new-line character" in str(error) else str(error)
-        raise UserError(f"{file}, line {reader.line_num:,}: cannot be read as a table: {what}") from error
-    if not rows:
-        raise UserError(f"{file}: no rows in it")
-    return Columns({name: [row[i] for row in rows] for i, name in enumerate(header)})
-
-
-def _read_jsonl(file: Path) -> Columns:
-    """An object a line, each with the keys of the first."""
-    values: dict[str, list[Any]] = {}
-    for number, line in enumerate(stream_lines(file), 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{file}, line {number:,}: not JSON ({error})") from error
-        if not isinstance(row, dict):
-            raise UserError(
-                f'{file}, line {number:,}: not an object with columns by name, such as {{"en": …, "de": …}}'
-            )
-        values = values or {str(name): [] for name in row}
-        missing = [name for name in values if name not in row]
-        if missing:
-            raise UserError(f"{file}, line {number:,}: has no {', '.join(missing)}, which the first line has")
-        for name, held in values.items():
-            held.append(row[name])
-    if not values:
-        raise UserError(f"{file}: no rows in it")
-    return Columns(values)
-
-
-def _read_parquet(file: Path) -> Any:
-    import datasets
-    import pyarrow.parquet
-    from datasets.table import InMemoryTable
-
-    try:
-        table = pyarrow.parquet.read_table(file)
-        return datasets.Dataset(InMemoryTable(table), fingerprint="a file")
-    except Exception as error:  # the library raises errors of many kinds
-        raise UserError(f"{file}: cannot be read as parquet: {error}") from error
+def _name(column: Column | None) -> str | None:
+    return None if column is None else str(column)
 
 
 def columns(
@@ -238,7 +179,7 @@ def columns(
     factors: Sequence[str] = (),
     alignment: str | None = None,
 ) -> Pairs:
-    """Columns of a `datasets.Dataset` as text; raises UserError if they are not there or hold no text."""
+    """Columns of a part as text; raises UserError if they are not there or hold no text."""
     names, wanted = list(table.column_names), [*sources, target]
     beside = [*factors, *filter(None, [alignment])]
     if all(side in names for side in wanted):

@@ -8,17 +8,20 @@ import bz2
 import codecs
 import functools
 import gzip
+import io
 import lzma
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 from nmt.data import Pairs, Splits, check_columns, check_not_empty, check_values, listed, side_by_side
 from nmt.data.links import check_links
-from nmt.data.split import read_parts
+from nmt.data.split import cut, read_parts
 from nmt.foundation.errors import UserError
+from nmt.foundation.progress import Progress
 from nmt.foundation.ranges import Share
 
 BOM = codecs.BOM_UTF8
@@ -31,7 +34,7 @@ class TextFiles:
     training part for validation, and as much for the test, instead of parts of their own (see split.py). `validation` may
     be several prefixes: the first chooses the best checkpoint. `source` may be several languages. `factors`: suffixes of
     files with a value for each word of the source; `alignment`: suffix of a file with the links of each training pair.
-    Raises ValueError if these contradict each other.
+    `{prefix}@START:STOP` takes some of the lines. Raises ValueError if these contradict each other.
     """
 
     def __init__(
@@ -64,7 +67,7 @@ class TextFiles:
         )
 
     def _pairs(self, prefix: str, aligned: bool) -> Pairs:
-        alignment = self.alignment if aligned else None
+        alignment, (prefix, slice_) = self.alignment if aligned else None, cut(prefix)
         suffixes = [*self.source, *self.factors, self.target, *filter(None, [alignment])]
         files = [find_file(f"{prefix}.{suffix}") for suffix in suffixes]
         columns = [read_lines(file) for file in files]
@@ -74,13 +77,14 @@ class TextFiles:
             check_values(f"{files[factor]}, line", columns[0], columns[factor])
         links = columns.pop() if alignment else None
         name = ", ".join([str(files[0]), *(file.name for file in files[1 : len(columns)])])
-        pairs = check_not_empty(Pairs(side_by_side(columns[:-1]), columns[-1], name, links))
+        name += "" if slice_ is None else f"@{slice_}"
+        pairs = Pairs(side_by_side(columns[:-1]), columns[-1], name, links)
         if links is not None:
             check_links(pairs, f"{files[-1]}, line", len(self.factors))
-        return pairs
+        return check_not_empty(pairs if slice_ is None else pairs.chosen(slice_.rows(len(pairs))))
 
 
-def _zst(file: Path, mode: str) -> Any:
+def _zst(file: Any, mode: str) -> Any:
     """Raises UserError if there is nothing to read it with."""
     try:
         from compression import zstd  # Python 3.14
@@ -88,12 +92,36 @@ def _zst(file: Path, mode: str) -> Any:
         try:
             from backports import zstd  # the same for older ones
         except ImportError:
-            raise UserError(f"{file}: to read .zst, pip install backports.zstd, or decompress it first") from None
+            raise UserError(f"{file.name}: to read .zst, pip install backports.zstd, or decompress it first") from None
     return zstd.open(file, mode)
 
 
 OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open, ".zst": _zst}
-"""How files are opened, by the endings of their names."""
+"""How open files are read through, by the endings of their names."""
+
+
+class _Told(io.FileIO):
+    """A file that tells `step` how many bytes of it have been read."""
+
+    def __init__(self, file: Path, step: Callable[[int], None]) -> None:
+        super().__init__(file)
+        self._step = step
+
+    def readinto(self, buffer: Any, /) -> int | None:
+        count = super().readinto(buffer)
+        self._step(count or 0)
+        return count
+
+
+@contextmanager
+def open_file(file: Path) -> Iterator[Any]:
+    """The bytes of a file, decompressed if its name says so; a big one shows how far it is read."""
+    with (
+        Progress(f"reading {file.name}", file.stat().st_size, "bytes") as step,
+        io.BufferedReader(_Told(file, step)) as raw,
+        OPENERS.get(file.suffix, lambda raw, _: raw)(raw, "rb") as opened,
+    ):
+        yield opened
 
 
 def check_aligned(first: Path, first_lines: int, second: Path, second_lines: int) -> None:
@@ -142,7 +170,7 @@ def stream_lines(file: Path, errors: Errors = "strict", keep_return: bool = Fals
     Raises UserError naming file and line if the bytes are not UTF-8, or not a whole compressed file.
     """
     try:
-        with OPENERS.get(file.suffix, open)(file, "rb") as opened:
+        with open_file(file) as opened:
             for number, line in enumerate(opened, 1):
                 text = decode_line(line.removeprefix(BOM) if number == 1 else line, number, str(file), errors)
                 yield text + "\r" if keep_return and line.endswith(b"\r\n") else text

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from nmt.corpus.documents import Documents, collate_texts, encode_documents, sentences
+from nmt.foundation.progress import Progress
 from nmt.network.seq2label import Seq2Label
 from nmt.report.explanation import Classified
 from nmt.tokenizer import Tokenizer
@@ -76,16 +77,18 @@ class TextClassifier:
         device = next(self.model.parameters()).device
         found = np.zeros((len(documents), len(self.model.labels.names)))
         weights: list[np.ndarray] | None = [np.zeros(0)] * len(documents.rows)
-        for indices in _batches(documents):
-            logits, pooled = self.model.read(collate_texts(documents, indices, None).to(device))
-            found[indices] = self.model.labels.probabilities(logits.double()).cpu().numpy()
-            if pooled.weights is None or weights is None:
-                weights = None
-                continue
-            rows = [row for i in indices for row in range(documents.offsets[i], documents.offsets[i + 1])]
-            mean = pooled.weights.double().mean(1).cpu().numpy()
-            for row, its in zip(rows, mean, strict=True):
-                weights[row] = its[: len(documents.rows[row])]
+        with Progress("labelling", len(documents), "texts") as step:
+            for indices in _batches(documents):
+                logits, pooled = self.model.read(collate_texts(documents, indices, None).to(device))
+                found[indices] = self.model.labels.probabilities(logits.double()).cpu().numpy()
+                step(len(indices))
+                if pooled.weights is None or weights is None:
+                    weights = None
+                    continue
+                rows = [row for i in indices for row in range(documents.offsets[i], documents.offsets[i + 1])]
+                mean = pooled.weights.double().mean(1).cpu().numpy()
+                for row, its in zip(rows, mean, strict=True):
+                    weights[row] = its[: len(documents.rows[row])]
         return found, weights
 
     def _importances(

@@ -13,6 +13,7 @@ import torch
 from nmt.corpus.batching import pad
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import BOS, UNK, Hypothesis, Memory, Request, Reranker, Search
+from nmt.foundation.progress import Progress
 from nmt.foundation.ranges import Length, Range, Size
 from nmt.inference.attention import add, empty
 from nmt.inference.generation import Averaging, average_log_probs, first_step, forced
@@ -146,10 +147,12 @@ class Translator:
         def translate(batch: list[int]) -> list[Translation]:
             return self._translate([sources[i] for i in batch], [requests[i] for i in batch], details_of)
 
-        for batch, found in zip(batches, side_by_side(translate, batches, self.device), strict=True):
-            for i, translation in zip(batch, found, strict=True):
-                results[i] = translation
-            done(len(batch))
+        with Progress("translating", len(lines), "lines") as step:
+            for batch, found in zip(batches, side_by_side(translate, batches, self.device), strict=True):
+                for i, translation in zip(batch, found, strict=True):
+                    results[i] = translation
+                step(len(batch))
+                done(len(batch))
         for result, request in zip(results, requests, strict=True):
             if result.source and not result.hypotheses and request.required:
                 wanted = ", ".join(self.tokenizer.decode([list(sequence) for sequence in request.required]))
@@ -219,10 +222,12 @@ class Translator:
             with torch.inference_mode():
                 return self._force(self._memories(given), given, [targets[i] for i in batch], attention)
 
-        for batch, found in zip(batches, side_by_side(force, batches, self.device), strict=True):
-            for i, one in zip(batch, found, strict=True):
-                results[i] = one
-            done(len(batch))
+        with Progress("scoring", len(sources), "lines") as step:
+            for batch, found in zip(batches, side_by_side(force, batches, self.device), strict=True):
+                for i, one in zip(batch, found, strict=True):
+                    results[i] = one
+                step(len(batch))
+                done(len(batch))
         return results  # type: ignore[return-value]
 
     def attention(self, text: str, translation: str | None = None, units: Units = "word") -> AttentionMap:

@@ -1,5 +1,5 @@
-"""What people see: messages at the terminal, pages, pictures; and the values that are shown.
+"""What people look at: pages and pictures; and the values that are shown.
 
-Imported by: inference, task, training, configuration, translate, evaluate, score, align, label.
-Read: terminal, progress, pages, attention_map, explanation, plots.
+Imported by: inference, task, training, translate, align, label.
+Read: pages, attention_map, explanation, plots.
 """

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nmt.foundation.progress import Progress, waiting
 from nmt.report.pages import fragment, page
 from nmt.storage.files import write_atomically
 
@@ -76,7 +77,8 @@ def write_map(maps: Sequence[AttentionMap], path: Path) -> None:
 
         some = shown[:PICTURES]
         most = max(len(each.weights) for each in some)
-        plots.save(plots.maps(_panels(some), 2 if most == 1 else most), path)
+        with waiting(f"drawing {path.name}"):
+            plots.save(plots.maps(_panels(some), 2 if most == 1 else most), path)
     elif path.suffix == ".json":
         rows = [
             {"source": m.source, "target": m.target, "weights": {n: w.round(5).tolist() for n, w in m.weights.items()}}
@@ -84,7 +86,12 @@ def write_map(maps: Sequence[AttentionMap], path: Path) -> None:
         ]
         write_atomically(path, (json.dumps(rows, ensure_ascii=False) + "\n").encode())
     else:
-        write_atomically(path, page("Attention", NOTE, "\n".join(map(_section, shown))))
+        with Progress(f"drawing {path.name}", len(shown), "sentences") as step:
+            sections = []
+            for each in shown:
+                sections.append(_section(each))
+                step()
+        write_atomically(path, page("Attention", NOTE, "\n".join(sections)))
 
 
 def _panels(maps: Sequence[AttentionMap]) -> list[Panel]:

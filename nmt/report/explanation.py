@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nmt.foundation.progress import waiting
 from nmt.report.pages import fragment, page
 from nmt.storage.files import write_atomically
 
@@ -63,7 +64,8 @@ def write_explanations(answers: Sequence[Classified], path: Path, gold: Sequence
     elif path.suffix == ".png":
         from nmt.report import plots
 
-        plots.save(plots.marked_texts([_marked(a) for a, _ in rows[:PICTURES]]), path)
+        with waiting(f"drawing {path.name}"):
+            plots.save(plots.marked_texts([_marked(a) for a, _ in rows[:PICTURES]]), path)
     else:
         write_atomically(path, page("Which words decided", NOTE, "\n".join(_section(a, right) for a, right in rows)))
 

@@ -22,6 +22,7 @@ import sentencepiece
 
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import BOS, EOS, PAD, UNK
+from nmt.foundation.progress import waiting
 from nmt.foundation.ranges import Range, Ratio
 from nmt.tokenizer.columns import Columns
 from nmt.tokenizer.models import kind, with_our_ids, with_pieces_of
@@ -124,22 +125,23 @@ class SentencePiece:
 
     def _fitted(self, texts: list[str], size: int) -> bytes:
         writer = io.BytesIO()
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(texts),
-            model_writer=writer,
-            model_type=self.model,
-            vocab_size=size,
-            hard_vocab_limit=False,
-            pad_id=PAD,
-            unk_id=UNK,
-            bos_id=BOS,
-            eos_id=EOS,
-            input_sentence_size=2_000_000,
-            max_sentence_length=1_000_000,
-            num_threads=2,  # a constant: the result must not depend on the machine
-            minloglevel=2,
-            **self.options,
-        )
+        with waiting(f"training a vocabulary of {size:,} on {len(texts):,} lines"):
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter(texts),
+                model_writer=writer,
+                model_type=self.model,
+                vocab_size=size,
+                hard_vocab_limit=False,
+                pad_id=PAD,
+                unk_id=UNK,
+                bos_id=BOS,
+                eos_id=EOS,
+                input_sentence_size=2_000_000,
+                max_sentence_length=1_000_000,
+                num_threads=2,  # a constant: the result must not depend on the machine
+                minloglevel=2,
+                **self.options,
+            )
         return writer.getvalue()
 
 

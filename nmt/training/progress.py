@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from nmt.report.terminal import console
+from nmt.foundation.terminal import console
 from nmt.training.trainer import Update
 
 log = logging.getLogger(__name__)

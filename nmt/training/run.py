@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
+from nmt.foundation.terminal import console
 from nmt.report import plots
-from nmt.report.terminal import console
 from nmt.schedule import Schedule
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
