@@ -1,11 +1,15 @@
-"""The optimizers of torch.optim that train recurrent translation models, with the settings worth changing.
+"""The optimizers of torch.optim: the four that the papers use, with the settings worth changing, and all others that take
+gradients of any shape, with their own parameters (`nmt.optimizer.RAdam` …).
 
 Each is fused into one kernel per step where PyTorch has one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import inspect
+import typing
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch import nn
@@ -51,3 +55,30 @@ def adadelta(
 ) -> torch.optim.Optimizer:
     """Adadelta (Zeiler 2012), as in Bahdanau et al. 2015."""
     return torch.optim.Adadelta(parameters, lr=lr, rho=rho, eps=eps)
+
+
+OF_TORCH = ("ASGD", "Adafactor", "Adagrad", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop")
+"""The others. LBFGS computes the loss several times a step, SparseAdam wants sparse gradients, Muon matrices alone."""
+NOT_SETTINGS = ("params", "foreach", "capturable", "differentiable", "fused", "maximize", "t0")
+"""Their parameters that say how to compute, not what; and when ASGD starts an average, which is trainer.ema's work here."""
+
+
+def __getattr__(name: str) -> Callable[..., torch.optim.Optimizer]:
+    if name not in OF_TORCH:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _of_torch(getattr(torch.optim, name))
+
+
+def _of_torch(kind: Any) -> Callable[..., torch.optim.Optimizer]:
+    """An optimizer of PyTorch as a function like those above: its parameters by keyword, with their types and defaults."""
+
+    def make(*, parameters: Iterable[nn.Parameter], **values: Any) -> torch.optim.Optimizer:
+        return kind(parameters, **values)
+
+    own = [p for name, p in inspect.signature(kind).parameters.items() if name not in NOT_SETTINGS]
+    hints = {**typing.get_type_hints(kind.__init__), "lr": Positive}
+    make.__annotations__ = {"parameters": Iterable[nn.Parameter], **{p.name: hints[p.name] for p in own}}
+    first = inspect.Parameter("parameters", inspect.Parameter.KEYWORD_ONLY)
+    keys = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
+    make.__signature__ = inspect.Signature([first, *keys])  # type: ignore[attr-defined]
+    return make

@@ -121,6 +121,7 @@ CONTEXT = {
     "trainer.on_nan": ["optimizer=sgd", "optimizer.lr=1e38"], "trainer.keep": ["trainer.max_epochs=4"],
     "batching.tokens": ["batching.sentences=0"], "schedule.start": ["trainer.max_epochs=3"], "schedule.every": ["trainer.max_epochs=4"],
     "objective.pace": ["objective.end=0.1"], "metric.lowercase": ["tokenizer=char"],
+    "optimizer.decoupled_weight_decay": ["optimizer.weight_decay=0.5"],
 }  # fmt: skip
 VALUES = {
     "batching.sentences": "5", "batching.tokens": "60", "batching.pool": "1", "trainer.save_every": "0", "trainer.keep": "2",
@@ -162,6 +163,8 @@ def other(key, value, group, choice):
         return "chrf" if choice == "loss" else "loss"
     if key == "tokenizer.vocabulary_size" and choice in ("char", "word"):
         return "15"
+    if isinstance(value, list) and value and isinstance(value[-1], float):  # null: a usual value
+        return f"[{','.join(str((one or 0.001) * 0.9) for one in value)}]" if value[-1] < 9 else "[0.0001,0.0002]"
     if key in VALUES:
         return VALUES[key]
     if isinstance(value, bool):

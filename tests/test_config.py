@@ -1,6 +1,7 @@
 """Configuration: what is chosen is what runs, every YAML works, every fault is found, all at once."""
 
 import dataclasses
+import inspect
 import re
 from pathlib import Path
 
@@ -21,14 +22,14 @@ from nmt.foundation.errors import UserError
 
 FILES = ["data.train=a", "data.validation=b", "data.source=en", "data.target=de"]
 NEEDED = {"text": FILES, "hub": ["data.path=x", "data.source=en", "data.target=de"]} | dict.fromkeys(
-    ("tsv", "csv", "jsonl", "parquet"), FILES
+    ("tsv", "csv", "jsonl", "parquet", "tmx", "archive"), FILES
 )
 GROUPS = [
     "data", "tokenizer", "encoder", "decoder", "attention", "window", "normalizer", "optimizer", "schedule", "objective",
     "search", "metric", "trainer",
 ]  # fmt: skip
 PARTNERS = {
-    "file": ["tokenizer.model=x"],
+    "file": ["tokenizer.model=x"], "luong2015": ["decoder.bridge=tanh"],
     "fixed": ["attention=none"], "none": ["decoder=fixed"], "monotonic": ["attention=general"],
     "sparsemax": ["attention=general"], "entmax15": ["attention=general"],
 }  # fmt: skip
@@ -187,7 +188,7 @@ def test_faults_are_values():
         configure("train", ["trainer.max_epoch=3", "optimizer=addam", "seed=-1"])
     found = {fault.key: fault for fault in caught.value.faults}
     assert found["trainer.max_epoch"].nearest == "max_epochs"
-    assert found["optimizer"].choices == ("adadelta", "adam", "adamw", "sgd")
+    assert set(found["optimizer"].choices) == {*choices("optimizer")}
     assert found["optimizer"].nearest == "adam"
     assert found["seed"].value == "-1"
 
@@ -234,3 +235,40 @@ def test_precision_without_hardware_falls_back_and_says_so(monkeypatch, caplog):
     with caplog.at_level("WARNING", "nmt"):
         assert usable_precision("bfloat16", torch.device("cpu")) == "float32"
     assert "running in float32" in caplog.text
+
+
+# Optimizers of PyTorch
+
+
+def test_every_optimizer_of_torch_is_a_choice_or_has_a_reason():
+    """Each with all its parameters that are settings, so that a new version of PyTorch is noticed."""
+    from nmt.optimizer import NOT_SETTINGS, OF_TORCH
+
+    kinds = {
+        name: kind
+        for name, kind in vars(torch.optim).items()
+        if inspect.isclass(kind) and issubclass(kind, torch.optim.Optimizer) and kind is not torch.optim.Optimizer
+    }
+    ours = {"Adam", "AdamW", "SGD", "Adadelta"}
+    assert set(kinds) - {"LBFGS", "SparseAdam", "Muon"} == {*OF_TORCH} | ours
+    assert {*choices("optimizer")} == {name.lower() for name in {*OF_TORCH} | ours}
+    for name in OF_TORCH:
+        keys = {*compose(f"optimizer={name.lower()}")["optimizer"]} - {"_target_"}
+        assert keys == {*inspect.signature(kinds[name]).parameters} - {*NOT_SETTINGS}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["optimizer=radam", "optimizer.betas=[0.9]"], "optimizer.betas=[0.9]: must be [a number, a number]"),
+        (["optimizer=radam", "optimizer.betas=[0.9,1.5]"], "Invalid beta parameter at index 1: 1.5"),
+        (["optimizer=nadam", "optimizer.momentum_decay=x"], "optimizer.momentum_decay=x: must be a number"),
+        (["optimizer=rmsprop", "optimizer.beta1=0.9"], "optimizer.beta1: no such key"),
+        (["optimizer=adagrad", "optimizer.lr=-1"], "optimizer.lr=-1: out of range, must be a number with 0 < value"),
+        (["optimizer=lbfgs"], "there is no 'lbfgs' to choose for optimizer"),
+    ],
+)
+def test_parameters_of_torch_are_checked_as_ours_are(overrides, said):
+    with pytest.raises(Faults) as caught:
+        configure("train", overrides)
+    assert said in str(caught.value)

@@ -125,6 +125,7 @@ def test_whatever_may_take_long_says_so(small_run, tmp_path, monkeypatch, caplog
     lines = [f"{a} {b} {c}" for a in "abc" for b in "abc" for c in "ab"] * 20
     translator = nmt.load(str(small_run), search="greedy")
     translator.batch_tokens = 20
+    monkeypatch.setattr("nmt.inference.translator.FORCED_TOKENS", 100)
     translator.translate(lines)
     translator.forced_maps(lines, lines)
     write_map(translator.forced_maps(lines[:9], lines[:9]), tmp_path / "map.html")

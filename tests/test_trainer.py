@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from builders import NO_DROPOUT, SIZES, batch, compose, network
+from builders import NO_DROPOUT, SIZES, batch, choices, compose, network
+from safetensors.torch import load_file, save_file
 
 from nmt import schedule
 from nmt.configuration import build
@@ -333,3 +334,21 @@ def test_dropout_drops_as_often_as_asked_and_keeps_the_mean():
         y = dropout(x, p)
         assert abs(float((y == 0).float().mean()) - p) < 4 * (p * (1 - p)) ** 0.5 / 1000 + 2**-16
         torch.testing.assert_close(y[y != 0], torch.full_like(y[y != 0], 1 / (1 - p)), rtol=0.02, atol=0)
+
+
+@pytest.mark.parametrize("name", choices("optimizer"))
+def test_every_optimizer_goes_on_as_if_it_had_never_stopped(name, tmp_path):
+    """Its whole state is in what a checkpoint keeps: plain values and tensors, through files."""
+    small = compose(f"optimizer={name}")
+
+    def trained(epochs, resume=None):
+        model = network("luong", "dot").float()  # as it is trained
+        optimizer = build.make(small, "optimizer", parameters=list(model.parameters()))
+        return fit(Trainer(max_epochs=epochs), model, [batch(), batch((4,), (2,))], optimizer=optimizer, resume=resume)
+
+    straight = trained(4)[1].last
+    state, tensors = trained(2)[1].last
+    save_file({k: v.contiguous() for k, v in tensors.items()}, tmp_path / "x.safetensors")
+    again = trained(4, resume=(state, load_file(tmp_path / "x.safetensors")))[1].last
+    assert again[1].keys() == straight[1].keys()
+    assert all(torch.equal(again[1][k], straight[1][k]) for k in straight[1])

@@ -99,6 +99,8 @@ def expected(hint: Any) -> str:
     origin = typing.get_origin(base)
     if origin is Literal:
         words = "one of " + ", ".join(map(str, typing.get_args(base)))
+    elif origin is tuple and ... not in typing.get_args(base):
+        words = f"[{', '.join(expected(part) for part in typing.get_args(base))}]"
     elif origin in (Union, types.UnionType):
         words = " or ".join(expected(part) for part in typing.get_args(base))
     else:
@@ -117,6 +119,9 @@ def _is_a(value: Any, hint: Any) -> bool:
         return value in typing.get_args(hint)
     if origin in (Union, types.UnionType):
         return any(_is_a(value, part) for part in typing.get_args(hint))
+    if origin is tuple and ... not in (parts := typing.get_args(hint)):
+        one_each = isinstance(value, list | tuple) and len(value) == len(parts)
+        return one_each and all(_is_a(item, part) for item, part in zip(value, parts, strict=True))
     if origin in (list, tuple):
         inner = typing.get_args(hint)[0]
         return isinstance(value, list | tuple) and all(_is_a(item, inner) for item in value)

@@ -166,7 +166,7 @@ class TrainingState:
         for name, tensor in tensors.items():
             if name.startswith("optimizer/"):
                 _, index, key = name.split("/")
-                _expect(name, tensor, tensor.new_zeros(()) if key == "step" else self.optimized[int(index)])
+                _expect(name, tensor, _kept(key, self.optimized[int(index)]))
                 values.setdefault(int(index), {})[key] = tensor
         chosen = [{k: v for k, v in group.items() if k != "params"} for group in self.optimizer.param_groups]
         self.optimizer.load_state_dict({"state": values, "param_groups": state["optimizer"]["groups"]})
@@ -175,6 +175,15 @@ class TrainingState:
         torch.set_rng_state(tensors["rng/cpu"].cpu())
         if "rng/cuda" in tensors and self.parameters[0].is_cuda:
             torch.cuda.set_rng_state(tensors["rng/cuda"].cpu(), self.parameters[0].device)
+
+
+def _kept(key: str, parameter: Tensor) -> Tensor:
+    """A tensor of the shape that an optimizer keeps for a parameter under a name."""
+    if key in ("step", "eta", "mu", "mu_product"):
+        return parameter.new_empty(())
+    if key == "row_var":
+        return parameter[..., :1]
+    return parameter[..., :1, :] if key == "col_var" else parameter
 
 
 def _expect(name: str, found: Tensor, like: Tensor) -> None:
