@@ -69,7 +69,7 @@ def corpus(tmp_path_factory):
 def _no_pictures(monkeypatch):
     monkeypatch.setattr(plots, "learning_curve", lambda *_: None)
     monkeypatch.setattr(Translation, "draw", lambda *_: None)
-    monkeypatch.setattr(RunDirectory, "writer", mock.MagicMock())
+    monkeypatch.setattr(RunDirectory, "_tell", mock.MagicMock())
 
 
 def outcome(corpus, *overrides):

@@ -10,6 +10,8 @@ import sys
 import pytest
 from commands import ROOT, failed, run, run_alone
 
+from nmt.configuration.compose import parse
+from nmt.foundation.errors import typed
 from nmt.report import plots
 
 SMALL = [
@@ -472,3 +474,14 @@ def test_flags_that_there_are_not(typed, meant):
 def test_what_was_tested_is_kept_beside_the_answers(trained, corpus):
     assert (trained / "test.source.txt").read_text() == (corpus / "test.en").read_text()
     assert (trained / "test.reference.txt").read_text() == (corpus / "test.de").read_text()
+
+
+@pytest.mark.parametrize(
+    "name", ["OUT", "a b", "it's", "[1]", "a,b", "x=y", "50%:@", "(s)", "a\\'b", "ü", "~", "{a}", "a#b"]
+)
+def test_what_a_message_says_can_be_typed(name):
+    """A shell and the configuration's grammar both read back what was meant."""
+    shell = subprocess.run(["sh", "-c", f"printf '%s' {typed(resume=name)}"], capture_output=True, check=True)
+    [override], faults = parse([shell.stdout.decode()])
+    assert not faults
+    assert (override.key_or_group, override.value()) == ("resume", name)

@@ -136,6 +136,9 @@ def _run(command: str, run: Callable[[Any], Any], overrides: Sequence[str]) -> A
     from nmt.foundation.terminal import set_up_logging
     from nmt.training.memory import keep_freed_memory
 
+    of_hydra = [text for text in overrides if text.lstrip("+~").startswith("hydra")]
+    if of_hydra:
+        raise Faults([Fault(text, "is for sweeps (-m); the folder of a run is run_dir=DIR") for text in of_hydra])
     settings = configure(command, overrides)
     if getattr(settings, "grids", None):
         raise Faults([Fault("grids", "these are the runs of a sweep; add -m, or leave them out")])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from nmt.configuration.model_settings import (
     AlignSettings,
     AverageSettings,
+    CiteSettings,
     EvaluateSettings,
     LabelSettings,
     ScoreSettings,
@@ -22,5 +23,6 @@ COMMANDS: dict[str, type[Settings]] = {
     "align": AlignSettings,
     "label": LabelSettings,
     "average": AverageSettings,
+    "cite": CiteSettings,
 }
 """The settings of each command."""

@@ -12,6 +12,7 @@ from nmt.configuration.build import Group
 from nmt.configuration.faults import Fault, shown
 from nmt.configuration.settings import Settings
 from nmt.data.text import Errors
+from nmt.foundation.extras import advice, installed
 from nmt.foundation.ranges import Positive
 from nmt.inference.formats import ONE_BEST, FormatName
 from nmt.inference.generation import Averaging
@@ -215,6 +216,13 @@ class LabelSettings(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CiteSettings(Settings):
+    """conf/cite.yaml."""
+
+    model: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class AverageSettings(Settings):
     """conf/average.yaml."""
 
@@ -234,7 +242,12 @@ class AverageSettings(Settings):
 
 def map_name(name: str | None, key: str = "attention_map") -> list[Fault]:
     """What is wrong with the name of a picture."""
-    return [] if not name or name.endswith(ENDINGS) else [Fault(key, "the name must end in .html, .png or .json", name)]
+    if not name:
+        return []
+    if not name.endswith(ENDINGS):
+        return [Fault(key, "the name must end in .html, .png or .json", name)]
+    pictured = not name.endswith(".png") or installed("matplotlib")
+    return [] if pictured else [Fault(key, f"{advice('matplotlib')}, or write .html", name)]
 
 
 def models(value: Models | None) -> list[str]:

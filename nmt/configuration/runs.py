@@ -23,6 +23,7 @@ from nmt.corpus.labels import LabelSet
 from nmt.corpus.preparation import prepare, texts
 from nmt.data import LabelledSplits, Splits
 from nmt.foundation.errors import UserError
+from nmt.foundation.extras import advice, installed
 from nmt.foundation.terminal import set_up_logging
 from nmt.network.seq2seq import Seq2Seq
 from nmt.storage import checkpoint as ckpt
@@ -143,6 +144,9 @@ def _run(settings: TrainingSettings, folder: Path, saved: Checkpoint | None) -> 
     log.info("data: %s; ready in %.1f s", data, time.monotonic() - began)
     parameters = sum(p.numel() for p in task.network.parameters())
     log.info("model: %s, %s parameters; %s on %s", network, f"{parameters:,}", trainer.precision, device)
+    absent = [package for package in ("matplotlib", "tensorboard") if not installed(package)]
+    if absent:
+        log.info(advice(*absent))
     trained = [p for p in task.network.parameters() if p.requires_grad]
     _check_space(folder, sum(p.nbytes for p in task.network.parameters()), trainer)
     return TrainingRun(

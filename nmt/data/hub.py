@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from nmt.data.table import Table
 from nmt.foundation.errors import UserError
+from nmt.foundation.extras import advice, installed
 from nmt.foundation.ranges import Share
 
 
@@ -41,6 +42,8 @@ class HubData(Table):
             text=text, label=label, separator=separator,
         )  # fmt: skip
         self.path, self.name, self.revision = path, name, revision
+        if not installed("datasets"):
+            raise ValueError(advice("datasets"))
 
     def _open(self, part: str) -> tuple[Any, str]:
         if not Path(self.path).exists() and _offline():

@@ -23,6 +23,7 @@ from nmt.data.readers import read_archive, read_jsonl, read_parquet, read_rows, 
 from nmt.data.split import cut, read_parts, split_labelled
 from nmt.data.text import HALF, not_encodable
 from nmt.foundation.errors import UserError
+from nmt.foundation.extras import advice, installed
 from nmt.foundation.ranges import Share
 
 Column = str | int
@@ -148,6 +149,10 @@ class TableFiles(Table):
             alignment=_name(alignment), text=_name(text), label=_names(label), separator=separator,
         )  # fmt: skip
         self.format, self.header = format, header
+        if format == "parquet" and not installed("datasets"):
+            raise ValueError(advice("datasets"))
+        if not header and format not in ("tsv", "csv"):
+            raise ValueError(f"data.header=false: is for tsv and csv; columns of {format} have names")
 
     def _open(self, part: str) -> tuple[Any, str]:
         if not Path(part).is_file():

@@ -1,4 +1,4 @@
-"""What is written for words that the target vocabulary does not have (Luong et al. 2015b, section 3.3; Jean et al. 2015).
+"""What is written for words that the target vocabulary does not have (Luong, Sutskever et al. 2015; Jean et al. 2015).
 
 mark    ⁇, as the tokenizer writes it
 drop    nothing; a translation of unknown words only is empty

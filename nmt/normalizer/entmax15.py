@@ -1,4 +1,4 @@
-"""1.5-entmax (Peters, Niculae & Martins 2019): between softmax and sparsemax; sparse, yet smooth.
+"""1.5-entmax (Peters et al. 2019): between softmax and sparsemax; sparse, yet smooth.
 
     p_s = max(0, z_s / 2 − τ)²,  Σ_s p_s = 1
 

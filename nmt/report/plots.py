@@ -13,12 +13,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
-from matplotlib import font_manager
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+
+from nmt.foundation.errors import UserError
+from nmt.foundation.extras import advice
+
+try:
+    import matplotlib
+    from matplotlib import font_manager
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+except ImportError:
+    raise UserError(advice("matplotlib")) from None
 
 log = logging.getLogger(__name__)
 INK, LINE, ACCENT = "#222222", "#3b6ea5", "#c0504d"

@@ -17,6 +17,7 @@ from nmt.corpus.documents import Documents, collate_texts, encode_documents
 from nmt.corpus.filters import fingerprint
 from nmt.corpus.labels import LabelSet, report
 from nmt.data import Labelled, LabelledSplits, Pairs
+from nmt.foundation.errors import typed
 from nmt.foundation.interfaces import Loss, TextBatch
 from nmt.inference.text_classifier import TextClassifier, removal
 from nmt.network.seq2label import Seq2Label, label_loss
@@ -142,8 +143,8 @@ class Classification(Task):
 
     def next_commands(self, folder: Path) -> list[str]:
         return [
-            f"echo {shlex.quote(self.splits.validation.texts[0])} | python -m nmt.classify model={folder}",
-            f"python -m nmt.classify model={folder} input=FILE output=FILE explain=page.html",
+            f"echo {shlex.quote(self.splits.validation.texts[0])} | python -m nmt.classify {typed(model=folder)}",
+            f"python -m nmt.classify {typed(model=folder)} input=FILE output=FILE explain=page.html",
         ]
 
 

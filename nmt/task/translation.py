@@ -16,6 +16,8 @@ from nmt.corpus.filters import fingerprint
 from nmt.corpus.preparation import EpochBatches, Prepared
 from nmt.corpus.ragged import Corpus
 from nmt.data import Pairs
+from nmt.foundation.errors import typed
+from nmt.foundation.extras import installed
 from nmt.foundation.interfaces import Batch, Loss, Search
 from nmt.inference.formats import one_line
 from nmt.inference.translator import Translator
@@ -143,13 +145,14 @@ class Translation(Task):
             return
         lines = _of_middling_length(self.data.splits.validation)
         found = translator.translations(lines, details_of=1)
-        write_map(translator.attention_maps(lines, found, units="piece"), folder / "attention.png")
+        file = folder / ("attention.png" if installed("matplotlib") else "attention.html")
+        write_map(translator.attention_maps(lines, found, units="piece"), file)
 
     def next_commands(self, folder: Path) -> list[str]:
         return [
-            f"{_says(self._last_part[1].source[0])} | python -m nmt.translate model={folder}",
-            f"python -m nmt.translate model={folder} input=FILE output=FILE attention_map=map.html",
-            f"python -m nmt.evaluate model={folder} source=FILE reference=FILE",
+            f"{_says(self._last_part[1].source[0])} | python -m nmt.translate {typed(model=folder)}",
+            f"python -m nmt.translate {typed(model=folder)} input=FILE output=FILE attention_map=map.html",
+            f"python -m nmt.evaluate {typed(model=folder)} source=FILE reference=FILE",
         ]
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
+import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from nmt.foundation.errors import typed
+from nmt.foundation.extras import installed
 from nmt.foundation.terminal import console
-from nmt.report import plots
 from nmt.schedule import Schedule
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
@@ -67,7 +69,7 @@ class TrainingRun:
                 )
         except Stopped:
             self._draw_curve()
-            log.warning("stopped and saved. Go on with: python -m nmt.%s resume=%s", task.command, self.folder)
+            log.warning("stopped and saved. Go on with: python -m nmt.%s %s", task.command, typed(resume=self.folder))
             raise SystemExit(130) from None
         finally:
             self.files.close()
@@ -98,13 +100,16 @@ class TrainingRun:
             progress.best_update,
             self.folder,
         )
-        _say_next([*self.task.next_commands(self.folder), f"tensorboard --logdir {self.folder}"])
+        shown = [f"tensorboard --logdir {shlex.quote(str(self.folder))}"] if installed("tensorboard") else []
+        _say_next([*self.task.next_commands(self.folder), *shown])
         scores, chosen = results["scores"], self.task.metric
         return scores[chosen]["score"] if chosen in scores else best.meta["metrics"][chosen]
 
     def _draw_curve(self) -> None:
         records = self.files.records()
-        if any(record["kind"] == "validation" for record in records):
+        if any(record["kind"] == "validation" for record in records) and installed("matplotlib"):
+            from nmt.report import plots
+
             file = self.folder / "learning_curve.png"
             plots.learning_curve(records, self.task.metric, file, self.task.title, self.task.unit)
 

@@ -26,7 +26,8 @@ import torch
 import yaml
 from torch import Tensor
 
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import UserError, typed
+from nmt.foundation.extras import installed
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.files import remove_unfinished, write_atomically
 from nmt.storage.lock import Lock
@@ -50,6 +51,8 @@ def versions() -> dict[str, str]:
 
 
 LOCK = ".lock"
+SHOWN = ("loss", "rate", "gradient_norm", "speed")
+"""Figures of training that TensorBoard draws."""
 BEGINNING = ("run.json", "config.yaml", "metrics.jsonl", "train.log", "learning_curve.png")
 """Files that a run has written before its first validation is over, beside checkpoints and TensorBoard's events."""
 
@@ -66,7 +69,8 @@ def claim(path: Path) -> Lock:
     if holds:
         lock.release()
         raise UserError(
-            f"run_dir={path} holds another run ({', '.join(holds)}): continue it with resume={path}, or choose another"
+            f"run_dir={path} holds another run ({', '.join(holds)}): continue it with {typed(resume=path)}, or choose "
+            "another"
         )
     others = [name for name in BEGINNING if (path / name).exists() and name != "train.log"]
     if others and not _is_record(path / "run.json"):
@@ -205,21 +209,22 @@ class RunDirectory:
 
     def on_update(self, update: Update) -> None:
         self.record({"kind": "train", **vars(update)})
-        for name in ("loss", "rate", "gradient_norm", "speed"):
-            self.writer.add_scalar(f"train/{name}", getattr(update, name), update.update)
+        self._tell({f"train/{name}": getattr(update, name) for name in SHOWN}, update.update)
 
     def on_validation(self, update: int, epoch: float, metrics: dict[str, float], best: bool) -> None:
         self.record({"kind": "validation", "update": update, "epoch": epoch, "best": best, **metrics})
-        for name, value in metrics.items():
-            self.writer.add_scalar(f"validation/{name}", value, update)
+        self._tell({f"validation/{name}": value for name, value in metrics.items()}, update)
 
-    @property
-    def writer(self) -> Any:
+    def _tell(self, figures: Mapping[str, float], update: int) -> None:
+        """Figures as TensorBoard's events, where it is installed."""
+        if not installed("tensorboard"):
+            return
         if self._writer is None:
             from torch.utils.tensorboard import SummaryWriter
 
             self._writer = SummaryWriter(str(self.path), purge_step=self._resume_at)
-        return self._writer
+        for name, value in figures.items():
+            self._writer.add_scalar(name, value, update)
 
     def record(self, entry: Mapping[str, Any]) -> None:
         """Adds a line to metrics.jsonl."""

@@ -1,0 +1,23 @@
+"""Packages that nmt works without, and how to get them."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+EXTRAS = {
+    "matplotlib": ("plots", "pictures"),
+    "tensorboard": ("tensorboard", "TensorBoard events"),
+    "datasets": ("hub", "data of the hub and parquet files"),
+}
+"""The extra of nmt that installs each package, and what it is for."""
+
+
+def installed(package: str) -> bool:
+    return find_spec(package) is not None
+
+
+def advice(*packages: str) -> str:
+    """What is not there without some packages, and what to type: `pictures need matplotlib: pip install 'nmt[plots]'`."""
+    extras = ",".join(EXTRAS[package][0] for package in packages)
+    what = " and ".join(EXTRAS[package][1] for package in packages)
+    return f"{what} need {' and '.join(packages)}: pip install 'nmt[{extras}]'"

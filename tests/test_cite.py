@@ -1,0 +1,45 @@
+"""Papers: whatever the documentation names has an entry, and the command prints those that matter."""
+
+import re
+from pathlib import Path
+
+import pytest
+from commands import ROOT, run
+
+from nmt.cite import keys
+
+ENTRIES = re.findall(r"^@\w+\{([^,]+),", (ROOT / "nmt/papers.bib").read_text(encoding="utf-8"), re.MULTILINE)
+PAGES = [
+    p for ending in ("py", "yaml", "md") for folder in ("nmt", "conf") for p in Path(ROOT, folder).rglob(f"*.{ending}")
+]
+
+
+def test_references_become_keys():
+    text = (
+        "Bahdanau et al. 2015, eq. 3; Zoph & Knight 2016 (Luong, Sutskever et al.\n2015) van Rijsbergen 1979, in 2016"
+    )
+    assert keys(text) == ["bahdanau-et-al-2015", "zoph-knight-2016", "luong-sutskever-et-al-2015", "rijsbergen-1979"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_paper_that_is_named_has_an_entry(page):
+    named = {key for key in keys(page.read_text(encoding="utf-8")) if not key.startswith(("measured", "wmt"))}
+    assert named <= set(ENTRIES)
+
+
+def test_entries_are_bibtex_and_each_is_named_somewhere():
+    named = {key for page in [*PAGES, ROOT / "README.md"] for key in keys(page.read_text(encoding="utf-8"))}
+    assert set(ENTRIES) <= named
+    assert sorted(set(ENTRIES)) == ENTRIES
+    for line in (ROOT / "nmt/papers.bib").read_text(encoding="utf-8").splitlines():
+        if line.startswith("@"):
+            assert line.count("{") == line.count("}")
+            assert {"author", "title", "year"} <= set(re.findall(r"(?:^|[{, ])(\w+)=\{", line))
+
+
+def test_all_papers_or_those_of_a_model(small_run):
+    everything = run("cite").stdout.decode()
+    assert everything.count("\n@") + 1 == len(ENTRIES)
+    own = re.findall(r"^@\w+\{([^,]+),", run("cite", f"model={small_run}").stdout.decode(), re.MULTILINE)
+    assert {"bahdanau-et-al-2015", "cho-et-al-2014", "kudo-richardson-2018"} <= set(own)
+    assert "tu-et-al-2016" not in own
