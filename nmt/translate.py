@@ -25,6 +25,7 @@ def run(settings: TranslateSettings) -> None:
     from nmt.foundation.errors import UserError
     from nmt.foundation.progress import Progress
     from nmt.inference import formats
+    from nmt.inference.prompt import at_terminal
     from nmt.inference.streams import Sink, Source, check_complete
     from nmt.inference.translation import Translation
     from nmt.report.attention_map import write_map
@@ -40,6 +41,8 @@ def run(settings: TranslateSettings) -> None:
     except BaseException:
         sink.release()
         raise
+    if not (settings.input or settings.output or show) and form == "text" and _at_terminal():
+        return at_terminal(translator, settings.units)
     details = max(formats.details_needed(form), 1 if show else 0)
     seen: list[tuple[str, Translation]] = []
     number = sink.lines
@@ -64,6 +67,12 @@ def run(settings: TranslateSettings) -> None:
         others = {names[path]: other for path, other in beside.items()}
         lines, translations = [line for line, _ in seen], [found for _, found in seen]
         write_map(translator.attention_maps(lines, translations, name, others, settings.units), Path(show))
+
+
+def _at_terminal() -> bool:
+    import sys
+
+    return sys.stdin is not None and sys.stdin.isatty() and sys.stdout is not None and sys.stdout.isatty()
 
 
 def _quiet(count: int) -> None:

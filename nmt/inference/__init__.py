@@ -2,5 +2,5 @@
 
 Imported by: task, configuration, translate, evaluate, score, align, label.
 Read: translation, generation, workers, unknown, word_alignment, attention, translator, text_classifier, formats,
-streams.
+streams, prompt.
 """

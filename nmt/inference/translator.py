@@ -195,6 +195,12 @@ class Translator:
                 shown = lines[i][:40]
                 log.warning('"%s …" has %s tokens: only the first %s are translated', shown, len(row), self.max_source)
                 rows[i] = self.tokenizer.columns.shortened(row, self.max_source)
+        strange = [i for i, row in enumerate(rows) if 2 * row.count(UNK) > len(row)]
+        if strange:
+            log.warning(
+                '%s of %s lines are mostly unknown to the vocabulary ("%s"): is this the language of the model (%s)?',
+                f"{len(strange):,}", f"{len(lines):,}", lines[strange[0]][:40], self.languages[0],
+            )  # fmt: skip
         return rows
 
     def force(

@@ -1,0 +1,118 @@
+"""The prompt of nmt.translate: answers, questions about them, a real terminal."""
+
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+
+import pytest
+from commands import ROOT
+
+import nmt
+from nmt.inference.prompt import HELP, Prompt
+
+
+@pytest.fixture(scope="module")
+def translator(small_run):
+    return nmt.load(str(small_run))
+
+
+def conversation(translator, *typed):
+    lines, said = iter(typed), []
+
+    def read(_):
+        line = next(lines, None)
+        if line is None:
+            raise EOFError
+        return line
+
+    Prompt(translator, "word", read, said.append).run()
+    return said
+
+
+def test_lines_are_translated_and_questions_answered(translator):
+    said = conversation(translator, "a b c", ":score", ":attention")
+    assert said[0] == translator.translate("a b c")
+    pieces = said[2].split("  ")
+    assert pieces[-1].startswith("</s> ") and all(0 <= float(piece.split()[-1]) <= 1 for piece in pieces)
+    product = float(said[1].split()[1].rstrip(","))
+    assert product == pytest.approx(translator.translations("a b c", details_of=1).details[0].log_prob, abs=0.006)
+    words = said[0].split()
+    looked = [line.split(" ← ") for line in said[3:]]
+    assert [word for word, _ in looked] == [*words, "</s>"]
+    assert all(part.rsplit(" ", 1)[0] in ("a", "b", "c", "</s>") for _, where in looked for part in where.split(", "))
+
+
+def test_other_translations_are_shown_if_the_search_kept_them(small_run):
+    said = conversation(nmt.load(str(small_run), search="beam"), "a b c", ":score")
+    assert len(said) == 3
+    several = nmt.load(str(small_run))
+    several.search.n_best = 3
+    assert len(conversation(several, "a b c", ":score")) == 5
+
+
+def test_what_cannot_be_answered_is_said(translator):
+    assert conversation(translator, ":score", ":what", "", ":attention") == [
+        "there is no answer yet; type a sentence first", HELP, "", "there is no answer yet; type a sentence first",
+    ]  # fmt: skip
+
+
+def test_an_error_is_no_end(small_run, monkeypatch):
+    translator = nmt.load(str(small_run))
+    usual, refused = translator.encode, [nmt.UserError("no")]
+
+    def encode(lines):
+        if refused:
+            raise refused.pop()
+        return usual(lines)
+
+    monkeypatch.setattr(translator, "encode", encode)
+    assert conversation(translator, "x", "a b") == ["error: no", translator.translate("a b")]
+
+
+def test_mostly_unknown_input_is_told(translator, caplog):
+    translator.translate(["a b c", "a b ж"])
+    assert "unknown" not in caplog.text
+    translator.translate(["a b c", "жжж щщщ", "жук"])
+    assert '2 of 3 lines are mostly unknown to the vocabulary ("жжж щщщ")' in caplog.text
+    assert "(forward)" in caplog.text
+
+
+def test_a_real_terminal_has_history(small_run):
+    """Typed by a program into a pseudo-terminal: the arrow key brings the line back."""
+    master, slave = pty.openpty()
+    command = [sys.executable, "-m", "nmt.translate", f"model={small_run}"]
+    process = subprocess.Popen(
+        command,
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        cwd=ROOT,
+        env={**os.environ, "TERM": "xterm", "OMP_NUM_THREADS": "1"},
+    )
+    os.close(slave)
+    seen = b""
+
+    def until(what):
+        nonlocal seen
+        end = time.monotonic() + 60
+        while not re.search(what, seen) and time.monotonic() < end:
+            if select.select([master], [], [], 0.2)[0]:
+                seen += os.read(master, 4096)
+        assert re.search(what, seen), seen
+
+    until(rb":help says what can be asked[\s\S]*> ")
+    os.write(master, b"a b c\n")
+    until(rb"a b c\r\n[^>]*> ")
+    seen = b""
+    os.write(master, b"\x1b[A\n")
+    until(rb"a b c\r\n[^>]*> ")
+    seen = b""
+    os.write(master, b":score\n")
+    until(rb"log-probability -\d")
+    os.write(master, b"\x04")
+    assert process.wait(30) == 0
+    os.close(master)
