@@ -8,9 +8,12 @@ import subprocess
 import sys
 
 import pytest
+from builders import compose
 from commands import ROOT, failed, run, run_alone
 
+from nmt.configuration.commands import COMMANDS
 from nmt.configuration.compose import parse
+from nmt.configuration.help import help_of
 from nmt.foundation.errors import typed
 from nmt.report import plots
 
@@ -485,3 +488,48 @@ def test_what_a_message_says_can_be_typed(name):
     [override], faults = parse([shell.stdout.decode()])
     assert not faults
     assert (override.key_or_group, override.value()) == ("resume", name)
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_help_explains_every_key_and_nothing_else(command):
+    """Every key that the command has, each with words of its own; only groups that it has."""
+    told = help_of(command, [])
+    config = compose(name=command)
+    keys = {
+        f"{group}.{key}" if isinstance(node, dict) else group
+        for group, node in config.items()
+        for key in (node if isinstance(node, dict) else [group])
+        if key != "_target_"
+    }
+    shown = dict(re.findall(r"^  ([a-z][\w.]+)=\S*(.*)$", told[told.index("Keys (") :], re.MULTILINE))
+    assert set(shown) == keys
+    assert [key for key, words in shown.items() if not words.strip()] == []
+    assert told.startswith(f"python -m nmt.{command} ")
+    groups = re.search(r"Groups.*?:\n(.*?)\n\n", told, re.DOTALL)
+    assert ("pooling" in groups[1] if groups else False) == (command == "classify")
+    assert max(map(len, told.splitlines())) < 160
+
+
+def test_help_follows_what_is_chosen():
+    told = help_of("train", ["decoder=luong", "optimizer=radam", "sizes.decoder=77"])
+    assert "decoder=luong   Luong et al. 2015" in told
+    assert "  decoder.hidden_size=77 " in told
+    assert "  optimizer.betas=[0.9,0.999] " in told
+    done = run("train", "--help", "decoder=lung")
+    assert done.returncode == 1
+    assert "did you mean luong?" in done.stderr.decode()
+    assert "Traceback" not in done.stderr.decode()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_every_command_completes(command, shell):
+    """What `nmt-COMMAND -sc install=SHELL` prints names the command; zsh uses bash's."""
+    if shell == "zsh" and command != "train":
+        pytest.skip("the same text as for bash")
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.argv = ['nmt-{command}', '-sc', 'install={shell}']; "
+         f"from nmt.{command} import main; main()"], capture_output=True, cwd=ROOT,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr.decode()
+    assert "complete" in done.stdout.decode()

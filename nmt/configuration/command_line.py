@@ -51,10 +51,12 @@ def command_line(command: str, run: Callable[[Any], Any]) -> Callable[[], Any]:
         strange = [flag for flag in others if flag not in HYDRA]
         if strange:
             return friendly(lambda: _refuse(strange[0], sys.argv[1:]))
+        if set(others) & {"--help", "-h"}:
+            return friendly(lambda: _help(command, overrides))
         if others == [PRINT[0]] and flags[PRINT[0]] == ["job"]:
             return friendly(lambda: _print(command, overrides))
         if others:
-            return _hydra(command, lambda _: None)  # --help, --info, completion …: Hydra answers by itself
+            return _hydra(command, lambda _: None)  # --info, completion …: Hydra answers by itself
         if SWEEP[0] in flags:
             return _sweep(command, run, overrides)
         return friendly(lambda: _run(command, run, overrides))
@@ -118,6 +120,12 @@ def _split(arguments: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
         if names.get(name) in (BESIDE[0], PRINT[0]):
             held.append(value if equals else next(waiting, ""))
     return flags, overrides
+
+
+def _help(command: str, overrides: Sequence[str]) -> None:
+    from nmt.configuration.help import help_of
+
+    print(help_of(command, overrides), end="")
 
 
 def _print(command: str, overrides: Sequence[str]) -> None:

@@ -56,13 +56,18 @@ def compose_unresolved(command: str, overrides: Sequence[str]) -> Any:
     """The same as an OmegaConf object, its ${references} unresolved. Raises Unfit if a choice or key does not exist."""
     typed, found = _read(command, overrides)
     try:
-        config = _by_the_rule(command, {g: c for g, c in typed.choices.items() if not _wrong_choice(g, c)})
+        config, _ = _by_the_rule(command, {g: c for g, c in typed.choices.items() if not _wrong_choice(g, c)})
     except _unusable() as error:
         raise Faults([*found, Fault("", str(error).splitlines()[0])]) from error
     found += apply(config, typed.values, _choices(command))
     if found:
         raise Unfit(found, config)
     return config
+
+
+def choices_of(command: str, overrides: Sequence[str]) -> Mapping[str, Any]:
+    """The choice of each group in the configuration of one run."""
+    return _by_the_rule(command, _read(command, overrides)[0].choices)[1]
 
 
 def apply(config: Any, overrides: Sequence[Any], groups: Collection[str] = ()) -> list[Fault]:
@@ -159,22 +164,22 @@ def _wrong_choice(group: str, value: Any) -> Fault | None:
     return None if value in there or (value is None and group == RECIPE) else not_a_choice(group, value, there)
 
 
-def _by_the_rule(command: str, chosen: Mapping[str, Any]) -> Any:
-    """The configuration of these choices; see the top of this file."""
+def _by_the_rule(command: str, chosen: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
+    """The configuration of these choices (see the top of this file), and the choices of all groups."""
     usual = _choices(command)
     recipe = chosen.get(RECIPE, usual.get(RECIPE))
     if recipe is None:
-        return _composed(command, chosen)[0]
+        return _composed(command, chosen)
     of_recipe = _composed(command, {RECIPE: recipe})[1]
     if RECIPE not in chosen and chosen.get("data", of_recipe["data"]) != of_recipe["data"]:
-        return _composed(command, {**chosen, RECIPE: None})[0]
-    config = _composed(command, {**chosen, RECIPE: recipe})[0]
+        return _composed(command, {**chosen, RECIPE: None})
+    config, choices = _composed(command, {**chosen, RECIPE: recipe})
     replaced = [group for group, choice in chosen.items() if group != RECIPE and choice != of_recipe[group]]
     if replaced:
         plain = _composed(command, {**chosen, RECIPE: None})[0]
         for group in replaced:
             config[group] = plain[group]
-    return config
+    return config, choices
 
 
 def _composed(command: str, chosen: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:

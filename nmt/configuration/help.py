@@ -1,0 +1,87 @@
+"""--help: what conf/ says of a command, with the values that would be used. The YAML files are the only source."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nmt.configuration.compose import CONF, choices_of, compose, options
+from nmt.configuration.faults import shown
+
+COLUMN = 34
+"""Where comments begin."""
+_LINE = re.compile(r"(?P<indent> *)(?P<key>\w+):(?: +(?P<value>(?:[^#\s]|\S#|\s(?!#))*))?(?:\s+# (?P<comment>.*))?")
+_GROUP = re.compile(r"  - (?P<group>\w+): (?P<choice>\w+)(?:\s+# (?P<comment>.*))?")
+FLAGS = """\
+  -m KEY=A,B …                    a run for every combination
+  --help GROUP=CHOICE             this, for another choice
+  --cfg job                       the configuration alone
+  --config-dir DIR                your own choices, in DIR/GROUP/NAME.yaml
+  --version
+  -sc install=bash (zsh, fish)    completion of an installed command: eval "$(nmt-{command} -sc install=bash)"
+"""
+
+
+def help_of(command: str, overrides: Sequence[str]) -> str:
+    """Usage, groups with their choices, and every key with its value and what it means. Raises Faults for overrides that do
+    not fit."""
+    config, chosen = compose(command, overrides), choices_of(command, overrides)
+    text = Path(CONF, f"{command}.yaml").read_text(encoding="utf-8")
+    usage, body = text.split("defaults:\n", 1)
+    defaults, keys = re.split(r"\n(?=\w)", body.split("\nhydra:")[0], maxsplit=1)
+    groups = [match for line in defaults.splitlines() if (match := _GROUP.fullmatch(line))]
+    parts = ["\n".join(line.removeprefix("#").removeprefix(" ") for line in usage.splitlines())]
+    if groups:
+        parts.append("Groups, and their choices (GROUP=CHOICE):\n" + "\n".join(map(_choices, groups)))
+    parts.append("Keys (KEY=VALUE), and what they are here:\n" + "\n".join(_keys(keys, config, ())))
+    for match in groups:
+        group, choice = match["group"], chosen.get(match["group"])
+        if isinstance(config.get(group), dict) and choice is not None:
+            parts.append("\n".join(_group(group, str(choice), config[group])))
+    parts.append("Flags:\n" + FLAGS.replace("{command}", command))
+    return "\n\n".join(parts)
+
+
+def _choices(match: re.Match[str]) -> str:
+    """A group with the choices that its comment names, or with all."""
+    named = re.findall(r"\w+", match["comment"] or "")
+    there = options(match["group"])
+    some = [name for name in named if name in there] if "…" not in (match["comment"] or "") else []
+    return f"  {match['group']:<16}{' '.join(some or there)}"
+
+
+def _group(group: str, choice: str, config: Mapping[str, Any]) -> Iterator[str]:
+    file = Path(CONF, group, f"{choice}.yaml")
+    text = file.read_text(encoding="utf-8") if file.is_file() else "\n".join(f"{key}: ." for key in config)
+    about = " ".join(re.findall(r"^# (.*)$", text, re.MULTILINE))
+    yield f"{group}={choice}{f'   {about}' if about else ''}"
+    yield from _keys(text, config, (group,))
+
+
+def _keys(text: str, config: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[str]:
+    """The keys of a file as they are typed, with their values in `config` and their comments."""
+    parents: list[str] = []
+    for line in text.splitlines():
+        match = _LINE.fullmatch(line)
+        if match is None or match["key"] == "_target_":
+            continue
+        depth = len(match["indent"]) // 2
+        parents[depth:] = [match["key"]]
+        value: Any = config
+        for key in parents:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        if isinstance(value, Mapping):
+            continue
+        told = "<give it>" if value == "???" else _written(value)
+        entry = f"  {'.'.join([*above, *parents])}={told}"
+        yield (
+            f"{entry:<{COLUMN}}{match['comment'] or ''}".rstrip()
+            if len(entry) < COLUMN
+            else (f"{entry}  {match['comment'] or ''}".rstrip())
+        )
+
+
+def _written(value: Any) -> str:
+    return f"[{','.join(map(_written, value))}]" if isinstance(value, list) else shown(value)
