@@ -6,7 +6,7 @@ The three parts are independent of each other: a score is a file beside this one
 one in nmt/normalizer; each has a YAML in conf/.
 
 Imported by: decoder, configuration.
-Read: this file, dot, general, concat, the rest in any order.
+Read: this file, dot, general, concat, contract, the rest in any order.
 """
 
 from __future__ import annotations
