@@ -139,3 +139,30 @@ def test_units_of_a_page(small_run, tmp_path):
         )
         assert done.returncode == 0, done.stderr.decode()
         assert json.loads((tmp_path / "m.json").read_text())[0]["source"] == [*source, "</s>"]
+
+
+def test_every_answer_has_a_short_repr(small_run):
+    translator = nmt.load(str(small_run))
+    found = translator.translations("a b c", details_of=1)
+    assert re.fullmatch(r"Translation\('[a-z ]+', log_prob=-\d+\.\d{3}, hypotheses=1\)", repr(found))
+    assert repr(translator.translations(" ")) == "Translation('', hypotheses=0)"
+    assert re.fullmatch(r"Forced\(log_prob=-\d+\.\d{3}, tokens=\d+, weights=\[\d+, 4\]\)", repr(found.details[0]))
+    assert f"<td>{found.text}</td>" in found._repr_html_()
+    assert repr(ANSWER).startswith("Classified(")
+    assert len(repr(nmt.Translator)) < 100
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({"serach": "greedy"}, "serach: no such key; did you mean search?"),
+        ({"precision": "int4"}, "precision=int4: must be one of float32"),
+        ({"batch_tokens": 0}, "batch_tokens=0: out of range"),
+        ({"search": 3}, "search=3: must be a name"),
+        ({"unknown": "x", "max_source": "y"}, "unknown=x: must be one of"),
+    ],
+)
+def test_options_are_checked_as_on_a_command_line(small_run, option, said):
+    with pytest.raises(nmt.UserError) as caught:
+        nmt.load(str(small_run), **option)
+    assert said in str(caught.value)

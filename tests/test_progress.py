@@ -111,7 +111,7 @@ def test_reading_says_how_far_it_is(tmp_path, clock, caplog, monkeypatch):
     monkeypatch.setattr(progress.time, "monotonic", lambda: clock.__setitem__(0, clock[0] + 1) or clock[0])
     for name, content in (
         ("t", b"a line\n" * 9000),
-        ("t.gz", gzip.compress(random.Random(1).randbytes(40_000).hex().encode())),
+        ("t.gz", gzip.compress(random.Random(1).randbytes(400_000).hex().encode())),
     ):
         (tmp_path / name).write_bytes(content)
         assert list(stream_lines(tmp_path / name))

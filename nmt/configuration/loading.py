@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,10 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from nmt.configuration import build
+from nmt.configuration.check import mismatches
 from nmt.configuration.commands import COMMANDS
-from nmt.configuration.compose import compose, options
+from nmt.configuration.compose import compose
+from nmt.configuration.compose import options as options_of
 from nmt.configuration.devices import find_device, usable_precision
-from nmt.configuration.faults import Faults
+from nmt.configuration.faults import Fault, Faults, shown, unknown
 from nmt.configuration.model_settings import ModelSettings
 from nmt.corpus.labels import LabelSet
 from nmt.foundation.errors import UserError
@@ -21,7 +24,6 @@ from nmt.foundation.interfaces import Search
 from nmt.inference.text_classifier import TextClassifier
 from nmt.inference.translator import Translator
 from nmt.inference.unknown import read_lexicon
-from nmt.layers.packed import GenerationPrecision
 from nmt.network.seq2seq import Seq2Seq
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
@@ -36,8 +38,11 @@ def load(path: str | Path | Sequence[str | Path], device: str = "auto", **option
     an ensemble of translators.
 
     `device`: auto, cpu, cuda …; `search`: another search, by its name (greedy, beam, sample …) or as an object; `precision`:
-    float32, bfloat16, int8; the other options are those of `Translator`. A classifier has only `device`. Raises UserError if
-    there is no usable checkpoint.
+    float32, bfloat16, int8. For ensembles, `averaging`: probability or log_probability, `shares`: a weight for each model.
+    `unknown`: mark, drop or copy unknown words, `lexicon`: what copy writes for them. `batch_tokens`: source positions
+    searched together; `max_source`: tokens after which the rest is cut; `max_length_factor`, `max_length_offset`: the
+    longest translation is factor times source tokens plus offset. What is not given is as the model was trained. A classifier
+    has only `device`. Raises UserError if there is no usable checkpoint, or an option is none or has no such value.
     """
     paths = [path] if isinstance(path, str | Path) else list(path)
     if not paths:
@@ -73,11 +78,12 @@ def _read(path: str | Path) -> Checkpoint:
 def _translator(
     checkpoints: Sequence[Checkpoint],
     device: str,
-    search: Search | str | None = None,
-    precision: GenerationPrecision = "float32",
+    search: Any = None,
+    precision: Any = "float32",
     **options: Any,
 ) -> Translator:
     where = find_device(device)
+    _check_options({**options, "search": search, "precision": precision})
     loaded = [_seq2seq(saved) for saved in checkpoints]
     first, (_, tokenizer, config) = checkpoints[0].path, loaded[0]
     for other, (_, theirs, _) in zip(checkpoints[1:], loaded[1:], strict=True):
@@ -104,10 +110,23 @@ def _translator(
         raise UserError(f"{first}: its configuration cannot be used ({error})") from error
 
 
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Raises Faults for options of `load` that there are not, or that cannot have such values."""
+    made_here = ("models", "tokenizer", "search", "languages")
+    known = {*inspect.signature(Translator).parameters, "device"} - {"models", "tokenizer", "languages"}
+    found = [unknown(key, known) for key in options if key not in known]
+    found += mismatches({k: v for k, v in options.items() if k in known - {"search"}}, Translator, given=made_here)
+    search, there = options["search"], ", ".join(options_of("search"))
+    if not (search is None or isinstance(search, str) or callable(search)):
+        found.append(Fault("search", f"must be a name or an object that searches (there are: {there})", shown(search)))
+    if found:
+        raise Faults(found)
+
+
 def _named(name: str) -> Search:
     """A search by its name, with the values of its YAML. Raises UserError if there is none."""
-    if name not in options("search"):
-        raise UserError(f"search={name}: choose {', '.join(options('search'))}")
+    if name not in options_of("search"):
+        raise UserError(f"search={name}: choose {', '.join(options_of('search'))}")
     return build.make({"search": compose("translate", [f"search={name}"])["search"]}, "search")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +35,10 @@ class Forced:
     def log_prob(self) -> float:
         return float(self.log_probs.sum(dtype=np.float64))
 
+    def __repr__(self) -> str:
+        shape = None if self.weights is None else list(self.weights.shape)
+        return f"Forced(log_prob={self.log_prob:.3f}, tokens={len(self.log_probs)}, weights={shape})"
+
 
 @dataclass(frozen=True)
 class Translation:
@@ -48,3 +53,15 @@ class Translation:
     @property
     def text(self) -> str:
         return self.texts[0] if self.texts else ""
+
+    def __repr__(self) -> str:
+        best = f", log_prob={self.hypotheses[0].log_prob:.3f}" if self.hypotheses else ""
+        return f"Translation({self.text!r}{best}, hypotheses={len(self.hypotheses)})"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{html.escape(text)}</td><td>{found.log_prob:.3f}</td><td>{found.score:.3f}</td></tr>"
+            for found, text in zip(self.hypotheses, self.texts, strict=True)
+        )
+        head = "".join(f'<th scope="col">{name}</th>' for name in ("translation", "log-probability", "score"))
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
