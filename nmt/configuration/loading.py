@@ -41,8 +41,9 @@ def load(path: str | Path | Sequence[str | Path], device: str = "auto", **option
     float32, bfloat16, int8. For ensembles, `averaging`: probability or log_probability, `shares`: a weight for each model.
     `unknown`: mark, drop or copy unknown words, `lexicon`: what copy writes for them. `batch_tokens`: source positions
     searched together; `max_source`: tokens after which the rest is cut; `max_length_factor`, `max_length_offset`: the
-    longest translation is factor times source tokens plus offset. What is not given is as the model was trained. A classifier
-    has only `device`. Raises UserError if there is no usable checkpoint, or an option is none or has no such value.
+    longest translation is factor times source tokens plus offset. What is not given is as the model was trained. A
+    classifier has only `device`. Raises UserError if there is no usable checkpoint, or an option is unknown or has a wrong
+    value.
     """
     paths = [path] if isinstance(path, str | Path) else list(path)
     if not paths:
