@@ -157,14 +157,21 @@ class TableFiles(Table):
     def _open(self, part: str) -> tuple[Any, str]:
         if not Path(part).is_file():
             raise UserError(f"{part}: no such file")
-        if self.format == "tsv" or self.format == "csv":
-            return read_rows(Path(part), self.format, self.header), part
-        if self.format == "jsonl" or self.format == "parquet":
-            return {"jsonl": read_jsonl, "parquet": read_parquet}[self.format](Path(part)), part
+        return self._read(Path(part)), part
+
+    def _read(self, file: Path) -> Any:
+        match self.format:
+            case "tsv" | "csv":
+                return read_rows(file, self.format, self.header)
+            case "jsonl":
+                return read_jsonl(file)
+            case "parquet":
+                return read_parquet(file)
         source, target = self._pair
         if source is None or target is None:
             raise UserError(f"data={self.format} has translations and no labels: set data.source and data.target")
-        return {"tmx": read_tmx, "archive": read_archive}[self.format](Path(part), [*listed(source), target]), part
+        languages = [*listed(source), target]
+        return read_tmx(file, languages) if self.format == "tmx" else read_archive(file, languages)
 
 
 def _names(columns: Column | list[Column] | None) -> Any:
