@@ -415,6 +415,7 @@ def test_a_big_translation_memory_takes_little_memory(tmp_path):
     """Units are forgotten as they are read: a hundred times more of them leave no tree behind."""
     import tracemalloc
 
+    import nmt.foundation.terminal  # noqa: F401  (what a slow machine would load meanwhile, to say how far it is)
     from nmt.data.readers import read_tmx
 
     peaks = []

@@ -12,8 +12,8 @@ from nmt.configuration.faults import shown
 
 COLUMN = 34
 """Where comments begin."""
-_LINE = re.compile(r"(?P<indent> *)(?P<key>\w+):(?: +(?P<value>(?:[^#\s]|\S#|\s(?!#))*))?(?:\s+# (?P<comment>.*))?")
-_GROUP = re.compile(r"  - (?P<group>\w+): (?P<choice>\w+)(?:\s+# (?P<comment>.*))?")
+_LINE = re.compile(r"(?P<indent> *)(?P<key>\w+):.*?(?:\s# (?P<comment>.*))?")
+_GROUP = re.compile(r"  - (?P<group>\w+): \w+(?:\s+# (?P<comment>.*))?")
 FLAGS = """\
   -m KEY=A,B …                    a run for every combination
   --help GROUP=CHOICE             this, for another choice
@@ -76,11 +76,7 @@ def _keys(text: str, config: Mapping[str, Any], above: tuple[str, ...]) -> Itera
             continue
         told = "<give it>" if value == "???" else _written(value)
         entry = f"  {'.'.join([*above, *parents])}={told}"
-        yield (
-            f"{entry:<{COLUMN}}{match['comment'] or ''}".rstrip()
-            if len(entry) < COLUMN
-            else (f"{entry}  {match['comment'] or ''}".rstrip())
-        )
+        yield f"{entry:<{COLUMN - 2}}  {match['comment'] or ''}".rstrip()
 
 
 def _written(value: Any) -> str:
