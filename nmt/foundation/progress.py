@@ -25,8 +25,6 @@ class Progress:
     """`what` is being done to `total` things called `unit` (None: nobody knows how many). Call it with the number of
     things that are done since the last call."""
 
-    _working: list[Progress] = []  # noqa: RUF012  (of the whole process)
-
     def __init__(self, what: str, total: int | None, unit: str) -> None:
         self.what, self.total, self.unit = what, total, unit
         self.done = 0
@@ -34,20 +32,20 @@ class Progress:
         self._view: _View | None = None
 
     def __enter__(self) -> Progress:
-        self._working.append(self)
+        _working.append(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._working.remove(self)
+        _working.remove(self)
         if self._view is not None:
             self._view.close()
 
     def __call__(self, count: int = 1) -> None:
         self.done += count
         now = time.monotonic()
-        if now - self._began < PATIENCE or self._working[0] is not self:
+        if now - self._began < PATIENCE or _working[0] is not self:
             return
         if self._view is None:
             if self.total is not None and self.done >= self.total:
@@ -63,6 +61,10 @@ class Progress:
         """A line such as `reading: 500 of 1,000 lines, 3 s left`."""
         left, of = self.left(now), f" of {self.total:,}" if self.total else ""
         return f"{self.what}: {self.done:,}{of} {self.unit}" + ("" if left is None else f", {left:,.0f} s left")
+
+
+_working: list[Progress] = []
+"""What this process is doing, the outermost work first."""
 
 
 @contextmanager
