@@ -8,7 +8,7 @@ does the same if it is given model=.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nmt import label
 from nmt.configuration.command_line import command_line
@@ -27,9 +27,9 @@ def run(settings: ClassifySettings) -> float:
 _train = command_line("classify", run)
 
 
-def main() -> Any:
+def main() -> None:
     """Trains; with model=, labels texts as nmt.label does."""
-    return label.main() if any(word.startswith("model=") for word in sys.argv[1:]) else _train()
+    label.main() if any(word.startswith("model=") for word in sys.argv[1:]) else _train()
 
 
 if __name__ == "__main__":

@@ -533,3 +533,17 @@ def test_every_command_completes(command, shell):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr.decode()
     assert "complete" in done.stdout.decode()
+
+
+def test_an_installed_command_ends_with_status_0(small_run, tmp_path):
+    """It exits with what `main` returns: a score of a run is not a failure."""
+    for name in COMMANDS:
+        code = f"import sys; from nmt.{name} import main; sys.argv = ['nmt-{name}', '--version']; sys.exit(main())"
+        assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True).returncode == 0
+    (tmp_path / "t").write_text("a b c\n")
+    code = (
+        "import sys; from nmt.score import main; "
+        f"sys.argv = ['nmt-score', 'model={small_run}', 'source={tmp_path}/t', 'target={tmp_path}/t']; sys.exit(main())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -33,33 +33,35 @@ LONGEST_NAME = 240
 """Bytes of the name of a folder."""
 
 
-def command_line(command: str, run: Callable[[Any], Any]) -> Callable[[], Any]:
+def command_line(command: str, run: Callable[[Any], Any]) -> Callable[[], None]:
     """A `main` that calls `run` with the settings of conf/{command}.yaml and the command line.
 
-    User errors are printed without a traceback; exit status 1, or 130 if interrupted.
+    User errors are printed without a traceback; exit status 1, or 130 if interrupted. What `run` returns is for sweeps alone:
+    an installed command would take it for its exit status.
     """
 
-    def main() -> Any:
+    def main() -> None:
         flags, overrides = _split(sys.argv[1:])
-        if "--version" in flags:
-            from nmt import __version__
-
-            return print(f"nmt {__version__}")
         for folder in flags.get(BESIDE[0], []):
             search_beside(folder)
         others = [flag for flag in flags if flag not in (SWEEP[0], BESIDE[0])]
         strange = [flag for flag in others if flag not in HYDRA]
-        if strange:
-            return friendly(lambda: _refuse(strange[0], sys.argv[1:]))
-        if set(others) & {"--help", "-h"}:
-            return friendly(lambda: _help(command, overrides))
-        if others == [PRINT[0]] and flags[PRINT[0]] == ["job"]:
-            return friendly(lambda: _print(command, overrides))
-        if others:
-            return _hydra(command, lambda _: None)  # --info, completion …: Hydra answers by itself
-        if SWEEP[0] in flags:
-            return _sweep(command, run, overrides)
-        return friendly(lambda: _run(command, run, overrides))
+        if "--version" in flags:
+            from nmt import __version__
+
+            print(f"nmt {__version__}")
+        elif strange:
+            friendly(lambda: _refuse(strange[0], sys.argv[1:]))
+        elif set(others) & {"--help", "-h"}:
+            friendly(lambda: _help(command, overrides))
+        elif others == [PRINT[0]] and flags[PRINT[0]] == ["job"]:
+            friendly(lambda: _print(command, overrides))
+        elif others:
+            _hydra(command, lambda _: None)  # --info, completion …: Hydra answers by itself
+        elif SWEEP[0] in flags:
+            _sweep(command, run, overrides)
+        else:
+            friendly(lambda: _run(command, run, overrides))
 
     return main
 

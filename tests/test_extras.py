@@ -1,0 +1,88 @@
+"""nmt trains and translates without the packages that are extras, and names the extra where one is missing."""
+
+import json
+import os
+import subprocess
+import sys
+
+from commands import ROOT
+
+WITHOUT = """
+import sys
+from importlib.machinery import PathFinder
+
+class Finder(PathFinder):
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        absent = ("matplotlib", "tensorboard", "datasets", "pyarrow", "pandas", "babel", "num2words")
+        return None if name.split(".")[0] in absent else PathFinder.find_spec(name, path, target)
+
+sys.meta_path = [Finder if finder is PathFinder else finder for finder in sys.meta_path]
+"""
+
+
+def without(code, cwd):
+    """Runs code in a Python that has no extras."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, "-c", WITHOUT + code], cwd=cwd, env=environment, capture_output=True, text=True
+    )
+
+
+def test_everything_but_pictures_works_without_extras(tmp_path):
+    for side in ("en", "de"):
+        (tmp_path / f"t.{side}").write_text("".join(f"{side} {i % 7} {i % 5}\n" for i in range(60)))
+    (tmp_path / "t.parquet").touch()
+    text = "['data=text', 'data.train=t', 'data.split=0.1', 'data.source=en', 'data.target=de', 'run_dir=OUT', 'sizes.encoder=4'"
+    code = f"""
+import json
+from nmt.configuration.configure import configure
+from nmt.configuration.runs import train
+train(configure("train", {text}, 'sizes.decoder=8', 'sizes.readout=8', 'model.embedding_size=8', 'sizes.vocabulary=30',
+                          'trainer.max_epochs=1']))
+import nmt
+said = []
+for arguments in (["translate", "model=OUT", "attention_map=x.png"], ["train", "data=hub", "data.path=x", "data.source=a", "data.target=b"],
+                  ["train", "data=parquet", "data.train=t.parquet", "data.split=0.1", "data.source=a", "data.target=b"]):
+    try:
+        configure(arguments[0], arguments[1:])
+    except nmt.UserError as error:
+        said.append(str(error))
+translator = nmt.load("OUT")
+try:
+    translator.attention("en 1 2").plot()
+except nmt.UserError as error:
+    said.append(str(error))
+print(json.dumps({{"said": said, "answer": translator.translate("en 1 2"), "loaded": sorted(sys.modules)}}))
+"""
+    done = without(code, tmp_path)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    for message, extra in zip(told["said"], ("plots", "hub", "hub", "plots"), strict=True):
+        assert f"pip install 'nmt[{extra}]'" in message
+    assert "pip install 'nmt[plots,tensorboard]'" in done.stderr
+    assert "tensorboard --logdir" not in done.stderr
+    files = {path.name for path in (tmp_path / "OUT").iterdir()}
+    assert "attention.html" in files and not {
+        name for name in files if name.endswith(".png") or name.startswith("events")
+    }
+
+
+def test_translating_loads_no_extra_and_nothing_of_training(small_run):
+    code = f"""
+import json, sys, nmt
+nmt.load({str(small_run)!r}).translate("a b")
+print(json.dumps(sorted(name for name in sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    loaded = {name.split(".")[0] for name in json.loads(done.stdout)}
+    assert not loaded & {
+        "matplotlib",
+        "tensorboard",
+        "datasets",
+        "pyarrow",
+        "pandas",
+        "babel",
+        "num2words",
+        "sacrebleu",
+    }
