@@ -36,8 +36,8 @@ LONGEST_NAME = 240
 def command_line(command: str, run: Callable[[Any], Any]) -> Callable[[], None]:
     """A `main` that calls `run` with the settings of conf/{command}.yaml and the command line.
 
-    User errors are printed without a traceback; exit status 1, or 130 if interrupted. What `run` returns is for sweeps alone:
-    an installed command would take it for its exit status.
+    User errors are printed without a traceback; exit status 1, or 130 if interrupted. What `run` returns is for sweeps
+    alone: an installed command would take it for its exit status.
     """
 
     def main() -> None:
