@@ -96,9 +96,11 @@ class SentencePiece:
         except RuntimeError as error:
             most = re.search(r"<= (\d+)", str(error))
             if most is None:
+                least = re.search(r"required_chars\. \d+ vs (\d+)", str(error))
+                why = f"it has {int(least[1]):,} characters and symbols" if least else str(error)
                 raise UserError(
-                    f"tokenizer: SentencePiece cannot train a vocabulary of {size:,} on {name}: {error}. "
-                    "Try another tokenizer.vocabulary_size, tokenizer.byte_fallback=true or tokenizer=char"
+                    f"tokenizer: SentencePiece cannot train a vocabulary of {size:,} on {name}: {why}. Try another "
+                    "sizes.vocabulary (or tokenizer.vocabulary_size), tokenizer.byte_fallback=true or tokenizer=char"
                 ) from error
             model = self._fit(texts, int(most[1]))
         made = sentencepiece.SentencePieceProcessor(model_proto=model).get_piece_size()
