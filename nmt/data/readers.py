@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any, Literal
 from xml.etree import ElementTree
 
-from nmt.data.text import check_aligned, decode_line, open_file, stream_lines
+from nmt.data.text import BOM, check_aligned, decode_line, open_file, stream_lines
 from nmt.foundation.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -119,34 +119,37 @@ def read_parquet(file: Path) -> Any:
 def read_tmx(file: Path, languages: Sequence[str]) -> Columns:
     """The translation units of a TMX file that have all `languages`: en finds en, EN and en-US. Codes of other programs
     inside the text are dropped. Raises UserError if there is no such unit."""
-    values: dict[str, list[str]] = {language: [] for language in languages}
-    there, units = set[str](), 0
+    rows, units, there = list[tuple[str, ...]](), 0, set[str]()
     try:
         with open_file(file) as opened:
-            body: Any = None
-            for event, unit in ElementTree.iterparse(opened, ("start", "end")):
-                body = unit if unit.tag == "body" else body
-                if event == "end" and unit.tag == "tu":
-                    variants = {
-                        (tuv.get(LANGUAGE) or tuv.get("lang") or ""): tuv for tuv in reversed(unit.findall("tuv"))
-                    }
-                    there.update(variants)
-                    units += 1
-                    found = [_variant(variants, language) for language in languages]
-                    if all(text is not None for text in found):
-                        for language, text in zip(languages, found, strict=True):
-                            values[language].append(text or "")
-                    (unit if body is None else body).clear()
+            for variants in _units(opened):
+                units += 1
+                there.update(variants)
+                texts = [_variant(variants, language) for language in languages]
+                found = tuple(text for text in texts if text is not None)
+                rows += [found] if len(found) == len(languages) else []
     except UserError:
         raise
     except Exception as error:  # of the parser, or of decompressors
         raise UserError(f"{file}: cannot be read as TMX ({error})") from error
-    wanted, kept = " and ".join(languages), len(values[languages[0]])
-    if not kept:
+    wanted = " and ".join(languages)
+    if not rows:
         raise UserError(f"{file}: no translation units with {wanted}. It has: {', '.join(sorted(there)) or 'none'}")
-    if kept < units:
-        log.warning("%s: %s of %s translation units lack %s", file, f"{units - kept:,}", f"{units:,}", wanted)
-    return Columns(dict(values))
+    if len(rows) < units:
+        log.warning("%s: %s of %s translation units lack %s", file, f"{units - len(rows):,}", f"{units:,}", wanted)
+    return Columns({language: [row[i] for row in rows] for i, language in enumerate(languages)})
+
+
+def _units(opened: Any) -> Iterator[dict[str, Any]]:
+    """The variants of each translation unit by their languages, the first of each. Units are forgotten as they are read."""
+    body: Any = None
+    for event, element in ElementTree.iterparse(opened, ("start", "end")):
+        name = element.tag.rpartition("}")[2]
+        if name == "body":
+            body = element
+        elif name == "tu" and event == "end":
+            yield {tuv.get(LANGUAGE) or tuv.get("lang") or "": tuv for tuv in reversed(element.findall("{*}tuv"))}
+            (element if body is None else body).clear()
 
 
 def _variant(variants: dict[str, Any], language: str) -> str | None:
@@ -155,13 +158,14 @@ def _variant(variants: dict[str, Any], language: str) -> str | None:
     known = {name.lower().replace("_", "-"): tuv for name, tuv in variants.items()}
     near = (tuv for name, tuv in known.items() if name.partition("-")[0] == wanted)
     tuv = known.get(wanted, next(near, None))
-    segment = None if tuv is None else tuv.find("seg")
+    segment = None if tuv is None else tuv.find("{*}seg")
     return None if segment is None else " ".join(_text(segment).split())
 
 
 def _text(element: Any) -> str:
-    inside = [] if element.tag in CODES else [element.text or "", *map(_text, element)]
-    return "".join(inside) + (element.tail or "" if element.tag != "seg" else "")
+    name = element.tag.rpartition("}")[2]
+    inside = [] if name in CODES else [element.text or "", *map(_text, element)]
+    return "".join(inside) + (element.tail or "" if name != "seg" else "")
 
 
 def read_archive(file: Path, languages: Sequence[str]) -> Columns:
@@ -195,4 +199,5 @@ def _member(archive: zipfile.ZipFile | tarfile.TarFile, name: str, file: str) ->
     if opened is None:
         raise UserError(f"{file}: {name} in it is no file")
     with opened:
-        return [decode_line(line, number, f"{file}, {name}") for number, line in enumerate(opened, 1)]
+        lines = enumerate(opened, 1)
+        return [decode_line(line if n > 1 else line.removeprefix(BOM), n, f"{file}, {name}") for n, line in lines]
