@@ -1,6 +1,6 @@
 """python -m nmt.cite [model=RUN_DIR]
 
-BibTeX of the papers that nmt implements, or of those that a model uses: its documentation names them.
+BibTeX of the papers that nmt implements, or of those that the parts of a model refer to in their documentation.
 """
 
 from __future__ import annotations

@@ -59,6 +59,13 @@ def adadelta(
 
 OF_TORCH = ("ASGD", "Adafactor", "Adagrad", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop")
 """The others. LBFGS computes the loss several times a step, SparseAdam wants sparse gradients, Muon matrices alone."""
+RANGES = {
+    "lr": Positive, "eps": Positive, "weight_decay": NonNegative, "betas": tuple[Fraction, Fraction], "momentum": Fraction,
+    "lr_decay": NonNegative, "initial_accumulator_value": NonNegative, "momentum_decay": NonNegative, "lambd": NonNegative,
+    "d": Positive, "step_sizes": tuple[Positive, Positive], "RMSprop.alpha": Fraction, "ASGD.alpha": NonNegative,
+    "Adafactor.eps": tuple[Positive | None, Positive],
+}  # fmt: skip
+"""Of their parameters, by name, or by class and name; PyTorch does not check them all."""
 NOT_SETTINGS = ("params", "foreach", "capturable", "differentiable", "fused", "maximize", "t0")
 """Their parameters that say how to compute, not what; and when ASGD starts an average, which is trainer.ema's work here."""
 
@@ -76,8 +83,9 @@ def _of_torch(kind: Any) -> Callable[..., torch.optim.Optimizer]:
         return kind(parameters, **values)
 
     own = [p for name, p in inspect.signature(kind).parameters.items() if name not in NOT_SETTINGS]
-    hints = {**typing.get_type_hints(kind.__init__), "lr": Positive}
-    make.__annotations__ = {"parameters": Iterable[nn.Parameter], **{p.name: hints[p.name] for p in own}}
+    hints = {**typing.get_type_hints(kind.__init__), **RANGES}
+    types = {p.name: RANGES.get(f"{kind.__name__}.{p.name}", hints[p.name]) for p in own}
+    make.__annotations__ = {"parameters": Iterable[nn.Parameter], **types}
     first = inspect.Parameter("parameters", inspect.Parameter.KEYWORD_ONLY)
     keys = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
     make.__signature__ = inspect.Signature([first, *keys])  # type: ignore[attr-defined]

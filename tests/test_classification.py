@@ -658,3 +658,12 @@ def test_several_labels_vectors_and_last(tmp_path):
     assert result.returncode == 0, result.stderr
     result = run(f"model={tmp_path}/last", f"explain={tmp_path}/x.html", stdin="a")
     assert "no importances to show" in result.stderr
+
+
+def test_a_wrong_label_column_does_not_flood_the_terminal():
+    from nmt.task.classification import _some
+
+    told = _some([f"a whole sentence that is no label, number {i}" for i in range(500)])
+    assert len(told) < 500
+    assert told.endswith("and 490 more; is data.label the right column?")
+    assert _some(["joy", "anger"]) == "joy, anger"

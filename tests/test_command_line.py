@@ -480,7 +480,29 @@ def test_what_was_tested_is_kept_beside_the_answers(trained, corpus):
 
 
 @pytest.mark.parametrize(
-    "name", ["OUT", "a b", "it's", "[1]", "a,b", "x=y", "50%:@", "(s)", "a\\'b", "ü", "~", "{a}", "a#b"]
+    "name",
+    [
+        "OUT",
+        "123",
+        "1e5",
+        "null",
+        "True",
+        "-m",
+        "a b",
+        "a\\",
+        "it's\\",
+        "it's",
+        "[1]",
+        "a,b",
+        "x=y",
+        "50%:@",
+        "(s)",
+        "a\\'b",
+        "ü",
+        "~",
+        "{a}",
+        "a#b",
+    ],
 )
 def test_what_a_message_says_can_be_typed(name):
     """A shell and the configuration's grammar both read back what was meant."""
@@ -547,3 +569,34 @@ def test_an_installed_command_ends_with_status_0(small_run, tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["train", "resume=456"], "resume=456: must be text or null; as text it is written"),
+        (["train", "resume=[a,b]"], "resume=[a,b]: must be text or null"),
+        (["train", "init=true", "data=reverse"], "init=true: must be text or null"),
+        (["train", "resume=nowhere"], "resume=nowhere: there is no such folder"),
+        (["train", "run_dir=123"], "run_dir=123: must be text or null; as text it is written '\"123\"'"),
+        (["train", "--resolve"], "--resolve: there is no such flag"),
+        (["train", "--hlep"], "did you mean --help?"),
+        (["train", "--cfg", "jobs"], "--cfg: give job"),
+        (["train", "--cfg"], "--cfg: give job"),
+        (["train", "-sc"], "-sc: give one of install=bash"),
+        (["train", "-sc", "query=bash"], "-sc: give one of install=bash"),
+        (["train", "--config-dir", "nowhere"], "--config-dir nowhere: there is no such folder"),
+        (["train", "data.train=c", "data.source=en"], "for your own files add data=text"),
+        (
+            ["translate", "model=x", "input=x", "output=o.txt.gz"],
+            "output=o.txt.gz: is written as it is, not compressed",
+        ),
+        (["translate", "model=x", "device=gpu"], "model=x: no such file or folder"),
+    ],
+)
+def test_first_mistakes_get_one_message_each(arguments, said, tmp_path):
+    done = run(*arguments, cwd=tmp_path)
+    told = done.stderr.decode()
+    assert done.returncode == 1
+    assert said in told
+    assert "Traceback" not in told

@@ -260,8 +260,25 @@ def test_every_optimizer_of_torch_is_a_choice_or_has_a_reason():
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
-        (["optimizer=radam", "optimizer.betas=[0.9]"], "optimizer.betas=[0.9]: must be [a number, a number]"),
-        (["optimizer=radam", "optimizer.betas=[0.9,1.5]"], "Invalid beta parameter at index 1: 1.5"),
+        (
+            ["optimizer=radam", "optimizer.betas=[0.9]"],
+            "optimizer.betas=[0.9]: must be [a number with 0 ≤ value < 1, a number with 0 ≤ value < 1]",
+        ),
+        (
+            ["optimizer=radam", "optimizer.betas=[0.9,1.5]"],
+            "optimizer.betas=[0.9,1.5]: must be [a number with 0 ≤ value < 1, ",
+        ),
+        (["optimizer=adamax", "optimizer.eps=-1", "optimizer.weight_decay=-1"], "optimizer.eps=-1: out of range"),
+        (
+            ["optimizer=adamax", "optimizer.eps=-1", "optimizer.weight_decay=-1"],
+            "optimizer.weight_decay=-1: out of range",
+        ),
+        (
+            ["optimizer=rprop", "optimizer.step_sizes=[-1,5]"],
+            "optimizer.step_sizes=[-1,5]: must be [a number with 0 < value",
+        ),
+        (["optimizer=rmsprop", "optimizer.alpha=3"], "optimizer.alpha=3: out of range"),
+        (["optimizer=RAdam"], "did you mean radam?"),
         (["optimizer=nadam", "optimizer.momentum_decay=x"], "optimizer.momentum_decay=x: must be a number"),
         (["optimizer=rmsprop", "optimizer.beta1=0.9"], "optimizer.beta1: no such key"),
         (["optimizer=adagrad", "optimizer.lr=-1"], "optimizer.lr=-1: out of range, must be a number with 0 < value"),

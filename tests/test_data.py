@@ -468,3 +468,30 @@ def test_an_archive_of_aligned_files_is_read(tmp_path, ending):
     archive.write_bytes(archive.read_bytes()[:50])
     with pytest.raises(UserError, match="cannot be read as an archive"):
         build.make(compose(*typed), "data").load()
+
+
+def test_missing_files_and_columns_say_what_was_meant(tmp_path):
+    for name in ("train.en", "train.de", *(f"a{i}" for i in range(12))):
+        write(tmp_path / name, "A man .\tEin Mann .\nA dog .\tEin Hund .\n")
+
+    def told(*overrides):
+        with pytest.raises(UserError) as caught:
+            build.make(compose(*overrides, "data.validation=x"), "data").load()
+        return str(caught.value)
+
+    files = ["data=text", "data.source=en", "data.target=de"]
+    assert re.search(r"no such file. In that folder: train.en, .* …$", told(*files, f"data.train={tmp_path}/train.en"))
+    for wrong in ("train@5", "train@a:b", "train@::2"):
+        assert "Some rows of a part are NAME@START:STOP" in told(*files, f"data.train={tmp_path}/{wrong}")
+    table = ["data=tsv", f"data.train={tmp_path}/train.en"]
+    said = told(*table, "data.source=en", "data.target=de")
+    assert (
+        "no columns 'en' and 'de'. It has: A man ., Ein Mann .. If this first line is a row: data.header=false" in said
+    )
+    said = told(*table, "data.header=false", "data.source=1", "data.target=3")
+    assert "no column '3'. It has: 1, 2. Set" in said
+    write(tmp_path / "c", "en,de\nx,y\n")
+    assert "It has: en,de. Is it data=csv?" in told(
+        "data=tsv", f"data.train={tmp_path}/c", "data.source=en", "data.target=de"
+    )
+    assert "is a folder, not a file" in told("data=tsv", f"data.train={tmp_path}", "data.source=en", "data.target=de")

@@ -80,7 +80,7 @@ def test_work_that_does_not_say_how_far_it_is_counts_seconds(monkeypatch, caplog
     with waiting("training a vocabulary"):
         time.sleep(1.3)
     assert threading.active_count() == before
-    assert [record.getMessage() for record in caplog.records] == ["training a vocabulary: 1 seconds"]
+    assert [record.getMessage() for record in caplog.records] == ["training a vocabulary: 1 seconds so far"]
     with pytest.raises(RuntimeError, match="as it is"), waiting("training a vocabulary"):
         raise RuntimeError("as it is")
 

@@ -55,8 +55,9 @@ def test_other_translations_are_shown_if_the_search_kept_them(small_run):
 
 
 def test_what_cannot_be_answered_is_said(translator):
-    assert conversation(translator, ":score", ":what", "", ":attention") == [
-        "there is no answer yet; type a sentence first", HELP, "", "there is no answer yet; type a sentence first",
+    assert conversation(translator, ":score", ":help", ":what", "caf\udce9", "", ":attention") == [
+        "there is no answer yet; type a sentence first", HELP, f"there is no :what\n{HELP}",
+        "not UTF-8: set the terminal to UTF-8, or translate a file", "", "there is no answer yet; type a sentence first",
     ]  # fmt: skip
 
 

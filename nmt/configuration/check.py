@@ -86,6 +86,8 @@ def mismatch(value: Any, hint: Any) -> str | None:
         example = (
             f", such as [{value}]" if isinstance(value, str) and (lists or typing.get_origin(base) is list) else ""
         )
+        if isinstance(value, bool | int | float) and _is_a("", base):
+            example = f"; as text it is written '\"{shown(value)}\"'"
         return f"must be {expected(hint)}{example}"
     for extra in extras:
         if isinstance(extra, Range) and value not in extra:

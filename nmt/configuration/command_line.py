@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import difflib
 import errno
+import functools
 import inspect
 import logging
 import os
@@ -24,11 +26,10 @@ from nmt.foundation.errors import UserError
 SWEEP = ("-m", "--multirun")
 BESIDE = ("--config-dir", "-cd")
 PRINT = ("--cfg", "-c")
-HYDRA = (
-    *PRINT, "--help", "-h", "--hydra-help", "--version", "--resolve", "--package", "-p", "--run", "-r", "--shell-completion",
-    "-sc", "--config-path", "-cp", "--config-name", "-cn", "--info", "-i", "--experimental-rerun",
-)  # fmt: skip
-"""Flags that Hydra knows beside those above."""
+COMPLETION = ("--shell-completion", "-sc")
+HELP = ("--help", "-h")
+SHELLS = ("bash", "zsh", "fish")
+FLAGS = (*SWEEP, *BESIDE, *PRINT, *HELP, *COMPLETION, "--version")
 LONGEST_NAME = 240
 """Bytes of the name of a folder."""
 
@@ -43,21 +44,21 @@ def command_line(command: str, run: Callable[[Any], Any]) -> Callable[[], None]:
     def main() -> None:
         flags, overrides = _split(sys.argv[1:])
         for folder in flags.get(BESIDE[0], []):
-            search_beside(folder)
+            friendly(functools.partial(search_beside, folder))
         others = [flag for flag in flags if flag not in (SWEEP[0], BESIDE[0])]
-        strange = [flag for flag in others if flag not in HYDRA]
+        strange = [flag for flag in others if flag not in FLAGS]
         if "--version" in flags:
             from nmt import __version__
 
             print(f"nmt {__version__}")
         elif strange:
             friendly(lambda: _refuse(strange[0], sys.argv[1:]))
-        elif set(others) & {"--help", "-h"}:
+        elif set(others) & set(HELP):
             friendly(lambda: _help(command, overrides))
-        elif others == [PRINT[0]] and flags[PRINT[0]] == ["job"]:
-            friendly(lambda: _print(command, overrides))
+        elif PRINT[0] in others:
+            friendly(lambda: _print(command, flags[PRINT[0]], overrides))
         elif others:
-            _hydra(command, lambda _: None)  # --info, completion …: Hydra answers by itself
+            friendly(lambda: _completion(command))
         elif SWEEP[0] in flags:
             _sweep(command, run, overrides)
         else:
@@ -101,6 +102,9 @@ def _tell(error: UserError) -> None:
 def _refuse(flag: str, arguments: Sequence[str]) -> None:
     """Raises UserError for a flag that there is not, with what was probably meant."""
     name, _, value = flag.partition("=")
+    near = difflib.get_close_matches(name, FLAGS, 1, 0.7)
+    if near:
+        raise UserError(f"{name}: there is no such flag; did you mean {near[0]}?")
     given = next((text.partition("=")[2] for text in arguments if text.startswith(f"{name}=")), "")
     after = arguments[list(arguments).index(name) + 1 :] if name in arguments else []
     value = given or value or (after[0] if after and "=" not in after[0] and not after[0].startswith("-") else "VALUE")
@@ -130,7 +134,17 @@ def _help(command: str, overrides: Sequence[str]) -> None:
     print(help_of(command, overrides), end="")
 
 
-def _print(command: str, overrides: Sequence[str]) -> None:
+def _completion(command: str) -> None:
+    """Left to Hydra. Raises UserError if it is not called by a shell, and not asked for what a shell needs."""
+    install = any(f"{action}={shell}" in sys.argv for action in ("install", "uninstall") for shell in SHELLS)
+    if not install and "COMP_LINE" not in os.environ:
+        raise UserError(f"-sc: give one of {', '.join(f'install={shell}' for shell in SHELLS)}")
+    _hydra(command, lambda _: None)
+
+
+def _print(command: str, what: Sequence[str], overrides: Sequence[str]) -> None:
+    if what != ["job"]:
+        raise UserError("--cfg: give job, as in --cfg job; it prints the configuration of a run")
     from omegaconf import OmegaConf
 
     from nmt.configuration.configure import swept

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt.configuration.faults import Fault, Faults, not_a_choice, unknown
+from nmt.foundation.errors import UserError
 
 _package = Path(__file__).resolve().parent.parent
 CONF = str(_package / "conf" if (_package / "conf").is_dir() else _package.parent / "conf")
@@ -221,7 +222,9 @@ _beside: list[str] = []
 
 
 def search_beside(folder: str) -> None:
-    """Looks for choices in another folder too (--config-dir)."""
+    """Looks for choices in another folder too (--config-dir). Raises UserError if there is none."""
+    if not Path(folder).is_dir():
+        raise UserError(f"--config-dir {folder}: there is no such folder")
     _beside.append(str(Path(folder).resolve()))
     _cached.cache_clear()
     options.cache_clear()

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from nmt.configuration.check import mismatch
 from nmt.configuration.commands import COMMANDS
 from nmt.configuration.compose import Unfit, compose_unresolved, options, parse, resolve
 from nmt.configuration.faults import Fault, Faults, shown, unknown
@@ -43,9 +44,25 @@ def configure(command: str, overrides: Sequence[str]) -> Settings:
         return kind.of(resolve(wrong.rest), also=wrong.faults)  # raises: what was typed has faults already
     plain = resolve(config)
     if plain.get("init"):
+        _check_path("init", plain["init"])
         plain, found = with_network_of(plain, plain["init"], overrides)
         return _useful(kind.of(plain, also=found), overrides)
-    return _useful(kind.of(plain), overrides)
+    try:
+        settings = kind.of(plain)
+    except Faults as wrong:
+        raise Faults([*wrong.faults, *_no_data_chosen(wrong.faults, overrides)]) from None
+    return _useful(settings, overrides)
+
+
+def _no_data_chosen(faults: Sequence[Fault], overrides: Sequence[str]) -> list[Fault]:
+    """What is wrong if keys of files are typed, and no data set that has them."""
+    typed = {override.key_or_group for override in parse(overrides)[0]}
+    of_data = any(fault.key.startswith("data.") for fault in faults)
+    if not of_data or typed & {"data", "experiment"}:
+        return []
+    return [
+        Fault("data", "no data set is chosen, so this is the usual one; for your own files add data=text, tsv, csv …")
+    ]
 
 
 def swept(overrides: Sequence[str]) -> list[Fault]:
@@ -76,12 +93,23 @@ def _resumed(overrides: Sequence[str]) -> tuple[str | None, list[str]]:
     """The run directory given by resume= (None if not given), and all other overrides."""
     parsed, _ = parse([text for text in overrides if text.startswith("resume=")])
     others = [text for text in overrides if not text.startswith("resume=")]
-    return (parsed[-1].value() if parsed else None), others
+    path = parsed[-1].value() if parsed else None
+    _check_path("resume", path)
+    return path, others
+
+
+def _check_path(key: str, value: Any) -> None:
+    """Raises Faults unless a folder is named, or none."""
+    problem = mismatch(value, str | None)
+    if problem:
+        raise Faults([Fault(key, problem, shown(value))])
 
 
 def saved_run(path: str, command: str) -> Checkpoint:
     """The checkpoint to resume a run from. Raises UserError if there is none, or if another command wrote it."""
     file = Path(path) / ckpt.LAST
+    if not Path(path).is_dir():
+        raise Faults([Fault("resume", "there is no such folder", path)])
     if not file.is_file():
         raise Faults([Fault("resume", f"no {ckpt.LAST} in it; there is nothing to go on with", path)])
     saved = ckpt.read(file)

@@ -21,9 +21,8 @@ def find_device(name: str) -> torch.device:
     try:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as error:
-        raise UserError(
-            f"device={name} cannot be used here ({str(error).splitlines()[0]}). Use device=cpu or auto"
-        ) from None
+        why = "" if str(error).startswith("Expected one of") else f" ({str(error).splitlines()[0]})"
+        raise UserError(f"device={name} cannot be used here{why}. Use auto, cpu, cuda, or cuda:1 …") from None
     return torch.device(name)
 
 

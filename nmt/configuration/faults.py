@@ -46,11 +46,13 @@ def unknown(key: str, known: Collection[str]) -> Fault:
 
 def not_a_choice(group: str, value: Any, choices: Sequence[str]) -> Fault:
     """A choice that does not exist."""
-    near = difflib.get_close_matches(str(value), choices, 1, 0.6)
+    near = difflib.get_close_matches(str(value).lower(), choices, 1, 0.6)
     problem = f"there is no {str(value)!r} to choose for {group}"
     return Fault(group, problem, shown(value), tuple(choices), near[0] if near else None)
 
 
 def shown(value: Any) -> str:
     """A value as users type it."""
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(shown, value))}]"
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value) or "(nothing)"

@@ -74,10 +74,6 @@ def _keys(text: str, config: Mapping[str, Any], above: tuple[str, ...]) -> Itera
             value = value.get(key) if isinstance(value, Mapping) else None
         if isinstance(value, Mapping):
             continue
-        told = "<give it>" if value == "???" else _written(value)
+        told = "<give it>" if value == "???" else shown(value)
         entry = f"  {'.'.join([*above, *parents])}={told}"
         yield f"{entry:<{COLUMN - 2}}  {match['comment'] or ''}".rstrip()
-
-
-def _written(value: Any) -> str:
-    return f"[{','.join(map(_written, value))}]" if isinstance(value, list) else shown(value)

@@ -45,6 +45,8 @@ def load(path: str | Path | Sequence[str | Path], device: str = "auto", **option
     classifier has only `device`. Raises UserError if there is no usable checkpoint, or an option is unknown or has a wrong
     value.
     """
+    if not isinstance(path, str | Path | Sequence):
+        raise TypeError(f"give a path, or a list of paths, not {type(path).__name__}")
     paths = [path] if isinstance(path, str | Path) else list(path)
     if not paths:
         raise UserError("model: give a run directory or a checkpoint file, or several")

@@ -178,13 +178,15 @@ def read_archive(file: Path, languages: Sequence[str]) -> Columns:
             texts = sorted(set[str].intersection(*named))
             if len(texts) != 1:
                 many = f"several: {', '.join(texts)}. Unpack it and use data=text" if texts else ", ".join(members[:8])
+                many = many or "no files in it"
                 raise UserError(f"{file}: needs one text with the endings {', '.join(languages)}. There are {many}")
             names = [f"{texts[0]}.{language}" for language in languages]
             columns = [_member(archive, name, str(file)) for name in names]
     except UserError:
         raise
     except Exception as error:  # damaged, encrypted, or no archive at all
-        raise UserError(f"{file}: cannot be read as an archive ({error})") from error
+        why = "damaged, or neither .zip nor .tar" if isinstance(error, tarfile.ReadError) else str(error)
+        raise UserError(f"{file}: cannot be read as an archive ({why})") from error
     for name, lines in zip(names, columns, strict=True):
         check_aligned(Path(file, names[0]), len(columns[0]), Path(file, name), len(lines))
     return Columns(dict(zip(languages, columns, strict=True)))

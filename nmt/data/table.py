@@ -21,7 +21,7 @@ from nmt.data import (
 from nmt.data.links import check_links
 from nmt.data.readers import read_archive, read_jsonl, read_parquet, read_rows, read_tmx
 from nmt.data.split import cut, read_parts, split_labelled
-from nmt.data.text import HALF, not_encodable
+from nmt.data.text import HALF, find_file, not_encodable
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import advice, installed
 from nmt.foundation.ranges import Share
@@ -155,9 +155,7 @@ class TableFiles(Table):
             raise ValueError(f"data.header=false: is for tsv and csv; columns of {format} have names")
 
     def _open(self, part: str) -> tuple[Any, str]:
-        if not Path(part).is_file():
-            raise UserError(f"{part}: no such file")
-        return self._read(Path(part)), part
+        return self._read(find_file(part)), part
 
     def _read(self, file: Path) -> Any:
         match self.format:
@@ -206,10 +204,7 @@ def columns(
             )
         found = {side: [row[side] for row in rows] for side in wanted}
     else:
-        raise UserError(
-            f"{name}: no columns {', '.join(map(repr, sources))} and {target!r}. It has: {', '.join(names)}. "
-            "Set data.source and data.target"
-        )
+        raise UserError(f"{_lacks(name, wanted, names)}. Set data.source and data.target")
     for key, columns_ in (("data.factors", factors), ("data.alignment", beside[len(factors) :])):
         for column in columns_:
             if column not in names:
@@ -231,10 +226,9 @@ def labels(table: Any, name: str, text: str, label: str | list[str], separator: 
     by their names if the data set has names for them. Raises UserError if the columns are not there, or a text has no
     label where it must have one."""
     names = list(table.column_names)
-    missing = [each for each in [text, *([label] if isinstance(label, str) else label)] if each not in names]
-    if missing:
-        what = " and ".join(map(repr, missing))
-        raise UserError(f"{name}: no column {what}. It has: {', '.join(names)}. Set data.text and data.label")
+    wanted = [text, *([label] if isinstance(label, str) else label)]
+    if not all(each in names for each in wanted):
+        raise UserError(f"{_lacks(name, wanted, names)}. Set data.text and data.label")
     if not isinstance(label, str):
         columns_ = [_marks(list(table[each]), each, name) for each in label]
         marked = [tuple(n for n, mark in zip(label, row, strict=True) if mark) for row in zip(*columns_, strict=True)]
@@ -259,6 +253,21 @@ def labels(table: Any, name: str, text: str, label: str | list[str], separator: 
     if not found:
         raise UserError(f"{name}: no texts in it")
     return Labelled(_lines(list(table[text]), text, name), found, name), several
+
+
+def _lacks(name: str, wanted: Sequence[str], names: Sequence[str]) -> str:
+    """Which columns a table has not, which it has, and what may be the reason."""
+    missing, there = [each for each in wanted if each not in names], ", ".join(map(_shortened, names))
+    hint = ""
+    if any(" " in each for each in names):
+        hint = ". If this first line is a row: data.header=false, and columns by their numbers"
+    elif len(names) == 1 and any(mark in names[0] for mark in ",\t"):
+        hint = f". Is it data={'csv' if ',' in names[0] else 'tsv'}?"
+    return f"{name}: no column{'s' * (len(missing) > 1)} {' and '.join(map(repr, missing))}. It has: {there}{hint}"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:39]}…"
 
 
 MARKS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}

@@ -6,13 +6,15 @@ from __future__ import annotations
 import atexit
 import bz2
 import codecs
+import difflib
 import functools
 import gzip
 import io
 import lzma
+import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -141,8 +143,11 @@ def find_file(path: str) -> Path:
     if Path(path).is_fifo() or Path(path).is_char_device():
         return _kept(path)
     what = "is a folder, not a file" if Path(path).is_dir() else "no such file"
-    near = sorted(p.name for p in Path(path).parent.glob("*") if p.is_file())[:8] if Path(path).parent.is_dir() else []
-    raise UserError(f"{path}: {what}" + (f". In that folder: {', '.join(near)}" if near else ""))
+    there = [p.name for p in Path(path).parent.glob("*") if p.is_file()] if Path(path).parent.is_dir() else []
+    near = sorted(there, key=lambda name: (-difflib.SequenceMatcher(None, name, Path(path).name).ratio(), name))
+    shown = f". In that folder: {', '.join(near[:8])}{' …' if len(near) > 8 else ''}" if near else ""
+    slices = ". Some rows of a part are NAME@START:STOP" if re.search(r"@|\[[^]]*:", path) else ""
+    raise UserError(f"{path}: {what}{slices}{shown}")
 
 
 @functools.cache
@@ -193,6 +198,19 @@ def decode_line(line: bytes, number: int, name: str, errors: Errors = "strict") 
 
 HALF = "half of a surrogate pair (\\ud800 to \\udfff alone), which is no text"
 """What JSON can write and UTF-8 cannot."""
+
+
+def checked(lines: Any) -> list[str]:
+    """Lines that a program gives, as a list. Raises TypeError for what are no lines, UserError for what is no text."""
+    if isinstance(lines, str | bytes | Mapping) or not isinstance(lines, Iterable):
+        raise TypeError(f"give a string, or a list of strings, not {type(lines).__name__}")
+    found = list(lines)
+    for i, line in enumerate(found):
+        if not isinstance(line, str):
+            raise TypeError(f"give strings: number {i} is {type(line).__name__}")
+        if not_encodable(line):
+            raise UserError(f"text number {i} holds {HALF}")
+    return found
 
 
 def not_encodable(text: str) -> bool:

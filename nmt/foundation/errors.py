@@ -19,10 +19,20 @@ class UserError(ValueError):
 def typed(**settings: object) -> str:
     """Settings as they are typed at a shell: key=value, quoted for the configuration's grammar and for the shell where
     either needs it."""
-    words = []
-    for key, value in settings.items():
-        text = str(value)
-        if not PLAIN.fullmatch(text):
-            text = "'" + re.sub(r"(\\*)'", r"\1\1\'", text) + "'"
-        words.append(shlex.quote(f"{key}={text}"))
-    return " ".join(words)
+    return " ".join(shlex.quote(f"{key}={_quoted(str(value))}") for key, value in settings.items())
+
+
+def _quoted(text: str) -> str:
+    """The text, between quotes if the configuration's grammar would read something else than this text."""
+    if PLAIN.fullmatch(text) and not _is_a_value(text):
+        return text
+    return "'" + re.sub(r"(\\*)('|$)", lambda found: 2 * found[1] + ("\\'" if found[2] else ""), text) + "'"
+
+
+def _is_a_value(text: str) -> bool:
+    """Whether the grammar reads a number, a truth value or null."""
+    try:
+        float(text.replace("_", ""))
+    except ValueError:
+        return text.lower() in ("null", "true", "false")
+    return True

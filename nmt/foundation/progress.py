@@ -77,7 +77,7 @@ def waiting(what: str) -> Iterator[None]:
             step()
 
     thread = threading.Thread(target=count, daemon=True)
-    with Progress(what, None, "seconds") as step:
+    with Progress(what, None, "seconds so far") as step:
         thread.start()
         try:
             yield

@@ -6,6 +6,7 @@ import contextlib
 import math
 from collections.abc import Callable
 
+from nmt.data.text import not_encodable
 from nmt.foundation.errors import UserError
 from nmt.inference.translation import Translation
 from nmt.inference.translator import Translator
@@ -34,7 +35,7 @@ class Prompt:
                 line = self._read("> ")
             except EOFError:
                 return
-            except UnicodeDecodeError:
+            if not_encodable(line):
                 self._say("not UTF-8: set the terminal to UTF-8, or translate a file")
                 continue
             try:
@@ -50,7 +51,7 @@ class Prompt:
         elif line in questions:
             questions[line]()
         elif line.startswith(":"):
-            self._say(HELP)
+            self._say(HELP if line == ":help" else f"there is no {line.split()[0]}\n{HELP}")
         else:
             self.translator.tokenizer.columns.split(line)
             found = self.translator.translations(line, details_of=1)

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from nmt.corpus.documents import Documents, collate_texts, encode_documents, sentences
+from nmt.data.text import checked
 from nmt.foundation.progress import Progress
 from nmt.network.seq2label import Seq2Label
 from nmt.report.explanation import Classified
@@ -46,6 +47,7 @@ class TextClassifier:
         EOS."""
         if isinstance(lines, str):
             return self.classify([lines], units)[0]
+        lines = checked(lines)
         documents = encode_documents(lines, self.tokenizer, self.model.pooling.splits, self.max_tokens)
         if documents.cut:
             log.warning("%s texts have more than %s tokens: the rest is not read", documents.cut, self.max_tokens)
@@ -67,7 +69,9 @@ class TextClassifier:
         """[texts, labels]; [labels] for a string."""
         if isinstance(lines, str):
             return self.probabilities([lines])[0]
-        return self._read(encode_documents(lines, self.tokenizer, self.model.pooling.splits, self.max_tokens))[0]
+        return self._read(encode_documents(checked(lines), self.tokenizer, self.model.pooling.splits, self.max_tokens))[
+            0
+        ]
 
     @torch.inference_mode()
     def _read(self, documents: Documents) -> tuple[np.ndarray, list[np.ndarray] | None]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, overload
+from typing import Annotated, Any, get_args, overload
 
 import numpy as np
 import torch
 
 from nmt.corpus.batching import pad
+from nmt.data.text import checked
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import BOS, UNK, Hypothesis, Memory, Request, Reranker, Search
 from nmt.foundation.progress import Progress
@@ -108,6 +109,7 @@ class Translator:
         lines are translated, again and again."""
         if isinstance(lines, str):
             return self.translate([lines])[0]
+        lines = checked(lines)
         return [translation.text for translation in self.translations(lines, done=done)]
 
     @overload
@@ -136,6 +138,7 @@ class Translator:
         """
         if isinstance(lines, str):
             return self.translations([lines], constraints, details_of)[0]
+        lines = checked(lines)
         sources = self.encode(lines)
         requests = [self._request(source) for source in sources]
         if constraints is not None:
@@ -186,6 +189,7 @@ class Translator:
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """Source ids of each line, cut to `max_source`. Raises TypeError for a string."""
+        lines = checked(lines)
         if self.tokenizer.columns.plain and not self._told and any("\t" in line for line in lines):
             self._told = True
             log.warning("there are tabs in the input: this model reads one text a line, so a tab is a space")
@@ -195,7 +199,9 @@ class Translator:
                 shown = lines[i][:40]
                 log.warning('"%s …" has %s tokens: only the first %s are translated', shown, len(row), self.max_source)
                 rows[i] = self.tokenizer.columns.shortened(row, self.max_source)
-        strange = [i for i, row in enumerate(rows) if 2 * row.count(UNK) > len(row)]
+        strange = [
+            i for i, row in enumerate(rows) if row and 2 * row.count(UNK) >= len(row)
+        ]  # a word may be ▁ and <unk>
         if strange:
             log.warning(
                 '%s of %s lines are mostly unknown to the vocabulary ("%s"): is this the language of the model (%s)?',
@@ -241,6 +247,9 @@ class Translator:
         has no attention, or the text no words."""
         if not self.attends:
             raise UserError("this model has no attention to show (decoder=fixed)")
+        if units not in get_args(Units):
+            raise UserError(f"units={units}: choose {', '.join(get_args(Units))}")
+        checked([text] if translation is None else [text, translation])
         if translation is None:
             found = self.attention_maps([text], [self.translations(text, details_of=1)], units=units)
         else:

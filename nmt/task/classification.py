@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,8 @@ from nmt.task import Task
 from nmt.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
+MOST_LINES = 30
+"""Labels that are told one by one."""
 
 
 class Classification(Task):
@@ -53,7 +55,7 @@ class Classification(Task):
             unseen = [] if part is None else labels.unseen(part.labels)
             if part is not None and unseen:
                 log.warning(
-                    "%s: labels that do not occur in training, and so count as missed: %s", part.name, ", ".join(unseen)
+                    "%s: labels that do not occur in training, and so count as missed: %s", part.name, _some(unseen)
                 )
         self.reader = TextClassifier(network, tokenizer, max_tokens=max_tokens)
         self.encode = partial(
@@ -123,8 +125,10 @@ class Classification(Task):
         lines = [f"macro-F1 {found['macro_f1']:.2f}   accuracy {found['accuracy']:.2f}"]
         lines += [
             f"{label}: precision {f['precision']:.1f}, recall {f['recall']:.1f}, F1 {f['f1']:.1f}, {f['texts']:,} texts"
-            for label, f in found["labels"].items()
+            for label, f in list(found["labels"].items())[:MOST_LINES]
         ]
+        if len(found["labels"]) > MOST_LINES:
+            lines.append(f"… and {len(found['labels']) - MOST_LINES:,} more labels, in results.json")
         gap = removal(self.reader, part.texts)
         if gap.texts:
             lines.append(
@@ -146,6 +150,13 @@ class Classification(Task):
             f"echo {shlex.quote(self.splits.validation.texts[0])} | python -m nmt.classify {typed(model=folder)}",
             f"python -m nmt.classify {typed(model=folder)} input=FILE output=FILE explain=page.html",
         ]
+
+
+def _some(labels: Sequence[str], most: int = 10) -> str:
+    """The first of many labels, each shortened."""
+    shown = [label if len(label) <= 30 else f"{label[:29]}…" for label in labels[:most]]
+    more = f" and {len(labels) - most:,} more; is data.label the right column?" if len(labels) > most else ""
+    return ", ".join(shown) + more
 
 
 class _Batches:

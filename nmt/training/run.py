@@ -100,7 +100,7 @@ class TrainingRun:
             progress.best_update,
             self.folder,
         )
-        shown = [f"tensorboard --logdir {shlex.quote(str(self.folder))}"] if installed("tensorboard") else []
+        shown = [f"tensorboard --logdir={shlex.quote(str(self.folder))}"] if installed("tensorboard") else []
         _say_next([*self.task.next_commands(self.folder), *shown])
         scores, chosen = results["scores"], self.task.metric
         return scores[chosen]["score"] if chosen in scores else best.meta["metrics"][chosen]
