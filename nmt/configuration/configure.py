@@ -109,7 +109,7 @@ def saved_run(path: str, command: str) -> Checkpoint:
     """The checkpoint to resume a run from. Raises UserError if there is none, or if another command wrote it."""
     file = Path(path) / ckpt.LAST
     if not Path(path).is_dir():
-        raise Faults([Fault("resume", "there is no such folder", path)])
+        raise Faults([Fault("resume", "there is no such folder; there is nothing to go on with", path)])
     if not file.is_file():
         raise Faults([Fault("resume", f"no {ckpt.LAST} in it; there is nothing to go on with", path)])
     saved = ckpt.read(file)
