@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, get_args, overload
+from typing import Annotated, Any, TypeVar, get_args, overload
 
 import numpy as np
 import torch
@@ -29,6 +29,7 @@ from nmt.tokenizer import Tokenizer
 from nmt.tokenizer.words import Units, words
 
 log = logging.getLogger(__name__)
+Found = TypeVar("Found")
 Done = Callable[[int], Any]
 """Is told that so many more lines are done."""
 FORCED_TOKENS = 4000
@@ -109,7 +110,6 @@ class Translator:
         lines are translated, again and again."""
         if isinstance(lines, str):
             return self.translate([lines])[0]
-        lines = checked(lines)
         return [translation.text for translation in self.translations(lines, done=done)]
 
     @overload
@@ -150,12 +150,8 @@ class Translator:
         def translate(batch: list[int]) -> list[Translation]:
             return self._translate([sources[i] for i in batch], [requests[i] for i in batch], details_of)
 
-        with Progress("translating", len(lines), "lines") as step:
-            for batch, found in zip(batches, side_by_side(translate, batches, self.device), strict=True):
-                for i, translation in zip(batch, found, strict=True):
-                    results[i] = translation
-                step(len(batch))
-                done(len(batch))
+        for i, translation in self._each(translate, batches, "translating", done):
+            results[i] = translation
         for result, request in zip(results, requests, strict=True):
             if result.source and not result.hypotheses and request.required:
                 wanted = ", ".join(self.tokenizer.decode([list(sequence) for sequence in request.required]))
@@ -234,13 +230,19 @@ class Translator:
             with torch.inference_mode():
                 return self._force(self._memories(given), given, [targets[i] for i in batch], attention)
 
-        with Progress("scoring", len(sources), "lines") as step:
-            for batch, found in zip(batches, side_by_side(force, batches, self.device), strict=True):
-                for i, one in zip(batch, found, strict=True):
-                    results[i] = one
+        for i, one in self._each(force, batches, "scoring", done):
+            results[i] = one
+        return results  # type: ignore[return-value]
+
+    def _each(
+        self, do: Callable[[list[int]], list[Found]], batches: Sequence[list[int]], what: str, done: Done
+    ) -> Iterator[tuple[int, Found]]:
+        """What `do` finds for every line of the batches, with the line's number, as it is found; `what` is being done."""
+        with Progress(what, sum(map(len, batches)), "lines") as step:
+            for batch, found in zip(batches, side_by_side(do, batches, self.device), strict=True):
+                yield from zip(batch, found, strict=True)
                 step(len(batch))
                 done(len(batch))
-        return results  # type: ignore[return-value]
 
     def attention(self, text: str, translation: str | None = None, units: Units = "word") -> AttentionMap:
         """Where the model looks while it writes the translation of a text: its own, or a given one. Raises UserError if it
