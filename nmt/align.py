@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from nmt.configuration.model_settings import AlignSettings
     from nmt.data.links import Links
-    from nmt.report.attention_map import AttentionMap
+    from nmt.drawing.attention_map import AttentionMap
 
 
 def run(settings: AlignSettings) -> float | None:
@@ -30,9 +30,9 @@ def run(settings: AlignSettings) -> float | None:
     from nmt.configuration.fingerprint import fingerprint
     from nmt.data.links import Links, write_links
     from nmt.data.text import check_aligned, find_file, read_lines
+    from nmt.drawing.attention_map import AttentionMap, write_map
     from nmt.inference.streams import Sink
     from nmt.inference.word_alignment import error_rate, symmetrize
-    from nmt.report.attention_map import AttentionMap, write_map
 
     files = [find_file(settings.source), find_file(settings.target)]
     source, target = (read_lines(file) for file in files)
@@ -141,8 +141,8 @@ def _by_vectors(
     import numpy as np
 
     from nmt.corpus.word_vectors import nearest, read_vectors
+    from nmt.drawing.attention_map import AttentionMap
     from nmt.foundation.errors import UserError
-    from nmt.report.attention_map import AttentionMap
 
     sides = [
         read_vectors(file, {form for line in lines for word in split(line) for form in (word, word.lower())})

@@ -12,7 +12,7 @@ from nmt.configuration.command_line import command_line
 
 if TYPE_CHECKING:
     from nmt.configuration.model_settings import LabelSettings
-    from nmt.report.explanation import Classified
+    from nmt.drawing.explanation import Classified
 
 
 def run(settings: LabelSettings) -> None:
@@ -22,10 +22,10 @@ def run(settings: LabelSettings) -> None:
 
     from nmt.configuration.fingerprint import fingerprint
     from nmt.configuration.loading import text_classifier
+    from nmt.drawing.explanation import as_json, write_explanations
     from nmt.foundation.errors import UserError
     from nmt.foundation.progress import Progress
     from nmt.inference.streams import Sink, Source
-    from nmt.report.explanation import as_json, write_explanations
 
     source, sink = (
         Source(settings.input, settings.errors),

@@ -22,13 +22,13 @@ def run(settings: TranslateSettings) -> None:
 
     from nmt.configuration.fingerprint import fingerprint
     from nmt.configuration.model_settings import models
+    from nmt.drawing.attention_map import write_map
     from nmt.foundation.errors import UserError
     from nmt.foundation.progress import Progress
     from nmt.inference import formats
     from nmt.inference.prompt import at_terminal
     from nmt.inference.streams import Sink, Source, check_complete
     from nmt.inference.translation import Translation
-    from nmt.report.attention_map import write_map
 
     show, form = settings.attention_map, settings.format
     source = Source(settings.input, settings.errors, prefix=settings.prefix, constraints=settings.constraints)

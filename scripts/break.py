@@ -35,9 +35,9 @@ from nmt.configuration.configure import configure
 from nmt.configuration.runs import train
 from nmt.corpus.word_vectors import read_vectors
 from nmt.data.table import TableFiles
+from nmt.drawing import plots
 from nmt.foundation.errors import UserError
 from nmt.inference.streams import Source
-from nmt.report import plots
 from nmt.storage import checkpoint as ckpt
 from nmt.task.translation import Translation
 

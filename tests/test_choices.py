@@ -10,7 +10,6 @@ import random
 import re
 import shutil
 from pathlib import Path
-from unittest import mock
 
 import pytest
 from builders import choices, compose
@@ -21,8 +20,8 @@ from nmt.configuration.check import _signature, locate
 from nmt.configuration.configure import configure
 from nmt.configuration.faults import Faults
 from nmt.configuration.runs import train
+from nmt.drawing import plots
 from nmt.foundation.errors import UserError
-from nmt.report import plots
 from nmt.storage import checkpoint as ckpt
 from nmt.task.translation import Translation
 from nmt.training.run_directory import RunDirectory
@@ -69,7 +68,7 @@ def corpus(tmp_path_factory):
 def _no_pictures(monkeypatch):
     monkeypatch.setattr(plots, "learning_curve", lambda *_: None)
     monkeypatch.setattr(Translation, "draw", lambda *_: None)
-    monkeypatch.setattr(RunDirectory, "_tell", mock.MagicMock())
+    monkeypatch.setattr("nmt.configuration.runs._trackers", lambda _: [])
 
 
 def outcome(corpus, *overrides):
@@ -141,7 +140,6 @@ ELSEWHERE = (
     "device",
     "run_dir",
     "resume",
-    "grids",
     "data",
     "search",
     "translation.batch_tokens",

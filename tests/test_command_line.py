@@ -14,8 +14,8 @@ from commands import ROOT, failed, run, run_alone
 from nmt.configuration.commands import COMMANDS
 from nmt.configuration.compose import parse
 from nmt.configuration.help import help_of
+from nmt.drawing import plots
 from nmt.foundation.errors import typed
-from nmt.report import plots
 
 SMALL = [
     "encoder.hidden_size=8", "decoder.hidden_size=16", "decoder.readout_size=8", "model.embedding_size=8",
@@ -256,30 +256,6 @@ def test_align(trained, corpus, tmp_path):
     failed(run("align", vectors, *pair), "s.vec, line 2")
 
 
-def test_a_fault_of_one_run_is_not_in_the_log_of_another(corpus, tmp_path):
-    result = run(
-        "train", "-m", *data_arguments(corpus), *SMALL, "decoder=luong", "attention=general,none", "trainer.max_updates=1",
-        f"run_dir={tmp_path}/sweep",
-    )  # fmt: skip
-    assert result.returncode == 1
-    assert b"needs an attention score" in result.stderr
-    [log] = tmp_path.glob("sweep/*/train.log")
-    assert "needs an attention score" not in log.read_text()
-
-
-def test_paths_make_no_folders_of_sweeps(corpus, trained, tmp_path):
-    command = (
-        *data_arguments(corpus),
-        f"init={trained}",
-        "trainer.max_updates=1",
-        "seed=1,2",
-        f"run_dir={tmp_path}/sweep",
-    )
-    result = run("train", "-m", *command)
-    assert result.returncode == 0, result.stderr.decode()
-    assert len(list(tmp_path.glob("sweep/*/results.json"))) == 2
-
-
 def test_translations_of_validations_are_kept_if_asked(corpus, tmp_path):
     command = *data_arguments(corpus), *SMALL, "trainer.max_epochs=2", "keep_validations=true", "max_validation=5"
     result = run("train", *command, f"run_dir={tmp_path}/run")
@@ -330,42 +306,10 @@ def test_a_disk_without_room_is_told_before_the_first_update(corpus, tmp_path, m
     assert not (tmp_path / "run").exists()
 
 
-def test_a_sweep_makes_readable_folders(corpus, tmp_path):
-    result = run(
-        "train", "-m", *data_arguments(corpus), *SMALL, "decoder=bahdanau,luong", "attention=general,dot", "seed=1",
-        "trainer.max_updates=2", f"run_dir={tmp_path}/sweep",
-    )  # fmt: skip
-    assert result.returncode == 0, result.stderr.decode()
-    names = sorted(path.parent.name for path in tmp_path.glob("sweep/*/results.json"))
-    assert len(names) == 4
-    assert all("attention-" in name and "decoder-" in name and "seed-1" in name for name in names)
-    assert not any(character in name for name in names for character in "=, ")
-
-
 def test_flags_may_follow_what_they_are_about():
     result = run("train", "decoder=luong", "--cfg", "job")
     assert result.returncode == 0, result.stderr.decode()
     assert b"nmt.decoder.luong.Luong" in result.stdout
-
-
-def test_a_sweep_of_several_grids(corpus, tmp_path):
-    grids = '["attention=glob(*general,exclude=scaled*) seed=1,2","window=local_m attention=dot"]'
-    small = [*data_arguments(corpus), *SMALL, "decoder=luong", "trainer.max_updates=2", f"run_dir={tmp_path}/sweep"]
-    result = run("train", "-m", *small, f"grids={grids}")
-    assert result.returncode == 0, result.stderr.decode()
-    names = sorted(path.parent.name for path in tmp_path.glob("sweep/*/results.json"))
-    assert len(names) == 3
-    assert ["attention-general" in name for name in names] == [False, True, True]
-    assert "window-local_m" in names[0]
-    failed(run("train", "-m", *small, 'grids=["attention=nothing"]'), "there is no 'nothing' to choose for attention")
-
-
-def test_a_failing_run_does_not_end_the_sweep(corpus, tmp_path):
-    sweep = ["decoder.hidden_size=16,20", "attention=dot", "trainer.max_updates=1", f"run_dir={tmp_path}/sweep"]
-    small = [setting for setting in SMALL if not setting.startswith("decoder.hidden_size")]
-    result = run("train", "-m", *data_arguments(corpus), *small, *sweep[::-1])
-    failed(result, "compares the decoder state (20) with the memory (16)")
-    assert len(list(tmp_path.glob("sweep/*/results.json"))) == 1
 
 
 def test_resume_extends_a_finished_run(corpus, tmp_path):

@@ -53,8 +53,12 @@ def test_a_documented_command_is_without_faults(page, command, words, small_run)
     if command == "classify" and any(word.startswith("model=") for word in overrides):
         command = "label"
     sweep = "-m" in words
-    if "experiment=attention_table" in overrides:  # several grids
-        overrides += compose("train", overrides)["grids"][0].split()
+    if sweep:  # intervals are for trials; grids of presets are swept with what is typed
+        overrides = [
+            re.sub(r"=.*interval\((.*?),.*", r"=\1", word) for word in overrides if not word.startswith("hydra")
+        ]
+        grids = compose("train", [variants([word])[0][0] for word in overrides])["sweep"].get("grids") or [""]
+        overrides = [*grids[0].split(), *overrides, "sweep=grid"] if grids[0] else overrides
     if "attention=cosine" in overrides:
         return  # made in test_command_line.py
     for one in variants(overrides) if sweep else [overrides]:

@@ -574,7 +574,7 @@ def test_what_cannot_go_on_leaves_nothing(tmp_path, run_dir):
 
 @pytest.mark.parametrize("name", ["$x^2$", "a" * 60])
 def test_odd_names_of_data_are_drawn(tmp_path, name):
-    from nmt.report.plots import learning_curve
+    from nmt.drawing.plots import learning_curve
 
     records = [{"kind": "validation", "epoch": 1, "loss": 1.0, "bleu": 2.0, "update": 1, "best": True}]
     learning_curve(records, "bleu", tmp_path / "x.png", f"{name} \\frac{{ $", "tokens")
@@ -591,7 +591,7 @@ def test_a_sweep_of_many_keys_has_names_that_file_systems_take(tmp_path):
     assert result.returncode == 0, result.stderr.decode()
     names = [path.parent.name for path in tmp_path.glob("sweep/*/results.json")]
     assert len(set(names)) == 2
-    assert all(len(name) <= 240 for name in names)
+    assert all(len(name) <= 130 for name in names)
 
 
 def test_composed_configurations_have_no_run_dir_of_their_own():

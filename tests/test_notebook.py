@@ -13,9 +13,9 @@ from commands import run
 from matplotlib.figure import Figure
 
 import nmt
-from nmt.report import plots
-from nmt.report.attention_map import AttentionMap, write_map
-from nmt.report.explanation import Classified, write_explanations
+from nmt.drawing import plots
+from nmt.drawing.attention_map import AttentionMap, write_map
+from nmt.drawing.explanation import Classified, write_explanations
 
 MAP = AttentionMap(["a", "<b>", "</s>"], ["ü", "</s>"], {"": np.array([[0.7, 0.2, 0.1], [0.0, 0.5, 0.5]])})
 ANSWER = Classified(("good",), {"good": 0.8, "bad": 0.2}, ["<fine>", "day"], np.array([0.75, 0.25]))

@@ -14,9 +14,9 @@ import nmt
 from nmt.corpus.ragged import encode_lines
 from nmt.data.everyday import Everyday
 from nmt.data.text import stream_lines
+from nmt.drawing.attention_map import write_map
 from nmt.foundation import progress, terminal
 from nmt.foundation.progress import Progress, waiting
-from nmt.report.attention_map import write_map
 
 
 @pytest.fixture

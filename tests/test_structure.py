@@ -17,7 +17,19 @@ import nmt
 
 PACKAGE = Path(nmt.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
-COMMANDS = {"train", "translate", "evaluate", "score", "align", "classify", "label", "average", "cite"}
+COMMANDS = {
+    "train",
+    "translate",
+    "evaluate",
+    "score",
+    "align",
+    "classify",
+    "label",
+    "average",
+    "cite",
+    "report",
+    "compare",
+}
 
 
 def module_of(path: Path) -> str:
@@ -89,7 +101,7 @@ def test_a_circle_would_be_found():
 def test_ls_is_short():
     """Of code; pages, papers and the tutorial stand beside it."""
     beside = (".md", ".bib", ".ipynb")
-    assert len([path for path in PACKAGE.iterdir() if path.name != "__pycache__" and path.suffix not in beside]) <= 34
+    assert len([path for path in PACKAGE.iterdir() if path.name != "__pycache__" and path.suffix not in beside]) <= 39
 
 
 @pytest.mark.parametrize("folder", sorted({path.parent.name for path in FILES} - {"nmt"}))

@@ -55,6 +55,8 @@ CHOICES: dict[str, tuple[str, tuple[str, ...]]] = {
     "objective": ("nmt.objective", ()),
     "search": ("nmt.search", ()),
     "pooling": ("nmt.pooling", ("memory_size",)),
+    "sweep": ("nmt.sweep", ()),
+    "tracker": ("nmt.tracker", ()),
 }
 """Groups whose `_target_` chooses a class: the package it must come from, and the arguments that this file supplies."""
 PLAIN = {

@@ -7,7 +7,6 @@ Nothing heavy is imported before a command knows what it has to do: --help and T
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import difflib
 import errno
 import functools
@@ -15,13 +14,12 @@ import inspect
 import logging
 import os
 import sys
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nmt.configuration.compose import CONF, compose_unresolved, search_beside, variants
+from nmt.configuration.compose import CONF, compose_unresolved, search_beside
 from nmt.configuration.faults import Fault, Faults
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import UserError, quoted
 
 SWEEP = ("-m", "--multirun")
 BESIDE = ("--config-dir", "-cd")
@@ -29,9 +27,10 @@ PRINT = ("--cfg", "-c")
 COMPLETION = ("--shell-completion", "-sc")
 HELP = ("--help", "-h")
 SHELLS = ("bash", "zsh", "fish")
-FLAGS = (*SWEEP, *BESIDE, *PRINT, *HELP, *COMPLETION, "--version")
-LONGEST_NAME = 240
-"""Bytes of the name of a folder."""
+DRY = "--dry-run"
+ONE_RUN = {"_target_": "nmt.sweep.grid.Grid", "grids": None}
+"""The usual way of sweeping, which a single run may have too."""
+FLAGS = (*SWEEP, DRY, *BESIDE, *PRINT, *HELP, *COMPLETION, "--version")
 
 
 def command_line(command: str, run: Callable[[Any], Any]) -> Callable[[], None]:
@@ -43,9 +42,10 @@ def command_line(command: str, run: Callable[[Any], Any]) -> Callable[[], None]:
 
     def main() -> None:
         flags, overrides = _split(sys.argv[1:])
+        overrides = _with_a_key(command, overrides)
         for folder in flags.get(BESIDE[0], []):
             friendly(functools.partial(search_beside, folder))
-        others = [flag for flag in flags if flag not in (SWEEP[0], BESIDE[0])]
+        others = [flag for flag in flags if flag not in (SWEEP[0], DRY, BESIDE[0])]
         strange = [flag for flag in others if flag not in FLAGS]
         if "--version" in flags:
             from nmt import __version__
@@ -60,7 +60,9 @@ def command_line(command: str, run: Callable[[Any], Any]) -> Callable[[], None]:
         elif others:
             friendly(lambda: _completion(command))
         elif SWEEP[0] in flags:
-            _sweep(command, run, overrides)
+            friendly(lambda: _sweep(command, run, overrides, DRY in flags))
+        elif DRY in flags:
+            friendly(lambda: _not_alone(DRY))
         else:
             friendly(lambda: _run(command, run, overrides))
 
@@ -112,6 +114,10 @@ def _refuse(flag: str, arguments: Sequence[str]) -> None:
     raise UserError(f"{name}: there is no such flag. Write {key}={value}, without dashes; --help shows all keys")
 
 
+def _not_alone(flag: str) -> None:
+    raise UserError(f"{flag} lists the runs of a sweep: add -m")
+
+
 def _split(arguments: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
     """Flags with their values, by their long or usual names; and overrides."""
     flags: dict[str, list[str]] = {}
@@ -128,6 +134,19 @@ def _split(arguments: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
     return flags, overrides
 
 
+POSITIONAL = {"report": "folders", "compare": "systems"}
+"""Commands whose arguments without a key are a list of this key."""
+
+
+def _with_a_key(command: str, overrides: Sequence[str]) -> list[str]:
+    """Arguments without a key as those of the command's own list."""
+    alone = [text for text in overrides if "=" not in text and not text.startswith("~")]
+    if command not in POSITIONAL or not alone:
+        return list(overrides)
+    others = [text for text in overrides if text not in alone]
+    return [*others, f"{POSITIONAL[command]}=[{','.join(map(quoted, alone))}]"]
+
+
 def _help(command: str, overrides: Sequence[str]) -> None:
     from nmt.configuration.help import help_of
 
@@ -139,7 +158,7 @@ def _completion(command: str) -> None:
     install = any(f"{action}={shell}" in sys.argv for action in ("install", "uninstall") for shell in SHELLS)
     if not install and "COMP_LINE" not in os.environ:
         raise UserError(f"-sc: give one of {', '.join(f'install={shell}' for shell in SHELLS)}")
-    _hydra(command, lambda _: None)
+    _hydra(command)
 
 
 def _print(command: str, what: Sequence[str], overrides: Sequence[str]) -> None:
@@ -164,110 +183,29 @@ def _run(command: str, run: Callable[[Any], Any], overrides: Sequence[str]) -> A
     if of_hydra:
         raise Faults([Fault(text, "is for sweeps (-m); the folder of a run is run_dir=DIR") for text in of_hydra])
     settings = configure(command, overrides)
-    if getattr(settings, "grids", None):
-        raise Faults([Fault("grids", "these are the runs of a sweep; add -m, or leave them out")])
+    sweep = getattr(settings, "sweep", None)
+    if sweep and ({"_target_": sweep["_target_"], "grids": sweep.get("grids")} != ONE_RUN):
+        raise Faults([Fault("sweep", "says how several runs are made: add -m, or sweep=grid for a single one")])
     set_up_logging()
     keep_freed_memory()
     return run(settings)
 
 
-def _sweep(command: str, run: Callable[[Any], Any], overrides: Sequence[str]) -> Any:
-    """Runs all grids of a sweep. An error in one run does not stop the sweep; a fault common to all runs of a grid
-    does, before anything runs."""
-    from nmt.configuration.configure import configure
+def _sweep(command: str, run: Callable[[Any], Any], overrides: Sequence[str], dry: bool) -> Any:
+    from nmt.configuration.sweeps import sweep
     from nmt.foundation.terminal import set_up_logging
     from nmt.training.memory import keep_freed_memory
 
-    def prepared() -> list[list[str]]:
-        from nmt.configuration.compose import resolve
-
-        given = [text for text in overrides if not text.startswith("hydra")]
-        config = resolve(compose_unresolved(command, variants(given)[0]))
-        grids = config.get("grids") or [""]
-        whole = [[*str(grid).split(), *(text for text in given if not text.startswith("grids="))] for grid in grids]
-        for grid in whole:
-            faults = [_faults_of(command, one) for one in variants(grid)]
-            common = [fault for fault in faults[0] if all(fault in others for others in faults)]
-            if common:
-                raise Faults(common)
-        hydra = [text for text in overrides if text.startswith("hydra")]
-        nameless = _nameless(command, [text for grid in whole for text in grid])
-        if nameless:
-            hydra.append(f"hydra.job.config.override_dirname.exclude_keys=[{','.join(nameless)}]")
-        folder = config.get("run_dir") or f"runs/{time.strftime('%Y-%m-%d_%H-%M-%S')}"
-        where = [f"hydra.sweep.dir='{folder}'"]
-        return [[*grid, *where, *hydra] for grid in whole]
-
-    failures: list[str] = []
-
-    def job(hydra: Any) -> Any:
-        keep_freed_memory()
-        set_up_logging()  # what is wrong with this run does not belong in the log of the run before
-        try:
-            settings = configure(command, hydra.overrides.task)
-            own = {"run_dir": hydra.runtime.output_dir, "grids": None}
-            return run(dataclasses.replace(settings, **{k: v for k, v in own.items() if hasattr(settings, k)}))
-        except UserError as error:
-            _tell(error)
-            failures.append(str(error))
-            return float("nan")
-
-    result = None
-    for grid in friendly(prepared):
-        sys.argv[1:] = ["-m", *("~experiment" if text == "experiment=null" else text for text in grid)]
-        result = _hydra(command, job)
-    if failures:
-        raise SystemExit(1)
-    return result
+    set_up_logging()
+    keep_freed_memory()
+    sweep(command, run, overrides, dry=dry)
 
 
-def _nameless(command: str, overrides: Sequence[str]) -> list[str]:
-    """Keys that do not name the folders of a sweep: those of the command's YAML, unless they differ between the runs."""
-    import yaml
-
-    from nmt.configuration.configure import swept
-
-    with open(f"{CONF}/{command}.yaml", encoding="utf-8") as file:
-        usual = yaml.safe_load(file)["hydra"].get("job", {}).get("config", {}).get("override_dirname", {})
-    differing = {fault.key.partition("=")[0] for fault in swept(overrides)}
-    return [key for key in usual.get("exclude_keys", []) if key not in differing]
-
-
-def _faults_of(command: str, overrides: Sequence[str]) -> tuple[Fault, ...]:
-    from nmt.configuration.configure import configure
-
-    try:
-        configure(command, overrides)
-    except Faults as error:
-        return error.faults
-    return ()
-
-
-def _short(name: str) -> str:
-    """A folder's name; one that file systems would refuse ends in a hash of the rest."""
-    import hashlib
-
-    name = name.replace("/", "-")  # of paths: a run has one folder
-    if len(name.encode()) <= LONGEST_NAME:
-        return name
-    kept = name.encode()[: LONGEST_NAME - 13].decode("utf-8", "ignore")
-    return f"{kept}_{hashlib.sha256(name.encode()).hexdigest()[:12]}"
-
-
-def _hydra(command: str, job: Callable[[Any], Any]) -> Any:
-    """Leaves the command line to Hydra, which calls `job` with its own settings for every run."""
+def _hydra(command: str) -> None:
+    """Leaves the command line to Hydra."""
     import hydra
-    from omegaconf import OmegaConf
 
-    OmegaConf.register_new_resolver("short_name", _short, replace=True)
     compatible: dict[str, Any] = {"version_base": "1.3"}
     if "execution_whitelist" in inspect.signature(hydra.main).parameters:  # Hydra ≥ 1.4
         compatible = {"execution_whitelist": ("nmt.*",)}
-
-    @hydra.main(config_path=CONF, config_name=command, **compatible)
-    def task(_: Any) -> Any:
-        from hydra.core.hydra_config import HydraConfig
-
-        return job(HydraConfig.get())
-
-    return task()
+    hydra.main(config_path=CONF, config_name=command, **compatible)(lambda _: None)()

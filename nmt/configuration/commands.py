@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nmt.configuration.analysis_settings import CompareSettings, ReportSettings
 from nmt.configuration.model_settings import (
     AlignSettings,
     AverageSettings,
@@ -24,5 +25,7 @@ COMMANDS: dict[str, type[Settings]] = {
     "label": LabelSettings,
     "average": AverageSettings,
     "cite": CiteSettings,
+    "report": ReportSettings,
+    "compare": CompareSettings,
 }
 """The settings of each command."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 from nmt.configuration.model_settings import models
 from nmt.configuration.settings import Settings
@@ -32,6 +33,12 @@ def fingerprint(settings: Settings) -> dict[str, str]:
     rest = {key: value for key, value in values.items() if key not in FREE}
     found["settings"] = hashlib.sha256(json.dumps(rest, sort_keys=True, default=str).encode()).hexdigest()
     return found
+
+
+def hash_of_files(named: Any) -> str:
+    """Of what a path names, or a list of paths: files, or run directories, whose best model counts."""
+    paths = [Path(path) for path in (named if isinstance(named, list) else [named]) if path]
+    return _hash(*(find_checkpoint(str(path)) if path.is_dir() else find_file(str(path)) for path in paths))
 
 
 def _hash(*files: Path) -> str:

@@ -16,6 +16,7 @@ _LINE = re.compile(r"(?P<indent> *)(?P<key>\w+):.*?(?:\s# (?P<comment>.*))?")
 _GROUP = re.compile(r"  - (?P<group>\w+): \w+(?:\s+# (?P<comment>.*))?")
 FLAGS = """\
   -m KEY=A,B …                    a run for every combination
+  -m KEY=A,B … --dry-run          what these are, what is there already, how long the rest takes
   --help GROUP=CHOICE             this, for another choice
   --cfg job                       the configuration alone
   --config-dir DIR                your own choices, in DIR/GROUP/NAME.yaml

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import yaml
 
 from nmt.configuration import build
 from nmt.configuration.devices import find_device, usable_precision
@@ -32,13 +33,18 @@ from nmt.storage.files import remove_unfinished
 from nmt.storage.lock import Lock
 from nmt.task import Task
 from nmt.task.classification import Classification
+from nmt.task.classification import fingerprints as of_classification
 from nmt.task.translation import Translation
+from nmt.task.translation import fingerprints as of_translation
 from nmt.task.vectors import load_vectors
 from nmt.tokenizer import Tokenizer
+from nmt.tracker import Tracker
+from nmt.tracker.tensorboard import TensorBoard
 from nmt.training.memory import keep_few_products
 from nmt.training.run import TrainingRun
 from nmt.training.run_directory import LOCK, RunDirectory, claim, claim_fresh, clear, versions
 from nmt.training.state import Progress
+from nmt.training.tracking import Tracking
 from nmt.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
@@ -122,7 +128,7 @@ def _use_threads_of(saved: Checkpoint) -> None:
 
 def _run(settings: TrainingSettings, folder: Path, saved: Checkpoint | None) -> TrainingRun:
     device = find_device(settings.device)
-    config = {**settings.values, "run_dir": str(folder), "resume": None}
+    config = {**settings.values, "run_dir": str(folder), "resume": None, "sweep": None}
     random.seed(settings.seed)
     np.random.seed(settings.seed)
     torch.manual_seed(settings.seed)
@@ -147,6 +153,8 @@ def _run(settings: TrainingSettings, folder: Path, saved: Checkpoint | None) -> 
     absent = [package for package in ("matplotlib", "tensorboard") if not installed(package)]
     if absent:
         log.info(advice(*absent))
+    text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
+    tracking = Tracking(_trackers(config), task, folder, _flat(config), text, at)
     trained = [p for p in task.network.parameters() if p.requires_grad]
     _check_space(folder, sum(p.nbytes for p in task.network.parameters()), trainer)
     return TrainingRun(
@@ -155,10 +163,29 @@ def _run(settings: TrainingSettings, folder: Path, saved: Checkpoint | None) -> 
         build.make(config, "optimizer", parameters=trained),
         build.make(config, "schedule"),
         files,
+        tracking,
         saved=saved,
         keep_answers=getattr(settings, "keep_validations", False),
         facts={"seed": settings.seed, "data": prints, "versions": files.meta["versions"]},
     )
+
+
+def _trackers(config: Mapping[str, Any]) -> list[Tracker]:
+    """TensorBoard where it is installed, and the one that is chosen."""
+    chosen: Tracker | None = build.make(config, "tracker") if config.get("tracker") else None
+    always = [TensorBoard()] if installed("tensorboard") and not isinstance(chosen, TensorBoard) else []
+    return [*always, *([chosen] if chosen is not None else [])]
+
+
+def _flat(config: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Values by their whole keys; choices by what they name."""
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            found |= _flat(value, f"{above}{key}.")
+        elif value is not None:
+            found[above + key] = value
+    return found
 
 
 def _check_space(folder: Path, weights: int, trainer: Trainer) -> None:
@@ -171,6 +198,12 @@ def _check_space(folder: Path, weights: int, trainer: Trainer) -> None:
             f"{folder}: {free / 1e6:,.0f} MB are free on its disk, and the checkpoints of this run take up to "
             f"{needed / 1e6:,.0f} MB. Choose another run_dir, or lower trainer.keep and trainer.average"
         )
+
+
+def fingerprints(command: str, config: Mapping[str, Any]) -> Mapping[str, str]:
+    """What identifies the data of a configuration. Raises UserError if it cannot be read."""
+    data = build.make(config, "data")
+    return of_translation(data.load()) if command == "train" else of_classification(data.labelled())
 
 
 def task_of(settings: TrainingSettings, device: torch.device, saved: Checkpoint | None) -> Task:

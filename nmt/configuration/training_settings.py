@@ -31,6 +31,8 @@ class TrainingSettings(Settings):
     device: str
     cell: CellName
     resume: str | None = None
+    sweep: Group | None = None
+    tracker: Group | None = None
     sizes: Group | None = None
     data: Group
     tokenizer: Group
@@ -69,7 +71,6 @@ class TrainSettings(TrainingSettings):
     init_vocabulary: Literal["keep", "grow"] = "keep"
     freeze: list[str] | None = None
     vectors: list[str | None] | None = None
-    grids: list[str] | None = None
     max_validation: Count = 0
     keep_validations: bool = False
     model: Group

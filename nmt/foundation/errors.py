@@ -19,10 +19,10 @@ class UserError(ValueError):
 def typed(**settings: object) -> str:
     """Settings as they are typed at a shell: key=value, quoted for the configuration's grammar and for the shell where
     either needs it."""
-    return " ".join(shlex.quote(f"{key}={_quoted(str(value))}") for key, value in settings.items())
+    return " ".join(shlex.quote(f"{key}={quoted(str(value))}") for key, value in settings.items())
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     """The text, between quotes if the configuration's grammar would read something else than this text."""
     if PLAIN.fullmatch(text) and not _is_a_value(text):
         return text

@@ -7,6 +7,11 @@ from importlib.util import find_spec
 EXTRAS = {
     "matplotlib": ("plots", "pictures"),
     "tensorboard": ("tensorboard", "TensorBoard events"),
+    "optuna": ("sweep", "a search over ranges"),
+    "scipy": ("sweep", "tests over seeds"),
+    "wandb": ("wandb", "runs at Weights & Biases"),
+    "mlflow": ("mlflow", "runs in MLflow"),
+    "trackio": ("trackio", "runs in Trackio"),
     "datasets": ("hub", "data of the hub and parquet files"),
 }
 """The extra of nmt that installs each package, and what it is for."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nmt.drawing.attention_map import AttentionMap
 from nmt.inference.translation import Forced
 from nmt.inference.word_alignment import by_word
-from nmt.report.attention_map import AttentionMap
 from nmt.tokenizer import Tokenizer
 from nmt.tokenizer.words import Units
 

@@ -12,9 +12,9 @@ import torch
 
 from nmt.corpus.documents import Documents, collate_texts, encode_documents, sentences
 from nmt.data.text import checked
+from nmt.drawing.explanation import Classified
 from nmt.foundation.progress import Progress
 from nmt.network.seq2label import Seq2Label
-from nmt.report.explanation import Classified
 from nmt.tokenizer import Tokenizer
 from nmt.tokenizer.words import Units
 

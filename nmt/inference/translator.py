@@ -12,6 +12,7 @@ import torch
 
 from nmt.corpus.batching import pad
 from nmt.data.text import checked
+from nmt.drawing.attention_map import AttentionMap
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import BOS, UNK, Hypothesis, Memory, Request, Reranker, Search
 from nmt.foundation.progress import Progress
@@ -23,7 +24,6 @@ from nmt.inference.unknown import Unknown, filled
 from nmt.inference.workers import side_by_side
 from nmt.layers.packed import GenerationPrecision, Packs, generating
 from nmt.network.seq2seq import Seq2Seq
-from nmt.report.attention_map import AttentionMap
 from nmt.search.constrained import Constrained
 from nmt.tokenizer import Tokenizer
 from nmt.tokenizer.words import Units, words

@@ -1,5 +1,6 @@
 """Files on disk: files that are written whole or not at all, locks, checkpoints, upgrades of checkpoints of older versions.
 
-Imported by: inference, report, task, training, configuration, evaluate, average, cite.
+Imported by: analysis, configuration, drawing, inference, sweep, task, tracker, training, average, cite, compare,
+evaluate.
 Read: files, lock, checkpoint, upgrade.
 """

@@ -14,6 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
+from nmt.drawing.attention_map import AttentionMap
 from nmt.foundation.interfaces import Batches, Loss
 from nmt.network import Network
 
@@ -22,7 +23,8 @@ class Task(ABC):
     """What is trained and how it is judged: a network, its data, an objective, metrics.
 
     `command` is the command line's name; `unit` is what batches are counted in; `metric` names the figure that chooses the
-    best weights; `fingerprints` identify the data; `meta` and `tensors` are what a checkpoint needs besides weights.
+    best weights; `fingerprints` identify the data; `meta` and `tensors` are what a checkpoint needs besides weights. If
+    `watched`, each validation leaves a few answers in `samples` (Markdown), and the attention of one in `looked`.
     """
 
     command: str
@@ -30,6 +32,9 @@ class Task(ABC):
     network: Network
     metric: str
     answers: Sequence[str] = ()
+    watched: bool = False
+    samples: str = ""
+    looked: AttentionMap | None = None
     title: str
     fingerprints: Mapping[str, str]
     meta: Mapping[str, Any]

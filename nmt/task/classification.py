@@ -17,11 +17,11 @@ from nmt.corpus.documents import Documents, collate_texts, encode_documents
 from nmt.corpus.filters import fingerprint
 from nmt.corpus.labels import LabelSet, report
 from nmt.data import Labelled, LabelledSplits, Pairs
+from nmt.drawing.explanation import write_explanations
 from nmt.foundation.errors import typed
 from nmt.foundation.interfaces import Loss, TextBatch
 from nmt.inference.text_classifier import TextClassifier, removal
 from nmt.network.seq2label import Seq2Label, label_loss
-from nmt.report.explanation import write_explanations
 from nmt.storage.checkpoint import tokenizer_parts
 from nmt.task import Task
 from nmt.tokenizer import Tokenizer
@@ -69,7 +69,7 @@ class Classification(Task):
             )  # fmt: skip
         self.gold = labels.table(splits.train.labels)
         self.title = f"{type(network.pooling).__name__} · {splits.train.name}"
-        self.fingerprints = {"train": _fingerprint(splits.train), "validation": _fingerprint(splits.validation)}
+        self.fingerprints = fingerprints(splits)
         tokenizer_meta, self.tensors = tokenizer_parts(tokenizer)
         self.meta = {"tokenizer": tokenizer_meta, "labels": asdict(labels)}
 
@@ -168,6 +168,11 @@ class _Batches:
 
     def __getitem__(self, i: int, /) -> TextBatch:
         return collate_texts(self.documents, self.order[i], self.gold)
+
+
+def fingerprints(splits: LabelledSplits) -> dict[str, str]:
+    """What identifies the texts that a run learns from and is chosen by."""
+    return {"train": _fingerprint(splits.train), "validation": _fingerprint(splits.validation)}
 
 
 def _fingerprint(part: Labelled) -> str:

@@ -15,7 +15,8 @@ from nmt.corpus.batching import Batching, collate
 from nmt.corpus.filters import fingerprint
 from nmt.corpus.preparation import EpochBatches, Prepared
 from nmt.corpus.ragged import Corpus
-from nmt.data import Pairs
+from nmt.data import Pairs, Splits
+from nmt.drawing.attention_map import write_map
 from nmt.foundation.errors import typed
 from nmt.foundation.extras import installed
 from nmt.foundation.interfaces import Batch, Loss, Search
@@ -24,12 +25,19 @@ from nmt.inference.translator import Translator
 from nmt.metric import Metric
 from nmt.network import Objective
 from nmt.network.seq2seq import Seq2Seq
-from nmt.report.attention_map import write_map
 from nmt.search.greedy import Greedy
 from nmt.storage.checkpoint import tokenizer_parts
 from nmt.task import Task
 
 log = logging.getLogger(__name__)
+SAMPLES = 5
+"""Validation sentences that are shown to who watches the training."""
+
+
+def fingerprints(splits: Splits) -> dict[str, str]:
+    """What identifies the text that a run learns from and is chosen by."""
+    parts = {"train": splits.train, "validation": splits.validation, **splits.beside}
+    return {name: fingerprint(pairs) for name, pairs in parts.items()}
 
 
 class Translation(Task):
@@ -63,8 +71,7 @@ class Translation(Task):
             )
         splits = data.splits
         self.title = f"{type(network.decoder).__name__} · {' → '.join(splits.languages)}"
-        parts = {"train": splits.train, "validation": splits.validation, **splits.beside}
-        self.fingerprints = {name: fingerprint(pairs) for name, pairs in parts.items()}
+        self.fingerprints = fingerprints(splits)
         tokenizer_meta, self.tensors = tokenizer_parts(data.tokenizer)
         self.meta = {"tokenizer": tokenizer_meta, "languages": splits.languages}
 
@@ -94,6 +101,8 @@ class Translation(Task):
         validation sets under their names."""
         splits, found = self.data.splits, dict[str, float]()
         self.answers, figures = self._judged(self.data.validation, splits.validation)
+        if self.watched:
+            self._show(splits.validation)
         for name, pairs in splits.beside.items():
             _, others = self._judged(self.data.beside[name], pairs)
             found |= {f"{name}/{figure}": value for figure, value in others.items()}
@@ -111,6 +120,16 @@ class Translation(Task):
         answers = self._answers(Greedy(), part.source[:most])
         scores = self.judge.score(answers, part.target[:most])
         return answers, {"loss": total / tokens, **{name: result.score for name, result in scores.items()}}
+
+    def _show(self, part: Pairs) -> None:
+        """A few sentences for who watches the training."""
+        rows = [("source", "reference", "translation"), ("---",) * 3]
+        rows += list(zip(part.source, part.target, self.answers, strict=False))[:SAMPLES]
+        self.samples = "\n".join(f"| {' | '.join(cell.replace('|', ' ') for cell in row)} |" for row in rows)
+        translator, lines = self._translator(Greedy()), _of_middling_length(part, 1)
+        if translator.attends and lines:
+            maps = translator.attention_maps(lines, translator.translations(lines, details_of=1), units="piece")
+            self.looked = maps[0] if maps else None
 
     def _translator(self, search: Search) -> Translator:
         return Translator(self.network, self.data.tokenizer, search, **self.options)

@@ -2,7 +2,7 @@
 
 Raw text in, raw text out: SentencePiece keeps the spaces, so nothing is tokenised before it or detokenised after it.
 
-Imported by: inference, corpus, storage, task, configuration, align.
+Imported by: analysis, configuration, corpus, inference, storage, task, align, compare.
 Read: this file, words, columns, models, sampling.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import io
 import logging
+import os
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
@@ -32,9 +33,8 @@ from nmt.tokenizer.words import SPACE, SPLITS, Split, Units, covered, spaceless,
 log = logging.getLogger(__name__)
 BLANKS = dict.fromkeys((*range(9, 14), *range(28, 32), 133), " ")
 """Control characters that are spaces."""
-REMEMBERED = 4
-"""SentencePiece models that a process keeps."""
-_FITTED: dict[bytes, bytes] = {}
+SHARED = "NMT_TOKENIZERS"
+"""The environment variable that names a folder in which runs share SentencePiece models."""
 LONGEST = 10_000
 """Characters of a line that a tokenizer is trained on: SentencePiece needs time that grows with their square."""
 
@@ -111,19 +111,23 @@ class SentencePiece:
         return model
 
     def _fit(self, texts: list[str], size: int) -> bytes:
-        """A SentencePiece model. The last few are remembered, so that the runs of a sweep train each but once."""
+        """A SentencePiece model; one that a run of the same sweep has trained on the same text is taken from there."""
+        folder = os.environ.get(SHARED)
+        if not folder:
+            return self._fitted(texts, size)
         key = hashlib.sha256(repr((self.model, size, sorted(self.options.items()))).encode())
         for text in texts:
             key.update(text.encode("utf-8", "surrogatepass") + b"\n")
-        found = _FITTED.pop(key.digest(), None)
-        if found is None:
-            found = self._fitted(texts, size)
-        else:
-            log.info("tokenizer: the same as that of an earlier run of this process")
-        _FITTED[key.digest()] = found
-        while len(_FITTED) > REMEMBERED:
-            del _FITTED[next(iter(_FITTED))]
-        return found
+        file = Path(folder, f"{key.hexdigest()}.model")
+        if file.is_file():
+            log.info("tokenizer: that of another run of this sweep")
+            return file.read_bytes()
+        model = self._fitted(texts, size)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        whole = file.with_suffix(f".{os.getpid()}")
+        whole.write_bytes(model)
+        whole.replace(file)
+        return model
 
     def _fitted(self, texts: list[str], size: int) -> bytes:
         writer = io.BytesIO()

@@ -1,5 +1,5 @@
 """Training a task: the loop, its state, the run directory.
 
 Imported by: configuration.
-Read: trainer, interruption, state, progress, run_directory, memory, run.
+Read: trainer, interruption, state, progress, run_directory, tracking, memory, run.
 """

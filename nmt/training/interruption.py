@@ -9,7 +9,11 @@ from typing import Any
 
 
 class Stopped(Exception):
-    """Ctrl-C, SIGTERM or SIGHUP: everything is saved."""
+    """Ctrl-C, SIGTERM or SIGHUP, or `planned`: everything is saved."""
+
+    def __init__(self, planned: bool = False) -> None:
+        super().__init__()
+        self.planned = planned
 
 
 @contextlib.contextmanager

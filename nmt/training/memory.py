@@ -34,6 +34,16 @@ def keep_freed_memory() -> None:
         mallopt(_TOP_PAD, 2**26)
 
 
+def peak_memory() -> float | None:
+    """The most memory that this process has had at a time, in MB; None where the system does not say."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(most / (1e6 if sys.platform == "darwin" else 1e3), 1)
+
+
 class Trimming:
     """Observer that returns memory to the system now and then: holes between tensors that no other size has filled."""
 

@@ -19,10 +19,11 @@ from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
 from nmt.task import Task
 from nmt.training.interruption import Stopped
-from nmt.training.memory import Trimming
+from nmt.training.memory import Trimming, peak_memory
 from nmt.training.progress import ProgressBar
 from nmt.training.run_directory import RunDirectory
 from nmt.training.state import Progress
+from nmt.training.tracking import Tracking
 from nmt.training.trainer import Observer, Trainer, Update
 
 log = logging.getLogger(__name__)
@@ -39,13 +40,15 @@ class TrainingRun:
         optimizer: torch.optim.Optimizer,
         schedule: Schedule,
         files: RunDirectory,
+        tracking: Tracking,
         *,
         saved: Checkpoint | None = None,
         keep_answers: bool = False,
         facts: Mapping[str, Any],
     ) -> None:
         self.task, self.trainer, self.optimizer, self.schedule = task, trainer, optimizer, schedule
-        self.files, self.saved, self.keep_answers, self.facts = files, saved, keep_answers, facts
+        self.files, self.tracking, self.saved = files, tracking, saved
+        self.keep_answers, self.facts = keep_answers, facts
 
     @property
     def folder(self) -> Path:
@@ -54,7 +57,7 @@ class TrainingRun:
     def go(self) -> float:
         """Trains to the end; returns the test score of the task's metric."""
         task, bar = self.task, ProgressBar(self.task.unit)
-        observers: list[Observer] = [bar, self.files, Trimming()]
+        observers: list[Observer] = [bar, self.files, self.tracking, Trimming()]
         observers += [_Answers(task, self.files)] if self.keep_answers else []
         resumed = None if self.saved is None else (self.saved.meta["training"], self.saved.tensors)
         try:
@@ -67,12 +70,14 @@ class TrainingRun:
                     store=self.files,
                     resume=resumed,
                 )
-        except Stopped:
+        except Stopped as stopped:
             self._draw_curve()
             log.warning("stopped and saved. Go on with: python -m nmt.%s %s", task.command, typed(resume=self.folder))
-            raise SystemExit(130) from None
-        finally:
-            self.files.close()
+            self.tracking.close(None)
+            raise SystemExit(0 if stopped.planned else 130) from None
+        except BaseException:
+            self.tracking.close(None)
+            raise
         return self._finish(progress)
 
     def _finish(self, progress: Progress) -> float:
@@ -87,9 +92,12 @@ class TrainingRun:
             "best_update": best.meta["update"],
             "updates": progress.update,
             "training_seconds": round(progress.seconds, 1),
+            "parameters": sum(p.numel() for p in self.task.network.parameters()),
+            "peak_memory_mb": peak_memory(),
             **self.facts,
         }
         self.files.write_text("results.json", json.dumps(record, indent=2, ensure_ascii=False))
+        self.tracking.close({name: each["score"] for name, each in results["scores"].items()})
         self._draw_curve()
         self.task.draw(self.folder)
         for line in lines:
@@ -108,7 +116,7 @@ class TrainingRun:
     def _draw_curve(self) -> None:
         records = self.files.records()
         if any(record["kind"] == "validation" for record in records) and installed("matplotlib"):
-            from nmt.report import plots
+            from nmt.drawing import plots
 
             file = self.folder / "learning_curve.png"
             plots.learning_curve(records, self.task.metric, file, self.task.title, self.task.unit)

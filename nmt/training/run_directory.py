@@ -27,7 +27,6 @@ import yaml
 from torch import Tensor
 
 from nmt.foundation.errors import UserError, typed
-from nmt.foundation.extras import installed
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.files import remove_unfinished, write_atomically
 from nmt.storage.lock import Lock
@@ -51,8 +50,6 @@ def versions() -> dict[str, str]:
 
 
 LOCK = ".lock"
-SHOWN = ("loss", "rate", "gradient_norm", "speed")
-"""Figures of training that TensorBoard draws."""
 BEGINNING = ("run.json", "config.yaml", "metrics.jsonl", "train.log", "learning_curve.png")
 """Files that a run has written before its first validation is over, beside checkpoints and TensorBoard's events."""
 
@@ -134,8 +131,6 @@ class RunDirectory:
         keep: int = 1,
     ) -> None:
         self.path, self.meta, self.fixed, self.keep = path, dict(meta), dict(fixed), keep
-        self._writer: Any = None
-        self._resume_at = resume_at
         if resume_at is not None:
             self._forget_after(resume_at)
 
@@ -209,22 +204,9 @@ class RunDirectory:
 
     def on_update(self, update: Update) -> None:
         self.record({"kind": "train", **vars(update)})
-        self._tell({f"train/{name}": getattr(update, name) for name in SHOWN}, update.update)
 
     def on_validation(self, update: int, epoch: float, metrics: dict[str, float], best: bool) -> None:
         self.record({"kind": "validation", "update": update, "epoch": epoch, "best": best, **metrics})
-        self._tell({f"validation/{name}": value for name, value in metrics.items()}, update)
-
-    def _tell(self, figures: Mapping[str, float], update: int) -> None:
-        """Figures as TensorBoard's events, where it is installed."""
-        if not installed("tensorboard"):
-            return
-        if self._writer is None:
-            from torch.utils.tensorboard import SummaryWriter
-
-            self._writer = SummaryWriter(str(self.path), purge_step=self._resume_at)
-        for name, value in figures.items():
-            self._writer.add_scalar(name, value, update)
 
     def record(self, entry: Mapping[str, Any]) -> None:
         """Adds a line to metrics.jsonl."""
@@ -251,7 +233,3 @@ class RunDirectory:
         """Drops what was recorded after the checkpoint that is resumed: it will be done again."""
         kept = [entry for entry in self.records() if entry["update"] <= update]
         self.write_text("metrics.jsonl", "".join(json.dumps(entry) + "\n" for entry in kept))
-
-    def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()

@@ -68,7 +68,8 @@ class Store(Protocol):
 class Trainer:
     """How long and how to train.
 
-    max_epochs; max_updates (0: no bound); accumulate: batches per update; clip_norm: largest gradient norm (0: any);
+    max_epochs; max_updates (0: no bound); stop_after: epochs after which training is saved and stopped, to be resumed
+    later as if nothing had been (0: no); accumulate: batches per update; clip_norm: largest gradient norm (0: any);
     clip_value: largest value in the gradient (0: any); precision: autocast type of the products; validate_every: in
     epochs, or validate_every_updates: in updates (0: by epochs); patience: validations without improvement before
     stopping (0: never); ema: decay of an exponential moving average of the weights, which is then what is validated
@@ -86,6 +87,7 @@ class Trainer:
         *,
         max_epochs: Size = 10,
         max_updates: Count = 0,
+        stop_after: Count = 0,
         accumulate: Size = 1,
         clip_norm: NonNegative = 1.0,
         clip_value: NonNegative = 0.0,
@@ -101,6 +103,7 @@ class Trainer:
         on_nan: OnNaN = "stop",
     ) -> None:
         self.max_epochs, self.max_updates, self.accumulate = max_epochs, max_updates, accumulate
+        self.stop_after = stop_after
         self.clip_norm, self.clip_value, self.precision, self.patience = clip_norm, clip_value, precision, patience
         self.validate_every, self.validate_every_updates = validate_every, validate_every_updates
         self.ema, self.average = ema, average
@@ -129,7 +132,11 @@ class Trainer:
         task.network.train()
         with interruptible() as interrupted:
             while not state.progress.finished and state.progress.epoch < self.max_epochs:
+                if 0 < self.stop_after <= state.progress.epoch:
+                    raise Stopped(planned=True)
                 loop.epoch(task.batches(state.progress.epoch), interrupted)
+                if state.progress.epoch == self.stop_after and not state.progress.finished:
+                    loop.save()
             state.progress.finished = True
             if not interrupted and not state.progress.averaged:
                 loop.try_average()

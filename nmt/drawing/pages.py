@@ -13,9 +13,9 @@ STYLE = """
 .nmt figcaption { padding-top: .4rem; text-align: right; }
 .nmt table { border-collapse: collapse; }
 .nmt th { font-weight: 400; padding: .1rem .4rem; white-space: pre; background: none; color: inherit; text-align: right; }
-.nmt thead th { writing-mode: vertical-rl; transform: rotate(180deg); text-align: left; }
-.nmt td { width: 1.5rem; min-width: 1.5rem; height: 1.5rem; padding: 0; border: 1px solid var(--line); }
-.nmt td, .nmt mark { position: relative; background: rgba(var(--ink), var(--w)); }
+.nmt figure thead th { writing-mode: vertical-rl; transform: rotate(180deg); text-align: left; }
+.nmt figure td { width: 1.5rem; min-width: 1.5rem; height: 1.5rem; padding: 0; border: 1px solid var(--line); }
+.nmt figure td, .nmt mark { position: relative; background: rgba(var(--ink), var(--w)); }
 .nmt mark { color: inherit; border-radius: .2rem; padding: .1rem .15rem; line-height: 1.9; }
 .nmt :is(td, mark):is(:hover, :focus) { outline: 2px solid #c0504d; outline-offset: -1px; }
 .nmt :is(td, mark):is(:hover, :focus)::after {
@@ -23,6 +23,26 @@ STYLE = """
   background: #222; color: #fff; border-radius: .2rem; font-size: .85rem; line-height: 1.6; }
 .nmt .legend { display: inline-block; width: 8rem; height: .8rem; border: 1px solid var(--line); vertical-align: middle;
   background: linear-gradient(to right, rgba(var(--ink), 0), rgba(var(--ink), 1)); }
+.nmt h2 { font-size: 1.05rem; font-weight: 600; margin: .4rem 0; }
+.nmt .wide { overflow-x: auto; }
+.nmt .note { overflow-wrap: anywhere; max-width: 60rem; }
+.nmt .beside { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(32rem, 100%), 1fr)); column-gap: 3rem; }
+.nmt .beside > * { min-width: 0; }
+.nmt .data th, .nmt .data td { padding: .25rem .7rem; border-bottom: 1px solid var(--line); text-align: right;
+  white-space: nowrap; font-variant-numeric: tabular-nums; background: none; }
+.nmt .data thead th { font-weight: 600;
+  white-space: normal; overflow-wrap: break-word; max-width: 10rem;
+  border-bottom: 2px solid var(--soft); vertical-align: bottom; }
+.nmt .data th[scope=row] { white-space: normal; max-width: 22rem; }
+.nmt .data th[scope=row], .nmt .data thead th:first-child { text-align: left; }
+.nmt .data .strong > * { font-weight: 650; }
+.nmt h3 { font-size: .95rem; font-weight: 600; margin: 0 0 .3rem; }
+.nmt .texts td, .nmt .texts th { padding: .15rem .6rem .15rem 0; vertical-align: top; text-align: left;
+  white-space: normal; }
+.nmt .texts th { color: var(--soft); min-width: 6rem; max-width: 16rem; overflow-wrap: anywhere; }
+.nmt mark.other { background: rgba(var(--ink), .22); }
+.nmt summary { cursor: pointer; color: var(--soft); padding: .3rem 0; }
+.nmt .chart svg { display: block; width: 100%; height: auto; }
 .nmt .guess { font-weight: 600; }
 .nmt .wrong { color: #a5321f; }
 @media (prefers-color-scheme: dark) {

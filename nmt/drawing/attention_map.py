@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nmt.drawing.pages import fragment, page
 from nmt.foundation.progress import Progress, waiting
-from nmt.report.pages import fragment, page
 from nmt.storage.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from nmt.report.plots import Panel
+    from nmt.drawing.plots import Panel
 
 PICTURES = 8
 """Sentences drawn in a .png; .html and .json hold all."""
@@ -51,7 +51,7 @@ class AttentionMap:
 
     def plot(self) -> Figure:
         """A matplotlib figure with a heat map for each model or head."""
-        from nmt.report import plots
+        from nmt.drawing import plots
 
         return plots.maps(_panels([_shortened(self)]), len(self.weights))
 
@@ -73,7 +73,7 @@ def write_map(maps: Sequence[AttentionMap], path: Path) -> None:
     if path.suffix != ".json":
         shown = [_shortened(each) for each in shown]
     if path.suffix == ".png":
-        from nmt.report import plots
+        from nmt.drawing import plots
 
         some = shown[:PICTURES]
         most = max(len(each.weights) for each in some)
@@ -95,7 +95,7 @@ def write_map(maps: Sequence[AttentionMap], path: Path) -> None:
 
 
 def _panels(maps: Sequence[AttentionMap]) -> list[Panel]:
-    from nmt.report.plots import Panel
+    from nmt.drawing.plots import Panel
 
     return [Panel(each.source, each.target, weights, name) for each in maps for name, weights in each.weights.items()]
 
@@ -110,9 +110,19 @@ def _shortened(whole: AttentionMap) -> AttentionMap:
     )
 
 
+def tables_of(whole: AttentionMap, caption: str = "") -> str:
+    """HTML tables of a map, one for each model or head; `caption` stands for names that are empty."""
+    return "".join(_tables(_shortened(whole), caption))
+
+
 def _section(each: AttentionMap) -> str:
     """The two texts, and a table for each model or head."""
     texts = " ".join(each.source[: len(each.source) - each.ends]), " ".join(each.target[: len(each.target) - each.ends])
+    said = f"<p>{html.escape(texts[0])}<br>{html.escape(texts[1])}</p>"
+    return f'<section>{said}<div class="maps">{"".join(_tables(each))}</div></section>'
+
+
+def _tables(each: AttentionMap, usual: str = "") -> list[str]:
     head = "".join(f'<th scope="col">{html.escape(word)}</th>' for word in each.source)
     figures = []
     for name, all_weights in each.weights.items():
@@ -123,8 +133,7 @@ def _section(each: AttentionMap) -> str:
                 for source, w in zip(each.source, weights, strict=True)
             )
             rows.append(f'<tr><th scope="row">{html.escape(word)}</th>{cells}</tr>')
-        caption = f"<figcaption>{html.escape(name)}</figcaption>" if name else ""
+        caption = f"<figcaption>{html.escape(name or usual)}</figcaption>" if name or usual else ""
         table = f"<table><thead><tr><th></th>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
         figures.append(f"<figure>{table}{caption}</figure>")
-    said = f"<p>{html.escape(texts[0])}<br>{html.escape(texts[1])}</p>"
-    return f'<section>{said}<div class="maps">{"".join(figures)}</div></section>'
+    return figures

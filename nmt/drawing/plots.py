@@ -143,6 +143,30 @@ def marked_texts(texts: Sequence[Marked]) -> Figure:
     return figure
 
 
+def svg(figure: Figure) -> str:
+    """A figure as a part of a page: no ground, and text and lines in the page's own colour, in the dark too."""
+    import io
+    import re
+
+    written = io.StringIO()
+    with _told_before(), matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "nmt", "font.size": 11}):
+        figure.patch.set_alpha(0)
+        for axes in figure.axes:
+            axes.patch.set_alpha(0)
+        figure.savefig(written, format="svg", metadata={"Date": None})
+    text = written.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    head, rest = text.split(
+        ">", 1
+    )  # as wide as drawn, or as the page if that is less: the viewBox keeps the proportions
+    width = figure.get_figwidth()
+    text = re.sub(r' (width|height)="[^"]*"', "", head) + f' style="max-width: {width:.1f}in">' + rest
+    for black in ("#000000", "#262626", "black"):
+        text = text.replace(f"fill: {black}", "fill: currentColor").replace(f"stroke: {black}", "stroke: currentColor")
+    return text.replace("<text ", '<text fill="currentColor" ')
+
+
 def save(figure: Figure, path: Path) -> None:
     with _told_before():
         figure.savefig(path, dpi=130)

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nmt.drawing.pages import fragment, page
 from nmt.foundation.progress import waiting
-from nmt.report.pages import fragment, page
 from nmt.storage.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from nmt.report.plots import Marked
+    from nmt.drawing.plots import Marked
 
 PICTURES = 12
 """Texts drawn in a .png; the others hold all."""
@@ -44,7 +44,7 @@ class Classified:
 
     def plot(self) -> Figure:
         """A matplotlib figure of the text with its words marked."""
-        from nmt.report import plots
+        from nmt.drawing import plots
 
         return plots.marked_texts([_marked(self)])
 
@@ -62,7 +62,7 @@ def write_explanations(answers: Sequence[Classified], path: Path, gold: Sequence
     if not rows:
         log.warning("%s is not written: there are only empty lines", path)
     elif path.suffix == ".png":
-        from nmt.report import plots
+        from nmt.drawing import plots
 
         with waiting(f"drawing {path.name}"):
             plots.save(plots.marked_texts([_marked(a) for a, _ in rows[:PICTURES]]), path)
@@ -71,7 +71,7 @@ def write_explanations(answers: Sequence[Classified], path: Path, gold: Sequence
 
 
 def _marked(answer: Classified) -> Marked:
-    from nmt.report.plots import Marked
+    from nmt.drawing.plots import Marked
 
     title = f"{', '.join(answer.labels) or 'no label'}  ({max(answer.probabilities.values()):.2f})"
     shares = np.zeros(len(answer.words)) if answer.importances is None else answer.importances

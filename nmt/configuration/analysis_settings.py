@@ -1,0 +1,48 @@
+"""The settings of what compares runs and systems."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nmt.configuration.build import Group
+from nmt.configuration.faults import Fault, shown
+from nmt.configuration.settings import Settings
+from nmt.foundation.ranges import Count, Size
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportSettings(Settings):
+    """conf/report.yaml."""
+
+    folders: list[str]
+    metric: str | None = None
+    output: str | None = None
+    different_data: bool = False
+    samples: Size = 1000
+    trials: Count = 1000
+
+    def conflicts(self) -> list[Fault]:
+        return [] if self.folders else [Fault("folders", "name a folder with runs, as in nmt.report runs/x", shown([]))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareSettings(Settings):
+    """conf/compare.yaml."""
+
+    systems: list[str]
+    reference: str
+    source: str | None = None
+    train: str | None = None
+    output: str = "comparison"
+    examples: Count = 20
+    device: str = "auto"
+    samples: Size = 1000
+    trials: Count = 10000
+    metric: Group
+
+    def conflicts(self) -> list[Fault]:
+        found = self._same_files()
+        if not self.systems:
+            found.append(Fault("systems", "name a run, a model or a file, as in nmt.compare … A B", shown([])))
+        repeated = sorted({name for name in self.systems if self.systems.count(name) > 1})
+        return found + [Fault("systems", "is named twice", name) for name in repeated]

@@ -1,0 +1,180 @@
+"""Comparisons of translations: every count against a count by hand, and the command as people type it."""
+
+import json
+from collections import Counter
+
+import pytest
+from commands import failed, run
+
+from nmt.analysis.comparison import Compared, copied, detached, repeats
+from nmt.analysis.examples import marked, most_different
+from nmt.analysis.words import bare, case_class, frequency_class, length_buckets, ngrams, tokens, word_accuracy
+from nmt.metric import Metric
+
+REFERENCE = [
+    "Ein Mann schläft.",
+    "Zwei Hunde laufen im Park.",
+    "Die Frau singt ein Lied.",
+    "Ein Kind spielt mit 3 Bällen.",
+] * 5
+SOURCE = ["A man sleeps.", "Two dogs run in the park.", "The woman sings a song.", "A child plays with 3 balls."] * 5
+
+
+def compared(**outputs):
+    counts = Counter(token for line in REFERENCE for token in tokens(line))
+    return Compared(SOURCE, REFERENCE, outputs, Metric(tokenize="13a"), counts, "the reference")
+
+
+def test_words_and_marks_are_told_apart():
+    assert tokens("Er sagt: 'Geht's, 3.5 km?'") == ["Er", "sagt", ":", "'", "Geht's", ",", "3.5", "km", "?", "'"]
+    assert bare("(Hund),") == "Hund"
+    assert bare("...") == ""
+
+
+@pytest.mark.parametrize(
+    ("word", "group"),
+    [("haus", "lower case"), ("Haus", "Capitalised"), ("USA", "UPPER CASE"), ("iPhone", "miXed"), ("3.", "with digits"), ("!", "marks"), ("A", "Capitalised")],
+)  # fmt: skip
+def test_case(word, group):
+    assert case_class(word) == group
+
+
+def test_frequencies_have_their_borders():
+    counts = {str(n): n for n in (1, 2, 4, 5, 9, 10, 99, 100, 999, 1000)}
+    of = frequency_class(counts)
+    assert [of(w) for w in ("x", "1", "2", "4", "5", "9", "10", "99", "100", "999", "1000")] == [
+        "0", "1", "2–4", "2–4", "5–9", "5–9", "10–99", "10–99", "100–999", "100–999", "1,000 or more",
+    ]  # fmt: skip
+
+
+def test_word_accuracy_counts_each_match_once():
+    [found] = word_accuracy([["a", "a", "b"]], [["a", "c", "b", "b"]], lambda _: "all").values()
+    assert (found.right, found.said, found.wanted) == (2, 3, 4)
+    assert found.f1 == pytest.approx(100 * 2 * (2 / 3) * (2 / 4) / (2 / 3 + 2 / 4))
+
+
+def test_ngrams_are_counted():
+    assert ngrams(["a", "b", "a"], 2) == {("a",): 2, ("b",): 1, ("a", "b"): 1, ("b", "a"): 1}
+
+
+def test_groups_of_lengths_hold_every_sentence_once():
+    lines = ["w " * n for n in (1, 2, 3, 7, 8, 12, 31)]
+    for fewest in (1, 2, 3):
+        found = length_buckets(lines, fewest)
+        assert sorted(i for bucket in found for i in bucket.places) == list(range(len(lines)))
+        assert all(len(bucket.places) >= fewest for bucket in found)
+    assert [bucket.name for bucket in length_buckets(lines, 1)] == ["1–5", "6–10", "11–15", "31–35"]
+
+
+def test_what_looks_wrong():
+    assert repeats(["der", "Hund", "der", "Hund", "der", "Hund"])
+    assert repeats(["ja", "ja", "ja"])
+    assert not repeats(["der", "Hund", "und", "der", "Hund"])
+    assert copied(["A", "man", "sleeps", "now"], ["A", "man", "sleeps"])
+    assert not copied(["A", "man"], ["A", "man"])
+    assert detached(["vier", "rote", "Autos"], ["Ein", "Mann", "schläft."])
+    assert not detached(["Ein", "roter", "Ball"], ["Ein", "Mann", "schläft."])
+    bad = [*SOURCE[:1], "", "Lied Lied Lied Lied Lied", *REFERENCE[3:]]
+    rows = {row[0]: row[1:] for row in compared(good=REFERENCE, bad=bad).faults().rows}
+    assert rows["empty"] == ["0", "1"]
+    assert rows["copied from the source"] == ["0", "1"]
+    assert rows["repeating itself"] == ["0", "1"]
+    assert rows["nothing of the reference"] == ["0", "1"]
+
+
+def test_ngrams_that_one_has_and_the_other_misses():
+    other = [line.replace("Hunde", "Katzen") for line in REFERENCE]
+    [table] = compared(one=REFERENCE, two=other).by_ngram()
+    assert ["Hunde", "5"] in [list(row[:2]) for row in table.rows]
+    assert all(row[2] == "" for row in table.rows)
+    [turned] = compared(two=other, one=REFERENCE).by_ngram()
+    assert ["Hunde", "5"] in [list(row[2:]) for row in turned.rows]
+
+
+def test_every_table_counts_every_sentence():
+    other = [line.upper() for line in REFERENCE[:7]] + REFERENCE[7:]
+    found = compared(one=REFERENCE, two=other)
+    found.test(50, 50)
+    tables = {table.title: table for table in found.tables()}
+    for title in ("Sentences by score", "Sentences by length difference"):
+        for column in (1, 2):
+            assert sum(int(row[column]) for row in tables[title].rows) == len(REFERENCE)
+    assert sum(int(row[1]) for row in tables["Sentences by length"].rows) == len(REFERENCE)
+    words = sum(len(tokens(line)) for line in REFERENCE)
+    for title in ("Words by frequency", "Words by case"):
+        assert sum(int(row[1].replace(",", "")) for row in tables[title].rows) == words
+    best = dict(zip(tables["Scores"].head, tables["Scores"].rows[0], strict=True))
+    assert best["BLEU"].startswith("100.00")
+    assert best["length"] == "1.000"
+
+
+def test_examples_are_those_that_differ_most():
+    other = list(REFERENCE)
+    other[6], other[11] = "etwas ganz anderes", "Ein Kind spielt mit 3 Ballen."
+    found = compared(one=REFERENCE, two=other)
+    assert most_different(found, 2) == [6, 11]
+    assert most_different(compared(two=other, one=REFERENCE), 1) == [6]
+    assert most_different(compared(one=REFERENCE, two=REFERENCE), 5) == []
+
+
+def test_marks_are_where_the_reference_differs():
+    assert marked("Ein <b> Hund", "Ein Hund") == "Ein <mark class=other>&lt;b&gt;</mark> Hund"
+
+
+@pytest.fixture
+def texts(small_run, tmp_path):
+    for name, file in (("source", "test.source.txt"), ("reference", "test.reference.txt")):
+        (tmp_path / name).write_text((small_run / file).read_text())
+    lines = (tmp_path / "reference").read_text().splitlines()
+    (tmp_path / "other").write_text("".join(line[: len(line) // 2] + "\n" for line in lines))
+    return tmp_path
+
+
+def test_the_command_compares_models_and_files(small_run, texts):
+    given = [
+        f"reference={texts}/reference",
+        f"source={texts}/source",
+        f"output={texts}/out",
+        "samples=50",
+        "trials=50",
+        "examples=4",
+    ]
+    done = run("compare", *given, small_run, texts / "other", f"train={texts}/reference")
+    assert done.returncode == 0, done.stderr.decode()
+    assert b"Words by frequency" in done.stdout
+    assert b"Source words" in done.stdout
+    found = json.loads((texts / "out.json").read_text())
+    assert len(found["sentences"]) == 4
+    assert set(found["sentences"][0]["log_probs_per_token"]["small"]) == {"small", "other"}
+    page = (texts / "out.html").read_text()
+    assert "Where the models look" in page
+    assert page.count('scope="row"') > 30
+    assert "### Sentences that differ most" in (texts / "out.md").read_text()
+
+
+def test_the_models_own_translation_is_the_most_probable_of_those_shown(small_run, texts):
+    given = [
+        f"reference={texts}/reference",
+        f"source={texts}/source",
+        f"output={texts}/out",
+        "samples=20",
+        "trials=0",
+        "examples=9",
+    ]
+    assert run("compare", *given, small_run, texts / "reference").returncode == 0
+    sentences = json.loads((texts / "out.json").read_text())["sentences"]
+    better = [
+        s["log_probs_per_token"]["small"]["small"] >= s["log_probs_per_token"]["small"]["reference"] for s in sentences
+    ]
+    assert sum(better) >= 0.7 * len(better)
+
+
+def test_bad_input_is_told(small_run, texts):
+    both = [f"reference={texts}/reference", f"source={texts}/source"]
+    (texts / "short").write_text("x\n")
+    failed(run("compare", *both, texts / "short"), "short has 1.")
+    failed(run("compare", *both, texts / "nothing"), "nothing", "no such file")
+    failed(run("compare", *both), "systems: missing")
+    failed(run("compare", both[0], small_run), "add source=FILE")
+    failed(run("compare", *both, small_run, small_run), "is named twice")
+    failed(run("compare", f"reference={texts}/short", f"source={texts}/source", small_run), "lines")

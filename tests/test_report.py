@@ -1,0 +1,280 @@
+"""Reports of runs: grouped right, judged right, and told when something is missing."""
+
+import csv
+import io
+import json
+import math
+import re
+import statistics
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import yaml
+from commands import failed, run
+
+from nmt.analysis import tables
+from nmt.analysis.report import Report, csv_text, write
+from nmt.analysis.runs import Finished, collect, configurations, differing, flat
+from nmt.analysis.significance import agreement, holm, mean_and_deviation, over_seeds, over_sentences
+from nmt.analysis.tables import Table
+from nmt.metric import Metric
+
+SENTENCES = 60
+
+
+def make_run(folder, decoder, seed, quality, data="d", unfinished=False):
+    """A folder as a run leaves it; `quality`: the share of words that are right."""
+    rng = np.random.default_rng(seed)
+    words = [
+        "a",
+        "man",
+        "woman",
+        "dog",
+        "cat",
+        "runs",
+        "sits",
+        "on",
+        "under",
+        "the",
+        "red",
+        "green",
+        "blue",
+        "street",
+        "house",
+    ]
+    references = [" ".join(rng.choice(words, rng.integers(3, 25))) for _ in range(SENTENCES)]
+    rng = np.random.default_rng(0)  # the same test part for all
+    references = [" ".join(rng.choice(words, rng.integers(3, 25))) for _ in range(SENTENCES)]
+    rng = np.random.default_rng([seed, len(decoder)])
+    answers = [
+        " ".join(w if rng.random() < quality else rng.choice(words) for w in line.split()) for line in references
+    ]
+    folder.mkdir(parents=True)
+    config = {
+        "seed": seed, "run_dir": str(folder), "decoder": {"_target_": f"nmt.decoder.{decoder}.X", "hidden_size": 8},
+        "attention": {"_target_": "nmt.attention.dot.Dot"}, "metric": {"name": "bleu"}, "trainer": {"max_epochs": 2, "keep": seed},
+    }  # fmt: skip
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    records = [
+        {
+            "kind": "train",
+            "update": 10 * e,
+            "total": 20,
+            "epoch": e,
+            "loss": 3.0 / e,
+            "speed": 100.0 * e,
+            "rate": 1,
+            "gradient_norm": 1,
+        }
+        for e in (1, 2)
+    ] + [
+        {
+            "kind": "validation",
+            "update": 10 * e,
+            "epoch": e,
+            "loss": 3.0 / e,
+            "bleu": 40 * quality * e / 2,
+            "best": True,
+        }
+        for e in (1, 2)
+    ]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records) + '{"kind": "tra')
+    for name, lines in (("test", answers), ("test.reference", references), ("test.source", references)):
+        (folder / f"{name}.txt").write_text("".join(line + "\n" for line in lines))
+    if unfinished:
+        return folder
+    scores = {k: vars(v) for k, v in Metric(tokenize="13a").score(answers, references).items()}
+    results = {
+        "part": "test", "scores": scores, "validation": {"loss": 1.0, "bleu": 40 * quality}, "best_update": 20, "updates": 20,
+        "training_seconds": 60.0 * seed, "seed": seed, "data": {"train": data}, "parameters": 1234, "peak_memory_mb": 99.0,
+    }  # fmt: skip
+    (folder / "results.json").write_text(json.dumps(results))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory):
+    """Three seeds of two decoders and a third that is as good as the first."""
+    folder = tmp_path_factory.mktemp("report") / "sweep"
+    for decoder, quality in (("luong", 0.9), ("fixed", 0.3), ("bahdanau", 0.9)):
+        for seed in (1, 2, 3):
+            make_run(folder / f"{decoder}-seed{seed}", decoder, seed, quality)
+    return folder
+
+
+def test_seeds_are_one_row_and_only_what_differs_is_a_column(sweep):
+    runs, _, wrong = collect([str(sweep)])
+    assert not wrong
+    found = configurations(runs, "bleu")
+    assert [each.values for each in found][-1] == {"decoder": "fixed"}
+    assert {each.values["decoder"] for each in found} == {"luong", "bahdanau", "fixed"}
+    assert all(len(each.runs) == 3 for each in found)
+    means = [statistics.mean(each.of("bleu")) for each in found]
+    assert means == sorted(means, reverse=True)
+
+
+def test_the_table_marks_what_chance_cannot_tell_from_the_best(sweep):
+    pytest.importorskip("scipy")
+    runs, swept, _ = collect([str(sweep)])
+    report = Report.of(runs, swept, None, samples=200, trials=200)
+    table = report.main_table()
+    decoders = [row[0] for row in table.rows]
+    assert decoders[2] == "fixed"
+    assert 2 not in table.strong
+    assert set(table.strong) == {0, 1}
+    row = dict(zip(table.head, table.rows[2], strict=True))
+    scores = [run.scores["bleu"] for run in runs if run.settings["decoder"] == "fixed"]
+    assert row["bleu"] == f"{statistics.mean(scores):.2f} ± {statistics.stdev(scores):.2f}"
+    assert row["n"] == "3"
+    assert row["parameters"] == "1,234"
+    assert row["tokens/s"] == "150"
+    assert row["minutes"] == "2.0"
+    assert row["MB"] == "99"
+    assert row["p sentences"] == "0.010 · 0.010"
+
+
+def test_a_report_is_written_in_every_form(sweep, tmp_path):
+    done = run("report", sweep, f"output={tmp_path}/out", "samples=100", "trials=0")
+    assert done.returncode == 0, done.stderr.decode()
+    assert b"Test scores by bleu" in done.stdout
+    page = (tmp_path / "out.html").read_text()
+    assert page.count("<svg") == 4
+    assert '<th scope="col">decoder</th>' in page
+    assert "aria-label" in page
+    assert "http://" not in re.sub(r"http://www.w3.org/\S+", "", page)
+    assert "| **luong**" in (tmp_path / "out.md").read_text()
+    tex = (tmp_path / "out.tex").read_text()
+    assert r"\toprule" in tex
+    assert tex.count("{") == tex.count("}")
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "out.csv").read_text())))
+    assert len(rows) == 9
+    assert (
+        float(rows[0]["test_bleu"])
+        == json.loads((sweep / "luong-seed1/results.json").read_text())["scores"]["bleu"]["score"]
+    )
+    assert (tmp_path / "out.png").stat().st_size > 1000
+
+
+def test_bad_folders_are_told(sweep, tmp_path):
+    failed(run("report", tmp_path), "no finished run in it")
+    failed(run("report", tmp_path / "nothing"), "there is no such folder")
+    failed(run("report"), "folders: missing")
+    failed(run("report", sweep, "metric=blue"), "the runs have no such score (there are: bleu, chrf, exact)")
+    make_run(tmp_path / "a", "luong", 1, 0.9, data="x")
+    make_run(tmp_path / "b", "luong", 2, 0.9, data="y")
+    failed(run("report", tmp_path), "different data", "different_data=true")
+    assert run("report", tmp_path, "different_data=true", "samples=50", "trials=0").returncode == 0
+
+
+def test_half_written_runs_are_left_out_and_named(sweep, tmp_path):
+    make_run(tmp_path / "good", "luong", 1, 0.9)
+    make_run(tmp_path / "half", "luong", 2, 0.9, unfinished=True)
+    make_run(tmp_path / "torn", "luong", 3, 0.9)
+    (tmp_path / "torn/results.json").write_text('{"scores": ')
+    done = run("report", tmp_path, "samples=50", "trials=0")
+    assert done.returncode == 0, done.stderr.decode()
+    assert f"{tmp_path}/torn: cannot be read".encode() in done.stderr
+    assert (tmp_path / "report.csv").read_text().count("\n") == 2
+
+
+def test_a_sweep_that_is_still_running_says_how_far_it_is(tmp_path):
+    for seed in (1, 2):
+        folder = make_run(tmp_path / f"seed{seed}", "luong", seed, 0.9, unfinished=seed == 2)
+        record = {"key": str(seed), "command": "train", "overrides": [], "failure": "no memory" if seed == 2 else None}
+        (folder / "sweep.json").write_text(json.dumps(record))
+    runs, swept, _ = collect([str(tmp_path)])
+    report = Report.of(runs, swept, None, samples=50)
+    assert report.state.startswith("1 of 2 done, 1 failed")
+    write(report, tmp_path / "report")
+    page = (tmp_path / "report.html").read_text()
+    assert "1 of 2 done" in page
+    assert "no memory" in page
+
+
+def test_figures_that_only_some_runs_have_do_not_stop_a_report(sweep):
+    runs, swept, _ = collect([str(sweep)])
+    bare = [replace(run, parameters=None, memory=None, curve=[]) for run in runs[:3]]
+    assert "–" in tables.markdown(Report.of([*bare, *runs[3:]], swept, None, samples=50).main_table())
+    assert "tokens_per_second" in csv_text(Report.of(bare, [], "chrf", samples=50))
+
+
+def test_keys_of_a_choice_are_columns_only_where_it_is_chosen():
+    one = flat({"decoder": {"_target_": "nmt.decoder.luong.L", "a": 1}, "attention": {}, "x": True, "seed": 3})
+    assert one == {"decoder": "luong", "decoder.a": "1", "attention": "none", "x": "true"}
+    rows = [{"d": "l", "d.a": "1"}, {"d": "l", "d.a": "2"}, {"d": "b", "d.h": "8"}]
+    assert differing(rows) == ["d", "d.a"]
+    assert differing([{"d": "l", "d.a": "1"}, {"d": "b", "d.h": "8"}]) == ["d"]
+    assert differing([{"sizes.e": "1", "encoder.h": "1"}, {"sizes.e": "2", "encoder.h": "2"}]) == ["sizes.e"]
+
+
+def test_corrections_for_several_comparisons():
+    assert holm([0.01, 0.04, None, 0.03]) == pytest.approx([0.03, 0.06, None, 0.06])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+
+
+def test_the_test_over_seeds_finds_what_is_there_and_no_more():
+    pytest.importorskip("scipy")
+    rng = np.random.default_rng(1)
+    false = 0
+    for _ in range(200):  # no difference: at most about 5 % of the families may say that there is one
+        found = over_seeds([list(rng.normal(20, 1, 3)) for _ in range(5)])
+        false += min(p for p in found if p is not None) < 0.05
+    assert false <= 20
+    [_, near, far] = over_seeds([[30.0, 30.4, 29.8], [29.9, 30.1, 30.0], [20.0, 20.3, 20.1]])
+    assert far < 0.001 < 0.5 < near
+    assert over_seeds([[1.0], [2.0]]) is None
+    assert over_seeds([[30.0, 30.4], [20.0], [20.3, 20.1]])[1] is None
+
+
+def test_the_tests_over_sentences_are_sacrebleus():
+    from sacrebleu.metrics import BLEU
+    from sacrebleu.significance import PairedTest
+
+    references = [f"the {a} cat sat on the {b} mat today" for a in "abcdefgh" for b in "klmnopq"]
+    one = references
+    two = [line.replace("cat", "dog") if i % 2 else line for i, line in enumerate(references)]
+    found = over_sentences(
+        {"one": one, "two": two}, references, Metric(tokenize="13a"), "bleu", samples=300, trials=300
+    )
+    test = PairedTest([("one", one), ("two", two)], {"BLEU": BLEU()}, [references], test_type="bs", n_samples=300)
+    expected = test()[1]["BLEU"]
+    assert found["two"].bootstrap == expected[1].p_value
+    assert found["two"].confidence == expected[1].ci
+    assert found["two"].randomization < 0.05
+    assert found["one"].bootstrap is None
+
+
+def test_agreement_is_that_of_the_papers_own_package():
+    thresholds = pytest.importorskip("mt_thresholds")
+    for metric in ("bleu", "chrf"):
+        for difference in (0.5, 1.0, 3.0, 8.0):
+            expected = thresholds.accuracy(difference, metric)
+            assert agreement(metric, difference) == pytest.approx(max(50.0, expected), abs=0.01)
+    assert agreement("ter", 1.0) is None
+    assert agreement("bleu", -2.0) == agreement("bleu", 2.0)
+
+
+def test_tables_keep_odd_characters():
+    table = Table("T & 100%", ["a_b", "c|d"], [["x|y", "1 ± 2 < 3"], ["[bold]", "~^\\"]], strong=[0], note="n_1")
+    assert r"x\|y" in tables.markdown(table)
+    assert r"1 $\pm$ 2 $<$ 3" in tables.latex(table)
+    assert r"a\_b" in tables.latex(table)
+    assert "[bold]" in tables.terminal(table, 80)
+    assert "1 ± 2 &lt; 3" in tables.page_table(table)
+
+
+def test_mean_and_deviation():
+    values = [1.0, 2.0, 4.0]
+    assert mean_and_deviation(values) == pytest.approx((statistics.mean(values), statistics.stdev(values)))
+    assert mean_and_deviation([3.0]) == (3.0, None)
+    assert not math.isnan(mean_and_deviation([1.0, 1.0])[1])
+
+
+def test_a_run_is_read_from_what_training_leaves(small_run):
+    [found], _, _ = collect([str(small_run)])
+    assert isinstance(found, Finished)
+    assert found.parameters == json.loads((small_run / "results.json").read_text())["parameters"]
+    assert found.memory > 50
+    assert found.settings["decoder"] == "bahdanau"
+    assert len(found.lines("test.txt")) == 20

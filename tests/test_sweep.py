@@ -1,0 +1,341 @@
+"""Sweeps: what is run, what is not run again, and that a sweep that was killed ends like one that was not."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from builders import compose
+from commands import ROOT, failed, run
+from safetensors.torch import load_file
+
+from nmt.configuration import launching
+from nmt.configuration.sweeps import TrainingWork, _name
+from nmt.foundation.errors import UserError
+from nmt.sweep import job
+from nmt.sweep.runs import Run, State, alive, find
+from nmt.sweep.watch import duration, overall, time_left
+
+TINY = [
+    "experiment=reverse", "data.train=60", "data.validation=10", "data.test=10", "trainer.max_epochs=3", "sizes.encoder=8",
+    "sizes.decoder=16", "sizes.readout=8", "model.embedding_size=8", "search=greedy", "trainer.save_every=0",
+]  # fmt: skip
+
+
+def swept(folder, *overrides):
+    return run("train", "-m", *TINY, *overrides, f"run_dir={folder}")
+
+
+def results(folder):
+    """What counts of all runs: scores, to the last digit."""
+    found = {file.parent.name: json.loads(file.read_text()) for file in folder.glob("*/results.json")}
+    return {name: (r["scores"], r["validation"], r["best_update"], r["updates"]) for name, r in found.items()}
+
+
+def attempts(folder):
+    return {each.name: each.record()["attempts"] for each in find(folder) if "attempts" in each.record()}
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """A sweep of three runs, one of which cannot succeed."""
+    folder = tmp_path_factory.mktemp("sweep") / "plain"
+    result = swept(folder, "decoder=luong,fixed", "attention=dot", "seed=1,2", "tokenizer.vocabulary_size=30")
+    return folder, result
+
+
+def test_folders_are_named_by_what_differs_and_failures_are_told(plain):
+    folder, result = plain
+    told = failed(result, "fixed uses no attention", "the same command tries them again")
+    assert "2 of 4 done, 2 failed" in told
+    assert {file.parent.name for file in folder.glob("*/results.json")} == {"luong-seed1", "luong-seed2"}
+    assert {each.name: each.state for each in find(folder)} == {
+        "luong-seed1": State.FINISHED, "luong-seed2": State.FINISHED, "fixed-seed1": State.FAILED, "fixed-seed2": State.FAILED,
+    }  # fmt: skip
+
+
+def test_a_tokenizer_is_trained_once(plain):
+    folder, _ = plain
+    assert len([*(folder / ".sweep/tokenizers").glob("*.model")]) == 1
+    assert "that of another run" in (folder / "luong-seed2/train.log").read_text()
+
+
+def test_the_same_command_again_adds_what_is_new_and_touches_nothing_else(plain):
+    folder, _ = plain
+    before = {file: file.stat().st_mtime_ns for file in folder.glob("*/*.safetensors")}
+    more = swept(folder, "decoder=luong", "attention=dot", "seed=1,2,3", "tokenizer.vocabulary_size=30")
+    assert more.returncode == 0, more.stderr.decode()
+    assert set(results(folder)) == {"luong-seed1", "luong-seed2", "seed3"}
+    assert {file: file.stat().st_mtime_ns for file in before} == before
+    other = swept(folder, "decoder=luong", "attention=dot", "seed=1", "tokenizer.vocabulary_size=30", "data.train=61")
+    assert other.returncode == 0, other.stderr.decode()
+    assert len(results(folder)) == 4, "other data is another run"
+
+
+def test_a_dry_run_lists_and_makes_nothing(plain, tmp_path):
+    folder, _ = plain
+    typed = ["decoder=luong", "attention=dot", "seed=1,7", "tokenizer.vocabulary_size=30", "--dry-run"]
+    listed = swept(folder, *typed).stdout.decode()
+    assert "1 of 2 done, 1 to do, about" in listed
+    assert "luong-seed1  finished: validation exact" in listed
+    assert "seed7        waiting" in listed
+    assert "is known when one run has finished" in swept(tmp_path / "new", *typed).stdout.decode()
+    assert not (tmp_path / "new").exists()
+
+
+def test_without_a_folder_the_same_sweep_goes_to_the_same_place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    work = [TrainingWork("train", [*TINY, f"seed={seeds}"], []) for seeds in ("1,2", "1,2,3")]
+    assert work[0].folder == work[1].folder
+    assert str(work[0].folder).startswith("runs/grid-reverse-")
+    other = TrainingWork("train", [*TINY[:1], "data.train=70", *TINY[2:], "seed=1,2"], [])
+    assert other.folder != work[0].folder
+
+
+@pytest.mark.parametrize(
+    ("parts", "name"),
+    [
+        ([("decoder", "bahdanau"), ("attention", "concat"), ("seed", "1")], "bahdanau-concat-seed1"),
+        ([("optimizer.lr", "0.001"), ("tokenizer.joint", "true")], "lr0.001-joint-true"),
+        ([("encoder.hidden_size", "8"), ("decoder.hidden_size", "9")], "encoder.hidden_size8-decoder.hidden_size9"),
+        ([("data.train", "/a/b c"), ("init", None)], "train--a-b-c"),
+        ([], "run"),
+    ],
+)
+def test_names(parts, name):
+    assert _name(parts) == name
+
+
+def test_long_names_stay_different():
+    names = {_name([(f"key{i}", "x" * 20) for i in range(10)] + [("seed", str(seed))]) for seed in (1, 2)}
+    assert len(names) == 2
+    assert max(map(len, names)) <= 120
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (["hydra/launcher=workres"], "there is no such launcher (there are: "),
+        (["optimizer.lr=interval(0.1,0.2)"], "an interval is searched by sweep=optuna only"),
+        (["decoder=lung"], "did you mean luong?"),
+        (["sweep=halving", "sweep.factor=1", "seed=1,2"], "every run would go on"),
+        (["sweep=halving", "sweep.epochs=3", "seed=1,2"], "runs end after 3 epochs, so none would be left out"),
+        (["sweep=optuna"], "nothing to search for"),
+        (["sweep=gird"], "did you mean grid?"),
+        (["sweep.grids=['attention=nothing']"], "there is no 'nothing' to choose for attention"),
+    ],
+)
+def test_what_is_wrong_with_a_sweep_is_told_before_anything_runs(tmp_path, typed, said):
+    result = swept(tmp_path / "sweep", *typed)
+    assert result.returncode == 1
+    assert said in result.stderr.decode(), result.stderr.decode()
+    assert "Traceback" not in result.stderr.decode()
+    assert not [*tmp_path.glob("sweep/*/run.json")]
+
+
+def test_what_belongs_to_sweeps_is_refused_elsewhere():
+    failed(run("train", "--dry-run", *TINY), "add -m")
+    failed(run("train", *TINY, "sweep=seeds"), "says how several runs are made: add -m")
+    failed(run("evaluate", "-m", "model=x", "source=a", "reference=b", "hydra/launcher=workers"), "only for sweeps of commands that train")  # fmt: skip
+
+
+def test_other_commands_do_one_after_the_other(small_run, tmp_path):
+    (tmp_path / "a").write_text("a b c\n")
+    done = run("translate", "-m", f"model={small_run}", f"input={tmp_path}/a", f"output={tmp_path}/one,{tmp_path}/two")
+    assert done.returncode == 0, done.stderr.decode()
+    assert (tmp_path / "one").read_text() == (tmp_path / "two").read_text()
+
+
+def test_two_sweeps_in_one_folder_at_a_time_are_refused(tmp_path):
+    from nmt.storage.lock import Lock
+
+    (tmp_path / "sweep/.sweep").mkdir(parents=True)
+    with Lock(tmp_path / "sweep/.sweep/lock", "x"):
+        failed(swept(tmp_path / "sweep", "seed=1,2"), f"process {os.getpid()}", "is writing it")
+
+
+def test_a_damaged_record_names_its_file(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/sweep.json").write_text("{")
+    with pytest.raises(UserError, match=r"a/sweep.json: cannot be read"):
+        find(tmp_path)
+
+
+def test_what_an_interruption_has_left_is_resumed(tmp_path):
+    assert swept(tmp_path / "whole", "seed=1,2").returncode == 0
+    assert swept(tmp_path / "parts", "seed=1,2", "trainer.stop_after=1").returncode == 1  # as if each had been stopped
+    assert [each.state for each in find(tmp_path / "parts")] == [State.FAILED, State.FAILED]
+    assert swept(tmp_path / "parts", "seed=1,2").returncode == 0
+    assert results(tmp_path / "parts") == results(tmp_path / "whole")
+    for name in results(tmp_path / "whole"):
+        one, other = (load_file(tmp_path / way / name / "best.safetensors") for way in ("whole", "parts"))
+        assert all((one[key] == other[key]).all() for key in one)
+
+
+def start(folder, *overrides):
+    """A sweep in processes of its own."""
+    command = [sys.executable, "-m", "nmt.train", "-m", *TINY, *overrides, f"run_dir={folder}"]
+    return subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+
+
+TWELVE = [
+    "decoder=luong,bahdanau",
+    "attention=dot,general",
+    "seed=1,2,3",
+    "hydra/launcher=workers",
+    "hydra.launcher.n_jobs=2",
+]
+
+
+@pytest.mark.skipif(not launching._there("joblib"), reason="needs pip install 'nmt[sweep]'")
+def test_a_sweep_killed_three_times_ends_like_one_that_was_not(tmp_path):
+    """By SIGKILL, at random times; its runs end too, and none is trained to its end twice."""
+    rng = random.Random(int(os.environ.get("NMT_SWEEP_SEED", "1")))
+    whole = start(tmp_path / "whole", *TWELVE)
+    for _ in range(3):
+        sweep = start(tmp_path / "killed", *TWELVE)
+        time.sleep(rng.uniform(6, 20))
+        sweep.kill()
+        sweep.communicate()
+    done = {
+        name: (tmp_path / "killed" / name / "best.safetensors").stat().st_mtime_ns
+        for name in results(tmp_path / "killed")
+    }
+    last = start(tmp_path / "killed", *TWELVE)
+    told = last.communicate()[1].decode()
+    assert last.returncode == 0, told
+    assert whole.wait() == 0
+    whole.communicate()
+    assert len(results(tmp_path / "whole")) == 12
+    assert results(tmp_path / "killed") == results(tmp_path / "whole")
+    assert {name: (tmp_path / "killed" / name / "best.safetensors").stat().st_mtime_ns for name in done} == done
+
+
+def test_a_run_stops_when_its_sweep_is_gone(tmp_path):
+    guard = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)"])
+    import socket
+
+    child = subprocess.Popen(
+        [sys.executable, "-m", "nmt.sweep.child", f"{guard.pid}@{socket.gethostname()}", "timeit", "-n1", "-r1", "__import__('time').sleep(60)"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    time.sleep(1)
+    assert child.poll() is None
+    guard.kill()
+    guard.wait()
+    assert child.wait(10) == -signal.SIGTERM
+    assert not alive(guard.pid)
+
+
+def test_halving_promotes_the_best_and_resumes_them(tmp_path):
+    """The winner is, bit for bit, the run that was trained without any halving."""
+    rates = "optimizer.lr=0.00001,0.003,0.00002,0.00003"
+    halved = swept(tmp_path / "halved", rates, "metric=loss", "sweep=halving")
+    assert halved.returncode == 0, halved.stderr.decode()
+    states = {each.name: each.state for each in find(tmp_path / "halved")}
+    assert states == {
+        "lr0.003": State.FINISHED, "lr1e-05": State.HALTED, "lr2e-05": State.HALTED, "lr3e-05": State.HALTED,
+    }  # fmt: skip
+    assert attempts(tmp_path / "halved") == {"lr0.003": 2, "lr1e-05": 1, "lr2e-05": 1, "lr3e-05": 1}
+    assert swept(tmp_path / "plain", "optimizer.lr=0.003", "metric=loss").returncode == 0
+    [plain] = tmp_path.glob("plain/*/best.safetensors")
+    one, other = load_file(plain), load_file(tmp_path / "halved/lr0.003/best.safetensors")
+    assert all((one[key] == other[key]).all() for key in one)
+    again = swept(tmp_path / "halved", rates, "metric=loss", "sweep=halving")
+    assert again.returncode == 0
+    assert attempts(tmp_path / "halved")["lr0.003"] == 2, "nothing is done twice"
+
+
+@pytest.mark.skipif(not __import__("importlib.util").util.find_spec("optuna"), reason="needs pip install 'nmt[sweep]'")
+def test_a_search_by_optuna_is_kept_and_goes_on(tmp_path):
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    space = ["sweep=optuna", "optimizer.lr=tag(log,interval(0.0001,0.01))", "encoder.num_layers=range(1,3)", "attention=choice(dot,general)"]  # fmt: skip
+    tiny = [*space, "metric=loss", "decoder=luong", "decoder.bridge=tanh", "trainer.max_epochs=1"]
+    others = [text for text in TINY if not text.startswith("trainer.max_epochs")]
+    for trials in (1, 3):
+        done = run("train", "-m", *others, *tiny, f"sweep.trials={trials}", f"run_dir={tmp_path}/study")
+        assert done.returncode == 0, done.stderr.decode()
+    study = optuna.load_study(
+        study_name="study", storage=JournalStorage(JournalFileBackend(f"{tmp_path}/study/optuna.journal"))
+    )
+    assert len(study.trials) == 3
+    assert study.direction == optuna.study.StudyDirection.MINIMIZE
+    validation = sorted(
+        json.loads(file.read_text())["validation"]["loss"] for file in tmp_path.glob("study/*/results.json")
+    )
+    assert sorted(trial.value for trial in study.trials) == pytest.approx(validation)
+    assert all(0.0001 <= trial.params["optimizer.lr"] <= 0.01 for trial in study.trials)
+    assert b"best of 3 trials" in done.stderr
+
+
+@pytest.mark.parametrize(("name", "needs"), [("workers", "joblib"), ("slurm_here", "submitit"), ("ray_here", "ray")])
+def test_launchers(tmp_path, name, needs):
+    """joblib, submitit's local executor, a local Ray: each for real."""
+    if not launching._there(needs):
+        pytest.skip(f"hydra-{needs}-launcher is not installed")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "nmt.train", "-m", *TINY, "seed=1,2", f"hydra/launcher={name}", f"run_dir={tmp_path}/sweep"],
+        capture_output=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr.decode()
+    assert set(results(tmp_path / "sweep")) == {"seed1", "seed2"}
+
+
+def test_workers_share_threads_and_gpus(monkeypatch, tmp_path):
+    monkeypatch.setattr(job, "_cores", lambda: 8)
+    assert job.threads_of({"n_jobs": 2}) == 4
+    assert job.threads_of({"n_jobs": -1}) == 1
+    assert job.threads_of({"cpus_per_task": 3}) == 3
+    assert job.threads_of({"ray": {"remote": {"num_cpus": 2}}}) == 2
+    assert job.threads_of({}) is None
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    with job._environment({"n_jobs": 3}, tmp_path) as first, job._environment({"n_jobs": 3}, tmp_path) as second:
+        assert [first["CUDA_VISIBLE_DEVICES"], second["CUDA_VISIBLE_DEVICES"]] == ["3", "5"]
+        assert first["OMP_NUM_THREADS"] == "2"
+        with job._environment({"n_jobs": 3}, tmp_path) as third:
+            assert third["CUDA_VISIBLE_DEVICES"] == "3"
+    with job._environment({}, tmp_path) as alone:
+        assert alone["CUDA_VISIBLE_DEVICES"] == "3,5"
+
+
+def test_a_launcher_that_is_not_installed_says_how_to_get_it(monkeypatch):
+    monkeypatch.setattr(launching, "_there", lambda package: False)
+    with pytest.raises(UserError, match=r"needs hydra-joblib-launcher: pip install 'nmt\[sweep\]'"):
+        launching.check(["hydra/launcher=workers"], ["basic"])
+
+
+def test_why_a_run_failed():
+    assert job.reason(1, "2026-11-22 15:48:00 INFO a\n2026-11-22 15:48:00 ERROR it is\n  - this") == "it is\n  - this"
+    assert job.reason(1, "error: no such file") == "no such file"
+    assert "SIGKILL; probably the memory was not enough" in job.reason(-9, "")
+    assert job.reason(1, "Traceback\nKeyError: 1") == "exit status 1: KeyError: 1"
+
+
+def test_how_far_a_sweep_is(tmp_path):
+    runs = [Run(tmp_path / name, name, "train", ()) for name in "abc"]
+    runs[0].note(seconds=100.0)
+    (tmp_path / "a/results.json").write_text("{}")
+    runs[1].note(failure="it did")
+    states = {each.name: each.state for each in runs}
+    assert overall(runs, states) == "1 of 3 done, 1 failed, 1 to do, about 2 min left"
+    assert time_left(runs, states) == 100
+    assert [duration(s) for s in (5, 99.4, 130, 7300)] == ["5 s", "99 s", "2 min", "2 h 2 min"]
+
+
+@pytest.mark.parametrize("preset", ["attention", "luong2015", "low_resource", "seeds"])
+def test_every_run_of_a_preset_can_be_made(preset):
+    typed = [f"sweep={preset}", *(["experiment=luong2015"] if preset == "luong2015" else []), "data=reverse"]
+    work = TrainingWork("train", typed, [])
+    runs = work.plan(work.grid(work.way.grids))
+    assert len(runs) == {"attention": 39, "luong2015": 10, "low_resource": 18, "seeds": 3}[preset]
+    assert [each.name for each in runs if work._hopeless(each)] == []
+    assert compose(*typed)["sweep"]["grids"]

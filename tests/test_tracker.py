@@ -1,0 +1,100 @@
+"""Trackers: what they are told arrives, and a resumed run goes on under its name."""
+
+import json
+import sys
+
+import pytest
+from commands import failed, run
+
+TINY = [
+    "experiment=reverse", "data.train=60", "data.validation=10", "data.test=10", "trainer.max_epochs=2", "sizes.encoder=8",
+    "sizes.decoder=16", "sizes.readout=8", "model.embedding_size=8", "search=greedy", "trainer.log_every=1",
+]  # fmt: skip
+
+
+def trained(folder, *overrides, env=None):
+    done = run("train", *TINY, *overrides, f"run_dir={folder}", env=env)
+    assert done.returncode == 0, done.stderr.decode()
+    return folder
+
+
+def test_tensorboard_has_what_its_users_expect(tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    folder = trained(tmp_path / "run")
+    found = EventAccumulator(str(folder), size_guidance={"images": 0, "tensors": 0}).Reload()
+    tags = found.Tags()
+    assert {"train/loss", "train/gradient_norm", "validation/loss", "validation/exact", "final/exact"} <= set(
+        tags["scalars"]
+    )
+    assert len(found.Scalars("validation/loss")) == 2
+    assert [event.step for event in found.Images("validation/attention")] == found_steps(folder)
+    assert {"config/text_summary", "validation/samples/text_summary"} <= set(tags["tensors"])
+    sample = found.Tensors("validation/samples/text_summary")[0].tensor_proto.string_val[0].decode()
+    assert sample.startswith("| source | reference | translation |")
+    assert "_hparams_/session_start_info" in found.SummaryMetadata(
+        "_hparams_/session_start_info"
+    ).plugin_data.plugin_name or any("hparams" in tag for tag in found.summary_metadata)
+
+
+def found_steps(folder):
+    lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    return [line["update"] for line in lines if line["kind"] == "validation"]
+
+
+def test_being_watched_changes_nothing_that_is_learnt(tmp_path, monkeypatch):
+    from safetensors.torch import load_file
+
+    from nmt.configuration import runs
+
+    watched = trained(tmp_path / "watched")
+    monkeypatch.setattr(runs, "_trackers", lambda config: [])
+    alone = trained(tmp_path / "alone")
+    one, other = (load_file(folder / "best.safetensors") for folder in (watched, alone))
+    assert all((one[name] == other[name]).all() for name in one)
+
+
+def test_wandb_keeps_everything_offline(tmp_path):
+    pytest.importorskip("wandb")
+    folder = trained(tmp_path / "run", "tracker=wandb", env={"WANDB_SILENT": "true"})
+    [file] = folder.glob("wandb/offline-run-*/*.wandb")
+    with open(file, "rb") as opened:
+        kept = opened.read()
+    for name in (b"validation/exact", b"train/loss", b"final/exact"):
+        assert name in kept
+    assert run("train", f"resume={folder}", "trainer.max_epochs=3", env={"WANDB_SILENT": "true"}).returncode == 0
+    identity = json.loads((folder / "tracker.json").read_text())["id"]
+    assert all(identity in path.name for path in folder.glob("wandb/offline-run-*"))
+
+
+def test_mlflow_without_a_server(tmp_path):
+    pytest.importorskip("mlflow")
+    from mlflow import MlflowClient
+
+    folder = trained(tmp_path / "run", "tracker=mlflow")
+    client = MlflowClient((tmp_path / "mlruns").as_uri())
+    experiment = client.get_experiment_by_name("nmt")
+    [found] = client.search_runs([experiment.experiment_id])
+    assert found.data.params["decoder.hidden_size"] == "16"
+    assert "final/exact" in found.data.metrics
+    assert len(client.get_metric_history(found.info.run_id, "validation/loss")) == 2
+    assert run("train", f"resume={folder}", "trainer.max_epochs=3").returncode == 0
+    assert len(client.get_metric_history(found.info.run_id, "validation/loss")) == 3
+
+
+def test_trackio_keeps_figures_in_its_database(tmp_path):
+    pytest.importorskip("trackio")
+    trained(tmp_path / "run", "tracker=trackio", env={"TRACKIO_DIR": str(tmp_path / "db")})
+    kept = b"".join(path.read_bytes() for path in (tmp_path / "db").rglob("*.db*"))
+    assert b"validation/exact" in kept
+
+
+@pytest.mark.parametrize("name", ["wandb", "mlflow", "trackio"])
+def test_a_tracker_that_is_not_installed_says_how_to_get_it(tmp_path, monkeypatch, name):
+    monkeypatch.setitem(sys.modules, name, None)
+    from nmt import tracker
+
+    monkeypatch.setattr(tracker, "installed", lambda package: package != name)
+    told = failed(run("train", *TINY, f"tracker={name}", f"run_dir={tmp_path}/run"), f"pip install 'nmt[{name}]'")
+    assert "Traceback" not in told
