@@ -62,8 +62,6 @@ def run(settings: CompareSettings) -> None:
     )
     compared.test(settings.samples, settings.trials)
     tables = compared.tables()
-    for table in tables:
-        sys.stdout.write(terminal(table) + "\n")
     places, scores, examples = most_different(compared, settings.examples), compared.sentence_scores(), []
     with Progress("looking at sentences", len(places), "sentences") as step:
         for place in places:
@@ -89,6 +87,8 @@ def run(settings: CompareSettings) -> None:
         base.with_name(base.name + ".html"),
         page("Comparison", note, "\n".join([*shown, heading if examples else "", *map(section, examples)])),
     )
+    for table in tables:  # after the files: a reader may close the pipe early
+        sys.stdout.write(terminal(table) + "\n")
     log.info("written: %s", ", ".join(f"{base}{ending}" for ending in (".md", ".json", ".html")))
 
 

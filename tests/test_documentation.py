@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from commands import ROOT
 
+from nmt.configuration.command_line import POSITIONAL, _with_a_key
 from nmt.configuration.commands import COMMANDS
 from nmt.configuration.compose import compose, variants
 from nmt.configuration.configure import configure
@@ -34,8 +35,8 @@ def commands(page: Path) -> list[tuple[str, list[str]]]:
         typed = re.split(r"\s{2,}|\s#|[|<>…]|\s\[|\"\$", match[2])[0]
         number = itertools.count(1)
         typed = re.sub(r"\bFILE\b", lambda _, n=number: f"FILE{next(n)}", typed)  # FILE is another file each time
-        words = [word for word in shlex.split(typed) if "=" in word or word == "-m"]
-        found.append((match[1], words))
+        words = [word for word in shlex.split(typed) if "=" in word or word == "-m" or match[1] in POSITIONAL]
+        found.append((match[1], _with_a_key(match[1], words)))
     return found
 
 
@@ -53,12 +54,13 @@ def test_a_documented_command_is_without_faults(page, command, words, small_run)
     if command == "classify" and any(word.startswith("model=") for word in overrides):
         command = "label"
     sweep = "-m" in words
-    if sweep:  # intervals are for trials; grids of presets are swept with what is typed
+    if sweep:  # intervals are for trials; the grids of a preset are swept with what is typed
         overrides = [
             re.sub(r"=.*interval\((.*?),.*", r"=\1", word) for word in overrides if not word.startswith("hydra")
         ]
-        grids = compose("train", [variants([word])[0][0] for word in overrides])["sweep"].get("grids") or [""]
-        overrides = [*grids[0].split(), *overrides, "sweep=grid"] if grids[0] else overrides
+        grids = compose(command, [variants([word])[0][0] for word in overrides])["sweep"].get("grids") or [""]
+        typed = [word for word in overrides if not word.startswith("sweep")]
+        overrides = [*grids[0].split(), *typed, "sweep=grid"]
     if "attention=cosine" in overrides:
         return  # made in test_command_line.py
     for one in variants(overrides) if sweep else [overrides]:

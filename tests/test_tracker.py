@@ -4,7 +4,7 @@ import json
 import sys
 
 import pytest
-from commands import failed, run
+from commands import failed, run, run_alone
 
 TINY = [
     "experiment=reverse", "data.train=60", "data.validation=10", "data.test=10", "trainer.max_epochs=2", "sizes.encoder=8",
@@ -85,7 +85,9 @@ def test_mlflow_without_a_server(tmp_path):
 
 def test_trackio_keeps_figures_in_its_database(tmp_path):
     pytest.importorskip("trackio")
-    trained(tmp_path / "run", "tracker=trackio", env={"TRACKIO_DIR": str(tmp_path / "db")})
+    typed = [*TINY, "tracker=trackio", f"run_dir={tmp_path}/run"]
+    done = run_alone("train", *typed, env={"TRACKIO_DIR": str(tmp_path / "db"), "PYTHONWARNINGS": "ignore"})
+    assert done.returncode == 0, done.stderr.decode()
     kept = b"".join(path.read_bytes() for path in (tmp_path / "db").rglob("*.db*"))
     assert b"validation/exact" in kept
 

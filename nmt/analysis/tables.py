@@ -84,7 +84,9 @@ def _tex(text: str) -> str:
 
 def page_table(table: Table) -> str:
     """HTML with headings of columns and rows; rows that stand out have the class `strong`."""
-    head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in table.head)
+    keys = [" class=key"] * table.keys + [""] * len(table.head)
+    named = zip(table.head, keys, strict=False)
+    head = "".join(f'<th scope="col"{key}>{html.escape(name)}</th>' for name, key in named)
     rows = []
     for i, row in enumerate(table.rows):
         cells = [

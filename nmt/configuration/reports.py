@@ -34,7 +34,7 @@ def report_of(
     found = Report.of(runs, swept, metric, samples=samples, trials=trials)
     if found.state:
         log.info("the sweep: %s", found.state)
-    for table in found.tables():
-        sys.stdout.write(terminal(table))
     written = write(found, output)
+    for table in found.tables():  # after the files: a reader may close the pipe early
+        sys.stdout.write(terminal(table))
     log.info("written: %s", ", ".join(map(str, written)))

@@ -172,9 +172,9 @@ def _run(settings: TrainingSettings, folder: Path, saved: Checkpoint | None) -> 
 
 def _trackers(config: Mapping[str, Any]) -> list[Tracker]:
     """TensorBoard where it is installed, and the one that is chosen."""
-    chosen: Tracker | None = build.make(config, "tracker") if config.get("tracker") else None
-    always = [TensorBoard()] if installed("tensorboard") and not isinstance(chosen, TensorBoard) else []
-    return [*always, *([chosen] if chosen is not None else [])]
+    chosen: list[Tracker] = [build.make(config, "tracker")] if config.get("tracker") else []
+    others = [tracker for tracker in chosen if not isinstance(tracker, TensorBoard)]
+    return [*([TensorBoard()] if installed("tensorboard") else []), *others]
 
 
 def _flat(config: Mapping[str, Any], above: str = "") -> dict[str, Any]:
