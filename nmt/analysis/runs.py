@@ -68,7 +68,7 @@ class Configuration:
 
     @property
     def label(self) -> str:
-        return ", ".join(value for value in self.values.values() if value) or self.runs[0].folder.name
+        return ", ".join(value for value in self.values.values() if value) or "all"
 
     def of(self, metric: str) -> list[float]:
         """A score of the test part, of each run."""

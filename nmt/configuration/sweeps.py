@@ -243,7 +243,7 @@ class TrainingWork:
         states = {run.name: run.state for run in runs}
         log.info("%s: %s", self.folder, overall(runs, states))
         if State.FINISHED in states.values():
-            report_of([str(self.folder)], None, self.folder / "report", different_data=True)
+            report_of([str(self.folder)], None, self.folder / "report", different_data=True, trials=0)
         failed = [run for run in runs if states[run.name] is State.FAILED]
         for run in failed:
             log.error("%s failed: %s", run.name, run.record().get("failure"))
