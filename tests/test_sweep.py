@@ -272,7 +272,7 @@ def test_a_search_by_optuna_is_kept_and_goes_on(tmp_path):
     validation = sorted(
         json.loads(file.read_text())["validation"]["loss"] for file in tmp_path.glob("study/*/results.json")
     )
-    assert sorted(trial.value for trial in study.trials) == pytest.approx(validation)
+    assert sorted({trial.value for trial in study.trials}) == pytest.approx(validation)  # the same settings are one run
     assert all(0.0001 <= trial.params["optimizer.lr"] <= 0.01 for trial in study.trials)
     assert b"best of 3 trials" in done.stderr
 
