@@ -20,6 +20,16 @@ def _seeded():
     torch.manual_seed(0)
 
 
+@pytest.fixture
+def unchecked():
+    """Signatures are not executed: for tests that train or search hundreds of times what others pass through checked."""
+    from jaxtyping import config
+
+    config.update("jaxtyping_disable", True)
+    yield
+    config.update("jaxtyping_disable", False)
+
+
 @pytest.fixture(scope="session")
 def small_run(tmp_path_factory):
     """A finished run on the reverse task, a few updates long."""

@@ -53,11 +53,12 @@ def test_the_distribution_is_that_of_sentencepiece(model, alpha, word):
 
 def test_backward_sampling_is_the_list_of_all_ways(monkeypatch):
     """Words with too many cuts to list are sampled from sums: the same distribution."""
-    ours = tokenizer("unigram", 0.3)
-    listed = frequencies(ours.encode_source(["lowest"], seed)[0] for seed in range(DRAWS))
+    ours, draws = tokenizer("unigram", 0.3), DRAWS // 3
+    listed = frequencies(ours.encode_source(["lowest"], seed)[0] for seed in range(draws))
     monkeypatch.setattr("nmt.tokenizer.sampling.MOST", 1)
-    summed = frequencies(tokenizer("unigram", 0.3).encode_source(["lowest"], seed)[0] for seed in range(DRAWS))
-    assert distance(listed, summed) < 0.05
+    other = tokenizer("unigram", 0.3)
+    summed = frequencies(other.encode_source(["lowest"], seed)[0] for seed in range(draws))
+    assert distance(listed, summed) < 0.08
 
 
 @pytest.mark.parametrize("model", ["unigram", "bpe"])
