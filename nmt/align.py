@@ -128,6 +128,8 @@ def _by_attention(
     translator = translator_for(settings, model)
     if not translator.attends:
         raise UserError(f"model={model or settings.model}: has no attention to align by (decoder=fixed)")
+    if not translator.tokenizer.columns.sources:
+        raise UserError(f"model={model or settings.model}: reads pictures, which have no words to align")
     with Progress("aligning", len(source), "pairs") as step:
         for start in range(0, len(source), CHUNK):
             part = slice(start, start + CHUNK)

@@ -1,7 +1,7 @@
 """python -m nmt.evaluate model=RUN_DIR source=FILE reference=FILE
 
-Translates the source and compares with the reference: BLEU, chrF, TER and exact match with sacreBLEU's signatures.
-"""
+Translates the source and compares with the reference, or with several, reference=[FILE,FILE]: BLEU, chrF, TER and exact
+match with sacreBLEU's signatures; for captions of pictures also BLEU-1 to 3."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ def run(settings: EvaluateSettings) -> float:
     from pathlib import Path
 
     from nmt.configuration.loading import translator_for
+    from nmt.data import listed
     from nmt.data.text import check_aligned, find_file, read_lines
     from nmt.foundation.errors import UserError
     from nmt.foundation.progress import Progress
@@ -25,9 +26,10 @@ def run(settings: EvaluateSettings) -> float:
     from nmt.metric import Metric
     from nmt.storage.files import write_atomically
 
-    files = [find_file(settings.source), find_file(settings.reference)]
-    source, reference = (read_lines(file) for file in files)
-    check_aligned(files[0], len(source), files[1], len(reference))
+    files = [find_file(settings.source), *(find_file(name) for name in listed(settings.reference))]
+    source, *references = (read_lines(file) for file in files)
+    for file, lines in zip(files[1:], references, strict=True):
+        check_aligned(files[0], len(source), file, len(lines))
     if not source:
         raise UserError(f"{files[0]}: it is empty")
     translator = translator_for(settings)
@@ -36,7 +38,8 @@ def run(settings: EvaluateSettings) -> float:
         hypotheses = [one_line(text) for text in translator.translate(source, step)]
     if settings.output:
         write_atomically(Path(settings.output), "".join(text + "\n" for text in hypotheses).encode())
-    scores = metric.score(hypotheses, reference, ter=True)
+    orders = translator.tokenizer.columns.picture
+    scores = metric.score(hypotheses, references[0], ter=True, others=references[1:], orders=orders)
     for name, result in scores.items():
         print(f"{name:6}{result.score:7.2f}   {result.signature}")
     return scores[metric.name].score

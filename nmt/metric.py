@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Literal
+from typing import Any, Literal
 
 from nmt.foundation.errors import UserError
 from nmt.foundation.ranges import Depth
@@ -74,8 +74,16 @@ class Metric:
         """Whether `new` improves on `old`."""
         return old is None or (new < old if self.name in LOWER_IS_BETTER else new > old)
 
-    def score(self, hypotheses: Sequence[str], references: Sequence[str], ter: bool = False) -> dict[str, Result]:
-        """bleu, chrf and exact, and optionally ter, of aligned lines."""
+    def score(
+        self,
+        hypotheses: Sequence[str],
+        references: Sequence[str],
+        ter: bool = False,
+        others: Sequence[Sequence[str]] = (),
+        orders: bool = False,
+    ) -> dict[str, Result]:
+        """bleu, chrf and exact, and optionally ter, of aligned lines. `others`: further references, "" where a line has
+        fewer; `orders`: also bleu1, bleu2 and bleu3, of words, pairs and triples at most, as captions are judged."""
         from sacrebleu.metrics import BLEU, CHRF, TER
 
         metrics = {
@@ -83,12 +91,20 @@ class Metric:
             "chrf": CHRF(char_order=self.char_order, lowercase=self.lowercase),
             **({"ter": TER()} if ter or self.name == "ter" else {}),
         }
+        for order in (1, 2, 3) if orders else ():
+            metrics[f"bleu{order}"] = BLEU(tokenize=self.tokenize, lowercase=self.lowercase, max_ngram_order=order)
+        streams: list[Any] = [
+            list(references),
+            *([line or None for line in other] for other in others),
+        ]  # None: no such
         results = {}
         for name, metric in metrics.items():
-            score = metric.corpus_score(list(hypotheses), [list(references)]).score
+            score = metric.corpus_score(list(hypotheses), streams).score
             results[name] = Result(score, str(metric.get_signature()))
-        pairs = zip(hypotheses, references, strict=True)
-        same = sum(h.lower() == r.lower() if self.lowercase else h == r for h, r in pairs)
+        same = 0
+        for hypothesis, *wanted in zip(hypotheses, references, *others, strict=True):
+            given = {line.lower() if self.lowercase else line for line in (wanted[0], *filter(None, wanted[1:]))}
+            same += (hypothesis.lower() if self.lowercase else hypothesis) in given
         case = "spaces counted, case not" if self.lowercase else "case and spaces counted"
         results["exact"] = Result(100 * same / max(1, len(references)), f"whole lines, {case}")
         return results

@@ -94,12 +94,16 @@ def _models(settings: TranslateSettings, source: Source) -> tuple[Translator, di
         if not other.attends:
             raise UserError(f"compare={path}: this model has no attention to show (decoder=fixed)")
         theirs = other.tokenizer.columns
-        if (theirs.sources, theirs.names[1:]) != (columns.sources, columns.names[1:]):
+        if (theirs.sources, theirs.picture, theirs.names[1:]) != (columns.sources, columns.picture, columns.names[1:]):
             raise UserError(f"compare={path}: this model reads {theirs.described}, the first one {columns.described}")
     show, form = settings.attention_map, settings.format
     if (show or form == "pharaoh") and not translator.attends:
         what = f"attention_map={show}" if show else "format=pharaoh"
         raise UserError(f"{what}: this model has no attention to show (decoder=fixed)")
+    if form == "pharaoh" and not columns.sources:
+        raise UserError(
+            "format=pharaoh: aligns words, and this model reads pictures; use attention_map= or format=jsonl"
+        )
     return translator, beside
 
 

@@ -39,7 +39,9 @@ def network(decoder: str, attention: str, *overrides: str, vocabulary: int = 11)
     """A tiny network in float64, in evaluation mode."""
     from nmt.configuration import build
 
-    config = compose(f"decoder={decoder}", f"attention={attention}", *SIZES, *NO_DROPOUT, *overrides)
+    stacked = not {"encoder=grid", "encoder=convolution"} & {*overrides}  # these have nothing between layers
+    quiet = [text for text in NO_DROPOUT if stacked or text != "encoder.dropout=0"]
+    config = compose(f"decoder={decoder}", f"attention={attention}", *SIZES, *quiet, *overrides)
     torch.manual_seed(1)
     return build.network(config, vocabulary, vocabulary).double().eval()
 

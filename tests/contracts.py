@@ -9,7 +9,7 @@ from nmt.objective.cross_entropy import CrossEntropy
 
 
 def run(model, data, inputs=None):
-    memory = model.encode(data.source, data.source_lengths)
+    memory = model.encode(data.source, data.source_lengths, data.pictures)
     return model.decode(data.inputs if inputs is None else inputs, model.decoder.initial(memory), memory), memory
 
 
@@ -27,18 +27,32 @@ def all_at_once_equals_single_steps(model, data):
 
 
 def padding_changes_nothing(model, data):
-    """Garbage in padded source words and memory, and more of it: same readouts."""
+    """Garbage in padded source words, beside pictures and in memory, and more of it: same readouts."""
     truth, memory = run(model, data)
     pad = torch.arange(data.source.size(1)) >= data.source_lengths.unsqueeze(1)
     longer = F.pad(data.source.masked_fill(pad, 7), (0, 3), value=9)
-    torch.testing.assert_close(run(model, replace(data, source=longer))[0].readout, truth.readout)
+    changed = replace(data, source=longer, pictures=data.pictures and in_a_mess(data.pictures))
+    torch.testing.assert_close(run(model, changed)[0].readout, truth.readout)
     dirty = {
-        name: value.masked_fill(pad.unsqueeze(-1), 1e3)
+        name: value.masked_fill(~memory.mask.unsqueeze(-1), 1e3)
         for name in ("values", "keys", "inputs")
         if (value := getattr(memory, name)) is not None
     }
     again = model.decode(data.inputs, model.decoder.initial(memory), replace(memory, **dirty))
     torch.testing.assert_close(again.readout, truth.readout)
+
+
+def in_a_mess(pictures):
+    """Three more rows, two more columns, and garbage in all that is no picture."""
+    values = F.pad(pictures.values, (0, 0, 0, 2, 0, 3))
+    down, right = torch.arange(values.size(1)), torch.arange(values.size(2))
+    real = (down < pictures.sizes[:, :1]).unsqueeze(2) & (right < pictures.sizes[:, 1:]).unsqueeze(1)
+    return replace(pictures, values=values.masked_fill(~real.unsqueeze(3), 9.0), even=False)
+
+
+def one_picture(pictures, i):
+    rows, columns = pictures.sizes[i].tolist()
+    return replace(pictures, values=pictures.values[i : i + 1, :rows, :columns], sizes=pictures.sizes[i : i + 1], even=True)
 
 
 def the_future_changes_nothing(model, data):
@@ -56,6 +70,7 @@ def a_batch_equals_one_by_one(model, data):
             data,
             source=data.source[row, :length],
             source_lengths=data.source_lengths[row],
+            pictures=data.pictures and one_picture(data.pictures, i),
             inputs=data.inputs[row],
             targets=data.targets[row],
         )
@@ -64,7 +79,8 @@ def a_batch_equals_one_by_one(model, data):
 
 def every_parameter_learns(model, data):
     CrossEntropy(label_smoothing=0.1)(model, data, 0).total.backward()
-    silent = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
+    parameters = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    silent = [name for name, p in parameters if p.grad is None or not p.grad.abs().sum() > 0]
     assert not silent
 
 
@@ -89,7 +105,7 @@ def gradients_agree_with_finite_differences(model, data, step=1e-6):
 
 def rows_of_a_beam_share_the_memory(model, data):
     """Two rows a sentence over one memory give what two copies of it would."""
-    memory = model.encode(data.source, data.source_lengths)
+    memory = model.encode(data.source, data.source_lengths, data.pictures)
     rows = torch.arange(3).repeat_interleave(2)
     state = model.decoder.initial(memory).select(rows)
     inputs = torch.randint(4, 11, (6, 4))

@@ -264,7 +264,10 @@ def test_halving_promotes_the_best_and_resumes_them(tmp_path, unchecked):
     }  # fmt: skip
     assert attempts(tmp_path / "halved") == {"lr0.003": 2, "lr1e-05": 1, "lr2e-05": 1, "lr3e-05": 1}
     alone(tmp_path / "plain" / "run", "optimizer.lr=0.003", "metric=loss")
-    one, other = load_file(tmp_path / "plain/run/best.safetensors"), load_file(tmp_path / "halved/lr0.003/best.safetensors")
+    one, other = (
+        load_file(tmp_path / "plain/run/best.safetensors"),
+        load_file(tmp_path / "halved/lr0.003/best.safetensors"),
+    )
     assert all((one[key] == other[key]).all() for key in one)
     again = swept(tmp_path / "halved", rates, "metric=loss", "sweep=halving")
     assert again.returncode == 0

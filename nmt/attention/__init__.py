@@ -1,6 +1,8 @@
 """Attention: score + window + normaliser + weighted sum (Bahdanau et al. 2015, eq. 5-6; Luong et al. 2015, eq. 7).
 
-    α_ts = normalise_s(score(q_t, h_s)), within the window        c_t = Σ_s α_ts h_s
+    α_ts = normalise_s(score(q_t, h_s)), within the window        c_t = β_t Σ_s α_ts h_s
+
+β is 1, or the gate of Xu et al. 2015 (section 4.2.1), σ(f(q_t)): how much of what is seen counts for the next word.
 
 The three parts are independent of each other: a score is a file beside this one, a window one in nmt/window, a normaliser
 one in nmt/normalizer; each has a YAML in conf/.
@@ -75,11 +77,23 @@ class Attention(nn.Module):
         self.score = score
         self.window = Window(query_size=1) if window is None else window
         self.normalizer: Normalizer = Softmax() if normalizer is None else normalizer
+        self.gate: nn.Linear | None = None
         if score.heads > 1 and type(self.window) is not Window:
             raise ValueError("attention: several heads cannot be combined with a window: leave window=global")
         if not self.window.normalizes and not isinstance(self.normalizer, Softmax):
             name = type(self.window).__name__.lower()
             raise ValueError(f"window={name} does not normalise over positions: leave normalizer=softmax")
+
+    def add_gate(self, query_size: int) -> None:
+        """From now on, a gate decides how much of the context counts."""
+        self.gate = nn.Linear(query_size, 1)
+        nn.init.xavier_uniform_(self.gate.weight)
+        nn.init.zeros_(self.gate.bias)
+
+    @property
+    def _layers(self) -> list[nn.Linear]:
+        """The linear maps of the query."""
+        return [layer for layer in (self.score.query_layer, self.window.query_layer, self.gate) if layer is not None]
 
     @property
     def recurs(self) -> bool:
@@ -96,24 +110,23 @@ class Attention(nn.Module):
 
     def query_blocks(self) -> list[Block]:
         """The weight matrices that `query` needs, as blocks for `fuse`; an empty list if the query is used as it is."""
-        layers = (self.score.query_layer, self.window.query_layer)
-        return [(layer.weight, layer.bias) for layer in layers if layer is not None]
+        return [(layer.weight, layer.bias) for layer in self._layers]
 
     def query(self, query: Float[Tensor, "*rows Q"], *products: Tensor) -> Float[Tensor, "*rows P"]:
-        """The query's projections for score and window, side by side. `products`: its products with `query_blocks`."""
+        """The query's projections for score, window and gate, side by side. `products`: its products with `query_blocks`."""
         parts = [] if self.score.query_layer is not None else [query]
         parts += products
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
     def project(self, query: Float[Tensor, "N T Q"]) -> Float[Tensor, "N T P"]:
-        """The query's projections for score and window, side by side."""
-        layers = (self.score.query_layer, self.window.query_layer)
-        return self.query(query, *(layer(query) for layer in layers if layer is not None))
+        """The query's projections for score, window and gate, side by side."""
+        return self.query(query, *(layer(query) for layer in self._layers))
 
     def attend(
         self, query: Float[Tensor, "N T P"], memory: Memory, carry: Carry
     ) -> tuple[Float[Tensor, "N T HS"], Carry]:
-        """Weights of projected queries, heads side by side: each whole row sums to 1, padding gets exactly 0."""
+        """Weights of projected queries, heads side by side: each whole row sums to 1 (to β with a gate), padding gets
+        exactly 0."""
         if not self.recurs or query.size(1) == 1:
             return self._attend(query, memory, carry)
         steps = []
@@ -124,7 +137,9 @@ class Attention(nn.Module):
 
     def _attend(self, query: Tensor, memory: Memory, carry: Carry) -> tuple[Tensor, Carry]:
         assert memory.keys is not None, "Decoder.prepare makes the keys"
-        query, steps, heads = full(query), query.size(1), self.score.heads
+        query, steps, heads, open_ = full(query), query.size(1), self.score.heads, None
+        if self.gate is not None:
+            query, open_ = query.split([query.size(-1) - 1, 1], -1)
         seen_by_window = None
         if self.window.query_layer is not None:
             query, seen_by_window = query.split(
@@ -139,19 +154,24 @@ class Attention(nn.Module):
             weights, remembered = self.window(scores, seen_by_window, remembered, self.normalizer)
         else:
             weights = self.normalizer(scores.unflatten(-1, (heads, -1))).flatten(-2) / heads
-        return weights, (tuple(a + weights.squeeze(1) for a in attended), remembered)
+        carry = tuple(a + weights.squeeze(1) for a in attended), remembered
+        return weights if open_ is None else weights * torch.sigmoid(open_), carry
 
     def weights(self, query: Float[Tensor, "N T P"], memory: Memory) -> Float[Tensor, "N T S"]:
         """Weights of all steps, starting at the first step; the mean over the heads."""
         return self.shown(self.attend(query, memory, self.nothing_remembered(memory, query.size(0)))[0])
 
     def shown(self, weights: Float[Tensor, "N T HS"]) -> Float[Tensor, "N T S"]:
-        """The total weight of each position over all heads."""
+        """The total weight of each position over all heads, without the gate."""
+        if self.gate is not None:
+            weights = weights / weights.sum(-1, keepdim=True)
         return weights if self.score.heads == 1 else weights.unflatten(-1, (self.score.heads, -1)).sum(-2)
 
     def each(self, weights: Float[Tensor, "N T HS"]) -> Float[Tensor, "N H T S"] | None:
         """The weights of each head, rescaled so that each row sums to 1; None if there is only one head."""
         heads = self.score.heads
+        if self.gate is not None:
+            weights = weights / weights.sum(-1, keepdim=True)
         return None if heads == 1 else heads * weights.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 

@@ -137,8 +137,8 @@ def network(config: Config, source_vocabulary: int, target_vocabulary: int, colu
     ValueError if its parts do not fit together."""
     embedding_size, columns = config["model"]["embedding_size"], columns or Columns()
     read = embedding_size + len(columns.factors) * config["model"].get("factor_size", 32)
-    encoders: list[Encoder] = [make(config, "encoder", embedding_size=read) for _ in range(columns.sources)]
-    encoder = encoders[0] if columns.sources == 1 else Several(encoders)
+    encoders: list[Encoder] = [make(config, "encoder", embedding_size=read) for _ in range(max(1, columns.sources))]
+    encoder = encoders[0] if len(encoders) == 1 else Several(encoders)
     attention = None
     if "_target_" in config["attention"]:
         query_size = config["decoder"]["hidden_size"]

@@ -115,7 +115,7 @@ class EvaluateSettings(ModelSettings):
     """conf/evaluate.yaml."""
 
     source: str
-    reference: str
+    reference: str | list[str]
     output: str | None = None
     lexicon: str | None = None
     search: Group

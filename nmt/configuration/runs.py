@@ -255,11 +255,14 @@ def _use_vectors(network: Seq2Seq, tokenizer: Tokenizer, paths: Sequence[str | N
     """Word vectors of the source and of the target; with one matrix for both, the source's come first."""
     source = tokenizer.source_pieces(list(range(tokenizer.source_size)))
     target = tokenizer.target_pieces(list(range(tokenizer.target_size)))
-    sides = [(network.source_embedding, source, paths[:1]), (network.target_embedding, target, paths[1:])]
+    sides: list[tuple[Any, list[str], Sequence[str | None]]] = [
+        (network.source_embedding, source, paths[:1]),
+        (network.target_embedding, target, paths[1:]),
+    ]
     if network.source_embedding is network.target_embedding:
         sides = [(network.source_embedding, source, paths)]
     for table, pieces, files in sides:
-        given = [file for file in files if file]
+        given = [file for file in files if file and table is not None]
         if given:
             load_vectors(table, pieces, given, "model.embedding_size")
 

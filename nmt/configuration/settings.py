@@ -18,6 +18,7 @@ from nmt.configuration import build
 from nmt.configuration.build import Group
 from nmt.configuration.check import mismatches
 from nmt.configuration.faults import Fault, Faults, unknown
+from nmt.data import listed
 from nmt.data.text import OPENERS
 
 Some = TypeVar("Some", bound="Settings")
@@ -88,16 +89,14 @@ class Settings:
         """An output that is also an input, or written twice."""
         found, taken = [], dict[Path, str]()
         for key in (*self.read, *self.written):
-            name = getattr(self, key, None)
-            if not name:
-                continue
-            file = Path(name).resolve()
-            if key in self.written and file.suffix in OPENERS:
-                found.append(Fault(key, f"is written as it is, not compressed: leave {file.suffix} out", name))
-            if key in self.written and file in taken:
-                how = "written" if taken[file] in self.written else "read"
-                found.append(Fault(key, f"is {how} as {taken[file]}= too; choose another name", name))
-            taken[file] = key
+            for name in listed(getattr(self, key, None) or []):
+                file = Path(name).resolve()
+                if key in self.written and file.suffix in OPENERS:
+                    found.append(Fault(key, f"is written as it is, not compressed: leave {file.suffix} out", name))
+                if key in self.written and file in taken:
+                    how = "written" if taken[file] in self.written else "read"
+                    found.append(Fault(key, f"is {how} as {taken[file]}= too; choose another name", name))
+                taken[file] = key
         return found
 
     @property

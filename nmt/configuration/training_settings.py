@@ -14,11 +14,14 @@ from nmt.configuration.check import locate
 from nmt.configuration.faults import Fault, shown
 from nmt.configuration.fine_tuning import freeze
 from nmt.configuration.settings import Settings
+from nmt.encoder.beside import Beside
 from nmt.foundation.errors import UserError
 from nmt.foundation.ranges import Count, Range, Size
 from nmt.layers.cells import CellName
 from nmt.tokenizer.columns import Columns
 
+PICTURES = ("nmt.data.captions.Captions", "nmt.data.digits.Digits")
+"""Data sets whose source lines name pictures."""
 Seed = Annotated[int, Range(0, 2**32 - 1)]
 
 
@@ -85,7 +88,8 @@ class TrainSettings(TrainingSettings):
     metric: Group
 
     def conflicts(self) -> list[Fault]:
-        found = super().conflicts() + self._attention_conflicts() + self._beginning_conflicts() + self._data_conflicts()
+        found = super().conflicts() + self._attention_conflicts() + self._beginning_conflicts()
+        found += self._data_conflicts() + self._picture_conflicts()
         for key, value, instead in (("tying", "all", "model.tying=output"), ("copy", True, "model.copy=false")):
             if self.model.get(key) == value and not _joint(self.tokenizer):
                 remedy = f"needs one vocabulary for both languages: set tokenizer.joint=true or {instead}"
@@ -108,8 +112,36 @@ class TrainSettings(TrainingSettings):
     @property
     def _columns(self) -> Columns:
         """What a source line will hold; each factor with a single value."""
-        sources = self.data.get("source")
-        return Columns(len(sources) if isinstance(sources, list) else 1, (("",),) * len(self.data.get("factors") or ()))
+        sources, pictures = self.data.get("source"), self._pictures
+        count = len(sources) if isinstance(sources, list) else int(not pictures or sources is not None)
+        return Columns(count, (("",),) * len(self.data.get("factors") or ()), picture=pictures)
+
+    @property
+    def _pictures(self) -> bool:
+        """Whether the data names pictures."""
+        return self.data["_target_"] in PICTURES
+
+    def _picture_conflicts(self) -> list[Fault]:
+        """Encoders of pictures without pictures, and the other way round."""
+        encoder = locate(self.encoder["_target_"], "nmt.encoder", "encoder")
+        words = bool(getattr(encoder, "reads_words", True))
+        reads = not words or issubclass(encoder, Beside)  # type: ignore[arg-type]
+        found, columns = list[Fault](), self._columns
+        if reads and not columns.picture:
+            why = (
+                "reads pictures, and this data has none: choose data=captions or data=digits, or encoder=bidirectional"
+            )
+            found.append(Fault("encoder", why))
+        elif columns.picture and not reads:
+            with_ = "bidirectional+grid or bidirectional+convolution" if columns.sources else "grid or convolution"
+            found.append(Fault("encoder", f"this data has pictures, and the encoder reads words alone: choose {with_}"))
+        elif columns.picture and words != bool(columns.sources):
+            add = "set data.source, or choose" if words else "leave data.source out, or choose"
+            other = "grid or convolution" if words else "bidirectional+grid or bidirectional+convolution"
+            found.append(Fault("encoder", f"reads {'words and' if words else 'only'} a picture: {add} encoder={other}"))
+        if not words and self.vectors and self.vectors[:1] != [None]:
+            found.append(Fault("vectors", "there are no source words: give [null,TARGET]", shown(self.vectors)))
+        return found
 
     def _data_conflicts(self) -> list[Fault]:
         """What the data gives and nothing reads, or the other way round."""
@@ -125,8 +157,9 @@ class TrainSettings(TrainingSettings):
         if guided and (normalizer != "softmax" or window in ("hard", "monotonic")):
             why = "takes the logarithm of every weight: use normalizer=softmax, and neither window=hard nor monotonic"
             found.append(Fault("objective.guided_alignment", why, shown(guided)))
-        if self._columns.sources > 1 and window in ("local_m", "local_p", "monotonic"):
-            why = "looks at places of one sentence, and data.source names several: use window=global or hard"
+        columns = self._columns
+        if columns.sources + columns.picture > 1 and window in ("local_m", "local_p", "monotonic"):
+            why = "looks at places of one source, and here are several, or a picture too: use window=global or hard"
             found.append(Fault("window", why, window))
         return found
 
@@ -158,6 +191,9 @@ class TrainSettings(TrainingSettings):
             found["model.factor_size"] = "the source has no factors: set data.factors"
         if not self.init:
             found["init_vocabulary"] = "there is no init=RUN_DIR"
+        if (self.window or {}).get("estimator") == "straight_through":
+            for key in ("reward", "entropy", "expected", "decay"):
+                found[f"window.{key}"] = "belongs to window.estimator=reinforce"
         found["search.n_best"] = "training keeps the best translation only; give it to nmt.translate"
         objective = self.objective
         if objective.get("decay") == "constant":

@@ -6,14 +6,17 @@ batches are shuffled. So there is little padding, and each epoch puts different 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 
 from nmt.corpus.ragged import Corpus, Ragged
-from nmt.foundation.interfaces import BOS, EOS, PAD, Batch
+from nmt.foundation.interfaces import BOS, EOS, PAD, Batch, Pictures
 from nmt.foundation.ranges import Count, Size
+
+ReadPictures = Callable[[Sequence[str]], Pictures]
+"""Pictures by their names, as the encoder of a network reads them."""
 
 
 class Batching:
@@ -61,8 +64,9 @@ def _by_length(source: np.ndarray, target: np.ndarray) -> np.ndarray:
     return np.lexsort((np.where(target % 2, source, -source), target))
 
 
-def collate(corpus: Corpus, indices: Sequence[int] | np.ndarray) -> Batch:
-    """The chosen pairs as one padded batch: EOS after every sentence, BOS before the inputs."""
+def collate(corpus: Corpus, indices: Sequence[int] | np.ndarray, read: ReadPictures | None = None) -> Batch:
+    """The chosen pairs as one padded batch: EOS after every sentence, BOS before the inputs; with their pictures if there is
+    something to `read` them."""
     source, lengths = pad(corpus.source, indices)
     targets, target_lengths = pad(corpus.target, indices)
     inputs = torch.full_like(targets, PAD)
@@ -77,6 +81,7 @@ def collate(corpus: Corpus, indices: Sequence[int] | np.ndarray) -> Batch:
         targets=targets,
         num_tokens=int(target_lengths.sum()),
         links=links,
+        pictures=None if corpus.pictures is None or read is None else read([corpus.pictures[i] for i in indices]),
     )
 
 

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from nmt.corpus import ragged
-from nmt.corpus.batching import Batching, collate, padding_share
+from nmt.corpus.batching import Batching, ReadPictures, collate, padding_share
 from nmt.corpus.filters import Filters
 from nmt.corpus.ragged import Corpus, Ragged, encode_cached, encode_lines, flat
 from nmt.data import Pairs, Splits, Text
@@ -44,15 +44,16 @@ def prepare(splits: Splits, filters: Filters, tokenizer: Tokenizer | Untrained) 
     train = filters.text(splits.train)
     names = (*splits.languages[0].split("+"), *splits.factors)
     if not isinstance(tokenizer, Tokenizer):
-        columns = Columns.of(train.source, splits.sources, len(splits.factors), names)
-        tokenizer = tokenizer.train(texts(train.source, columns), train.target).reading(columns)
+        columns = Columns.of(train.source, splits.sources, len(splits.factors), names, splits.pictures)
+        source = texts(train.source, columns) if columns.sources else train.target  # pictures have no words
+        tokenizer = tokenizer.train(source, train.target).reading(columns)
     held = tokenizer.columns
-    if (held.sources, len(held.factors)) != (splits.sources, len(splits.factors)):
-        given = Columns(splits.sources, ((),) * len(splits.factors), names)
+    if (held.sources, len(held.factors), held.picture) != (splits.sources, len(splits.factors), splits.pictures):
+        given = Columns(splits.sources, ((),) * len(splits.factors), names, splits.pictures)
         raise UserError(
-            f"data.source, data.factors: give {given.described}, but the model that this begins with reads {held.described}"
+            f"data: its source lines hold {given.described}, but the model that this begins with reads {held.described}"
         )
-    if not held.plain and held.names != names:
+    if not held.plain and not held.picture and held.names != names:
         log.warning("data: %s stand for what the model calls %s", ", ".join(names), ", ".join(held.names))
     encoded = encode_pairs(train, tokenizer)
     kept = filters.tokens(encoded, train.name)
@@ -86,7 +87,9 @@ def encode_pairs(pairs: Pairs, tokenizer: Tokenizer, draw: int | None = None) ->
     else:
         folder = ragged.cache_folder()
         source, target = (encode_cached(*side, folder=folder) for side in sides)
-    return Corpus(source, target, None if pairs.links is None else _linked(pairs, source, target, tokenizer))
+    links = None if pairs.links is None else _linked(pairs, source, target, tokenizer)
+    pictures = [tokenizer.columns.picture_in(line) for line in pairs.source] if tokenizer.columns.picture else None
+    return Corpus(source, target, links, pictures)
 
 
 def _linked(pairs: Pairs, source: Ragged, target: Ragged, tokenizer: Tokenizer) -> Ragged:
@@ -114,10 +117,12 @@ def _pieces_of(places: Sequence[range]) -> dict[int, list[int]]:
 
 
 class EpochBatches:
-    """The batches of one epoch, made on demand: a pure function of (data, seed, epoch)."""
+    """The batches of one epoch, made on demand: a pure function of (data, seed, epoch). `read`: see `collate`."""
 
-    def __init__(self, data: Prepared, batching: Batching, seed: int, epoch: int) -> None:
-        self.corpus = data.train
+    def __init__(
+        self, data: Prepared, batching: Batching, seed: int, epoch: int, read: ReadPictures | None = None
+    ) -> None:
+        self.corpus, self.read = data.train, read
         if data.tokenizer.sampling:
             self.corpus = encode_pairs(data.splits.train, data.tokenizer, draw=hash((seed, epoch)) % 2**31)
         lengths = self.corpus.source.lengths[data.kept], self.corpus.target.lengths[data.kept]
@@ -127,7 +132,7 @@ class EpochBatches:
         return len(self.indices)
 
     def __getitem__(self, i: int, /) -> Batch:
-        return collate(self.corpus, self.indices[i])
+        return collate(self.corpus, self.indices[i], self.read)
 
     @property
     def padding(self) -> float:

@@ -50,11 +50,13 @@ class Ragged:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Encoded sentence pairs, without BOS and EOS. `links`: for each pair, s₁ t₁ s₂ t₂ …, positions that are aligned."""
+    """Encoded sentence pairs, without BOS and EOS. `links`: for each pair, s₁ t₁ s₂ t₂ …, positions that are aligned;
+    `pictures`: names."""
 
     source: Ragged
     target: Ragged
     links: Ragged | None = None
+    pictures: Sequence[str] | None = None
 
     def __len__(self) -> int:
         return len(self.source)

@@ -1,7 +1,7 @@
 """Where text comes from, parallel or labelled. A data set is one file here and one YAML in conf/data.
 
 Imported by: analysis, configuration, corpus, inference, task, align, compare, evaluate, score.
-Read: this file, links, split, text, readers, table, hub, everyday, reverse.
+Read: this file, links, split, text, readers, table, hub, pictures, captions, everyday, digits, reverse.
 """
 
 from __future__ import annotations
@@ -14,6 +14,12 @@ from nmt.foundation.errors import UserError
 
 Text = Sequence[str]
 """Lines, by index, slice and iteration: a list in memory, or an object that reads them on demand."""
+
+
+Box = tuple[float, float, float, float]
+"""A part of a picture: top, left, bottom, right, as shares of its height and width."""
+Place = tuple[int, int, Box]
+"""Which part of a picture some characters of its caption tell: begin, end, box."""
 
 
 class Selection(Text):
@@ -38,12 +44,16 @@ class Selection(Text):
 @dataclass(frozen=True)
 class Pairs:
     """Aligned sentences: source[i] and target[i] mean the same. `name` says where they come from. A line of the source may
-    have columns (nmt/tokenizer/columns.py); `links`: alignments of their words, 0-0 1-2, counted between spaces."""
+    have columns (nmt/tokenizer/columns.py); `links`: alignments of their words, 0-0 1-2, counted between spaces. `others`:
+    further references, as many lists as a line has at most; a line without one has "" there. `places`: where in the picture
+    is what the words of each target tell."""
 
     source: Text
     target: Text
     name: str
     links: Text | None = None
+    others: Sequence[Text] = ()
+    places: Sequence[Sequence[Place]] | None = None
 
     def __len__(self) -> int:
         return len(self.source)
@@ -51,13 +61,16 @@ class Pairs:
     def chosen(self, indices: Sequence[int]) -> Pairs:
         """Some of the pairs, a view."""
         links = None if self.links is None else Selection(self.links, indices)
-        return Pairs(Selection(self.source, indices), Selection(self.target, indices), self.name, links)
+        others = [Selection(other, indices) for other in self.others]
+        places = None if self.places is None else [self.places[i] for i in indices]
+        return Pairs(Selection(self.source, indices), Selection(self.target, indices), self.name, links, others, places)
 
 
 @dataclass(frozen=True)
 class Splits:
     """The three parts of a data set; `test` is None if there is none. `languages` names source and target. `beside`: more
-    validation sets, by their names. A source line holds `sources` texts, or one text and columns of values, `factors`."""
+    validation sets, by their names. A source line holds `sources` texts, or one text and columns of values, `factors`; with
+    `pictures`, the name of a picture after them."""
 
     train: Pairs
     validation: Pairs
@@ -66,6 +79,7 @@ class Splits:
     beside: Mapping[str, Pairs] = field(default_factory=dict)
     sources: int = 1
     factors: Sequence[str] = ()
+    pictures: bool = False
 
 
 @runtime_checkable

@@ -35,7 +35,7 @@ class Decoder(nn.Module):
 
     hidden_size is Q, readout_size D; `dropout` acts between layers, `recurrent_dropout` inside them; `residual`: every
     layer but the first adds its input to its output; `transition_depth`: see `Recurrent`; `layer_norm` normalises the
-    readout. Raises ValueError if a score is missing or superfluous.
+    readout; `context_gate`: see nmt/attention. Raises ValueError if a score is missing or superfluous.
     """
 
     attends: ClassVar[bool] = True
@@ -58,6 +58,7 @@ class Decoder(nn.Module):
         recurrent_dropout: Fraction = 0.0,
         recurrent_dropout_of: DropoutOf = "state",
         layer_norm: bool = False,
+        context_gate: bool = False,
     ) -> None:
         super().__init__()
         if self.attends != (attention is not None):
@@ -69,6 +70,10 @@ class Decoder(nn.Module):
         self.embedding_size, self.memory_size = embedding_size, memory_size
         self.hidden_size, self.readout_size, self.num_layers = hidden_size, readout_size, num_layers
         self.attention: Attention = attention  # type: ignore[assignment]  # None where `attends` is False
+        if context_gate and attention is None:
+            raise ValueError("decoder.context_gate: there is no context without attention; set it to false")
+        if context_gate:
+            self.attention.add_gate(hidden_size)
         self.transition_depth, self.residual = transition_depth, residual
         self.bridge = Bridge(bridge, memory_size, hidden_size, num_layers, self.state_parts)
         self.dropout = Dropout(dropout, variational_dropout)

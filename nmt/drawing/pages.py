@@ -17,10 +17,15 @@ STYLE = """
 .nmt figure td { width: 1.5rem; min-width: 1.5rem; height: 1.5rem; padding: 0; border: 1px solid var(--line); }
 .nmt figure td, .nmt mark { position: relative; background: rgba(var(--ink), var(--w)); }
 .nmt mark { color: inherit; border-radius: .2rem; padding: .1rem .15rem; line-height: 1.9; }
-.nmt :is(td, mark):is(:hover, :focus) { outline: 2px solid #c0504d; outline-offset: -1px; }
-.nmt :is(td, mark):is(:hover, :focus)::after {
+.nmt :is(td, mark, .look):is(:hover, :focus) { outline: 2px solid #c0504d; outline-offset: -1px; }
+.nmt :is(td, mark, .look):is(:hover, :focus)::after {
   content: attr(data-value); position: absolute; left: 0; top: 110%; z-index: 2; white-space: pre; padding: 0 .4rem;
   background: #222; color: #fff; border-radius: .2rem; font-size: .85rem; line-height: 1.6; }
+.nmt .looks { display: grid;
+  grid-template-columns: repeat(auto-fill, minmax(7.5rem, 1fr)); gap: .6rem; }
+.nmt .look { position: relative; overflow: visible; }
+.nmt .look div { aspect-ratio: var(--shape); image-rendering: auto; background-size: 100% 100%; border: 1px solid var(--line); border-radius: .3rem; }
+.nmt .look figcaption { text-align: center; color: inherit; padding-top: .15rem; }
 .nmt .legend { display: inline-block; width: 8rem; height: .8rem; border: 1px solid var(--line); vertical-align: middle;
   background: linear-gradient(to right, rgba(var(--ink), 0), rgba(var(--ink), 1)); }
 .nmt h2 { font-size: 1.05rem; font-weight: 600; margin: .4rem 0; }

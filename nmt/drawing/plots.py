@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from nmt.drawing.looks import veil
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import advice
 
@@ -100,6 +101,41 @@ def maps(panels: Sequence[Panel], columns: int) -> Figure:
             ax.set_xlabel(literal(each.caption), fontsize=8, color="#666666")
         for ax in axes.flat[len(panels) :]:
             ax.set_visible(False)
+    return figure
+
+
+@dataclass(frozen=True)
+class Row:
+    """A picture [rows, columns, 3] (None: nothing to see), the words of its caption, and for each the attention to its
+    places [words, rows, columns]; `caption`: what stands before it."""
+
+    image: np.ndarray | None
+    words: Sequence[str]
+    places: np.ndarray
+    caption: str = ""
+
+
+def looks(rows: Sequence[Row]) -> Figure:
+    """A row of pictures for each caption: the picture alone, then once for each word with the attention over it,
+    smoothed as in Xu et al. 2015, figure 3."""
+    most = max(len(each.words) for each in rows) + 1
+    shapes = [each.places.shape[1:] if each.image is None else each.image.shape[:2] for each in rows]
+    heights = [1.1 * shape[0] / shape[1] for shape in shapes]
+    with _fonts("".join(word for each in rows for word in each.words)):
+        figure = Figure(figsize=(1.18 * most, sum(heights) + 0.42 * len(rows)), layout="constrained")
+        grid = figure.subplots(len(rows), most, squeeze=False, height_ratios=heights)
+        for each, shape, line in zip(rows, shapes, grid, strict=True):
+            ground = np.full((*shape, 3), 255, np.uint8) if each.image is None else each.image
+            for ax, word, weights in zip(line, [each.caption, *each.words], [None, *each.places], strict=False):
+                ax.imshow(ground, interpolation="nearest", extent=(0, shape[1], shape[0], 0))
+                if weights is not None:
+                    ax.imshow(veil(weights), interpolation="bicubic", extent=(0, shape[1], shape[0], 0))
+                ax.set_title(_short(word), fontsize=8, color=INK)
+                ax.set_xticks([])
+                ax.set_yticks([])
+                ax.spines[:].set(color="#d0d0d0", lw=0.6)
+            for ax in line[len(each.words) + 1 :]:
+                ax.set_visible(False)
     return figure
 
 

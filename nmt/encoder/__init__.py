@@ -1,15 +1,19 @@
 """What reads a source and makes the memory. An encoder is one file here and one YAML in conf/encoder.
 
 Imported by: network, configuration.
-Read: this file, layered, bidirectional, unidirectional, alternating, several.
+Read: this file, layered, bidirectional, unidirectional, alternating, several, grid, convolution,
+beside.
 """
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from nmt.foundation.interfaces import Memory
+from nmt.data.pictures import Reader
+from nmt.foundation.interfaces import Memory, Pictures
 from nmt.layers.cells import CellName
 
 
@@ -17,14 +21,23 @@ class Encoder(nn.Module):
     """Base of all encoders.
 
     An encoder owns its `input`, the module that turns a source into vectors [B S E], so only the encoder knows what a
-    source is. An encoder of words gets its embedding table from the network, which may share it with the decoder.
-    `memory_size` is M, the features of each position of the memory; `cell_name` is the kind of recurrent cell.
+    source is. An encoder that `reads_words` gets its embedding table from the network, which may share it with the decoder;
+    one that reads pictures has a `reader` of them. `memory_size` is M, the features of each position of the memory;
+    `cell_name` is the kind of recurrent cell.
     """
 
+    reads_words: ClassVar[bool] = True
+    reader: Reader | None = None
     memory_size: int
     cell_name: CellName
     input: nn.Module
 
-    def forward(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Memory:
-        """The memory of B sources; `lengths` in positions."""
+    def take_words(self, words: nn.Module) -> None:
+        """From now on, `words` turns ids into vectors."""
+        self.input = words
+
+    def forward(
+        self, source: Int[Tensor, "B W"], lengths: Int[Tensor, " B"], pictures: Pictures | None = None
+    ) -> Memory:
+        """The memory of B sources; `lengths` in words, EOS included."""
         raise NotImplementedError

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from nmt.encoder import Encoder
-from nmt.foundation.interfaces import Memory
+from nmt.foundation.interfaces import Memory, Pictures
 from nmt.foundation.ranges import Depth, Fraction, Width
 from nmt.layers.cells import CellName, DropoutOf
 from nmt.layers.dropout import Dropout
@@ -54,7 +54,9 @@ class Layered(Encoder):
         """Layer i: its output at each position, and its state when it has read the sentence."""
         raise NotImplementedError
 
-    def forward(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Memory:
+    def forward(
+        self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], pictures: Pictures | None = None
+    ) -> Memory:
         """The memory of B sentences; `lengths` in tokens, EOS included."""
         x = self.input(source)
         for i, norm in enumerate(self.norms):

@@ -13,7 +13,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from nmt.encoder import Encoder
-from nmt.foundation.interfaces import EOS, PAD, Memory
+from nmt.foundation.interfaces import EOS, PAD, Memory, Pictures
 from nmt.layers.cells import full, tanh
 
 
@@ -29,7 +29,9 @@ class Several(Encoder):
         nn.init.xavier_uniform_(self.join.weight)
         nn.init.zeros_(self.join.bias)
 
-    def forward(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Memory:
+    def forward(
+        self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], pictures: Pictures | None = None
+    ) -> Memory:
         mask = torch.arange(source.size(1), device=source.device) < lengths.unsqueeze(1)
         ends = (source == EOS) & mask
         number = (ends.cumsum(1) - ends.long()).masked_fill(~mask, -1)  # which source each position belongs to

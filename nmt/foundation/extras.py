@@ -12,9 +12,13 @@ EXTRAS = {
     "wandb": ("wandb", "runs at Weights & Biases"),
     "mlflow": ("mlflow", "runs in MLflow"),
     "trackio": ("trackio", "runs in Trackio"),
+    "PIL": ("pictures", "images"),
+    "sklearn": ("pictures", "handwritten digits"),
     "datasets": ("hub", "data of the hub and parquet files"),
 }
 """The extra of nmt that installs each package, and what it is for."""
+INSTALLED_AS = {"PIL": "pillow", "sklearn": "scikit-learn"}
+"""What pip calls packages that Python calls otherwise."""
 
 
 def installed(package: str) -> bool:
@@ -25,4 +29,5 @@ def advice(*packages: str) -> str:
     """What is not there without some packages, and what to type: `pictures need matplotlib: pip install 'nmt[plots]'`."""
     extras = ",".join(EXTRAS[package][0] for package in packages)
     what = " and ".join(EXTRAS[package][1] for package in packages)
-    return f"{what} need {' and '.join(packages)}: pip install 'nmt[{extras}]'"
+    names = " and ".join(INSTALLED_AS.get(package, package) for package in packages)
+    return f"{what} need {names}: pip install 'nmt[{extras}]'"

@@ -1,8 +1,8 @@
 """The values passed between the parts: frozen, batch-first, typed with shapes.
 
 Dimensions: B sentences, S source length, T target length, E embedding, Q query (decoder state), M memory, K key,
-V vocabulary, N search rows (B x beam), D readout. Masks are Boolean, True = real token.
-"""
+V vocabulary, N search rows (B x beam), D readout; of pictures, P positions, C channels. Masks are Boolean, True = real
+token."""
 
 from __future__ import annotations
 
@@ -26,13 +26,25 @@ def moved(record: Record, device: torch.device) -> Record:
     held: dict[str, Any] = {f.name: getattr(record, f.name) for f in fields(record)}  # type: ignore[arg-type]
     tensors = {name: value for name, value in held.items() if isinstance(value, Tensor)}
     there: dict[str, Any] = {name: tensor.to(device, non_blocking=True) for name, tensor in tensors.items()}
+    there |= {name: moved(value, device) for name, value in held.items() if isinstance(value, Pictures)}
     return replace(record, **there)  # type: ignore[type-var]
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Images, or grids of features, padded with zeros at the bottom and on the right. `sizes`: rows and columns of
+    each, 0 and 0 for no picture; `even`: all have the same size, so nothing is padding."""
+
+    values: Float[Tensor, "B rows columns C"]
+    sizes: Int[Tensor, "B 2"]
+    even: bool
 
 
 @dataclass(frozen=True)
 class Batch:
     """Sentence pairs, padded at the end with PAD. `num_tokens` counts target tokens, EOS included. `links`: given
-    alignments, each row shared equally by its links; rows of words without links are zeros (None: none are given)."""
+    alignments, each row shared equally by its links; rows of words without links are zeros (None: none are given).
+    `pictures`: what the sources show (None: they are text)."""
 
     source: Int[Tensor, "B S"]
     source_lengths: Int[Tensor, " B"]
@@ -40,6 +52,7 @@ class Batch:
     targets: Int[Tensor, "B T"]
     num_tokens: int
     links: Float[Tensor, "B T S"] | None = None
+    pictures: Pictures | None = None
 
     def to(self, device: torch.device) -> Batch:
         return moved(self, device)
@@ -94,7 +107,8 @@ class Memory:
 
     `keys` (memory projected for scoring), `inputs` (memory projected to what a recurrent decoder adds to its gates) and
     `start` (what the decoder's first state is made from) are made once per sentence by `Decoder.prepare`; `source`
-    holds the source words where they can be copied. Several rows may
+    holds the source words where they can be copied. `grids`: rows and columns of the positions that are places of a picture;
+    they stand row by row, after the words if there are any (None: there are no pictures). Several rows may
     read the memory of the same sentence; it is never copied for them. The rows are in the order of their sentences: equally
     many per sentence, or as `layout` says.
     """
@@ -105,7 +119,8 @@ class Memory:
     keys: Float[Tensor, "B S K"] | None = None
     inputs: Float[Tensor, "B S G"] | None = None
     start: Float[Tensor, "B M"] | None = None
-    source: Int[Tensor, "B S"] | None = None
+    source: Int[Tensor, "B W"] | None = None
+    grids: Int[Tensor, "B 2"] | None = None
     layout: Layout | None = None
 
     def select(self, sentences: Int[Tensor, " b"]) -> Memory:

@@ -2,7 +2,8 @@
 
 text      the best translation
 jsonl     an object: source, and hypotheses with text, score, log_prob, tokens, token_log_probs (</s> last) and the
-          alignment of words: pairs [source, target], weights, and weights of </s> (nmt/inference/word_alignment.py)
+          alignment of words: pairs [source, target], weights, and weights of </s> (nmt/inference/word_alignment.py); of
+          pictures, places: the attention of each token to their rows and columns
 pharaoh   pairs of words of the best translation, 0-0 1-2: source-target, counted from 0
 moses     number ||| translation ||| logprob= log-probability ||| score, a line for each hypothesis
 """
@@ -69,9 +70,11 @@ def _moses(number: int, found: Translation) -> list[str]:
 
 def _described(tokenizer: Tokenizer, source: str, found: Translation, i: int, units: Units) -> dict[str, Any]:
     hypothesis, text, forced = found.hypotheses[i], found.texts[i], found.details[i]
-    alignment = None
-    if forced.weights is not None:
-        shown, of_source = tokenizer.source_units(source, found.source, units)
+    alignment = places = None
+    if forced.places is not None:
+        places = {"places": forced.places.round(5).tolist()}
+    if forced.weights is not None and tokenizer.columns.sources:
+        shown, of_source = tokenizer.source_units(source, list(found.source), units)
         written, of_target = tokenizer.target_units(text, hypothesis.tokens, units)
         merged = merge(forced.weights, of_source, of_target, (len(shown), len(written)))
         alignment = {
@@ -81,5 +84,5 @@ def _described(tokenizer: Tokenizer, source: str, found: Translation, i: int, un
     return {
         "text": one_line(text), "score": round(hypothesis.score, 6), "log_prob": round(hypothesis.log_prob, 6),
         "tokens": [*tokenizer.target_pieces(hypothesis.tokens), "</s>"],
-        "token_log_probs": [round(float(value), 6) for value in forced.log_probs], "alignment": alignment,
+        "token_log_probs": [round(float(value), 6) for value in forced.log_probs], "alignment": alignment, **(places or {}),
     }  # fmt: skip

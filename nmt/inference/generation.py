@@ -59,12 +59,17 @@ class Ensemble:
         assert isinstance(state, States)
         each = [step(tokens, s, layout) for step, s in zip(self.steps, state.members, strict=True)]
         log_probs = average_log_probs([p.log_probs for p in each], self.shares, self.averaging)
-        weights = [p.weights for p in each if p.weights is not None]
+        weights = alike([p.weights for p in each if p.weights is not None])
         mean = torch.stack(weights).mean(0) if weights else None
         return Prediction(log_probs, States(tuple(p.state for p in each)), mean)
 
     def keep(self, sentences: Int[Tensor, " b"]) -> Ensemble:
         return Ensemble([step.keep(sentences) for step in self.steps], self.shares, self.averaging)
+
+
+def alike(weights: Sequence[Tensor]) -> list[Tensor]:
+    """The attention of those members that have as many positions as the first: others see a picture in another grid."""
+    return [each for each in weights if each.shape == weights[0].shape]
 
 
 def average_log_probs(each: Sequence[Tensor], shares: Sequence[float], averaging: Averaging) -> Tensor:

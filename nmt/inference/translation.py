@@ -25,11 +25,13 @@ class Forced:
     """A given translation under the model: natural-log probability of each of its tokens, EOS last, and the attention
     [tokens, source tokens], EOS last on both sides (None without attention, or if not asked for). For a single model
     with several heads, `heads` [heads, tokens, source tokens] are the weights of each head, each row with sum 1, and
-    `weights` is their mean."""
+    `weights` is their mean. `places` [tokens, rows, columns]: the attention to the places of a picture; together with
+    `weights`, each token's has the sum 1."""
 
     log_probs: np.ndarray
     weights: np.ndarray | None
     heads: np.ndarray | None = None
+    places: np.ndarray | None = None
 
     @property
     def log_prob(self) -> float:

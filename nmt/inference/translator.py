@@ -14,11 +14,11 @@ from nmt.corpus.batching import pad
 from nmt.data.text import checked
 from nmt.drawing.attention_map import AttentionMap
 from nmt.foundation.errors import UserError
-from nmt.foundation.interfaces import BOS, UNK, Hypothesis, Memory, Request, Reranker, Search
+from nmt.foundation.interfaces import BOS, UNK, Hypothesis, Memory, Pictures, Request, Reranker, Search, moved
 from nmt.foundation.progress import Progress
 from nmt.foundation.ranges import Length, Range, Size
 from nmt.inference.attention import add, empty
-from nmt.inference.generation import Averaging, average_log_probs, first_step, forced
+from nmt.inference.generation import Averaging, alike, average_log_probs, first_step, forced
 from nmt.inference.translation import Constraint, Forced, Translation
 from nmt.inference.unknown import Unknown, filled
 from nmt.inference.workers import side_by_side
@@ -26,6 +26,7 @@ from nmt.layers.packed import GenerationPrecision, Packs, generating
 from nmt.network.seq2seq import Seq2Seq
 from nmt.search.constrained import Constrained
 from nmt.tokenizer import Tokenizer
+from nmt.tokenizer.columns import length_of, picture_of
 from nmt.tokenizer.words import Units, words
 
 log = logging.getLogger(__name__)
@@ -196,7 +197,7 @@ class Translator:
                 log.warning('"%s …" has %s tokens: only the first %s are translated', shown, len(row), self.max_source)
                 rows[i] = self.tokenizer.columns.shortened(row, self.max_source)
         strange = [
-            i for i, row in enumerate(rows) if row and 2 * row.count(UNK) >= len(row)
+            i for i, row in enumerate(rows) if len(row) and 2 * row.count(UNK) >= len(row)
         ]  # a word may be ▁ and <unk>
         if strange:
             log.warning(
@@ -218,7 +219,7 @@ class Translator:
         results: list[Forced | None] = [None] * len(sources)
         batches, batch = [], list[int]()
         for i in order:
-            longest = max([len(sources[i]), len(targets[i]), *(len(sources[j]) for j in batch)]) + 1
+            longest = max([len(targets[i]), *(length_of(sources[j]) for j in (i, *batch))]) + 1
             if batch and longest * (len(batch) + 1) > FORCED_TOKENS:
                 batches.append(batch)
                 batch = []
@@ -307,8 +308,9 @@ class Translator:
         return f"Translator({source} → {target}, {names}, {type(self.search).__name__.lower()}, {self.precision})"
 
     def _request(self, source: Sequence[int]) -> Request:
-        limit = int(self.max_length_factor * len(source)) + self.max_length_offset
-        return Request(max_length=limit, seed=zlib.crc32(np.asarray(source, np.int64).tobytes()))
+        limit = int(self.max_length_factor * length_of(source)) + self.max_length_offset
+        seed = zlib.crc32(picture_of(source).encode(), zlib.crc32(np.asarray(source, np.int64).tobytes()))
+        return Request(max_length=limit, seed=seed)
 
     def _constrain(self, request: Request, wish: Constraint, continuing: frozenset[int]) -> Request:
         """The request with a constraint in target ids."""
@@ -340,7 +342,7 @@ class Translator:
             found = self._written(self.search(step, state, requests))
         places = [i for i, (hypotheses, _) in enumerate(found) for _ in hypotheses[:details_of]]
         given = [h.tokens for hypotheses, _ in found for h in hypotheses[:details_of]]
-        details, each = list[Forced](), max(1, FORCED_TOKENS // max([1, *map(len, sources), *map(len, given)]))
+        details, each = list[Forced](), max(1, FORCED_TOKENS // max([1, *map(length_of, sources), *map(len, given)]))
         for start in range(0, len(places), each):
             rows = places[start : start + each]
             chosen = [memory.select(torch.tensor(rows, device=self.device)) for memory in memories]
@@ -373,8 +375,10 @@ class Translator:
             pairs = zip(self.models, memories, strict=True)
             each = [forced(model, memory, inputs, golds) for model, memory in pairs]
         log_probs = average_log_probs([one for one, _, _ in each], self.shares, self.averaging).cpu().numpy()
-        maps = [weights for _, weights, _ in each if weights is not None]
+        maps = alike([weights for _, weights, _ in each if weights is not None])
         mean = torch.stack(maps).mean(0).float().cpu().numpy() if attention and maps else None
+        if mean is not None and memories[0].grids is not None:
+            return self._with_places(memories, sources, lengths.tolist(), log_probs, mean)
         by_head = each[0][2] if attention and len(each) == 1 else None
         heads = None if by_head is None else by_head.float().cpu().numpy()
         return [
@@ -386,19 +390,42 @@ class Translator:
             for i, (source, length) in enumerate(zip(sources, lengths.tolist(), strict=True))
         ]
 
+    def _with_places(
+        self,
+        memories: Sequence[Memory],
+        sources: Sequence[Sequence[int]],
+        lengths: Sequence[int],
+        log_probs: np.ndarray,
+        mean: np.ndarray,
+    ) -> list[Forced]:
+        """The attention to words apart from that to places of the picture, which stand after them."""
+        memory, found = next(m for m in memories if m.mask.size(1) == mean.shape[2]), list[Forced]()
+        assert memory.grids is not None
+        real = memory.mask.cpu().numpy()
+        for i, (source, length, grid) in enumerate(zip(sources, lengths, memory.grids.tolist(), strict=True)):
+            seen, words = mean[i, :length][:, real[i]], len(source) + 1 if self.tokenizer.columns.sources else 0
+            places = seen[:, words:].reshape(length, *grid)
+            found.append(Forced(log_probs[i, :length], seen[:, :words], places=places))
+        return found
+
     def _memories(self, sources: Sequence[Sequence[int]]) -> list[Memory]:
         if any(model.training for model in self.models):
             raise ValueError("the models are in training mode; call model.eval() first")
         ids, lengths = (t.to(self.device) for t in pad(sources, range(len(sources))))
         low = torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision != "float32")
+        names = [picture_of(source) for source in sources] if self.tokenizer.columns.picture else None
         with generating(self.packs), low:
-            return [model.encode(ids, lengths) for model in self.models]
+            return [model.encode(ids, lengths, self._pictures(model, names)) for model in self.models]
+
+    def _pictures(self, model: Seq2Seq, names: Sequence[str] | None) -> Pictures | None:
+        reader = model.encoder.reader
+        return None if names is None or reader is None else moved(reader(names), self.device)
 
     def _batches(self, sources: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-        order = sorted((i for i, source in enumerate(sources) if source), key=lambda i: -len(sources[i]))
+        order = sorted((i for i, source in enumerate(sources) if source), key=lambda i: -length_of(sources[i]))
         batch: list[int] = []
         for i in order:  # the first of a batch is its longest
-            if batch and (len(sources[batch[0]]) + 1) * (len(batch) + 1) > self.batch_tokens:
+            if batch and (length_of(sources[batch[0]]) + 1) * (len(batch) + 1) > self.batch_tokens:
                 yield batch
                 batch = []
             batch.append(i)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from nmt.decoder import Decoder
 from nmt.encoder import Encoder
-from nmt.foundation.interfaces import PAD, DecoderOutput, Memory, State
+from nmt.foundation.interfaces import PAD, Batch, DecoderOutput, Memory, Pictures, State
 from nmt.foundation.ranges import Fraction, Width
 from nmt.layers.cells import full
 from nmt.layers.dropout import Dropout, WordDropout
@@ -33,11 +33,13 @@ class Seq2Seq(Network):
 
     `copy`: each word is generated, or copied from the source: see copying.py. `radices`: how many values each factor of
     the source words has; a factor's vector has `factor_size` features, and the encoder reads them beside the word's.
-    Raises ValueError if `tying` would share matrices of different shapes, or if there is no attention to copy by.
+    A picture has no words: without a source vocabulary, `tying=all` is that of target and output. Raises ValueError if
+    `tying` would share matrices of different shapes, or if there is no attention, or no word, to copy by.
     """
 
     encoder: Encoder
     decoder: Decoder
+    source_embedding: nn.Embedding | None
 
     def __init__(
         self,
@@ -59,18 +61,22 @@ class Seq2Seq(Network):
         super().__init__()
         if copy and not decoder.attends:
             raise ValueError("model.copy copies the words attended to, and this decoder has no attention: leave it out")
+        if copy and encoder.reader is not None:
+            raise ValueError("model.copy copies words of the source, and this encoder reads pictures: leave it out")
         if tying != "none" and decoder.readout_size != embedding_size:
             raise ValueError(
                 f"model.tying={tying} makes the output layer ({decoder.readout_size} wide) and the target embedding "
                 f"({embedding_size} wide) one matrix: set decoder.readout_size={embedding_size}, or model.tying=none"
             )
-        self.source_embedding = embedding(source_vocabulary, embedding_size)
-        self.target_embedding = self.source_embedding
-        if tying != "all":
+        self.source_embedding = embedding(source_vocabulary, embedding_size) if encoder.reads_words else None
+        if tying == "all" and self.source_embedding is not None:
+            self.target_embedding = self.source_embedding
+        else:
             self.target_embedding = embedding(target_vocabulary, embedding_size)
         self.encoder, self.decoder = encoder, decoder
         self.output = Linear(decoder.readout_size, target_vocabulary)
-        draw(self.source_embedding)
+        if self.source_embedding is not None:
+            draw(self.source_embedding)
         draw(self.target_embedding)
         if tying == "none":
             nn.init.xavier_uniform_(self.output.weight)
@@ -79,15 +85,20 @@ class Seq2Seq(Network):
         nn.init.zeros_(self.output.bias)
         self.copying = Copying(decoder.readout_size) if copy else None
         drops = WordDropout(word_dropout), Dropout(dropout, variational_dropout)
-        factored = Factored(self.source_embedding, radices, factor_size) if radices else self.source_embedding
-        self.encoder.input = Words(factored, *drops)
+        if self.source_embedding is not None:
+            factored = Factored(self.source_embedding, radices, factor_size) if radices else self.source_embedding
+            self.encoder.take_words(Words(factored, *drops))
         self.words = Words(self.target_embedding, *drops)
         self.readout_dropout = Dropout(readout_dropout, variational_dropout)
 
-    def encode(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Memory:
-        """The memory of B sentences, prepared for the decoder."""
-        memory = self.decoder.prepare(self.encoder(source, lengths))
-        return memory if self.copying is None else replace(memory, source=source % self.source_embedding.num_embeddings)
+    def encode(
+        self, source: Int[Tensor, "B W"], lengths: Int[Tensor, " B"], pictures: Pictures | None = None
+    ) -> Memory:
+        """The memory of B sentences or pictures, prepared for the decoder."""
+        memory = self.decoder.prepare(self.encoder(source, lengths, pictures))
+        if self.copying is None or self.source_embedding is None:
+            return memory
+        return replace(memory, source=source % self.source_embedding.num_embeddings)
 
     def start(self, memory: Memory) -> State:
         """The state before the first word, one row a sentence. In training, it says what variational dropout drops."""
@@ -104,12 +115,10 @@ class Seq2Seq(Network):
         output = self.decoder(self.words(inputs, state.masks.get("words")), state, memory)
         return replace(output, readout=self.readout_dropout(output.readout, state.masks.get("readout")))
 
-    def teach(
-        self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], inputs: Int[Tensor, "B T"]
-    ) -> tuple[DecoderOutput, Memory]:
+    def teach(self, batch: Batch) -> tuple[DecoderOutput, Memory]:
         """Teacher forcing: readouts and attention of a whole batch, and its memory."""
-        memory = self.encode(source, lengths)
-        return self.decode(inputs, self.start(memory), memory), memory
+        memory = self.encode(batch.source, batch.source_lengths, batch.pictures)
+        return self.decode(batch.inputs, self.start(memory), memory), memory
 
     def log_probs(self, output: DecoderOutput, memory: Memory) -> Float[Tensor, "N T V"]:
         """Log-probabilities of the next word at each position."""
@@ -133,7 +142,7 @@ class Seq2Seq(Network):
         self, output: DecoderOutput, memory: Memory, targets: Int[Tensor, "B T"], smoothing: float
     ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         """Cross-entropy of the real words among the targets: (smoothed, plain), sums in nats; only the first has a
-        gradient."""
+        gradient. In training, the first has what a window adds that chooses by chance."""
         real = targets != PAD
         readout, copying = output.readout[real], {}
         if self.copying is not None:
@@ -141,4 +150,11 @@ class Seq2Seq(Network):
                 "generated": self.copying.generated(readout).squeeze(-1),
                 "copied": self.copying.copied(output, memory, targets)[real],
             }
-        return linear_cross_entropy(readout, self.output.weight, self.output.bias, targets[real], smoothing, **copying)
+        loss, nll = linear_cross_entropy(
+            readout, self.output.weight, self.output.bias, targets[real], smoothing, **copying
+        )
+        if self.training and self.decoder.attends and self.decoder.attention.window.rewarded:
+            with torch.no_grad():
+                found = (self.log_probs_of(output, memory, targets) * real).sum(1)
+            loss = loss + self.decoder.attention.window.credit(output.state.attention[1], found, real)
+        return loss, nll

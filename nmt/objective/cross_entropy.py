@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
-from nmt.foundation.interfaces import PAD, Batch, Loss
+from nmt.foundation.interfaces import PAD, Batch, Loss, Memory
 from nmt.foundation.ranges import Fraction, NonNegative
 from nmt.network.seq2seq import Seq2Seq
 
@@ -36,10 +35,10 @@ class CrossEntropy:
         self.guided_alignment = guided_alignment
 
     def __call__(self, model: Seq2Seq, batch: Batch, step: int, total: int = 0) -> Loss:
-        output, memory = model.teach(batch.source, batch.source_lengths, batch.inputs)
+        output, memory = model.teach(batch)
         loss, nll = model.loss(output, memory, batch.targets, self.label_smoothing if model.training else 0.0)
         if self.doubly_stochastic and model.training:
-            loss = loss + self.doubly_stochastic * self._unevenness(output.weights, batch)
+            loss = loss + self.doubly_stochastic * self._unevenness(output.weights, batch, memory)
         if self.guided_alignment and model.training:
             loss = loss + self.guided_alignment * self._misalignment(output.weights, batch)
         return Loss(total=loss, nll=nll, num_tokens=batch.num_tokens)
@@ -51,9 +50,8 @@ class CrossEntropy:
             )
         return -(batch.links * weights.clamp(min=SMALLEST).log()).sum()
 
-    def _unevenness(self, weights: Tensor | None, batch: Batch) -> Tensor:
+    def _unevenness(self, weights: Tensor | None, batch: Batch, memory: Memory) -> Tensor:
         if weights is None:
             raise ValueError("objective.doubly_stochastic needs a decoder with attention: set it to 0")
         attended = (weights * (batch.targets != PAD).unsqueeze(-1)).sum(1)
-        positions = torch.arange(attended.size(1), device=attended.device)
-        return ((1 - attended) ** 2 * (positions < batch.source_lengths.unsqueeze(1))).sum()
+        return ((1 - attended) ** 2 * memory.mask).sum()

@@ -62,14 +62,14 @@ class ScheduledSampling:
     def __call__(self, model: Seq2Seq, batch: Batch, step: int, total: int = 0) -> Loss:
         ratio = self.ratio(step, total) if model.training else 1.0
         if ratio >= 1:
-            output, memory = model.teach(batch.source, batch.source_lengths, batch.inputs)
+            output, memory = model.teach(batch)
         else:
             output, memory = self._mixed(model, batch, ratio)
         loss, nll = model.loss(output, memory, batch.targets, self.label_smoothing if model.training else 0.0)
         return Loss(total=loss, nll=nll, num_tokens=batch.num_tokens)
 
     def _mixed(self, model: Seq2Seq, batch: Batch, ratio: float) -> tuple[DecoderOutput, Memory]:
-        memory = model.encode(batch.source, batch.source_lengths)
+        memory = model.encode(batch.source, batch.source_lengths, batch.pictures)
         state, words, outputs = model.start(memory), batch.inputs[:, :1], list[DecoderOutput]()
         for t in range(batch.inputs.size(1)):
             output = model.decode(words, state, memory)

@@ -181,7 +181,8 @@ def tokenizer_from(checkpoint: Checkpoint) -> Tokenizer:
             raise ValueError(f"lowercase={lowercase}, sampling={sampling}")
         held = how.get("columns", {})
         factors = tuple(tuple(map(str, values)) for values in held.get("factors", ()))
-        columns = Columns(int(held.get("sources", 1)), factors, tuple(map(str, held.get("names", ()))))
+        names, picture = tuple(map(str, held.get("names", ()))), bool(held.get("picture", False))
+        columns = Columns(int(held.get("sources", 1)), factors, names, picture)
         return Tokenizer(source, target, lowercase=lowercase, sampling=sampling, columns=columns)
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
         raise UserError(f"{checkpoint.path}: no usable tokenizer in it ({error})") from error

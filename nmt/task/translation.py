@@ -21,6 +21,7 @@ from nmt.foundation.errors import typed
 from nmt.foundation.extras import installed
 from nmt.foundation.interfaces import Batch, Loss, Search
 from nmt.inference.formats import one_line
+from nmt.inference.pointing import described, pointing
 from nmt.inference.translator import Translator
 from nmt.metric import Metric
 from nmt.network import Objective
@@ -28,6 +29,7 @@ from nmt.network.seq2seq import Seq2Seq
 from nmt.search.greedy import Greedy
 from nmt.storage.checkpoint import tokenizer_parts
 from nmt.task import Task
+from nmt.tokenizer.words import Units
 
 log = logging.getLogger(__name__)
 SAMPLES = 5
@@ -94,7 +96,7 @@ class Translation(Task):
         return self.judge.better(new, old)
 
     def batches(self, epoch: int) -> EpochBatches:
-        return EpochBatches(self.data, self.batching, self.seed, epoch)
+        return EpochBatches(self.data, self.batching, self.seed, epoch, self.network.encoder.reader)
 
     def validate(self) -> dict[str, float]:
         """Teacher-forced loss (nats per token, no smoothing) and the metrics of greedy translations; those of further
@@ -114,11 +116,13 @@ class Translation(Task):
         lengths = corpus.source.lengths, corpus.target.lengths
         with torch.inference_mode():
             for indices in self.batching.in_order(*lengths):
-                loss = self.network(self.objective, collate(corpus, indices).to(self.device), 0)
+                batch = collate(corpus, indices, self.network.encoder.reader)
+                loss = self.network(self.objective, batch.to(self.device), 0)
                 total, tokens = total + float(loss.nll), tokens + loss.num_tokens
         most = self.max_validation or len(part)
         answers = self._answers(Greedy(), part.source[:most])
-        scores = self.judge.score(answers, part.target[:most])
+        others = [other[:most] for other in part.others]
+        scores = self.judge.score(answers, part.target[:most], others=others)
         return answers, {"loss": total / tokens, **{name: result.score for name, result in scores.items()}}
 
     def _show(self, part: Pairs) -> None:
@@ -126,10 +130,16 @@ class Translation(Task):
         rows = [("source", "reference", "translation"), ("---",) * 3]
         rows += list(zip(part.source, part.target, self.answers, strict=False))[:SAMPLES]
         self.samples = "\n".join(f"| {' | '.join(cell.replace('|', ' ') for cell in row)} |" for row in rows)
-        translator, lines = self._translator(Greedy()), _of_middling_length(part, 1)
+        translator, lines = self._translator(Greedy()), self._shown_of(part, 1)
         if translator.attends and lines:
             maps = translator.attention_maps(lines, translator.translations(lines, details_of=1), units="piece")
             self.looked = maps[0] if maps else None
+
+    def _shown_of(self, part: Pairs, count: int) -> list[str]:
+        """Source lines whose attention is drawn: pictures as they come, or sentences of middling length."""
+        if self.data.splits.pictures:
+            return list(part.source[:count])
+        return _of_middling_length(part, count)
 
     def _translator(self, search: Search) -> Translator:
         return Translator(self.network, self.data.tokenizer, search, **self.options)
@@ -144,28 +154,36 @@ class Translation(Task):
         return ("test", splits.test) if splits.test else ("validation", splits.validation)
 
     def test(self, write: Callable[[str, str], None]) -> tuple[str, dict[str, Any], list[str]]:
-        name, part = self._last_part
+        (name, part), splits = self._last_part, self.data.splits
         began = time.monotonic()
         hypotheses = self._answers(self.search, part.source)
         seconds = time.monotonic() - began
-        scores = self.judge.score(hypotheses, part.target)
-        for file, lines in ((name, hypotheses), (f"{name}.source", part.source), (f"{name}.reference", part.target)):
+        scores = self.judge.score(hypotheses, part.target, others=part.others, orders=splits.pictures)
+        further = [(f"{name}.reference{k}", other) for k, other in enumerate(part.others, 2)]
+        sides = (name, hypotheses), (f"{name}.source", part.source), (f"{name}.reference", part.target)
+        for file, lines in (*sides, *further):
             write(f"{file}.txt", "".join(one_line(line) + "\n" for line in lines))
         results = {
             "scores": {metric: vars(result) for metric, result in scores.items()},
             "translation_seconds": round(seconds, 2),
         }
-        return name, results, [f"{m} {result.score:.2f}   {result.signature}" for m, result in scores.items()]
+        told = [f"{m} {result.score:.2f}   {result.signature}" for m, result in scores.items()]
+        if part.places is not None and self.network.decoder.attends:
+            right, count = pointing(self._translator(self.search), part)
+            results["pointing"] = {"right": right, "words": count}
+            told.append(described(right, count))
+        return name, results, told
 
     def draw(self, folder: Path) -> None:
         """The attention over a few validation sentences."""
         translator = self._translator(self.search)
         if not translator.attends:
             return
-        lines = _of_middling_length(self.data.splits.validation)
+        lines = self._shown_of(self.data.splits.validation, 4)
         found = translator.translations(lines, details_of=1)
         file = folder / ("attention.png" if installed("matplotlib") else "attention.html")
-        write_map(translator.attention_maps(lines, found, units="piece"), file)
+        units: Units = "word" if self.data.splits.pictures else "piece"
+        write_map(translator.attention_maps(lines, found, units=units), file)
 
     def next_commands(self, folder: Path) -> list[str]:
         return [

@@ -25,7 +25,7 @@ from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import BOS, EOS, PAD, UNK
 from nmt.foundation.progress import waiting
 from nmt.foundation.ranges import Range, Ratio
-from nmt.tokenizer.columns import Columns
+from nmt.tokenizer.columns import Columns, Pictured
 from nmt.tokenizer.models import kind, with_our_ids, with_pieces_of
 from nmt.tokenizer.sampling import Sampler
 from nmt.tokenizer.words import SPACE, SPLITS, Split, Units, covered, spaceless, words
@@ -264,6 +264,9 @@ class Tokenizer:
             return self._encode(self._source, lines, seed)
         parts = [columns.split(line) for line in lines]
         texts = self._encode(self._source, [text for row in parts for text in row[: columns.sources]], seed)
+        if columns.picture:
+            found = texts if columns.sources else [list[int]() for _ in lines]
+            return [Pictured(ids, row[-1].strip()) for ids, row in zip(found, parts, strict=True)]
         if columns.factors:
             found = []
             new = {value for row in parts for value in columns.unknown(row[1:])} - self._told
@@ -333,6 +336,19 @@ class Tokenizer:
     def target_words(self, line: str, ids: list[int], split: Split = words) -> list[range]:
         """As `source_words`, for a given or written translation."""
         return self._places(self._target, line, ids, split)
+
+    def target_spans(self, line: str, ids: list[int]) -> list[range]:
+        """Which characters of a target text each of its pieces stands for, spaces left out."""
+        found, at = list[range](), 0
+        for piece in self.target_pieces(ids):
+            begin = None
+            for character in piece:
+                if character == SPACE:
+                    at += line[at : at + 1].isspace()
+                else:
+                    begin, at = at if begin is None else begin, at + 1
+            found.append(range(at if begin is None else begin, at))
+        return found
 
     def _places(
         self, model: sentencepiece.SentencePieceProcessor, text: str, ids: list[int], split: Split

@@ -1,7 +1,10 @@
-"""What a line of the source holds: a text; several texts; or a text and factors, a value for each of its words.
+"""What a line of the source holds: a text; several texts; a text and factors, a value for each of its words; a picture; or
+a text and a picture.
 
     A dog runs .⇥Un chien court .        two sources, a tab between them (Zoph & Knight 2016)
     A dog runs .⇥DT NN VBZ .             a text and one factor (Sennrich & Haddow 2016)
+    dog.jpg                              the name of a picture (nmt/data/pictures.py; Xu et al. 2015)
+    A dog runs .⇥dog.jpg                 a text and a picture; no name: no picture
 
 In ids, several texts stand one after another, with EOS between them. A piece p and its factors are one number, whose digits
 they are: p + V (f₁ + F₁ (f₂ + …)). The values of a factor are numbered from 1; 0 stands for the end of a sentence, and for
@@ -18,45 +21,75 @@ from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import EOS
 
 TAB = "\t"
+PICTURE = 32
+"""A picture counts as so many tokens where lengths count: for the longest caption, and for what is searched together."""
 LARGEST = 2**32
 """Ids are kept as unsigned integers of 32 bits."""
 
 
+class Pictured(list[int]):
+    """The ids of a line with a picture, whose name travels with them. It is false only if there is neither."""
+
+    def __init__(self, ids: Iterable[int], picture: str) -> None:
+        super().__init__(ids)
+        self.picture = picture
+
+    def __bool__(self) -> bool:
+        return bool(self.picture) or len(self) > 0
+
+
+def picture_of(ids: Sequence[int]) -> str:
+    """The name of a line's picture, "" if it has none."""
+    return ids.picture if isinstance(ids, Pictured) else ""
+
+
+def length_of(ids: Sequence[int]) -> int:
+    """A line's length in tokens, its picture counted too."""
+    return len(ids) + PICTURE * bool(picture_of(ids))
+
+
 @dataclass(frozen=True)
 class Columns:
-    """`sources` texts; `factors`: the values of each; `names` of all columns, for messages. Raises ValueError if there are
-    several texts and factors too."""
+    """`sources` texts; `factors`: the values of each; `names` of all columns, for messages; `picture`: the last column names
+    one. Raises ValueError if there are several texts, and factors or a picture too."""
 
     sources: int = 1
     factors: tuple[tuple[str, ...], ...] = ()
     names: tuple[str, ...] = ()
+    picture: bool = False
 
     def __post_init__(self) -> None:
-        if self.sources < 1 or (self.sources > 1 and self.factors):
+        if self.sources < (not self.picture) or (self.sources != 1 and self.factors):
             raise ValueError("factors belong to a single source: leave data.factors out, or name one data.source")
+        if self.picture and (self.sources > 1 or self.factors):
+            raise ValueError("pictures stand beside a single text without factors, or alone")
 
     @classmethod
-    def of(cls, lines: Iterable[str], sources: int, factors: int, names: Sequence[str] = ()) -> Columns:
+    def of(
+        cls, lines: Iterable[str], sources: int, factors: int, names: Sequence[str] = (), picture: bool = False
+    ) -> Columns:
         """The columns of a training text, with the values that its factors have there."""
         seen: list[set[str]] = [set() for _ in range(factors)]
         for line in lines if factors else ():
             for values, column in zip(seen, line.split(TAB)[1:], strict=True):
                 values.update(column.split())
-        return cls(sources, tuple(tuple(sorted(values)) for values in seen), tuple(names))
+        return cls(sources, tuple(tuple(sorted(values)) for values in seen), tuple(names), picture)
 
     @property
     def plain(self) -> bool:
-        return self.number == 1
+        return self.number == 1 and not self.picture
 
     @property
     def number(self) -> int:
-        return self.sources + len(self.factors)
+        return self.sources + len(self.factors) + self.picture
 
     @property
     def described(self) -> str:
         """What a line holds, in words."""
         if self.plain:
             return "one text"
+        if self.picture:
+            return "a text and the name of a picture" if self.sources else "the name of a picture"
         named = f" ({', '.join(self.names)})" if self.names else ""
         if self.sources > 1:
             return f"{self.sources} sources{named}"
@@ -91,7 +124,13 @@ class Columns:
 
     def words(self, line: str) -> str:
         """The part of a line that is text."""
-        return line if not self.factors else line.split(TAB)[0]
+        if not self.sources:
+            return ""
+        return line.split(TAB)[0] if self.factors or self.picture else line
+
+    def picture_in(self, line: str) -> str:
+        """The name of a line's picture, "" if it has none."""
+        return self.split(line)[-1].strip() if self.picture else ""
 
     def joined(self, texts: Sequence[list[int]]) -> list[int]:
         """The ids of a line from those of its texts; nothing if all are empty."""
@@ -112,7 +151,7 @@ class Columns:
     def shortened(self, ids: list[int], most: int) -> list[int]:
         """At most `most` ids, of several texts equally many of each."""
         if len(ids) <= most or self.sources == 1:
-            return ids[:most]
+            return Pictured(ids[:most], picture_of(ids)) if self.picture else ids[:most]
         each = max(1, most // self.sources)
         return self.joined([text[:each] for text in self.texts(ids)])
 

@@ -11,7 +11,7 @@ Read: this file, local_m, local_p, hard, monotonic.
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from nmt.foundation.interfaces import Memory
@@ -25,11 +25,12 @@ class Window(nn.Module):
 
     A window is built with `query_size`. `query_layer` is a linear map of the query, whose output the window gets (None:
     it needs no query). `recurs`: what it does at one step depends on its weights at the step before. `normalizes`: it uses
-    the normaliser.
+    the normaliser. `rewarded`: it chooses by chance, and must be told how well that went (`credit`).
     """
 
     recurs = False
     normalizes = True
+    rewarded = False
     query_layer: nn.Linear | None
 
     def __init__(self, *, query_size: int) -> None:
@@ -45,6 +46,11 @@ class Window(nn.Module):
     ) -> tuple[Float[Tensor, "N T S"], Carry]:
         """Weights, and what to remember; `query` is the output of `query_layer`."""
         return normalizer(scores), carry
+
+    def credit(self, carry: Carry, log_likelihood: Float[Tensor, " N"], real: Bool[Tensor, "N T"]) -> Float[Tensor, ""]:
+        """What a window that is `rewarded` adds to the loss: `carry` after the last step, the log-likelihood of each row's
+        words under the choices (no gradient), and which steps are real."""
+        raise NotImplementedError
 
 
 def source_lengths(scores: Float[Tensor, "N T S"]) -> Tensor:

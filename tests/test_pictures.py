@@ -1,0 +1,695 @@
+"""Decoders that look at pictures: encoders of grids and images, captions, hard attention by reinforcement, the gate."""
+
+import io
+import itertools
+import json
+from dataclasses import replace
+
+import contracts
+import numpy as np
+import pytest
+import torch
+from builders import batch, choices, compose, network, trained
+from commands import failed, run
+from PIL import Image
+from torch.nn import functional as F
+
+import nmt
+from nmt.configuration import build
+from nmt.data.captions import Captions
+from nmt.data.digits import Digits, digit_words, number_words, page
+from nmt.data.pictures import Features, Images, Reader, features_of
+from nmt.foundation.errors import UserError
+from nmt.foundation.interfaces import Pictures
+from nmt.inference.pointing import inside, pointing
+from nmt.metric import Metric
+from nmt.objective.cross_entropy import CrossEntropy
+from nmt.storage import checkpoint as ckpt
+from nmt.tokenizer import SentencePiece
+from nmt.tokenizer.columns import Columns, Pictured
+
+ENCODERS = {
+    "grid": ["encoder=grid", "encoder.channels=3"],
+    "convolution": ["encoder=convolution", "encoder.channels=1", "encoder.widths=[3,4]", "encoder.halvings=1"],
+    "bidirectional+grid": ["encoder=bidirectional+grid", "encoder.channels=3"],
+    "bidirectional+convolution": ["encoder=bidirectional+convolution", "encoder.channels=1", "encoder.widths=[3,4]", "encoder.halvings=1"],
+}  # fmt: skip
+every_encoder = pytest.mark.parametrize("encoder", ENCODERS)
+
+
+def pictures(encoder, sizes=((2, 3), (4, 2), (3, 3))):
+    generator, scale = torch.Generator().manual_seed(5), 2 if "convolution" in encoder else 1
+    held = torch.tensor(sizes) * scale - (scale - 1)  # images of odd sizes too
+    channels = 1 if "convolution" in encoder else 3
+    values = torch.rand(len(sizes), int(held[:, 0].max()), int(held[:, 1].max()), channels, generator=generator)
+    made = Pictures(values.double(), held, even=False)
+    return replace(contracts.in_a_mess(made), values=values.double() * (contracts.in_a_mess(made).values[:, : values.size(1), : values.size(2)] != 9))
+
+
+def model_of(encoder, decoder="luong", score="general", *more):
+    return network(decoder, "none" if decoder == "fixed" else score, *ENCODERS[encoder], *more)
+
+
+def data_of(encoder, **sizes):
+    return replace(batch(), pictures=pictures(encoder, **sizes))
+
+
+# The contracts of all decoders hold for pictures as for words
+
+
+def everything(model, data):
+    contracts.all_at_once_equals_single_steps(model, data)
+    contracts.padding_changes_nothing(model, data)
+    contracts.the_future_changes_nothing(model, data)
+    contracts.a_batch_equals_one_by_one(model, data)
+    contracts.rows_of_a_beam_share_the_memory(model, data)
+    contracts.gradients_agree_with_finite_differences(model, data)
+    model.zero_grad()
+    contracts.every_parameter_learns(model, data)
+
+
+@every_encoder
+@pytest.mark.parametrize("decoder", choices("decoder"))
+def test_contracts(encoder, decoder, unchecked):
+    everything(model_of(encoder, decoder), data_of(encoder))
+
+
+@pytest.mark.parametrize("score", [name for name in choices("attention") if name != "none"])
+def test_contracts_of_every_score(score, unchecked):
+    everything(model_of("grid", "bahdanau", score), data_of("grid"))
+
+
+@every_encoder
+@pytest.mark.parametrize("positions", ["none", "learnt", "sinusoidal"])
+def test_weights_are_a_distribution_over_what_is_there(encoder, positions):
+    model, data = model_of(encoder, "bahdanau", "concat", f"encoder.positions={positions}"), data_of(encoder)
+    output, memory = contracts.run(model, data)
+    torch.testing.assert_close(output.weights.sum(-1), torch.ones_like(output.weights[..., 0]))
+    assert (output.weights.transpose(1, 2)[~memory.mask] == 0).all()
+    assert memory.grids.tolist() == [[2, 3], [4, 2], [3, 3]]
+    words = data.source_lengths if model.encoder.reads_words else torch.zeros(3, dtype=torch.int64)
+    assert torch.equal(memory.mask.sum(1), words + memory.grids.prod(1))
+
+
+@pytest.mark.parametrize("window", [w for w in choices("window") if w not in ("global", "hard")])
+def test_every_window_and_normalizer_takes_places(window):
+    contracts.padding_changes_nothing(model_of("grid", "bahdanau", "general", f"window={window}"), data_of("grid"))
+
+
+# Encoders, from their equations
+
+
+def test_a_grid_is_projected_and_knows_where_it_is():
+    model, data = model_of("grid"), data_of("grid")
+    memory, layer = model.encoder(data.source, data.source_lengths, data.pictures), model.encoder.input
+    for b, (rows, columns) in enumerate(data.pictures.sizes.tolist()):
+        found = []
+        for r, c in itertools.product(range(rows), range(columns)):
+            waves = [np.sin(r), np.cos(r), np.sin(c), np.cos(c)]  # 4 features: one frequency for each direction
+            found.append(layer.weight @ data.pictures.values[b, r, c] + layer.bias + torch.tensor(waves))
+        torch.testing.assert_close(memory.values[b][memory.mask[b]], torch.stack(found))
+        torch.testing.assert_close(memory.summary[b], torch.stack(found).mean(0))
+
+
+def test_a_convolution_is_a_sum_over_neighbours():
+    """Against loops, and on images that are alone: what lies outside is white."""
+    model, data = model_of("convolution"), data_of("convolution")
+    features, sizes = model.encoder.features(data.pictures)
+    for b, (rows, columns) in enumerate(data.pictures.sizes.tolist()):
+        x = 1 - data.pictures.values[b, :rows, :columns]  # [rows, columns, 1]
+        for i, layer in enumerate(model.encoder.layers):
+            out = torch.zeros(rows, columns, layer.out_channels, dtype=torch.double)
+            for r, c, dr, dc in itertools.product(range(rows), range(columns), (-1, 0, 1), (-1, 0, 1)):
+                if 0 <= r + dr < rows and 0 <= c + dc < columns:
+                    out[r, c] += layer.weight[:, :, dr + 1, dc + 1] @ x[r + dr, c + dc]
+            x = (out + layer.bias).clamp(min=0)
+            if i == 0:  # halved
+                rows, columns = (rows + 1) // 2, (columns + 1) // 2
+                x = torch.stack([torch.stack([x[2 * r : 2 * r + 2, 2 * c : 2 * c + 2].amax((0, 1)) for c in range(columns)]) for r in range(rows)])  # fmt: skip
+        assert sizes[b].tolist() == [rows, columns]
+        torch.testing.assert_close(features[b, :rows, :columns], model.encoder.norm(x))
+
+
+@pytest.mark.parametrize("decoder", choices("decoder"))
+@pytest.mark.parametrize("kind", ["grid", "convolution"])
+def test_without_a_picture_it_is_the_model_of_words(decoder, kind):
+    """To the last bit: the text-only network is a special case."""
+    model = model_of(f"bidirectional+{kind}", decoder)
+    score = "none" if decoder == "fixed" else "general"
+    plain = network(decoder, score)
+    theirs = dict(model.named_parameters())
+    with torch.no_grad():
+        for name, parameter in plain.named_parameters():
+            parameter.copy_(theirs[name.replace("encoder.", "encoder.words.", 1) if name.startswith("encoder.") else name])
+    none = Pictures(torch.zeros(3, 0, 0, 1 if kind == "convolution" else 3).double(), torch.zeros(3, 2, dtype=torch.int64), even=True)
+    with_, _ = contracts.run(model, replace(batch(), pictures=none))
+    without, _ = contracts.run(plain, batch())
+    assert torch.equal(with_.readout, without.readout)
+    mixed = data_of(f"bidirectional+{kind}", sizes=((2, 3), (0, 0), (3, 1))) if kind == "grid" else None
+    if mixed is not None:  # beside others that have one, too
+        found, _ = contracts.run(model, mixed)
+        torch.testing.assert_close(found.readout[1], without.readout[1])
+        assert not torch.allclose(found.readout[0], without.readout[0])
+
+
+# Hard attention by reinforcement, the gate, the penalty
+
+
+def reinforced(**keys):
+    more = [f"window.{key}={value}" for key, value in keys.items()]
+    return network("bahdanau", "general", *ENCODERS["grid"], "window=hard", "window.estimator=reinforce", *more)
+
+
+def test_the_gradient_is_that_of_all_choices_together(monkeypatch):
+    """Its expectation, by enumeration of every sequence of choices on a tiny grid, is the gradient of what is minimised."""
+    model = reinforced(expected=0, entropy=0, decay=1).train()
+    window = model.decoder.attention.window
+    with torch.no_grad():
+        window.usual.copy_(torch.tensor([-3.0, 1.0]))  # any baseline will do
+    data = batch((1,), (3,))
+    data = replace(data, pictures=replace(pictures("grid", sizes=((1, 2),)), even=True))
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    exact, estimated, total = 0.0, [torch.zeros_like(p) for p in parameters], 0.0
+    for choice in itertools.product(range(2), repeat=data.targets.size(1)):
+        steps = iter(choice)
+        monkeypatch.setattr("nmt.window.hard.drawn", lambda weights, steps=steps: torch.full(weights.shape[:2], next(steps)))
+        output, memory = model.teach(data)
+        loss, nll = model.loss(output, memory, data.targets, 0.0)
+        probability = output.state.attention[1][1].sum().exp()
+        gradient = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
+        for held, g in zip(estimated, gradient, strict=True):
+            held += 0 if g is None else probability.detach() * g
+        log_likelihood = model.log_probs_of(output, memory, data.targets).sum()
+        assert float(nll) == pytest.approx(-float(log_likelihood.detach()))
+        exact = exact - probability * log_likelihood
+        total += float(probability.detach())
+    assert total == pytest.approx(1)
+    truth = torch.autograd.grad(exact, parameters, allow_unused=True)
+    for held, g in zip(estimated, truth, strict=True):
+        torch.testing.assert_close(held, torch.zeros_like(held) if g is None else g)
+    assert any(g is not None and g.abs().sum() > 0 for g in truth)
+
+
+def test_straight_through_is_another_gradient():
+    """Biased: that of a one-hot vector read as weights."""
+    torch.manual_seed(2)
+    model, data = network("bahdanau", "general", *ENCODERS["grid"], "window=hard").train(), data_of("grid")
+    weights = contracts.run(model, data)[0].weights
+    assert ((weights == 0) | (weights - 1).abs().lt(1e-12)).all()
+    contracts.every_parameter_learns(model, data)
+
+
+def test_the_baseline_is_a_moving_average_that_is_kept(tmp_path):
+    model, data = reinforced(decay=0.9), data_of("grid")
+    model.train()
+    seen = []
+    for _ in range(3):
+        torch.manual_seed(len(seen))
+        output, memory = model.teach(data)
+        model.loss(output, memory, data.targets, 0.0)
+        with torch.no_grad():
+            seen.append((model.log_probs_of(output, memory, data.targets) * (data.targets != 0)).sum(1).mean().item())
+    window = model.decoder.attention.window
+    assert float(window.usual[0]) == pytest.approx(sum(0.1 * 0.9 ** (2 - k) * one for k, one in enumerate(seen)))
+    assert float(window.usual[1]) == pytest.approx(1 - 0.9**3)
+    assert "decoder.attention.window.usual" in dict(model.named_parameters())
+    contracts.every_parameter_learns(model, data)
+
+
+def test_a_share_of_the_sentences_uses_the_weights_themselves():
+    model, data = reinforced(expected=1), data_of("grid")
+    soft = network("bahdanau", "general", *ENCODERS["grid"])
+    soft.load_state_dict({k: v for k, v in model.state_dict().items() if "window" not in k})
+    output, _ = model.train().teach(data)
+    torch.testing.assert_close(output.readout, soft.teach(data)[0].readout)
+
+
+@pytest.mark.parametrize("decoder", ["bahdanau", "luong", "luong_feed", "conditional"])
+@pytest.mark.parametrize("score", ["concat", "dot", "multi_head", "coverage"])
+def test_contracts_with_a_gate(decoder, score, unchecked):
+    heads = ["attention.heads=2"] if score == "multi_head" else []
+    model = network(decoder, score, "decoder.context_gate=true", *heads)
+    everything(model, batch())
+    output, _ = contracts.run(model, batch())
+    torch.testing.assert_close(output.weights.sum(-1), torch.ones_like(output.weights[..., 0]))
+
+
+def test_the_gate_scales_the_context():
+    """Luong's readout from its equation, with β = σ(w h + b)."""
+    model, data = network("luong", "dot", "decoder.context_gate=true", "encoder.hidden_size=4"), batch()
+    memory = model.encode(data.source, data.source_lengths)
+    hidden, _ = model.decoder.layers(model.words(data.inputs), model.start(memory).cells, {})
+    output = model.decode(data.inputs, model.start(memory), memory)
+    gate, combine = model.decoder.attention.gate, model.decoder.combine
+    beta = torch.sigmoid(hidden @ gate.weight.t() + gate.bias)
+    context = beta * (output.weights @ memory.values)
+    truth = torch.tanh(torch.cat([context, hidden], -1) @ combine.weight.t() + combine.bias)
+    torch.testing.assert_close(output.readout, truth)
+
+
+def test_the_doubly_stochastic_penalty_counts_places():
+    model, data = model_of("grid", "bahdanau").train(), data_of("grid")
+    with_, without = (CrossEntropy(doubly_stochastic=weight)(model, data, 0).total for weight in (0.7, 0.0))
+    output, memory = model.teach(data)
+    truth = 0.0
+    for b in range(3):
+        real = int((data.targets[b] != 0).sum())
+        for p in range(memory.mask.size(1)):
+            truth += 0.7 * (1 - output.weights[b, :real, p].sum()) ** 2 if memory.mask[b, p] else 0.0
+    torch.testing.assert_close(with_ - without, truth)
+
+
+# Reading pictures
+
+
+def image(folder, name, size=(5, 4), mode="RGB", seed=0):
+    """An image file of noise, `size` in columns and rows."""
+    values = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), np.uint8)
+    Image.fromarray(values).convert(mode).save(folder / name)
+    return folder / name
+
+
+def test_images_have_the_channels_and_the_size_that_are_wanted(tmp_path):
+    file = image(tmp_path, "a.png")
+    colours = Images(3, 100)(str(file))
+    assert (colours == np.asarray(Image.open(file))).all()
+    grey = Images(1, 100)(str(file))
+    assert grey.shape == (4, 5, 1)
+    assert np.abs(grey[..., 0].astype(int) - np.asarray(Image.open(file).convert("L"))).max() <= 1
+    assert Images(3, 3)(str(file)).shape == (2, 3, 3)
+    for mode, ending in (("L", "png"), ("1", "png"), ("P", "gif"), ("RGBA", "png"), ("CMYK", "jpg"), ("I;16", "png")):
+        found = Images(3, 100)(str(image(tmp_path, f"{mode.replace(';', '')}.{ending}", mode="L" if mode == "I;16" else mode)))
+        assert found.shape == (4, 5, 3), mode
+
+
+def test_a_batch_of_pictures_is_padded_and_kept(tmp_path):
+    names = [str(image(tmp_path, f"{k}.png", size=(3 + k, 6 - k), seed=k)) for k in range(3)]
+    reader = Reader(Images(1, 100), 1)
+    found = reader([*names, ""])
+    assert found.sizes.tolist() == [[6, 3], [5, 4], [4, 5], [0, 0]]
+    assert found.values.shape == (4, 6, 5, 1)
+    assert not found.even
+    assert not found.values[0, :, 3:].any()
+    assert float(found.values.max()) <= 1
+    (tmp_path / "0.png").unlink()
+    assert torch.equal(reader(names).values, found.values[:3])  # from memory
+
+
+@pytest.mark.parametrize("kind", ["npy", "npz", "safetensors", "parquet"])
+def test_features_come_from_every_kind_of_file(tmp_path, kind):
+    flat = np.random.default_rng(1).normal(size=(4, 3)).astype(np.float32)
+    file = tmp_path / f"features.{kind}"
+    name = f"{file}#dog"
+    if kind == "npy":
+        np.save(file, flat)
+        name = str(file)
+    elif kind == "npz":
+        np.savez(file, dog=flat)
+    elif kind == "safetensors":
+        from safetensors.numpy import save_file
+
+        save_file({"dog": flat}, file)
+    else:
+        import pyarrow
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(pyarrow.table({"dog": [flat.tolist()]}), file)
+        name += "@0"
+    assert features_of(name).shape == (2, 2, 3)
+    np.testing.assert_allclose(features_of(name).reshape(4, 3), flat)
+    with pytest.raises(UserError, match=r"3 channels, but the encoder reads 5: set encoder.channels=3"):
+        Features(5)(name)
+
+
+def test_pickles_are_refused(tmp_path):
+    np.save(tmp_path / "evil.npy", np.array([{"a": 1}], dtype=object))
+    with pytest.raises(UserError, match="cannot be read as features"):
+        features_of(str(tmp_path / "evil.npy"))
+
+
+@pytest.mark.parametrize(("name", "said"), [
+    ("none.png", "no such picture"), ("text.png", "not an image"), ("half.png", "cannot be read as an image"),
+    ("digits:8x8/5000@0,0", "1,797 images"), ("digits:8x8/1@3,3", "outside the page"), ("digits:nonsense", "not a page of digits"),
+])  # fmt: skip
+def test_bad_images_are_told_by_name(tmp_path, name, said):
+    (tmp_path / "text.png").write_text("no image")
+    whole = io.BytesIO()
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 40, 3), np.uint8)).save(whole, "png")
+    (tmp_path / "half.png").write_bytes(whole.getvalue()[:700])
+    with pytest.raises(UserError, match=said) as caught:
+        Images(1, 100)(name if name.startswith("digits") else str(tmp_path / name))
+    assert name in str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "said"), [
+    ("none.npz#a", "no such file"), ("few.npz#b", "no b in it"), ("few.npz#flat", "not \\[positions, channels\\]"),
+    ("few.npz#inf", "not numbers"), ("damaged.npz#a", "cannot be read"), ("a.png", "no features"),
+])  # fmt: skip
+def test_bad_features_are_told_by_name(tmp_path, name, said):
+    np.savez(tmp_path / "few.npz", flat=np.zeros(3), inf=np.full((2, 2), np.inf))
+    (tmp_path / "damaged.npz").write_bytes(b"PK nothing")
+    with pytest.raises(UserError, match=said):
+        features_of(str(tmp_path / name))
+
+
+# Captions
+
+
+def test_a_table_of_captions(tmp_path):
+    for k in range(3):
+        image(tmp_path, f"{k}.png", seed=k)
+    rows = [{"image": f"{k}.png", "caption": [f"one {k}", f"two  {k}"][: 2 - (k == 2)]} for k in range(3)]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    table = str(tmp_path / "t.jsonl")
+    splits = Captions(train=table, validation=f"{table}@1:").load()
+    assert list(splits.train.target) == ["one 0", "two 0", "one 1", "two 1", "one 2"]
+    assert splits.train.source[1] == str(tmp_path / "0.png")
+    assert list(splits.validation.target) == ["one 1", "one 2"]
+    assert [list(other) for other in splits.validation.others] == [["two 1", ""]]
+    assert splits.pictures
+    assert splits.sources == 0
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "parquet"])
+def test_a_folder_with_metadata(tmp_path, ending):
+    image(tmp_path, "a.png")
+    columns = {"file_name": ["a.png", "a.png"], "de": ["ein Hund", "der Hund"], "en": ["a dog", "the dog"]}
+    if ending == "parquet":
+        import pyarrow
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "metadata.parquet")
+    elif ending == "jsonl":
+        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        (tmp_path / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        mark = "," if ending == "csv" else "\t"
+        lines = [mark.join(columns), *(mark.join(row) for row in zip(*columns.values(), strict=True))]
+        (tmp_path / f"metadata.{ending}").write_text("\n".join(lines) + "\n")
+    splits = Captions(train=str(tmp_path), validation=str(tmp_path), caption="de", source="en", language="de").load()
+    assert list(splits.train.source) == [f"a dog\t{tmp_path}/a.png", f"the dog\t{tmp_path}/a.png"]
+    assert splits.languages == ("en", "de")
+
+
+def test_images_inside_of_parquet(tmp_path):
+    import pyarrow
+    import pyarrow.parquet
+
+    held = image(tmp_path, "a.png").read_bytes()
+    cells = [{"bytes": held, "path": None}, {"bytes": held, "path": "a.png"}]
+    file = tmp_path / "t.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"image": cells, "caption": ["a", "b"]}), file)
+    splits = Captions(train=str(file), validation=str(file)).load()
+    assert list(splits.train.source) == [f"{file}#image@0", f"{file}#image@1"]
+    assert (Images(3, 99)(splits.train.source[1]) == np.asarray(Image.open(tmp_path / "a.png"))).all()
+
+
+def test_the_captions_of_a_picture_stay_together(tmp_path):
+    for k in range(40):
+        image(tmp_path, f"{k}.png", seed=k)
+    lines = [f"{k}.png,caption {n}" for k in range(40) for n in range(2)]
+    (tmp_path / "t.csv").write_text("\n".join(["image,caption", *lines]) + "\n")
+    splits = Captions(train=str(tmp_path / "t.csv"), split=0.2).load()
+    parts = [set(part.source) for part in (splits.train, splits.validation, splits.test)]
+    assert sum(map(len, parts)) == len(set().union(*parts)) == 40
+
+
+@pytest.mark.parametrize("bad", ["refuse", "skip"])
+def test_bad_pictures_are_counted_or_refused(tmp_path, bad, caplog):
+    image(tmp_path, "good.png")
+    (tmp_path / "bad.png").write_text("x")
+    (tmp_path / "t.csv").write_text("image,caption\ngood.png,a\nbad.png,b\nmissing.png,c\n")
+    data = Captions(train=str(tmp_path / "t.csv"), validation=str(tmp_path / "t.csv"), bad=bad)
+    if bad == "skip":
+        assert len(data.load().train) == 1
+        assert "2 of 3 pictures are skipped" in caplog.text
+        assert "missing.png: no such picture" in caplog.text
+        return
+    with pytest.raises(UserError, match="2 of 3 pictures cannot be used.*bad.png: not an image.*data.bad=skip"):
+        data.load()
+
+
+def test_what_a_table_of_captions_lacks_is_told(tmp_path):
+    image(tmp_path, "a.png")
+    (tmp_path / "t.csv").write_text("picture,text\na.png,a\n")
+    with pytest.raises(UserError, match="no column 'image' and 'caption'. It has: picture, text"):
+        Captions(train=str(tmp_path / "t.csv"), validation="x").load()
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="a folder without metadata"):
+        Captions(train=str(tmp_path / "empty"), validation="x").load()
+    (tmp_path / "u.csv").write_text("image,caption\na.png,\n")
+    with pytest.raises(UserError, match="row 1: no caption"):
+        Captions(train=str(tmp_path / "u.csv"), validation="x").load()
+
+
+# Pages of digits
+
+
+def test_pages_of_digits_show_what_their_captions_say():
+    data = Digits(train=30, validation=5, test=5).load()
+    used = [
+        {int(i) for name in part.source for group in name.split("/")[1:] for i in group.split("@")[0].split(",")}
+        for part in (data.train, data.validation, data.test)
+    ]
+    assert not used[0] & used[1]
+    assert not (used[0] | used[1]) & used[2]
+    from sklearn.datasets import load_digits
+
+    labels = load_digits().target
+    for name, caption, places in zip(data.train.source, data.train.target, data.train.places, strict=True):
+        seen = page(name)
+        assert seen.shape == (24, 32)
+        groups = [group.split("@")[0].split(",") for group in name.split("/")[1:]]
+        numbers = [int("".join(str(labels[int(i)]) for i in group)) for group in groups]
+        assert caption == ", below it ".join(number_words(number, "en") for number in numbers)
+        for begin, end, (top, left, bottom, right) in places:
+            assert caption[begin:end].isalpha()
+            box = seen[round(24 * top) : round(24 * bottom), round(32 * left) : round(32 * right)]
+            assert box.shape == (8, 8)
+            assert box.min() < 60, "a digit is dark"
+
+
+@pytest.mark.parametrize(("number", "language", "told"), [
+    (402, "en", [("four", 0), ("two", 2)]), (71, "en", [("seventy", 0), ("one", 1)]), (222, "en", [("two", 0), ("twenty", 1), ("two", 2)]),
+    (17, "en", []), (0, "en", [("zero", 0)]), (30, "en", [("thirty", 0)]), (402, "de", []), (4, "fr", [("quatre", 0)]),
+    (402, "es", [("cuatrocientos", 0), ("dos", 2)]),
+])  # fmt: skip
+def test_words_that_tell_a_digit(number, language, told):
+    text = number_words(number, language)
+    assert [(text[begin:end], digit) for begin, end, digit in digit_words(number, text, language)] == told
+
+
+def test_unknown_languages_and_small_pages_are_refused():
+    with pytest.raises(UserError, match="data.language=xx: num2words does not know it"):
+        Digits(language="xx").load()
+    with pytest.raises(ValueError, match="need at least 16 x 24"):
+        Digits(columns=20)
+
+
+def test_the_place_of_the_most_attention():
+    weights = np.zeros((3, 4))
+    weights[1, 2] = 1
+    assert inside(weights, (0.3, 0.5, 0.7, 0.8))
+    assert not inside(weights, (0.0, 0.5, 0.3, 0.8))
+    assert not inside(weights, (0.3, 0.0, 0.7, 0.5))
+
+
+def test_spans_of_pieces():
+    text = ["four hundred and two, below it seventy-one", "one"] * 20
+    for kind in ("unigram", "bpe", "char"):
+        tokenizer = SentencePiece(model=kind, vocabulary_size=40).train([], text)
+        [ids] = tokenizer.encode_target(text[:1])
+        spans = tokenizer.target_spans(text[0], ids)
+        pieces = [piece.replace("▁", "") for piece in tokenizer.target_pieces(ids)]
+        assert [text[0][span.start : span.stop] for span in spans] == pieces
+
+
+# Several references
+
+
+def test_several_references():
+    from sacrebleu.metrics import BLEU
+
+    answers, first, second = ["a dog runs fast here", "a cat"], ["the dog runs fast here", "one cat"], ["a dog runs fast now", ""]
+    found = Metric(tokenize="13a").score(answers, first, others=[second], orders=True)
+    for order in (1, 2, 3, 4):
+        truth = BLEU(max_ngram_order=order).corpus_score(answers, [first, ["a dog runs fast now", None]]).score
+        assert found["bleu" if order == 4 else f"bleu{order}"].score == pytest.approx(truth)
+    assert Metric(tokenize="13a").score(["x", "b"], ["a", "b"], others=[["x", ""]])["exact"].score == 100
+
+
+# From training to answers
+
+
+TINY = [
+    "experiment=read_digits", "data.train=60", "data.validation=6", "data.test=6", "data.numbers=1", "sizes.encoder=8",
+    "sizes.decoder=12", "sizes.readout=8", "sizes.vocabulary=60", "encoder.widths=[4,8]", "encoder.halvings=2",
+    "model.embedding_size=8", "trainer.max_epochs=2", "batching.sentences=8", "trainer.log_every=2", "trainer.save_every=0",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def reader_of_digits(tmp_path_factory):
+    return trained(tmp_path_factory.mktemp("digits") / "run", *TINY)
+
+
+def test_what_training_leaves(reader_of_digits):
+    results = json.loads((reader_of_digits / "results.json").read_text())
+    assert {"bleu", "bleu1", "bleu2", "bleu3", "chrf", "exact"} <= {*results["scores"]}
+    assert 0 <= results["pointing"]["right"] <= results["pointing"]["words"] > 5
+    with Image.open(reader_of_digits / "attention.png") as drawn:
+        assert drawn.size[0] > 100
+
+
+def test_stopped_and_resumed_is_bit_identical(tmp_path, reader_of_digits):
+    trained(tmp_path / "run", *TINY, "trainer.max_epochs=1")
+    result = run("train", f"resume={tmp_path / 'run'}", "trainer.max_epochs=2")
+    assert result.returncode == 0, result.stderr.decode()
+    for name in (ckpt.LAST, ckpt.BEST):
+        ours, truth = (ckpt.read(folder / name).tensors for folder in (tmp_path / "run", reader_of_digits))
+        assert [key for key in truth if not torch.equal(ours[key], truth[key])] == []
+
+
+def test_reinforcement_resumes_too(tmp_path):
+    hard = [*TINY, "window=hard", "window.estimator=reinforce"]
+    whole = trained(tmp_path / "whole", *hard)
+    trained(tmp_path / "parts", *hard, "trainer.max_epochs=1")
+    assert run("train", f"resume={tmp_path / 'parts'}", "trainer.max_epochs=2").returncode == 0
+    ours, truth = (ckpt.read(folder / ckpt.LAST).tensors for folder in (tmp_path / "parts", whole))
+    assert [key for key in truth if not torch.equal(ours[key], truth[key])] == []
+    assert any(key.endswith("window.usual") for key in truth)
+
+
+def test_captions_of_files(tmp_path, reader_of_digits):
+    """A path a line; the same page as a file and by its name has the same caption; an empty line stays one."""
+    names = list(Digits(train=4, validation=1, test=1).load().train.source)
+    for k, name in enumerate(names):
+        Image.fromarray(page(name)).save(tmp_path / f"{k}.png")
+    (tmp_path / "by_name.txt").write_text("".join(f"{name}\n" for name in [*names, ""]))
+    (tmp_path / "images.txt").write_text("".join(f"{tmp_path}/{k}.png\n" for k in range(4)) + "\n")
+    model = f"model={reader_of_digits}"
+    found = [run("translate", model, f"input={tmp_path}/{file}.txt", "search=greedy") for file in ("images", "by_name")]
+    assert found[0].returncode == 0, found[0].stderr.decode()
+    assert found[0].stdout == found[1].stdout
+    assert found[0].stdout.count(b"\n") == 5
+    assert found[0].stdout.endswith(b"\n\n")
+    for more in (["precision=int8"], ["search=beam"], ["search=sample"], ["search=mbr"], ["format=moses"]):
+        assert run("translate", model, f"input={tmp_path}/images.txt", *more).returncode == 0, more
+    ensemble = run("translate", f"model=[{reader_of_digits},{reader_of_digits}]", f"input={tmp_path}/images.txt", "search=greedy")
+    assert ensemble.stdout == found[0].stdout
+    rows = run("translate", model, f"input={tmp_path}/images.txt", "format=jsonl").stdout.decode().splitlines()
+    places = np.array(json.loads(rows[0])["hypotheses"][0]["places"])
+    assert places.shape[1:] == (6, 8)
+    np.testing.assert_allclose(places.sum((1, 2)), 1, atol=2e-3)
+    failed(run("translate", model, f"input={tmp_path}/images.txt", "format=pharaoh"), "reads pictures")
+    failed(run("align", model, f"source={tmp_path}/images.txt", f"target={tmp_path}/images.txt"), "no words to align")
+    (tmp_path / "wrong.txt").write_text("nothing.png\n")
+    failed(run("translate", model, f"input={tmp_path}/wrong.txt"), "nothing.png: no such picture")
+    score = run("score", model, f"source={tmp_path}/images.txt", f"target={tmp_path}/images.txt")
+    assert score.stdout.count(b"\n") == 5
+
+
+def test_a_batch_is_one_by_one(reader_of_digits):
+    translator = nmt.load(reader_of_digits)
+    names = list(Digits(train=20, validation=1, test=1).load().train.source)
+    assert translator.translate(names) == [translator.translate(name) for name in names]
+
+
+@pytest.mark.parametrize("ending", ["html", "png", "json"])
+def test_maps_of_pictures(tmp_path, reader_of_digits, ending):
+    names = list(Digits(train=2, validation=1, test=1).load().train.source)
+    (tmp_path / "in").write_text("".join(f"{name}\n" for name in names))
+    out = tmp_path / f"map.{ending}"
+    result = run("translate", f"model={reader_of_digits}", f"input={tmp_path}/in", f"attention_map={out}", f"compare={reader_of_digits}/best.safetensors")
+    assert result.returncode == 0, result.stderr.decode()
+    if ending == "json":
+        rows = json.loads(out.read_text())
+        assert [row["picture"] for row in rows] == names
+        for row in rows:
+            for places in row["places"].values():
+                assert np.array(places).shape == (len(row["target"]), 6, 8)
+    elif ending == "png":
+        with Image.open(out) as drawn:
+            assert drawn.size[0] > 200
+    else:
+        text = out.read_text()
+        words = sum(min(60, len(caption.split()) + 1) for caption in result.stdout.decode().splitlines())
+        assert text.count('class="look"') == 2 * words
+        assert 'role="img"' in text
+        assert "http" not in text
+
+
+def test_pointing_counts_words(reader_of_digits):
+    part = Digits(train=9, validation=1, test=1).load().train
+    right, count = pointing(nmt.load(reader_of_digits), part)
+    assert count == sum(map(len, part.places))
+    assert 0 <= right <= count
+
+
+def test_evaluation_against_several_references(tmp_path, reader_of_digits):
+    part = Digits(train=3, validation=1, test=1).load().train
+    for name, lines in (("in", part.source), ("a", part.target), ("b", ["nothing"] * 3)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+    one, two = (
+        run("evaluate", f"model={reader_of_digits}", f"source={tmp_path}/in", f"reference={given}").stdout.decode()
+        for given in (f"{tmp_path}/a", f"[{tmp_path}/a,{tmp_path}/b]")
+    )
+    assert "nrefs:1" in one
+    assert "nrefs:2" in two
+    assert "bleu1" in two
+
+
+def test_multimodal_translation(tmp_path):
+    """Words and an image: trained, translated with and without the image, drawn."""
+    words, lines = ["red", "dog", "runs", "two", "cats"], []
+    generator = np.random.default_rng(0)
+    for k in range(24):
+        image(tmp_path, f"{k}.png", size=(9, 6 + k % 3), seed=k)
+        text = " ".join(generator.choice(words, 3))
+        lines.append(f"{k}.png,{text},{text[::-1]}")
+    (tmp_path / "t.csv").write_text("\n".join(["image,en,de", *lines]) + "\n")
+    keys = ["data=captions", f"data.train={tmp_path}/t.csv", f"data.validation={tmp_path}/t.csv@:4", "data.source=en", "data.caption=de", "data.language=de"]
+    small = [text for text in TINY if not text.startswith(("experiment", "data.", "encoder.", "sizes.vocab"))]
+    folder = trained(tmp_path / "run", *keys, *small, "encoder=bidirectional+convolution", "encoder.widths=[4,4]", "encoder.halvings=1", "tokenizer=char")
+    (tmp_path / "in").write_text(f"red dog\t{tmp_path}/0.png\nred dog\t\n")
+    result = run("translate", f"model={folder}", f"input={tmp_path}/in", f"attention_map={tmp_path}/map.html")
+    assert result.returncode == 0, result.stderr.decode()
+    assert result.stdout.count(b"\n") == 2
+    assert 'class="look"' in (tmp_path / "map.html").read_text()
+    assert run("translate", f"model={folder}", f"input={tmp_path}/in", f"attention_map={tmp_path}/map.png").returncode == 0
+    (tmp_path / "wrong").write_text("red dog\n")
+    failed(run("translate", f"model={folder}", f"input={tmp_path}/wrong"), "1 column, but the model reads a text and the name of a picture")
+
+
+@pytest.mark.parametrize(("overrides", "said"), [
+    (["encoder=grid"], "reads pictures, and this data has none"),
+    (["data=digits"], "choose grid or convolution"),
+    (["data=digits", "encoder=bidirectional+grid"], "reads words and a picture"),
+    (["data=digits", "encoder=convolution", "encoder.channels=1", "model.copy=true"], "this encoder reads pictures"),
+    (["data=digits", "encoder=convolution", "encoder.halvings=9"], "each halves rows and columns"),
+    (["data=digits", "encoder=grid", "sizes.encoder=6"], "sinusoidal positions need a multiple of 4"),
+    (["window=hard", "window.reward=0.5"], "belongs to window.estimator=reinforce"),
+    (["decoder=fixed", "attention=none", "decoder.context_gate=true"], "no context without attention"),
+])  # fmt: skip
+def test_what_does_not_fit_is_told(overrides, said):
+    failed(run("train", *overrides), said)
+
+
+def test_pictured_lines():
+    columns = Columns(sources=1, picture=True)
+    assert columns.split("a\tb.png") == ["a", "b.png"]
+    assert columns.words("a\tb.png") == "a"
+    assert columns.picture_in("a\t") == ""
+    short = columns.shortened(Pictured([1, 2, 3], "b.png"), 2)
+    assert (list(short), short.picture) == ([1, 2], "b.png")
+    assert Pictured([], "x")
+    assert not Pictured([], "")
+
+
+def test_build_without_source_words():
+    config = compose("encoder=grid", "decoder=luong", "attention=dot", "encoder.channels=3", "sizes.encoder=8", "decoder.hidden_size=8")
+    model = build.network(config, 9, 11, Columns(0, picture=True))
+    assert model.source_embedding is None
+    assert model.target_embedding.num_embeddings == 11
+    assert model.output.weight is model.target_embedding.weight  # tying=all
+    assert F.embedding is not None
