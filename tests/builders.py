@@ -1,13 +1,14 @@
 """Small configurations, networks and batches for the tests."""
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from nmt.configuration import compose as composition
 from nmt.configuration.compose import CONF
-from nmt.foundation.interfaces import BOS, EOS, PAD, Batch
+from nmt.foundation.interfaces import BOS, EOS, PAD, Batch, Pictures
 
 SIZES = ["model.embedding_size=6", "encoder.hidden_size=4", "decoder.hidden_size=8", "decoder.readout_size=6"]
 NO_DROPOUT = ["model.dropout=0", "model.readout_dropout=0", "encoder.dropout=0", "decoder.dropout=0"]
@@ -16,6 +17,10 @@ NO_DROPOUT = ["model.dropout=0", "model.readout_dropout=0", "encoder.dropout=0",
 def choices(group: str) -> list[str]:
     """The YAML files of a config group."""
     return sorted(path.stem for path in Path(CONF, group).glob("*.yaml"))
+
+
+PICTURED = ("grid", "convolution", "bidirectional+grid", "bidirectional+convolution")
+"""Encoders that read pictures: test_pictures.py."""
 
 
 def compose(*overrides: str, name: str = "train") -> dict:
@@ -74,3 +79,9 @@ def batch(lengths=(5, 3, 4), target_lengths=(4, 6, 2), vocabulary: int = 11) -> 
         targets=targets,
         num_tokens=sum(target_lengths),
     )
+
+
+def with_pictures(data: Batch, channels: int) -> Batch:
+    """The batch with a random picture for each sentence."""
+    values = torch.rand(len(data.source), 9, 12, channels, generator=torch.Generator().manual_seed(4))
+    return replace(data, pictures=Pictures(values, torch.tensor([[9, 12]] * len(values)), even=True))

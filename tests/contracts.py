@@ -52,7 +52,9 @@ def in_a_mess(pictures):
 
 def one_picture(pictures, i):
     rows, columns = pictures.sizes[i].tolist()
-    return replace(pictures, values=pictures.values[i : i + 1, :rows, :columns], sizes=pictures.sizes[i : i + 1], even=True)
+    return replace(
+        pictures, values=pictures.values[i : i + 1, :rows, :columns], sizes=pictures.sizes[i : i + 1], even=True
+    )
 
 
 def the_future_changes_nothing(model, data):

@@ -11,10 +11,12 @@ import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-from builders import choices, compose
+from builders import PICTURED, choices, compose
 from commands import run
+from PIL import Image
 
 from nmt.configuration import build
 from nmt.configuration.check import _signature, locate
@@ -47,7 +49,7 @@ WORDS = [
     "mit",
 ]
 TINY = [
-    "data=text", "data.source=en", "data.target=de", "sizes.encoder=4", "sizes.decoder=8", "sizes.readout=6", "sizes.vocabulary=60",
+    "sizes.encoder=4", "sizes.decoder=8", "sizes.readout=6", "sizes.vocabulary=60",
     "model.embedding_size=6", "batching.sentences=8", "batching.pool=3", "trainer.max_epochs=2", "schedule.warmup=1",
     "trainer.log_every=2", "search.width=2", "translation.max_length_factor=1.0", "translation.max_length_offset=2", "seed=3",
 ]  # fmt: skip
@@ -63,6 +65,16 @@ def corpus(tmp_path_factory):
         (folder / f"{part}.de").write_text("".join(" ".join(row[::-1][:7]) + "\n" for row in rows))
         (folder / f"{part}.tag").write_text("".join(" ".join(word[0] for word in row) + "\n" for row in rows))
         (folder / f"{part}.links").write_text("".join(f"0-{min(len(row), 7) - 1} 1-0\n" for row in rows))
+    generator = np.random.default_rng(1)
+    for part, size in (("train", 16), ("validation", 4)):
+        rows = ["image,features,en,de"]
+        for k in range(size):
+            Image.fromarray(generator.integers(0, 256, (11, 9, 3), np.uint8)).save(folder / f"{part}{k}.png")
+            rows.append(
+                f"{part}{k}.png,grids.npz#{k},{generator.choice(WORDS)},{generator.choice(WORDS)} {generator.choice(WORDS)}"
+            )
+        (folder / f"{part}.csv").write_text("\n".join(rows) + "\n")
+    np.savez(folder / "grids.npz", **{str(k): generator.normal(size=(2, 3, 4)) for k in range(16)})
     return [f"data.{part}={folder}/{part}" for part in ("train", "validation", "test")]
 
 
@@ -85,7 +97,7 @@ def outcome(corpus, *overrides):
 
     RunDirectory.save_last = counted
     try:
-        score = train(configure("train", [*TINY, *corpus, *overrides, f"run_dir={folder}"]))
+        score = train(configure("train", [*TINY, *corpus_for(corpus, overrides), *overrides, f"run_dir={folder}"]))
     except UserError as error:
         return {"refused": str(error)}
     except SystemExit as stop:  # trainer.stop_after
@@ -111,8 +123,20 @@ def outcome(corpus, *overrides):
     return found
 
 
+def corpus_for(corpus, overrides):
+    """The keys of the text, or of the pictures if the encoder reads them."""
+    encoder = next((text.removeprefix("encoder=") for text in overrides if text.startswith("encoder=")), "")
+    if encoder not in PICTURED:
+        return ["data=text", "data.source=en", "data.target=de", *corpus]
+    tables = [f"{text}.csv" for text in corpus if "data.test" not in text]
+    image = ["data.image=features", "encoder.channels=4"] if "grid" in encoder else []
+    source = ["data.source=en"] if "+" in encoder else []
+    return ["data=captions", "data.caption=de", *tables, *image, *source]
+
+
 STUCK = ["optimizer=sgd", "optimizer.lr=1e-30", "trainer.max_epochs=5"]
 """A training that never gets better."""
+REINFORCED = ["window.estimator=reinforce", "trainer.max_epochs=4"]
 CONTEXT = {
     "encoder.dropout": ["encoder.num_layers=2"], "encoder.residual": ["encoder.num_layers=2"],
     "model.factor_size": ["data.factors=[tag]"], "objective.guided_alignment": ["data.alignment=links"],
@@ -120,7 +144,8 @@ CONTEXT = {
     "decoder.recurrent_dropout_of": ["decoder.recurrent_dropout=0.3"],
     "encoder.variational_dropout": ["encoder.num_layers=2"], "decoder.dropout": ["decoder.num_layers=2"],
     "decoder.residual": ["decoder.num_layers=2"], "decoder.variational_dropout": ["decoder.num_layers=2"],
-    "trainer.average": ["trainer.max_epochs=4"], "trainer.patience": STUCK, "schedule.patience": STUCK, "schedule.shrink": STUCK,
+    "trainer.average": ["trainer.max_epochs=4"], "window.reward": REINFORCED, "window.entropy": REINFORCED,
+    "window.expected": REINFORCED, "window.decay": REINFORCED, "trainer.patience": STUCK, "schedule.patience": STUCK, "schedule.shrink": STUCK,
     "trainer.on_nan": ["optimizer=sgd", "optimizer.lr=1e38"], "trainer.keep": ["trainer.max_epochs=4"],
     "batching.tokens": ["batching.sentences=0"], "schedule.start": ["trainer.max_epochs=3"], "schedule.every": ["trainer.max_epochs=4"],
     "objective.pace": ["objective.end=0.1"], "metric.lowercase": ["tokenizer=char"],
@@ -132,7 +157,7 @@ VALUES = {
     "trainer.clip_norm": "0.001", "trainer.clip_value": "0.0001", "trainer.validate_every": "0.5", "trainer.validate_every_updates": "3",
     "trainer.on_nan": "skip", "filters.max_length": "4", "filters.max_ratio": "1.2", "max_validation": "2",
     "schedule.start": "1", "schedule.patience": "1", "schedule.warmup": "20", "optimizer.eps": "0.1", "optimizer.weight_decay": "0.5",
-    "window.distance": "1", "attention.heads": "4", "attention.longest": "3", "decoder.bridge": "mean", "metric.char_order": "2",
+    "window.distance": "1", "attention.heads": "4", "encoder.longest": "8", "encoder.widths": "[32,64,96]", "attention.longest": "3", "decoder.bridge": "mean", "metric.char_order": "2",
     "metric.tokenize": "char", "sizes.encoder": "6", "encoder.hidden_size": "6", "tokenizer.vocabulary_size": "50", "sizes.vocabulary": "50",
     "tokenizer.character_coverage": "0.98", "translation.max_source": "3", "translation.max_length_offset": "3",
     "translation.max_length_factor": "0.1", "tokenizer.normalization": "nfkc", "model.tying": "output", "objective.updates": "2", "freeze": "[encoder]", "cell": "lstm",
@@ -294,7 +319,7 @@ def test_every_key_of_every_search_means_something(small_run, tmp_path, search):
 # All pairs
 
 AXES = {
-    "encoder": [[f"encoder={c}", *fitting("encoder", c)] for c in choices("encoder")],
+    "encoder": [[f"encoder={c}", *fitting("encoder", c)] for c in choices("encoder") if c not in PICTURED],
     "decoder": [[f"decoder={c}"] for c in choices("decoder")],
     "attention": [[f"attention={c}"] for c in choices("attention")],
     "window": [[f"window={c}"] for c in choices("window")],
@@ -322,7 +347,7 @@ BASE = ["trainer.max_updates=3", "decoder.hidden_size=8", "model.embedding_size=
 def command_line(corpus, picked):
     usual = {"decoder": ["decoder=luong"], "attention": ["attention=general"], **picked}
     tiny = [text for text in TINY if text != "search.width=2"]
-    return [*tiny, *corpus, *BASE, *(text for texts in usual.values() for text in texts)]
+    return [*tiny, *corpus_for(corpus, ()), *BASE, *(text for texts in usual.values() for text in texts)]
 
 
 def refusal(corpus, picked):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from builders import CONF, SIZES, batch, choices, compose
+from builders import CONF, SIZES, batch, choices, compose, with_pictures
 from omegaconf import OmegaConf
 
 from nmt.configuration import build
@@ -20,8 +20,9 @@ from nmt.configuration.faults import Faults
 from nmt.configuration.training_settings import TrainSettings
 from nmt.foundation.errors import UserError
 
+TABLE = ["data.train=a.csv", "data.validation=b.csv"]
 FILES = ["data.train=a", "data.validation=b", "data.source=en", "data.target=de"]
-NEEDED = {"text": FILES, "hub": ["data.path=x", "data.source=en", "data.target=de"]} | dict.fromkeys(
+NEEDED = {"text": FILES, "captions": TABLE, "hub": ["data.path=x", "data.source=en", "data.target=de"]} | dict.fromkeys(
     ("tsv", "csv", "jsonl", "parquet", "tmx", "archive"), FILES
 )
 GROUPS = [
@@ -32,6 +33,9 @@ PARTNERS = {
     "file": ["tokenizer.model=x"], "luong2015": ["decoder.bridge=tanh"],
     "fixed": ["attention=none"], "none": ["decoder=fixed"], "monotonic": ["attention=general"],
     "sparsemax": ["attention=general"], "entmax15": ["attention=general"],
+    "grid": ["data=captions", *TABLE], "convolution": ["data=digits"], "captions": ["encoder=grid"], "digits": ["encoder=convolution"],
+    "bidirectional+grid": ["data=captions", *TABLE, "data.source=en"],
+    "bidirectional+convolution": ["data=captions", *TABLE, "data.source=en"],
 }  # fmt: skip
 
 
@@ -55,7 +59,9 @@ def test_every_choice_composes_builds_and_takes_a_step(group, name):
     model = build.network(small, 11, 11).train()
     optimizer = build.make(small, "optimizer", parameters=list(model.parameters()))
     before = [p.detach().clone() for p in model.parameters()]
-    build.make(small, "objective")(model, batch(), 10**6).total.backward()
+    reader = model.encoder.reader
+    data = batch() if reader is None else with_pictures(batch(), reader.channels)
+    build.make(small, "objective")(model, data, 10**6).total.backward()
     build.make(small, "trainer")
     build.make(small, "schedule").factor(1, 10, 0.1)
     optimizer.step()

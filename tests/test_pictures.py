@@ -43,7 +43,10 @@ def pictures(encoder, sizes=((2, 3), (4, 2), (3, 3))):
     channels = 1 if "convolution" in encoder else 3
     values = torch.rand(len(sizes), int(held[:, 0].max()), int(held[:, 1].max()), channels, generator=generator)
     made = Pictures(values.double(), held, even=False)
-    return replace(contracts.in_a_mess(made), values=values.double() * (contracts.in_a_mess(made).values[:, : values.size(1), : values.size(2)] != 9))
+    return replace(
+        contracts.in_a_mess(made),
+        values=values.double() * (contracts.in_a_mess(made).values[:, : values.size(1), : values.size(2)] != 9),
+    )
 
 
 def model_of(encoder, decoder="luong", score="general", *more):
@@ -140,8 +143,14 @@ def test_without_a_picture_it_is_the_model_of_words(decoder, kind):
     theirs = dict(model.named_parameters())
     with torch.no_grad():
         for name, parameter in plain.named_parameters():
-            parameter.copy_(theirs[name.replace("encoder.", "encoder.words.", 1) if name.startswith("encoder.") else name])
-    none = Pictures(torch.zeros(3, 0, 0, 1 if kind == "convolution" else 3).double(), torch.zeros(3, 2, dtype=torch.int64), even=True)
+            parameter.copy_(
+                theirs[name.replace("encoder.", "encoder.words.", 1) if name.startswith("encoder.") else name]
+            )
+    none = Pictures(
+        torch.zeros(3, 0, 0, 1 if kind == "convolution" else 3).double(),
+        torch.zeros(3, 2, dtype=torch.int64),
+        even=True,
+    )
     with_, _ = contracts.run(model, replace(batch(), pictures=none))
     without, _ = contracts.run(plain, batch())
     assert torch.equal(with_.readout, without.readout)
@@ -172,7 +181,9 @@ def test_the_gradient_is_that_of_all_choices_together(monkeypatch):
     exact, estimated, total = 0.0, [torch.zeros_like(p) for p in parameters], 0.0
     for choice in itertools.product(range(2), repeat=data.targets.size(1)):
         steps = iter(choice)
-        monkeypatch.setattr("nmt.window.hard.drawn", lambda weights, steps=steps: torch.full(weights.shape[:2], next(steps)))
+        monkeypatch.setattr(
+            "nmt.window.hard.drawn", lambda weights, steps=steps: torch.full(weights.shape[:2], next(steps))
+        )
         output, memory = model.teach(data)
         loss, nll = model.loss(output, memory, data.targets, 0.0)
         probability = output.state.attention[1][1].sum().exp()
@@ -278,7 +289,9 @@ def test_images_have_the_channels_and_the_size_that_are_wanted(tmp_path):
     assert np.abs(grey[..., 0].astype(int) - np.asarray(Image.open(file).convert("L"))).max() <= 1
     assert Images(3, 3)(str(file)).shape == (2, 3, 3)
     for mode, ending in (("L", "png"), ("1", "png"), ("P", "gif"), ("RGBA", "png"), ("CMYK", "jpg"), ("I;16", "png")):
-        found = Images(3, 100)(str(image(tmp_path, f"{mode.replace(';', '')}.{ending}", mode="L" if mode == "I;16" else mode)))
+        found = Images(3, 100)(
+            str(image(tmp_path, f"{mode.replace(';', '')}.{ending}", mode="L" if mode == "I;16" else mode))
+        )
         assert found.shape == (4, 5, 3), mode
 
 
@@ -510,7 +523,11 @@ def test_spans_of_pieces():
 def test_several_references():
     from sacrebleu.metrics import BLEU
 
-    answers, first, second = ["a dog runs fast here", "a cat"], ["the dog runs fast here", "one cat"], ["a dog runs fast now", ""]
+    answers, first, second = (
+        ["a dog runs fast here", "a cat"],
+        ["the dog runs fast here", "one cat"],
+        ["a dog runs fast now", ""],
+    )
     found = Metric(tokenize="13a").score(answers, first, others=[second], orders=True)
     for order in (1, 2, 3, 4):
         truth = BLEU(max_ngram_order=order).corpus_score(answers, [first, ["a dog runs fast now", None]]).score
@@ -575,7 +592,9 @@ def test_captions_of_files(tmp_path, reader_of_digits):
     assert found[0].stdout.endswith(b"\n\n")
     for more in (["precision=int8"], ["search=beam"], ["search=sample"], ["search=mbr"], ["format=moses"]):
         assert run("translate", model, f"input={tmp_path}/images.txt", *more).returncode == 0, more
-    ensemble = run("translate", f"model=[{reader_of_digits},{reader_of_digits}]", f"input={tmp_path}/images.txt", "search=greedy")
+    ensemble = run(
+        "translate", f"model=[{reader_of_digits},{reader_of_digits}]", f"input={tmp_path}/images.txt", "search=greedy"
+    )
     assert ensemble.stdout == found[0].stdout
     rows = run("translate", model, f"input={tmp_path}/images.txt", "format=jsonl").stdout.decode().splitlines()
     places = np.array(json.loads(rows[0])["hypotheses"][0]["places"])
@@ -600,7 +619,13 @@ def test_maps_of_pictures(tmp_path, reader_of_digits, ending):
     names = list(Digits(train=2, validation=1, test=1).load().train.source)
     (tmp_path / "in").write_text("".join(f"{name}\n" for name in names))
     out = tmp_path / f"map.{ending}"
-    result = run("translate", f"model={reader_of_digits}", f"input={tmp_path}/in", f"attention_map={out}", f"compare={reader_of_digits}/best.safetensors")
+    result = run(
+        "translate",
+        f"model={reader_of_digits}",
+        f"input={tmp_path}/in",
+        f"attention_map={out}",
+        f"compare={reader_of_digits}/best.safetensors",
+    )
     assert result.returncode == 0, result.stderr.decode()
     if ending == "json":
         rows = json.loads(out.read_text())
@@ -648,17 +673,37 @@ def test_multimodal_translation(tmp_path):
         text = " ".join(generator.choice(words, 3))
         lines.append(f"{k}.png,{text},{text[::-1]}")
     (tmp_path / "t.csv").write_text("\n".join(["image,en,de", *lines]) + "\n")
-    keys = ["data=captions", f"data.train={tmp_path}/t.csv", f"data.validation={tmp_path}/t.csv@:4", "data.source=en", "data.caption=de", "data.language=de"]
+    keys = [
+        "data=captions",
+        f"data.train={tmp_path}/t.csv",
+        f"data.validation={tmp_path}/t.csv@:4",
+        "data.source=en",
+        "data.caption=de",
+        "data.language=de",
+    ]
     small = [text for text in TINY if not text.startswith(("experiment", "data.", "encoder.", "sizes.vocab"))]
-    folder = trained(tmp_path / "run", *keys, *small, "encoder=bidirectional+convolution", "encoder.widths=[4,4]", "encoder.halvings=1", "tokenizer=char")
+    folder = trained(
+        tmp_path / "run",
+        *keys,
+        *small,
+        "encoder=bidirectional+convolution",
+        "encoder.widths=[4,4]",
+        "encoder.halvings=1",
+        "tokenizer=char",
+    )
     (tmp_path / "in").write_text(f"red dog\t{tmp_path}/0.png\nred dog\t\n")
     result = run("translate", f"model={folder}", f"input={tmp_path}/in", f"attention_map={tmp_path}/map.html")
     assert result.returncode == 0, result.stderr.decode()
     assert result.stdout.count(b"\n") == 2
     assert 'class="look"' in (tmp_path / "map.html").read_text()
-    assert run("translate", f"model={folder}", f"input={tmp_path}/in", f"attention_map={tmp_path}/map.png").returncode == 0
+    assert (
+        run("translate", f"model={folder}", f"input={tmp_path}/in", f"attention_map={tmp_path}/map.png").returncode == 0
+    )
     (tmp_path / "wrong").write_text("red dog\n")
-    failed(run("translate", f"model={folder}", f"input={tmp_path}/wrong"), "1 column, but the model reads a text and the name of a picture")
+    failed(
+        run("translate", f"model={folder}", f"input={tmp_path}/wrong"),
+        "1 column, but the model reads a text and the name of a picture",
+    )
 
 
 @pytest.mark.parametrize(("overrides", "said"), [
@@ -687,7 +732,14 @@ def test_pictured_lines():
 
 
 def test_build_without_source_words():
-    config = compose("encoder=grid", "decoder=luong", "attention=dot", "encoder.channels=3", "sizes.encoder=8", "decoder.hidden_size=8")
+    config = compose(
+        "encoder=grid",
+        "decoder=luong",
+        "attention=dot",
+        "encoder.channels=3",
+        "sizes.encoder=8",
+        "decoder.hidden_size=8",
+    )
     model = build.network(config, 9, 11, Columns(0, picture=True))
     assert model.source_embedding is None
     assert model.target_embedding.num_embeddings == 11

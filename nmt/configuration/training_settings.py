@@ -14,7 +14,6 @@ from nmt.configuration.check import locate
 from nmt.configuration.faults import Fault, shown
 from nmt.configuration.fine_tuning import freeze
 from nmt.configuration.settings import Settings
-from nmt.encoder.beside import Beside
 from nmt.foundation.errors import UserError
 from nmt.foundation.ranges import Count, Range, Size
 from nmt.layers.cells import CellName
@@ -123,9 +122,8 @@ class TrainSettings(TrainingSettings):
 
     def _picture_conflicts(self) -> list[Fault]:
         """Encoders of pictures without pictures, and the other way round."""
-        encoder = locate(self.encoder["_target_"], "nmt.encoder", "encoder")
-        words = bool(getattr(encoder, "reads_words", True))
-        reads = not words or issubclass(encoder, Beside)  # type: ignore[arg-type]
+        encoder: Any = locate(self.encoder["_target_"], "nmt.encoder", "encoder")
+        words, reads = encoder.reads_words, encoder.reads_pictures
         found, columns = list[Fault](), self._columns
         if reads and not columns.picture:
             why = (
@@ -219,6 +217,8 @@ class ClassifySettings(TrainingSettings):
         found = super().conflicts()
         if not hasattr(locate(self.data["_target_"], "nmt.data", "data"), "labelled"):
             found.append(Fault("data", "this data set has no labels; choose data=tsv, csv, jsonl, parquet or hub"))
+        if locate(self.encoder["_target_"], "nmt.encoder", "encoder").reads_pictures:  # type: ignore[attr-defined]
+            found.append(Fault("encoder", "reads pictures, and texts are classified: choose encoder=bidirectional"))
         if not _joint(self.tokenizer):
             found.append(Fault("tokenizer.joint", "there is only one language; leave it out", "false"))
         if self.freeze and not self.vectors:

@@ -24,7 +24,8 @@ STYLE = """
 .nmt .looks { display: grid;
   grid-template-columns: repeat(auto-fill, minmax(7.5rem, 1fr)); gap: .6rem; }
 .nmt .look { position: relative; overflow: visible; }
-.nmt .look div { aspect-ratio: var(--shape); image-rendering: auto; background-size: 100% 100%; border: 1px solid var(--line); border-radius: .3rem; }
+.nmt .look div { aspect-ratio: var(--shape); image-rendering: auto; background-size: 100% 100%;
+  border: 1px solid var(--line); border-radius: .3rem; }
 .nmt .look figcaption { text-align: center; color: inherit; padding-top: .15rem; }
 .nmt .legend { display: inline-block; width: 8rem; height: .8rem; border: 1px solid var(--line); vertical-align: middle;
   background: linear-gradient(to right, rgba(var(--ink), 0), rgba(var(--ink), 1)); }

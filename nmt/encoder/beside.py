@@ -8,7 +8,7 @@ Without a picture there are no places, and the summary is that of the words: exa
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Int
@@ -25,6 +25,8 @@ from nmt.layers.cells import CellName, DropoutOf
 
 class Beside(Encoder):
     """Encoders of words and of pictures with the same memory size side by side."""
+
+    reads_pictures: ClassVar[bool] = True
 
     def __init__(self, words: Encoder, places: Grid) -> None:
         super().__init__()

@@ -35,6 +35,7 @@ class Grid(Encoder):
     share the features."""
 
     reads_words: ClassVar[bool] = False
+    reads_pictures: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -108,8 +109,8 @@ def inside(sizes: Int[Tensor, "B 2"], rows: int, columns: int) -> Bool[Tensor, "
 
 
 def packed(values: Float[Tensor, "B P M"], mask: Bool[Tensor, "B P"]) -> tuple[Tensor, Tensor]:
-    """What is real first, in its order, and all padding after it, so that scores and windows that count positions find the same
-    in every batch."""
+    """What is real first, in its order, and all padding after it, so that scores and windows that count positions find
+    the same in every batch."""
     order = (~mask).long().sort(stable=True, dim=1).indices
     return values.gather(1, order.unsqueeze(-1).expand_as(values)), mask.gather(1, order)
 
