@@ -11,14 +11,17 @@ from nmt.data.pictures import shown
 
 WIDEST = 320
 """Pixels of the longer side of a picture that is shown; larger ones are scaled down."""
-WHITE, WARM = np.array([255, 255, 255, 190]), np.array([240, 130, 20, 110])
+WHITE, WARM = np.array([255, 255, 255, 200]), np.array([240, 115, 10, 140])
 """Red, green, blue and opacity of what lies over places without attention, and over the one with the most."""
 
 
 def seen(name: str) -> np.ndarray | None:
-    """The picture of a name in three colours, None if it is no image."""
+    """The picture of a name in three colours, None if it is no image. One of few pixels is made larger, each pixel a square."""
     found = shown(name, WIDEST)
-    return None if found is None else np.broadcast_to(found, (*found.shape[:2], 3))
+    if found is None:
+        return None
+    times = max(1, WIDEST // (2 * max(found.shape[:2])))
+    return np.broadcast_to(found, (*found.shape[:2], 3)).repeat(times, 0).repeat(times, 1)
 
 
 def veil(weights: np.ndarray) -> np.ndarray:

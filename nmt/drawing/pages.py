@@ -21,8 +21,11 @@ STYLE = """
 .nmt :is(td, mark, .look):is(:hover, :focus)::after {
   content: attr(data-value); position: absolute; left: 0; top: 110%; z-index: 2; white-space: pre; padding: 0 .4rem;
   background: #222; color: #fff; border-radius: .2rem; font-size: .85rem; line-height: 1.6; }
-.nmt .looks { display: grid;
-  grid-template-columns: repeat(auto-fill, minmax(7.5rem, 1fr)); gap: .6rem; }
+.nmt .looks { display: grid; grid-auto-flow: column; grid-auto-columns: minmax(5rem, 9rem); gap: .6rem;
+  overflow-x: auto; padding: 2px 2px 1.8rem; }
+@media (max-width: 45rem) {
+  .nmt .looks { grid-auto-flow: row; grid-template-columns: repeat(auto-fill, minmax(6rem, 1fr)); overflow: visible; }
+}
 .nmt .look { position: relative; overflow: visible; }
 .nmt .look div { aspect-ratio: var(--shape); image-rendering: auto; background-size: 100% 100%;
   border: 1px solid var(--line); border-radius: .3rem; }
