@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 import nmt
 from nmt.configuration import build
+from nmt.corpus.filters import fingerprint
 from nmt.data.captions import Captions
 from nmt.data.digits import Digits, digit_words, number_words, page
 from nmt.data.pictures import Features, Images, Reader, features_of
@@ -553,7 +554,7 @@ def reader_of_digits(tmp_path_factory):
 def test_what_training_leaves(reader_of_digits):
     results = json.loads((reader_of_digits / "results.json").read_text())
     assert {"bleu", "bleu1", "bleu2", "bleu3", "chrf", "exact"} <= {*results["scores"]}
-    assert 0 <= results["pointing"]["right"] <= results["pointing"]["words"] > 5
+    assert 0 <= results["scores"]["pointing"]["score"] <= 100
     with Image.open(reader_of_digits / "attention.png") as drawn:
         assert drawn.size[0] > 100
 
@@ -646,9 +647,12 @@ def test_maps_of_pictures(tmp_path, reader_of_digits, ending):
 
 def test_pointing_counts_words(reader_of_digits):
     part = Digits(train=9, validation=1, test=1).load().train
-    right, count = pointing(nmt.load(reader_of_digits), part)
-    assert count == sum(map(len, part.places))
-    assert 0 <= right <= count
+    found = pointing(nmt.load(reader_of_digits), part)
+    assert found.signature.startswith(f"{sum(map(len, part.places))} words")
+    everywhere = replace(part, places=[[(b, e, (0.0, 0.0, 1.0, 1.0)) for b, e, _ in its] for its in part.places])
+    nowhere = replace(part, places=[[(b, e, (2.0, 2.0, 3.0, 3.0)) for b, e, _ in its] for its in part.places])
+    assert [pointing(nmt.load(reader_of_digits), each).score for each in (everywhere, nowhere)] == [100, 0]
+    assert 0 <= found.score <= 100
 
 
 def test_evaluation_against_several_references(tmp_path, reader_of_digits):
@@ -745,3 +749,13 @@ def test_build_without_source_words():
     assert model.target_embedding.num_embeddings == 11
     assert model.output.weight is model.target_embedding.weight  # tying=all
     assert F.embedding is not None
+
+
+def test_a_picture_that_changes_is_other_data(tmp_path):
+    image(tmp_path, "a.png", seed=1)
+    (tmp_path / "t.csv").write_text("image,caption\na.png,a dog\n")
+    data, prints = Captions(train=f"{tmp_path}/t.csv", validation=f"{tmp_path}/t.csv"), []
+    for seed in (1, 1, 2):
+        image(tmp_path, "a.png", seed=seed)
+        prints.append(fingerprint(data.load().train))
+    assert prints[0] == prints[1] != prints[2]

@@ -137,6 +137,10 @@ class TrainSettings(TrainingSettings):
             add = "set data.source, or choose" if words else "leave data.source out, or choose"
             other = "grid or convolution" if words else "bidirectional+grid or bidirectional+convolution"
             found.append(Fault("encoder", f"reads {'words and' if words else 'only'} a picture: {add} encoder={other}"))
+        if columns.picture and not columns.sources and self.translation.get("unknown") == "copy":
+            found.append(
+                Fault("translation.unknown", "copies source words, and a picture has none: drop or mark", "copy")
+            )
         if not words and self.vectors and self.vectors[:1] != [None]:
             found.append(Fault("vectors", "there are no source words: give [null,TARGET]", shown(self.vectors)))
         return found
@@ -189,6 +193,8 @@ class TrainSettings(TrainingSettings):
             found["model.factor_size"] = "the source has no factors: set data.factors"
         if not self.init:
             found["init_vocabulary"] = "there is no init=RUN_DIR"
+        if not self._columns.sources:
+            found["filters.max_ratio"] = "a picture has no length"
         if (self.window or {}).get("estimator") == "straight_through":
             for key in ("reward", "entropy", "expected", "decay"):
                 found[f"window.{key}"] = "belongs to window.estimator=reinforce"

@@ -75,4 +75,5 @@ def fingerprint(pairs: Pairs) -> str:
             digest.update(("[" if i == 0 else ", ").encode())
             digest.update(json.dumps(line, ensure_ascii=False).encode("utf-8", "surrogatepass"))
         digest.update(b"]" if len(side) else b"[]")
+    digest.update(pairs.content.encode())
     return digest.hexdigest()

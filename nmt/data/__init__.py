@@ -46,7 +46,8 @@ class Pairs:
     """Aligned sentences: source[i] and target[i] mean the same. `name` says where they come from. A line of the source may
     have columns (nmt/tokenizer/columns.py); `links`: alignments of their words, 0-0 1-2, counted between spaces. `others`:
     further references, as many lists as a line has at most; a line without one has "" there. `places`: where in the picture
-    is what the words of each target tell."""
+    is what the words of each target tell. `content` identifies what the lines only name, such as pictures.
+    """
 
     source: Text
     target: Text
@@ -54,6 +55,7 @@ class Pairs:
     links: Text | None = None
     others: Sequence[Text] = ()
     places: Sequence[Sequence[Place]] | None = None
+    content: str = ""
 
     def __len__(self) -> int:
         return len(self.source)
@@ -63,7 +65,15 @@ class Pairs:
         links = None if self.links is None else Selection(self.links, indices)
         others = [Selection(other, indices) for other in self.others]
         places = None if self.places is None else [self.places[i] for i in indices]
-        return Pairs(Selection(self.source, indices), Selection(self.target, indices), self.name, links, others, places)
+        return Pairs(
+            Selection(self.source, indices),
+            Selection(self.target, indices),
+            self.name,
+            links,
+            others,
+            places,
+            self.content,
+        )
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,8 @@ log = logging.getLogger(__name__)
 ENDINGS = ("csv", "tsv", "jsonl", "parquet")
 FILE_NAME = "file_name"
 """What `datasets` calls the column of images."""
-Row = tuple[str, str, list[str]]
-"""The name of a picture, the text beside it, its captions."""
+Row = tuple[str, str, list[str], int]
+"""The name of a picture, the text beside it, its captions, and a number that changes with the picture."""
 
 
 class Captions:
@@ -90,13 +90,16 @@ class Captions:
 
     def _pairs(self, rows: Sequence[Row], name: str, training: bool) -> Pairs:
         """To train, a pair for each caption; otherwise, further captions are further references."""
-        lines = [name if self.source is None else f"{text}\t{name}" for name, text, _ in rows]
+        lines = [name if self.source is None else f"{text}\t{name}" for name, text, *_ in rows]
+        content = str([number for *_, number in rows])
         if training:
             pairs = [(line, caption) for line, row in zip(lines, rows, strict=True) for caption in row[2]]
-            return check_not_empty(Pairs([line for line, _ in pairs], [caption for _, caption in pairs], name))
+            return check_not_empty(
+                Pairs([line for line, _ in pairs], [caption for _, caption in pairs], name, content=content)
+            )
         most = max((len(row[2]) for row in rows), default=1)
         others = [[row[2][k] if k < len(row[2]) else "" for row in rows] for k in range(1, most)]
-        return check_not_empty(Pairs(lines, [row[2][0] for row in rows], name, others=others))
+        return check_not_empty(Pairs(lines, [row[2][0] for row in rows], name, others=others, content=content))
 
     def _rows(self, part: str) -> list[Row]:
         """Raises UserError if the part is no such table, or if a picture cannot be used."""
@@ -124,7 +127,7 @@ class Captions:
             if not found:
                 raise UserError(f"{where}: no caption")
             beside = "" if texts is None else _line(texts[i], where)
-            rows.append((_name(cells[i], file.parent, where), beside, found))
+            rows.append((_name(cells[i], file.parent, where), beside, found, 0))
         return self._usable(rows, str(file))
 
     def _usable(self, rows: list[Row], name: str) -> list[Row]:
@@ -133,9 +136,8 @@ class Captions:
         with Progress("looking at pictures", len(rows), "pictures") as step:
             for row in rows:
                 try:
-                    if row[0] or self.source is None:
-                        check_picture(row[0])
-                    good.append(row)
+                    there = row[0] or self.source is None
+                    good.append((*row[:3], check_picture(row[0]) if there else 0))
                 except UserError as error:
                     faults.append(str(error))
                 step()

@@ -15,6 +15,7 @@ import io
 import math
 import re
 import threading
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -127,8 +128,9 @@ def image_of(name: str) -> np.ndarray:
     return _opened(name, held or name)
 
 
-def check_picture(name: str) -> None:
-    """Raises UserError unless there is such a picture: an image that can be decoded, or features by that name."""
+def check_picture(name: str) -> int:
+    """A number that changes with the picture (with the size of the file, if it holds many). Raises UserError unless
+    there is such a picture: an image that can be decoded, or features by that name."""
     cell, (file, _, key) = _CELL.fullmatch(name), name.partition("#")
     if is_array(name):
         features_of(name) if Path(file).suffix == ".npy" else _has(Path(file), key)
@@ -138,6 +140,9 @@ def check_picture(name: str) -> None:
         image_of(name)
     else:
         features_of(name)
+    if name.startswith(PREFIX):
+        return 0
+    return Path(file).stat().st_size if cell is not None or is_array(name) else zlib.crc32(Path(name).read_bytes())
 
 
 def _has(file: Path, key: str) -> None:

@@ -16,7 +16,7 @@ WHITE, WARM = np.array([255, 255, 255, 200]), np.array([240, 115, 10, 140])
 
 
 def seen(name: str) -> np.ndarray | None:
-    """The picture of a name in three colours, None if it is no image. One of few pixels is made larger, each pixel a square."""
+    """The picture of a name in three colours, None if it is no image. Few pixels are made larger, each a square."""
     found = shown(name, WIDEST)
     if found is None:
         return None

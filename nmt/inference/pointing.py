@@ -10,10 +10,11 @@ import numpy as np
 
 from nmt.data import Box, Pairs
 from nmt.inference.translator import Translator
+from nmt.metric import Result
 
 
-def pointing(translator: Translator, part: Pairs) -> tuple[int, int]:
-    """(words whose attention is in their place, words with a place) of pictures whose captions have `places`."""
+def pointing(translator: Translator, part: Pairs) -> Result:
+    """The share of words whose attention is in their place, in per cent, of pictures whose captions have `places`."""
     right = count = 0
     assert part.places is not None
     ids = list(zip(translator.encode(part.source), translator.tokenizer.encode_target(list(part.target)), strict=True))
@@ -26,7 +27,7 @@ def pointing(translator: Translator, part: Pairs) -> tuple[int, int]:
             pieces = [i for i, span in enumerate(spans) if span.start < end and span.stop > begin]
             right += bool(pieces) and inside(seen.places[pieces].mean(0), box)
             count += 1
-    return right, count
+    return Result(100 * right / max(1, count), f"{count:,} words with a place in the picture")
 
 
 def inside(weights: np.ndarray, box: Box) -> bool:
@@ -35,7 +36,3 @@ def inside(weights: np.ndarray, box: Box) -> bool:
     row, column = np.unravel_index(int(weights.argmax()), weights.shape)
     top, left, bottom, right = box
     return bool(top <= (row + 0.5) / rows <= bottom and left <= (column + 0.5) / columns <= right)
-
-
-def described(right: int, count: int) -> str:
-    return f"attention {100 * right / max(1, count):.2f}   % of {count:,} words looked at their place in the picture"

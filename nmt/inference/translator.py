@@ -82,6 +82,10 @@ class Translator:
             raise UserError(
                 "translation.unknown=copy: needs a model with attention, and this one has none; choose drop or mark"
             )
+        if unknown == "copy" and not tokenizer.columns.sources:
+            raise UserError(
+                "translation.unknown=copy: copies source words, and a picture has none; choose drop or mark"
+            )
         if lexicon is not None and unknown != "copy":
             raise UserError(f"lexicon: is used by translation.unknown=copy only, and it is {unknown}")
         if getattr(search, "needs_attention", False) and not self.attends:

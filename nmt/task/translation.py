@@ -21,7 +21,7 @@ from nmt.foundation.errors import typed
 from nmt.foundation.extras import installed
 from nmt.foundation.interfaces import Batch, Loss, Search
 from nmt.inference.formats import one_line
-from nmt.inference.pointing import described, pointing
+from nmt.inference.pointing import pointing
 from nmt.inference.translator import Translator
 from nmt.metric import Metric
 from nmt.network import Objective
@@ -163,16 +163,13 @@ class Translation(Task):
         sides = (name, hypotheses), (f"{name}.source", part.source), (f"{name}.reference", part.target)
         for file, lines in (*sides, *further):
             write(f"{file}.txt", "".join(one_line(line) + "\n" for line in lines))
+        if part.places is not None and self.network.decoder.attends:
+            scores["pointing"] = pointing(self._translator(self.search), part)
         results = {
             "scores": {metric: vars(result) for metric, result in scores.items()},
             "translation_seconds": round(seconds, 2),
         }
-        told = [f"{m} {result.score:.2f}   {result.signature}" for m, result in scores.items()]
-        if part.places is not None and self.network.decoder.attends:
-            right, count = pointing(self._translator(self.search), part)
-            results["pointing"] = {"right": right, "words": count}
-            told.append(described(right, count))
-        return name, results, told
+        return name, results, [f"{m} {result.score:.2f}   {result.signature}" for m, result in scores.items()]
 
     def draw(self, folder: Path) -> None:
         """The attention over a few validation sentences."""
