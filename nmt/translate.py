@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from nmt.configuration.model_settings import TranslateSettings
     from nmt.inference.streams import Source
     from nmt.inference.translator import Translator
+    from nmt.tokenizer.columns import Columns
 
 
 def run(settings: TranslateSettings) -> None:
@@ -79,16 +80,27 @@ def _quiet(count: int) -> None:
     """No progress is shown: nobody knows how much will come, or the answers stand on the same terminal."""
 
 
+def _check_line(columns: Columns, line: str) -> None:
+    """Raises UserError if the line has not what the model reads, or names a picture that cannot be used."""
+    from nmt.data.pictures import check_picture
+
+    columns.split(line)
+    if columns.picture_in(line):
+        check_picture(columns.picture_in(line))
+
+
 def _models(settings: TranslateSettings, source: Source) -> tuple[Translator, dict[str, Translator]]:
     """The model that translates, and those whose attention is drawn beside its own. Raises UserError if they cannot do
     what is asked for, or if the input is not what they read."""
+    from functools import partial
+
     from nmt.configuration.loading import translator_for
     from nmt.configuration.model_settings import models
     from nmt.foundation.errors import UserError
 
     translator = translator_for(settings)
     columns = translator.tokenizer.columns
-    source.require(columns.split)
+    source.require(partial(_check_line, columns))
     beside = {path: translator_for(settings, path) for path in models(settings.compare)}
     for path, other in beside.items():
         if not other.attends:

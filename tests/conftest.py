@@ -6,7 +6,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 if "PYTEST_XDIST_WORKER" in os.environ:  # tests run side by side: one thread each, for the processes they start too
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from jaxtyping import install_import_hook
+from jaxtyping import config, install_import_hook
 
 install_import_hook("nmt", "typechecker.check")
 
@@ -20,14 +20,25 @@ def _seeded():
     torch.manual_seed(0)
 
 
+QUICK = {f"test_{name}" for name in (
+    "choices", "command_line", "compare", "durability", "fine_tuning", "growth", "learning", "progress", "report", "streams",
+    "sweep", "tracker", "trainer", "translator", "tutorial",
+)}  # fmt: skip
+"""Files that train, or run commands, hundreds of times: what they pass through is checked in the others."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _signatures(request):
+    config.update("jaxtyping_disable", request.module.__name__ in QUICK)
+
+
 @pytest.fixture
 def unchecked():
-    """Signatures are not executed: for tests that train or search hundreds of times what others pass through checked."""
-    from jaxtyping import config
-
+    """Signatures are not executed in this test."""
+    before = config.jaxtyping_disable
     config.update("jaxtyping_disable", True)
     yield
-    config.update("jaxtyping_disable", False)
+    config.update("jaxtyping_disable", before)
 
 
 @pytest.fixture(scope="session")

@@ -51,7 +51,7 @@ WORDS = [
 TINY = [
     "sizes.encoder=4", "sizes.decoder=8", "sizes.readout=6", "sizes.vocabulary=60",
     "model.embedding_size=6", "batching.sentences=8", "batching.pool=3", "trainer.max_epochs=2", "schedule.warmup=1",
-    "trainer.log_every=2", "search.width=2", "translation.max_length_factor=1.0", "translation.max_length_offset=2", "seed=3",
+    "trainer.log_every=2", "search=greedy", "translation.max_length_factor=1.0", "translation.max_length_offset=2", "seed=3",
 ]  # fmt: skip
 
 
@@ -79,7 +79,7 @@ def corpus(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def _quick(monkeypatch, unchecked):
+def _quick(monkeypatch):
     monkeypatch.setattr(plots, "learning_curve", lambda *_: None)
     monkeypatch.setattr(Translation, "draw", lambda *_: None)
     monkeypatch.setattr("nmt.configuration.runs._trackers", lambda _: [])
@@ -266,11 +266,11 @@ def test_no_recipe_sets_what_changes_nothing(experiment):
     (["encoder.dropout=0.5"], "encoder.dropout=0.5: has no effect here: acts between layers"),
     (["decoder.variational_dropout=true", "decoder.num_layers=2", "decoder.dropout=0"], "is a kind of decoder.dropout"),
     (["decoder.residual=true"], "decoder.residual"), (["model.variational_dropout=true", "model.dropout=0", "model.readout_dropout=0"], "nothing is dropped"),
-    (["search.n_best=3"], "search.n_best"), (["objective=scheduled_sampling", "objective.decay=constant", "objective.end=0.1"], "objective.end"),
+    (["search=beam", "search.n_best=3"], "search.n_best"), (["objective=scheduled_sampling", "objective.decay=constant", "objective.end=0.1"], "objective.end"),
     (["objective=scheduled_sampling", "objective.decay=constant", "objective.updates=9"], "objective.updates"),
     (["trainer.average=3", "trainer.max_epochs=1"], "only one validation"), (["trainer.average=1"], "at least 2"),
     (["tokenizer=char", "tokenizer.split_digits=true"], "a piece of its own already"),
-    (["decoder=fixed", "attention=none", "search.coverage=0.1"], "search.coverage=0.1: needs attention"),
+    (["decoder=fixed", "attention=none", "search=beam", "search.coverage=0.1"], "search.coverage=0.1: needs attention"),
     (["decoder=fixed", "attention=none", "objective.doubly_stochastic=1"], "objective.doubly_stochastic=1: needs attention"),
     (["decoder=fixed", "attention=none", "translation.unknown=copy"], "translation.unknown=copy: needs attention"),
     (["window=monotonic", "normalizer=sparsemax"], "does not normalise"), (["metric.tokenize=ja-mecab"], "sacrebleu[ja]"),
@@ -346,7 +346,7 @@ BASE = ["trainer.max_updates=3", "decoder.hidden_size=8", "model.embedding_size=
 
 def command_line(corpus, picked):
     usual = {"decoder": ["decoder=luong"], "attention": ["attention=general"], **picked}
-    tiny = [text for text in TINY if text != "search.width=2"]
+    tiny = [text for text in TINY if text != "search=greedy"]
     return [*tiny, *corpus_for(corpus, ()), *BASE, *(text for texts in usual.values() for text in texts)]
 
 

@@ -357,10 +357,10 @@ def test_bad_images_are_told_by_name(tmp_path, name, said):
 
 @pytest.mark.parametrize(("name", "said"), [
     ("none.npz#a", "no such file"), ("few.npz#b", "no b in it"), ("few.npz#flat", "not \\[positions, channels\\]"),
-    ("few.npz#inf", "not numbers"), ("damaged.npz#a", "cannot be read"), ("a.png", "no features"),
+    ("few.npz#inf", "not numbers"), ("few.npz", "name one of its arrays"), ("few.npz#none", r"shape \\[0, 6\\]"), ("damaged.npz#a", "cannot be read"), ("a.png", "no features"),
 ])  # fmt: skip
 def test_bad_features_are_told_by_name(tmp_path, name, said):
-    np.savez(tmp_path / "few.npz", flat=np.zeros(3), inf=np.full((2, 2), np.inf))
+    np.savez(tmp_path / "few.npz", flat=np.zeros(3), inf=np.full((2, 2), np.inf), none=np.zeros((0, 6)))
     (tmp_path / "damaged.npz").write_bytes(b"PK nothing")
     with pytest.raises(UserError, match=said):
         features_of(str(tmp_path / name))
@@ -418,6 +418,26 @@ def test_images_inside_of_parquet(tmp_path):
     assert (Images(3, 99)(splits.train.source[1]) == np.asarray(Image.open(tmp_path / "a.png"))).all()
 
 
+def test_features_of_other_sizes_are_told_before_anything_is_trained(tmp_path, caplog):
+    np.savez(tmp_path / "f.npz", a=np.zeros((4, 6)), b=np.zeros((2, 3, 6)), c=np.zeros((4, 7)), d=np.zeros(3))
+    rows = "".join(f"f.npz#{key},caption\n" for key in "abcd")
+    (tmp_path / "t.csv").write_text("image,caption\n" + rows)
+    names = {"train": str(tmp_path / "t.csv"), "validation": str(tmp_path / "t.csv@:2")}
+    with pytest.raises(UserError, match=r"2 of 4 rows.*f.npz#d: shape \\[3\\].*f.npz#c: 7 channels, and most have 6"):
+        Captions(**names).load()
+    assert len(Captions(**names, bad="skip").load().train) == 2
+
+
+def test_texts_without_a_picture_are_split_too(tmp_path):
+    image(tmp_path, "a.png")
+    rows = "".join(f",text {k},caption {k}\n" for k in range(60))
+    (tmp_path / "t.csv").write_text(f"image,en,caption\na.png,x,y\n{rows}")
+    splits = Captions(train=str(tmp_path / "t.csv"), source="en", split=0.2).load()
+    assert min(map(len, (splits.train, splits.validation, splits.test))) > 3
+    with pytest.raises(UserError, match="leaves nothing for the"):
+        Captions(train=str(tmp_path / "t.csv@:2"), source="en", split=0.01).load()
+
+
 def test_the_captions_of_a_picture_stay_together(tmp_path):
     for k in range(40):
         image(tmp_path, f"{k}.png", seed=k)
@@ -436,10 +456,10 @@ def test_bad_pictures_are_counted_or_refused(tmp_path, bad, caplog):
     data = Captions(train=str(tmp_path / "t.csv"), validation=str(tmp_path / "t.csv"), bad=bad)
     if bad == "skip":
         assert len(data.load().train) == 1
-        assert "2 of 3 pictures are skipped" in caplog.text
+        assert "2 of 3 rows are skipped" in caplog.text
         assert "missing.png: no such picture" in caplog.text
         return
-    with pytest.raises(UserError, match="2 of 3 pictures cannot be used.*bad.png: not an image.*data.bad=skip"):
+    with pytest.raises(UserError, match="2 of 3 rows cannot be used.*bad.png: not an image.*data.bad=skip"):
         data.load()
 
 
@@ -452,7 +472,7 @@ def test_what_a_table_of_captions_lacks_is_told(tmp_path):
     with pytest.raises(UserError, match="a folder without metadata"):
         Captions(train=str(tmp_path / "empty"), validation="x").load()
     (tmp_path / "u.csv").write_text("image,caption\na.png,\n")
-    with pytest.raises(UserError, match="row 1: no caption"):
+    with pytest.raises(UserError, match="1 of 1 rows cannot be used: row 1: no caption"):
         Captions(train=str(tmp_path / "u.csv"), validation="x").load()
 
 

@@ -20,7 +20,7 @@ TEXT = [
     "a new power shower flower",
     "widest wide the slow snow",
 ] * 30
-DRAWS = 6000
+DRAWS = 3000
 
 
 def tokenizer(model, alpha, **options):
@@ -47,13 +47,13 @@ def test_the_distribution_is_that_of_sentencepiece(model, alpha, word):
     truth = [theirs.encode(word, enable_sampling=True, alpha=alpha, nbest_size=-1) for _ in range(DRAWS)]
     again = [theirs.encode(word, enable_sampling=True, alpha=alpha, nbest_size=-1) for _ in range(DRAWS)]
     noise = distance(frequencies(truth), frequencies(again))
-    assert distance(frequencies(cuts), frequencies(truth)) < noise + 0.03
+    assert distance(frequencies(cuts), frequencies(truth)) < noise + 0.04
     assert all(theirs.decode(list(cut)) == word for cut in frequencies(cuts))
 
 
 def test_backward_sampling_is_the_list_of_all_ways(monkeypatch):
     """Words with too many cuts to list are sampled from sums: the same distribution."""
-    ours, draws = tokenizer("unigram", 0.3), DRAWS // 3
+    ours, draws = tokenizer("unigram", 0.3), 2 * DRAWS // 3
     listed = frequencies(ours.encode_source(["lowest"], seed)[0] for seed in range(draws))
     monkeypatch.setattr("nmt.tokenizer.sampling.MOST", 1)
     other = tokenizer("unigram", 0.3)

@@ -172,7 +172,7 @@ def test_a_damaged_record_names_its_file(tmp_path):
         find(tmp_path)
 
 
-def test_what_an_interruption_has_left_is_resumed(tmp_path, unchecked):
+def test_what_an_interruption_has_left_is_resumed(tmp_path):
     truth = {f"seed{seed}": alone(tmp_path / "whole" / f"seed{seed}", f"seed={seed}") for seed in (1, 2)}
     assert swept(tmp_path / "parts", "seed=1,2", "trainer.stop_after=1").returncode == 1  # as if each had been stopped
     assert [each.state for each in find(tmp_path / "parts")] == [State.FAILED, State.FAILED]
@@ -213,7 +213,7 @@ TWELVE = [
 
 
 @pytest.mark.skipif(not launching._there("joblib"), reason="needs pip install 'nmt[sweep]'")
-def test_a_sweep_killed_three_times_ends_like_runs_that_were_not(tmp_path, start, unchecked):
+def test_a_sweep_killed_three_times_ends_like_runs_that_were_not(tmp_path, start):
     """By SIGKILL, at random times; its runs end too, and none is trained to its end twice."""
     rng = random.Random(int(os.environ.get("NMT_SWEEP_SEED", "1")))
     for _ in range(3):
@@ -253,7 +253,7 @@ def test_a_run_stops_when_its_sweep_is_gone(tmp_path):
     assert not alive(guard.pid)
 
 
-def test_halving_promotes_the_best_and_resumes_them(tmp_path, unchecked):
+def test_halving_promotes_the_best_and_resumes_them(tmp_path):
     """The winner is, bit for bit, the run that was trained without any halving."""
     rates = "optimizer.lr=0.00001,0.003,0.00002,0.00003"
     halved = swept(tmp_path / "halved", rates, "metric=loss", "sweep=halving")
@@ -353,11 +353,13 @@ def test_how_far_a_sweep_is(tmp_path):
     assert [duration(s) for s in (5, 99.4, 130, 7300)] == ["5 s", "99 s", "2 min", "2 h 2 min"]
 
 
-@pytest.mark.parametrize("preset", ["attention", "luong2015", "low_resource", "seeds"])
+@pytest.mark.parametrize("preset", ["attention", "luong2015", "low_resource", "seeds", "pictures"])
 def test_every_run_of_a_preset_can_be_made(preset):
-    typed = [f"sweep={preset}", *(["experiment=luong2015"] if preset == "luong2015" else []), "data=reverse"]
+    of_recipe = {"luong2015": ["experiment=luong2015", "data=reverse"], "pictures": ["experiment=read_digits"]}
+    typed = [f"sweep={preset}", *of_recipe.get(preset, ["data=reverse"])]
     work = TrainingWork("train", typed, [])
     runs = work.plan(work.grid(work.way.grids))
-    assert len(runs) == {"attention": 39, "luong2015": 10, "low_resource": 18, "seeds": 3}[preset]
-    assert [each.name for each in runs if work._hopeless(each)] == []
+    assert len(runs) == {"attention": 39, "luong2015": 10, "low_resource": 18, "seeds": 3, "pictures": 18}[preset]
+    different = [each for each in runs if not {"seed=2", "seed=3"} & {*each.overrides}]
+    assert [each.name for each in different if work._hopeless(each)] == []
     assert compose(*typed)["sweep"]["grids"]

@@ -67,7 +67,7 @@ def test_a_hypothesis_scores_what_it_scores_when_it_is_given(small_run, other_ru
 
 
 @every_search
-def test_a_batch_of_64_is_one_by_one_in_any_order(small_run, search, unchecked):
+def test_a_batch_of_64_is_one_by_one_in_any_order(small_run, search):
     translator = nmt.load(small_run, search=search)
     together = translator.translations(LINES)
     backwards = translator.translations(LINES[::-1])[::-1]

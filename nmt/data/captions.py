@@ -8,15 +8,16 @@ imagefolder. A cell of the `image` column is the name of a file beside the table
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from nmt.data import Pairs, Splits, check_columns, check_not_empty, listed
 from nmt.data.digits import PREFIX
-from nmt.data.pictures import check_picture
+from nmt.data.pictures import Checked, check_picture
 from nmt.data.readers import read_jsonl, read_parquet, read_rows
-from nmt.data.split import cut, part_of
+from nmt.data.split import cut, into_parts, part_of
 from nmt.data.text import find_file
 from nmt.foundation.errors import UserError
 from nmt.foundation.progress import Progress
@@ -27,7 +28,8 @@ ENDINGS = ("csv", "tsv", "jsonl", "parquet")
 FILE_NAME = "file_name"
 """What `datasets` calls the column of images."""
 Row = tuple[str, str, list[str], int]
-"""The name of a picture, the text beside it, its captions, and a number that changes with the picture."""
+"""The name of a picture, the text beside it, its captions; and the number of its row, later one that changes with the
+picture."""
 
 
 class Captions:
@@ -71,14 +73,13 @@ class Captions:
         train, validation, test = self.parts
         if self.split:
             rows = self._rows(train)
-            chosen: list[list[Row]] = [[], [], []]
-            for row in rows:
-                chosen[part_of(self.split, row[0])].append(row)
-            named = [train] * 3
+            named = [train] * 3  # all captions of a picture are in one part
+            numbers = into_parts((part_of(self.split, row[0] or row[1]) for row in rows), train, self.split)
+            cut_up = [[rows[i] for i in its] for its in numbers]
         else:
             named = [train, str(validation), *([test] if test else [])]
-            chosen = [self._rows(part) for part in named]
-        parts = [self._pairs(rows, name, k == 0) for k, (rows, name) in enumerate(zip(chosen, named, strict=True))]
+            cut_up = [self._rows(part) for part in named]
+        parts = [self._pairs(rows, name, k == 0) for k, (rows, name) in enumerate(zip(cut_up, named, strict=True))]
         return Splits(
             train=parts[0],
             validation=parts[1],
@@ -124,29 +125,38 @@ class Captions:
         for i in range(count) if slice_ is None else slice_.rows(count):
             where = f"{file}, row {i + 1:,}"
             found = [text for column in captions for text in _texts(column[i], where)]
-            if not found:
-                raise UserError(f"{where}: no caption")
             beside = "" if texts is None else _line(texts[i], where)
-            rows.append((_name(cells[i], file.parent, where), beside, found, 0))
+            rows.append((_name(cells[i], file.parent, where), beside, found, i + 1))
         return self._usable(rows, str(file))
 
     def _usable(self, rows: list[Row], name: str) -> list[Row]:
-        """Those whose pictures can be read. A text may stand without a picture."""
-        good, faults = list[Row](), list[str]()
+        """Those with a caption and a picture that can be read, features with as many channels as most. A text may stand
+        without a picture."""
+        good, faults, channels = list[Row](), list[str](), list[int | None]()
         with Progress("looking at pictures", len(rows), "pictures") as step:
             for row in rows:
                 try:
+                    if not row[2]:
+                        raise UserError(f"row {row[3]:,}: no caption")
                     there = row[0] or self.source is None
-                    good.append((*row[:3], check_picture(row[0]) if there else 0))
+                    found = check_picture(row[0]) if there else Checked(0, None)
+                    good.append((*row[:3], found.stamp))
+                    channels.append(found.channels)
                 except UserError as error:
                     faults.append(str(error))
                 step()
+        most = Counter(filter(None, channels)).most_common(1)
+        for row, count in zip(good, channels, strict=True) if most else ():
+            if count not in (None, most[0][0]):
+                faults.append(f"{row[0]}: {count:,} channels, and most have {most[0][0]:,}")
+        if most:
+            good = [row for row, count in zip(good, channels, strict=True) if count in (None, most[0][0])]
         if faults:
             some = "; ".join(faults[:5]) + (" …" if len(faults) > 5 else "")
             if self.bad == "refuse":
-                few = f"{len(faults):,} of {len(rows):,} pictures cannot be used"
+                few = f"{len(faults):,} of {len(rows):,} rows cannot be used"
                 raise UserError(f"{name}: {few}: {some}. To go on without them: data.bad=skip")
-            log.warning("%s: %s of %s pictures are skipped: %s", name, f"{len(faults):,}", f"{len(rows):,}", some)
+            log.warning("%s: %s of %s rows are skipped: %s", name, f"{len(faults):,}", f"{len(rows):,}", some)
         return good
 
     def _read(self, file: Path) -> Any:

@@ -15,8 +15,10 @@ import io
 import math
 import re
 import threading
+import zipfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -128,44 +130,72 @@ def image_of(name: str) -> np.ndarray:
     return _opened(name, held or name)
 
 
-def check_picture(name: str) -> int:
-    """A number that changes with the picture (with the size of the file, if it holds many). Raises UserError unless
-    there is such a picture: an image that can be decoded, or features by that name."""
-    cell, (file, _, key) = _CELL.fullmatch(name), name.partition("#")
-    if is_array(name):
-        features_of(name) if Path(file).suffix == ".npy" else _has(Path(file), key)
-    elif not name:
+@dataclass(frozen=True)
+class Checked:
+    """A picture that can be read: a number that changes with it (with the size of its file, if that holds many), and
+    the channels of features (None: an image)."""
+
+    stamp: int
+    channels: int | None
+
+
+def check_picture(name: str) -> Checked:
+    """Raises UserError unless there is such a picture: an image that can be decoded, or features by that name."""
+    cell, file = _CELL.fullmatch(name), Path(name.partition("#")[0])
+    if not name:
         raise UserError("an empty cell instead of the name of a picture")
-    elif cell is None or not isinstance(_cell(Path(cell[1]), cell[2], int(cell[3])), list):
-        image_of(name)
-    else:
-        features_of(name)
+    if is_array(name):
+        shape = features_of(name).shape if file.suffix == ".npy" else _shape(name)
+        return Checked(file.stat().st_size, shape[-1])
+    if cell is not None and isinstance(_cell(Path(cell[1]), cell[2], int(cell[3])), list):
+        return Checked(file.stat().st_size, features_of(name).shape[2])
+    image_of(name)
     if name.startswith(PREFIX):
-        return 0
-    return Path(file).stat().st_size if cell is not None or is_array(name) else zlib.crc32(Path(name).read_bytes())
+        return Checked(0, None)
+    return Checked(file.stat().st_size if cell is not None else zlib.crc32(Path(name).read_bytes()), None)
 
 
-def _has(file: Path, key: str) -> None:
+def _shape(name: str) -> tuple[int, ...]:
+    """The shape of an array in an archive, which is not read. Raises UserError if it cannot be that of features."""
+    file, _, key = name.partition("#")
     try:
-        keys = _keys(file)
+        shapes = _shapes(Path(file))
     except FileNotFoundError:
         raise UserError(f"{file}: no such file") from None
     except Exception as error:  # what readers say of damaged files, in many ways
         raise UserError(f"{file}: cannot be read ({error})") from error
-    if key not in keys:
-        raise UserError(f"{file}#{key}: no such key in it; it has {', '.join(sorted(keys)[:3])} …")
+    if key not in shapes:
+        raise UserError(f"{name}: {_no_key(file, key, shapes)}")
+    if len(shapes[key]) not in (2, 3) or 0 in shapes[key]:
+        raise UserError(f"{name}: {_no_grid(shapes[key])}")
+    return shapes[key]
+
+
+def _no_key(file: str, key: str, keys: Iterable[str]) -> str:
+    some = ", ".join(sorted(keys)[:3])
+    return f"no {key} in it; it has {some} …" if key else f"name one of its arrays, {file}#KEY; it has {some} …"
+
+
+def _no_grid(shape: Sequence[int]) -> str:
+    return f"shape {list(shape)}, not [positions, channels] or [rows, columns, channels]"
 
 
 @functools.lru_cache(maxsize=64)
-def _keys(file: Path) -> frozenset[str]:
-    """The keys of an archive."""
-    if file.suffix == ".npz":
-        with np.load(file, allow_pickle=False) as archive:
-            return frozenset(archive.files)
-    from safetensors import safe_open
+def _shapes(file: Path) -> Mapping[str, tuple[int, ...]]:
+    """The shapes of the arrays of an archive by their keys."""
+    if file.suffix == ".safetensors":
+        from safetensors import safe_open
 
-    with safe_open(file, "numpy") as opened:
-        return frozenset(opened.keys())
+        with safe_open(file, "numpy") as opened:
+            return {key: tuple(opened.get_slice(key).get_shape()) for key in opened.keys()}  # noqa: SIM118
+    found = {}
+    with zipfile.ZipFile(file) as archive:
+        for entry in archive.namelist():
+            with archive.open(entry) as array:
+                version = np.lib.format.read_magic(array)
+                read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+                found[entry.removesuffix(".npy")] = read(array)[0]
+    return found
 
 
 def shown(name: str, longest: int) -> np.ndarray | None:
@@ -190,6 +220,8 @@ def _opened(name: str, where: str | bytes) -> np.ndarray:
             image = (
                 opened.point(lambda value: value / 256) if opened.mode in ("I", "I;16") else opened
             )  # 16 bits a pixel
+            if opened.mode == "P":
+                image = opened.convert("RGBA")  # transparent colours are colours
             return np.asarray(image.convert("L" if grey else "RGB")).reshape(image.height, image.width, -1)
     except FileNotFoundError:
         raise UserError(f"{name}: no such picture") from None
@@ -226,17 +258,18 @@ def features_of(name: str) -> np.ndarray:
     except FileNotFoundError:
         raise UserError(f"{file}: no such file") from None
     except KeyError:
-        raise UserError(f"{name}: no {key or 'key'} in it; name a feature array by FILE#KEY") from None
+        raise UserError(f"{name}: {_no_key(file, key, _shapes(Path(file)))}") from None
     except UserError:
         raise
     except Exception as error:  # what readers say of damaged files, in many ways
         raise UserError(f"{name}: cannot be read as features ({error})") from error
+    if found.ndim not in (2, 3) or not found.size:
+        raise UserError(f"{name}: {_no_grid(found.shape)}")
+    if not np.isfinite(found).all():
+        raise UserError(f"{name}: values that are not numbers, or too large for 32 bits")
     if found.ndim == 2:
         side = math.isqrt(len(found))
         found = found.reshape(side if side * side == len(found) else 1, -1, found.shape[1])
-    if found.ndim != 3 or not found.size or not np.isfinite(found).all():
-        what = "values that are not numbers" if found.ndim == 3 and found.size else f"shape {list(found.shape)}"
-        raise UserError(f"{name}: {what}, not [positions, channels] or [rows, columns, channels]")
     return found
 
 

@@ -50,7 +50,7 @@ def part_of(share: float, *texts: str) -> int:
 
 def split_pairs(pairs: Pairs, share: float) -> tuple[Pairs, Pairs, Pairs]:
     """Train, validation, test. Raises UserError if one of them would be empty."""
-    chosen = _chosen(
+    chosen = into_parts(
         (part_of(share, *pair) for pair in zip(pairs.source, pairs.target, strict=True)), pairs.name, share
     )
     train, validation, test = (pairs.chosen(its) for its in chosen)
@@ -72,14 +72,15 @@ def read_parts(
 
 def split_labelled(texts: Labelled, share: float) -> tuple[Labelled, Labelled, Labelled]:
     """As `split_pairs`, by the texts alone."""
-    chosen = _chosen((part_of(share, text) for text in texts.texts), texts.name, share)
+    chosen = into_parts((part_of(share, text) for text in texts.texts), texts.name, share)
     train, validation, test = (
         Labelled([texts.texts[i] for i in its], [texts.labels[i] for i in its], texts.name) for its in chosen
     )
     return train, validation, test
 
 
-def _chosen(parts: Iterable[int], name: str, share: float) -> list[list[int]]:
+def into_parts(parts: Iterable[int], name: str, share: float) -> list[list[int]]:
+    """The numbers of what is in each part. Raises UserError if there is nothing in one."""
     found: list[list[int]] = [[], [], []]
     for i, part in enumerate(parts):
         found[part].append(i)

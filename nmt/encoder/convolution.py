@@ -44,7 +44,7 @@ class Convolution(Grid):
         if not widths or halvings > len(widths):
             raise ValueError(
                 f"encoder.halvings={halvings}: encoder.widths has {len(widths)} layers, and each halves rows and columns at "
-                "most once"
+                f"most once; set encoder.halvings={len(widths)} or less"
             )
         self.longest, self.width = longest, widths[-1]
         super().__init__(
