@@ -357,7 +357,7 @@ def test_bad_images_are_told_by_name(tmp_path, name, said):
 
 @pytest.mark.parametrize(("name", "said"), [
     ("none.npz#a", "no such file"), ("few.npz#b", "no b in it"), ("few.npz#flat", "not \\[positions, channels\\]"),
-    ("few.npz#inf", "not numbers"), ("few.npz", "name one of its arrays"), ("few.npz#none", r"shape \\[0, 6\\]"), ("damaged.npz#a", "cannot be read"), ("a.png", "no features"),
+    ("few.npz#inf", "not numbers"), ("few.npz", "name one of its arrays"), ("few.npz#none", r"shape \[0, 6\]"), ("damaged.npz#a", "cannot be read"), ("a.png", "no features"),
 ])  # fmt: skip
 def test_bad_features_are_told_by_name(tmp_path, name, said):
     np.savez(tmp_path / "few.npz", flat=np.zeros(3), inf=np.full((2, 2), np.inf), none=np.zeros((0, 6)))
@@ -423,7 +423,7 @@ def test_features_of_other_sizes_are_told_before_anything_is_trained(tmp_path, c
     rows = "".join(f"f.npz#{key},caption\n" for key in "abcd")
     (tmp_path / "t.csv").write_text("image,caption\n" + rows)
     names = {"train": str(tmp_path / "t.csv"), "validation": str(tmp_path / "t.csv@:2")}
-    with pytest.raises(UserError, match=r"2 of 4 rows.*f.npz#d: shape \\[3\\].*f.npz#c: 7 channels, and most have 6"):
+    with pytest.raises(UserError, match=r"2 of 4 rows.*f.npz#d: shape \[3\].*f.npz#c: 7 channels, and most have 6"):
         Captions(**names).load()
     assert len(Captions(**names, bad="skip").load().train) == 2
 
