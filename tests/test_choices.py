@@ -66,7 +66,7 @@ def corpus(tmp_path_factory):
         (folder / f"{part}.tag").write_text("".join(" ".join(word[0] for word in row) + "\n" for row in rows))
         (folder / f"{part}.links").write_text("".join(f"0-{min(len(row), 7) - 1} 1-0\n" for row in rows))
     generator = np.random.default_rng(1)
-    for part, size in (("train", 16), ("validation", 4)):
+    for part, size in (("train", 16), ("validation", 4), ("test", 4)):
         rows = ["image,features,en,de"]
         for k in range(size):
             Image.fromarray(generator.integers(0, 256, (11, 9, 3), np.uint8)).save(folder / f"{part}{k}.png")
@@ -128,7 +128,7 @@ def corpus_for(corpus, overrides):
     encoder = next((text.removeprefix("encoder=") for text in overrides if text.startswith("encoder=")), "")
     if encoder not in PICTURED:
         return ["data=text", "data.source=en", "data.target=de", *corpus]
-    tables = [f"{text}.csv" for text in corpus if "data.test" not in text]
+    tables = [f"{text}.csv" for text in corpus]
     image = ["data.image=features", "encoder.channels=4"] if "grid" in encoder else []
     source = ["data.source=en"] if "+" in encoder else []
     return ["data=captions", "data.caption=de", *tables, *image, *source]

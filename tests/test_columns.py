@@ -351,7 +351,7 @@ def test_factors_from_training_to_answers(corpus, tmp_path):
     assert resumed.returncode == 0
     sizes = [one for one in text(corpus) if not one.startswith(("sizes", "model"))]
     other = run("train", *sizes, f"init={folder}", f"run_dir={tmp_path}/other")
-    failed(other, "give one text, but the model that this begins with reads a text and 1 factor (en, tag)")
+    failed(other, "hold one text, but the model that this begins with reads a text and 1 factor (en, tag)")
     unseen = run("translate", f"model={folder}", stdin="aa bb\tX never\n")
     assert b"training did not have 1 values, which count as none: never" in unseen.stderr
     assert unseen.stdout.count(b"\n") == 1
@@ -415,7 +415,7 @@ def test_tables_have_columns_too(corpus, tmp_path):
         (["data.alignment=links", "objective.guided_alignment=1.0", "normalizer=sparsemax"], "use normalizer=softmax"),
         (["data.source=[en,fr]", "data.factors=[tag]"], "data.factors: belong to a single source"),
         (["data.source=[en,en]"], "name at least one, and each once"),
-        (["data.source=[en,fr]", "window=local_p"], "looks at places of one sentence"),
+        (["data.source=[en,fr]", "window=local_p"], "looks at places of one source"),
         (["model.factor_size=8"], "the source has no factors"),
         (["data.factors=[fr,missing]"], "train.missing: no such file"),
         (["data.alignment=tag", "objective.guided_alignment=1.0"], 'train.tag, line 1: "'),

@@ -133,6 +133,10 @@ def read_run(folder: Path) -> Finished:
     )
 
 
+UNUSUAL = {"nmt.window.Window": "global"}
+"""Choices whose file is not called as they are."""
+
+
 def flat(config: Mapping[str, Any]) -> dict[str, str]:
     """`decoder: {_target_: nmt.decoder.luong.Luong, hidden_size: 9}` as decoder=luong, decoder.hidden_size=9."""
     found = {}
@@ -143,7 +147,8 @@ def flat(config: Mapping[str, Any]) -> dict[str, str]:
             found[key] = _shown(value)
             continue
         if "_target_" in value:
-            found[key] = str(value["_target_"]).split(".")[-2]
+            target = str(value["_target_"])
+            found[key] = UNUSUAL.get(target, target.split(".")[-2])
         elif not value:
             found[key] = "none"
         for name, inner in value.items():

@@ -23,7 +23,7 @@ class Encoder(nn.Module):
     An encoder owns its `input`, the module that turns a source into vectors [B S E], so only the encoder knows what a
     source is. An encoder that `reads_words` gets its embedding table from the network, which may share it with the decoder;
     one that `reads_pictures` has a `reader` of them. `memory_size` is M, the features of each position of the memory;
-    `cell_name` is the kind of recurrent cell.
+    `cell_name` is the kind of recurrent cell of one that reads words.
     """
 
     reads_words: ClassVar[bool] = True

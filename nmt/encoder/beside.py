@@ -72,7 +72,7 @@ class BidirectionalGrid(Beside):
     ) -> None:
         words = _words(locals())
         places = Grid(
-            embedding_size=embedding_size, hidden_size=words.memory_size, channels=channels, positions=positions, cell=cell,
+            embedding_size=embedding_size, hidden_size=words.memory_size, channels=channels, positions=positions,
             feature_dropout=feature_dropout,
         )  # fmt: skip
         super().__init__(words, places)
@@ -106,7 +106,7 @@ class BidirectionalConvolution(Beside):
         words = _words(locals())
         places = Convolution(
             embedding_size=embedding_size, hidden_size=words.memory_size, channels=channels, longest=longest, widths=widths,
-            halvings=halvings, norm=norm, positions=positions, cell=cell, feature_dropout=feature_dropout,
+            halvings=halvings, norm=norm, positions=positions, feature_dropout=feature_dropout,
         )  # fmt: skip
         super().__init__(words, places)
 

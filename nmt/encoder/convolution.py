@@ -18,7 +18,6 @@ from nmt.data.pictures import Images, Reader
 from nmt.encoder.grid import Grid, Positions, inside
 from nmt.foundation.interfaces import Pictures
 from nmt.foundation.ranges import Fraction, Range, Width
-from nmt.layers.cells import CellName
 
 
 class Convolution(Grid):
@@ -38,7 +37,6 @@ class Convolution(Grid):
         halvings: Annotated[int, Range(0, 10)] = 3,
         norm: bool = True,
         positions: Positions = "sinusoidal",
-        cell: CellName = "gru",
         feature_dropout: Fraction = 0.0,
     ) -> None:
         if not widths or halvings > len(widths):
@@ -48,7 +46,7 @@ class Convolution(Grid):
             )
         self.longest, self.width = longest, widths[-1]
         super().__init__(
-            embedding_size=embedding_size, hidden_size=hidden_size, channels=widths[-1], positions=positions, cell=cell,
+            embedding_size=embedding_size, hidden_size=hidden_size, channels=widths[-1], positions=positions,
             feature_dropout=feature_dropout,
         )  # fmt: skip
         self.halvings = halvings

@@ -20,7 +20,6 @@ from nmt.data.pictures import Features, Reader
 from nmt.encoder import Encoder
 from nmt.foundation.interfaces import Memory, Pictures
 from nmt.foundation.ranges import Fraction, Width
-from nmt.layers.cells import CellName
 from nmt.layers.dropout import Dropout
 from nmt.layers.packed import Linear
 
@@ -31,8 +30,7 @@ Positions = Literal["none", "learnt", "sinusoidal"]
 
 class Grid(Encoder):
     """Reads `channels` features of each place; the memory has `hidden_size` features. `feature_dropout`: of the
-    annotations. `cell`: that of the decoder, for the first state. Raises ValueError if sinusoidal positions cannot
-    share the features."""
+    annotations. Raises ValueError if sinusoidal positions cannot share the features."""
 
     reads_words: ClassVar[bool] = False
     reads_pictures: ClassVar[bool] = True
@@ -44,7 +42,6 @@ class Grid(Encoder):
         hidden_size: Width,
         channels: Width = 512,
         positions: Positions = "sinusoidal",
-        cell: CellName = "gru",
         feature_dropout: Fraction = 0.0,
     ) -> None:
         super().__init__()
@@ -53,7 +50,7 @@ class Grid(Encoder):
                 f"encoder.hidden_size={hidden_size}: sinusoidal positions need a multiple of 4, a sine and a cosine of row "
                 "and column; or set encoder.positions=learnt"
             )
-        self.memory_size, self.cell_name, self.positions = hidden_size, cell, positions
+        self.memory_size, self.positions = hidden_size, positions
         self.input = Linear(channels, hidden_size)
         nn.init.xavier_uniform_(self.input.weight)
         nn.init.zeros_(self.input.bias)
