@@ -95,7 +95,7 @@ def test_a_translation_encodes_once(small_run, monkeypatch):
     read = []
     [model] = translator.models
     encode = model.encode
-    monkeypatch.setattr(model, "encode", lambda ids, lengths: (read.append(len(ids)), encode(ids, lengths))[1])
+    monkeypatch.setattr(model, "encode", lambda ids, *more: (read.append(len(ids)), encode(ids, *more))[1])
     lines = ["a b c", "d e", "", "f g h i"]
     found = translator.translations(lines, details_of=2)
     assert sum(read) == 3
