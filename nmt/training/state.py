@@ -154,6 +154,8 @@ class TrainingState:
 
     def _load(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         self.progress = Progress.of(state["progress"])
+        if not isinstance(state["schedule"], dict):
+            raise TypeError(f"schedule: {state['schedule']!r}")
         self.schedule.load(state["schedule"])
         self.scaler.load_state_dict(state["scaler"])
         held = [(f"model/{n}", p) for n, p in zip(self.names, self.parameters, strict=True)]
