@@ -19,8 +19,6 @@ from nmt.foundation.ranges import Count, Range, Size
 from nmt.layers.cells import CellName
 from nmt.tokenizer.columns import Columns
 
-PICTURES = ("nmt.data.captions.Captions", "nmt.data.digits.Digits")
-"""Data sets whose source lines name pictures."""
 Seed = Annotated[int, Range(0, 2**32 - 1)]
 
 
@@ -118,7 +116,7 @@ class TrainSettings(TrainingSettings):
     @property
     def _pictures(self) -> bool:
         """Whether the data names pictures."""
-        return self.data["_target_"] in PICTURES
+        return getattr(locate(self.data["_target_"], "nmt.data", "data"), "pictures", False)
 
     def _picture_conflicts(self) -> list[Fault]:
         """Encoders of pictures without pictures, and the other way round."""

@@ -95,7 +95,7 @@ class Splits:
 
 @runtime_checkable
 class Data(Protocol):
-    """A data set: built from its YAML's keys, loaded once."""
+    """A data set: built from its YAML's keys, loaded once. If its source lines name pictures, `pictures` is true."""
 
     def load(self) -> Splits:
         """Raises UserError if something is missing, misaligned or not text."""

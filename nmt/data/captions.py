@@ -11,9 +11,9 @@ import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from nmt.data import Pairs, Splits, check_columns, check_not_empty, listed
+from nmt.data import Pairs, Splits, check_columns, check_not_empty
 from nmt.data.digits import PREFIX
 from nmt.data.pictures import Checked, check_picture
 from nmt.data.readers import read_jsonl, read_parquet, read_rows
@@ -41,6 +41,8 @@ class Captions:
     Raises ValueError if keys contradict each other.
     """
 
+    pictures: ClassVar[bool] = True
+
     def __init__(
         self,
         *,
@@ -49,24 +51,16 @@ class Captions:
         test: str | None = None,
         split: Share = 0.0,
         image: str | int = "image",
-        caption: str | int | list[str] = "caption",
+        caption: str | int | list[str | int] = "caption",
         source: str | int | None = None,
         language: str = "en",
         header: bool = True,
         bad: Literal["refuse", "skip"] = "refuse",
     ) -> None:
         check_columns("", validation, test, split, None)
-        self.parts, self.split, self.language, self.header, self.bad = (
-            (train, validation, test),
-            split,
-            language,
-            header,
-            bad,
-        )
-        self.image, self.captions = (
-            str(image),
-            [str(each) for each in listed(str(caption) if isinstance(caption, int) else caption)],
-        )
+        self.parts, self.split, self.language = (train, validation, test), split, language
+        self.header, self.bad = header, bad
+        self.image, self.captions = str(image), list(map(str, caption if isinstance(caption, list) else [caption]))
         self.source = None if source is None else str(source)
 
     def load(self) -> Splits:

@@ -16,6 +16,7 @@ import functools
 import random
 import re
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -41,6 +42,8 @@ _GROUP = re.compile(r"(\d+(?:,\d+)*)@(\d+),(\d+)")
 class Digits:
     """Pages of at most `numbers` numbers of at most `longest` digits, `rows` x `columns` pixels, captioned in `language`
     (a code of num2words). Raises ValueError if the numbers do not fit on the page."""
+
+    pictures: ClassVar[bool] = True
 
     def __init__(
         self,
