@@ -14,12 +14,14 @@ import inspect
 import logging
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from nmt.configuration.compose import CONF, compose_unresolved, search_beside
 from nmt.configuration.faults import Fault, Faults
 from nmt.foundation.errors import UserError, quoted
+from nmt.foundation.ranks import Silent, connected, of_torchrun
 
 SWEEP = ("-m", "--multirun")
 BESIDE = ("--config-dir", "-cd")
@@ -28,6 +30,10 @@ COMPLETION = ("--shell-completion", "-sc")
 HELP = ("--help", "-h")
 SHELLS = ("bash", "zsh", "fish")
 DRY = "--dry-run"
+TOGETHER = ("train", "classify")
+"""Commands that may run in several processes."""
+FIRST_TELLS = 5.0
+"""Seconds in which the first of several processes can tell what all of them have found."""
 ONE_RUN = {"_target_": "nmt.sweep.grid.Grid", "grids": None}
 """The usual way of sweeping, which a single run may have too."""
 FLAGS = (*SWEEP, DRY, *BESIDE, *PRINT, *HELP, *COMPLETION, "--version")
@@ -94,8 +100,13 @@ def friendly(action: Callable[[], Any]) -> Any:
 
 
 def _tell(error: UserError) -> None:
-    logger = logging.getLogger("nmt")
-    if logger.handlers:
+    logger, ranks = logging.getLogger("nmt"), of_torchrun()
+    if not ranks.first:
+        if not connected(ranks):
+            time.sleep(FIRST_TELLS)  # torchrun ends this process if the first rank has the same fault, and says so
+        if not isinstance(error, Silent):
+            print(f"error: {error}", file=sys.stderr)
+    elif logger.handlers:
         logger.error("%s", error)
     else:
         print(f"error: {error}", file=sys.stderr)
@@ -176,13 +187,19 @@ def _print(command: str, what: Sequence[str], overrides: Sequence[str]) -> None:
 
 def _run(command: str, run: Callable[[Any], Any], overrides: Sequence[str]) -> Any:
     from nmt.configuration.configure import configure
-    from nmt.foundation.terminal import set_up_logging
+    from nmt.foundation.terminal import hush, set_up_logging
     from nmt.training.memory import keep_freed_memory
 
     of_hydra = [text for text in overrides if text.lstrip("+~").startswith("hydra")]
     if of_hydra:
         raise Faults([Fault(text, "is for sweeps (-m); the folder of a run is run_dir=DIR") for text in of_hydra])
+    if of_torchrun().several:
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # what it warns of is meant: see Ranks.wrapped
+    if not of_torchrun().first:
+        hush()
     settings = configure(command, overrides)
+    if of_torchrun().several and command not in TOGETHER:
+        raise UserError(f"nmt.{command} runs in one process: start it without torchrun")
     sweep = getattr(settings, "sweep", None)
     if sweep and ({"_target_": sweep["_target_"], "grids": sweep.get("grids")} != ONE_RUN):
         raise Faults([Fault("sweep", "says how several runs are made: add -m, or sweep=grid for a single one")])
@@ -196,6 +213,8 @@ def _sweep(command: str, run: Callable[[Any], Any], overrides: Sequence[str], dr
     from nmt.foundation.terminal import set_up_logging
     from nmt.training.memory import keep_freed_memory
 
+    if of_torchrun().several:
+        raise UserError("-m trains many runs, each in a process of its own: start it without torchrun")
     set_up_logging()
     keep_freed_memory()
     sweep(command, run, overrides, dry=dry)

@@ -8,10 +8,30 @@ from typing import TypeVar
 import torch
 
 from nmt.foundation.errors import UserError
+from nmt.foundation.ranks import Ranks
 from nmt.layers.packed import GenerationPrecision, int8_is_native
 from nmt.training.trainer import Precision
 
 log = logging.getLogger(__name__)
+
+
+def device_of(ranks: Ranks, name: str) -> torch.device:
+    """As `find_device`, for one of several processes: each has a GPU of its own. Raises UserError if there are too few."""
+    found = find_device(name)
+    if not ranks.several or found.type != "cuda":
+        return found
+    there = torch.cuda.device_count()
+    if found.index is not None:
+        raise UserError(
+            f"device={name}: {ranks.count} processes would share one GPU; give cuda, and each takes its own"
+        )
+    if ranks.local >= there:
+        raise UserError(
+            f"rank {ranks.number} has no GPU: this machine has {there}, and torchrun has started more processes. Use "
+            f"--nproc-per-node={there}, or device=cpu"
+        )
+    torch.cuda.set_device(ranks.local)
+    return torch.device("cuda", ranks.local)
 
 
 def find_device(name: str) -> torch.device:

@@ -17,14 +17,15 @@ import torch
 import yaml
 
 from nmt.configuration import build
-from nmt.configuration.devices import find_device, usable_precision
+from nmt.configuration.devices import device_of, find_device, usable_precision
 from nmt.configuration.fine_tuning import freeze, read_initial, take_weights
 from nmt.configuration.training_settings import ClassifySettings, TrainingSettings, TrainSettings
 from nmt.corpus.labels import LabelSet
-from nmt.corpus.preparation import prepare, texts
+from nmt.corpus.preparation import prepare, texts, train_once
 from nmt.data import LabelledSplits, Splits
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import advice, installed
+from nmt.foundation.ranks import ALONE, Lost, Ranks, note_folder, noted_folder, together
 from nmt.foundation.terminal import set_up_logging
 from nmt.network.seq2seq import Seq2Seq
 from nmt.storage import checkpoint as ckpt
@@ -53,22 +54,39 @@ log = logging.getLogger(__name__)
 def train(settings: TrainingSettings) -> float:
     """Trains, tests and draws what the settings describe, from the beginning or from where it stopped; returns the test
     score of the metric. Raises UserError if the data cannot be used."""
-    return begin(settings) if settings.resume is None else go_on(settings, settings.resume)
-
-
-def begin(settings: TrainingSettings) -> float:
-    """A new run in `run_dir`, or in a new folder below runs/."""
     keep_few_products()
-    find_device(settings.device)
+    with together(find_device(settings.device).type == "cuda") as ranks:
+        ranks.agree("configuration", (settings.values, versions()), "start all with the same command and versions")
+        if settings.resume is not None:
+            return go_on(settings, settings.resume, ranks)
+        restarted = ranks.of_first(_restarted(settings, ranks)) if ranks.attempt else None
+        return begin(settings, ranks) if restarted is None else go_on(settings, restarted, ranks)
+
+
+def _restarted(settings: TrainingSettings, ranks: Ranks) -> str | None:
+    """The run that this one goes on with after torchrun has started it again, if it had come so far as to be saved."""
+    folder = settings.run_dir or (noted_folder() if ranks.first else None)
+    return folder if folder and (Path(folder) / ckpt.LAST).exists() else None
+
+
+def begin(settings: TrainingSettings, ranks: Ranks) -> float:
+    """A new run in `run_dir`, or in a new folder below runs/."""
+    device_of(ranks, settings.device)
+    if not ranks.first:
+        return _run(settings, Path(ranks.of_first("")), None, ranks).go()
     if settings.run_dir is None:
         folder, lock = claim_fresh(Path("runs", time.strftime("%Y-%m-%d_%H-%M-%S")))
+        note_folder(str(folder))
     else:
         folder = Path(settings.run_dir)
         lock = claim(folder)
+    ranks.of_first(str(folder))
     with lock:
         set_up_logging(folder / "train.log")
         try:
-            return _run(settings, folder, None).go()
+            return _run(settings, folder, None, ranks).go()
+        except Lost:
+            raise
         except Exception:
             if not (folder / ckpt.BEST).exists():  # nothing worth keeping: the folder is free again
                 set_up_logging()
@@ -79,14 +97,15 @@ def begin(settings: TrainingSettings) -> float:
             raise
 
 
-def go_on(settings: TrainingSettings, path: str) -> float:
+def go_on(settings: TrainingSettings, path: str, ranks: Ranks) -> float:
     """Continues the run in the folder `path`; the result is bit for bit that of an uninterrupted run."""
-    keep_few_products()
     folder = Path(path)
-    with Lock(folder / LOCK, f"resume={path}"):
+    with Lock(folder / LOCK, f"resume={path}") if ranks.first else contextlib.nullcontext():
         saved = ckpt.read(folder / ckpt.LAST)
-        remove_unfinished(folder)
-        set_up_logging(folder / "train.log")
+        ranks.agree("checkpoint", saved.meta, f"all machines must see the same folder {folder}")
+        if ranks.first:
+            remove_unfinished(folder)
+            set_up_logging(folder / "train.log")
         _judged_anew(settings, saved)
         progress, most = _progress(saved), settings.trainer["max_updates"]
         done = progress.epoch >= settings.trainer["max_epochs"] or 0 < most <= progress.update
@@ -96,8 +115,9 @@ def go_on(settings: TrainingSettings, path: str) -> float:
             )
             return float("nan") if progress.best is None else progress.best
         log.info("resuming %s at update %s", folder, f"{progress.update:,}")
-        _use_threads_of(saved)
-        return _run(settings, folder, saved).go()
+        if saved.meta.get("ranks", 1) == ranks.count:
+            _use_threads_of(saved)
+        return _run(settings, folder, saved, ranks).go()
 
 
 def _judged_anew(settings: TrainingSettings, saved: Checkpoint) -> None:
@@ -126,37 +146,41 @@ def _use_threads_of(saved: Checkpoint) -> None:
         torch.set_num_threads(threads)
 
 
-def _run(settings: TrainingSettings, folder: Path, saved: Checkpoint | None) -> TrainingRun:
-    device = find_device(settings.device)
+def _run(settings: TrainingSettings, folder: Path, saved: Checkpoint | None, ranks: Ranks) -> TrainingRun:
+    device = device_of(ranks, settings.device)
     config = {**settings.values, "run_dir": str(folder), "resume": None, "sweep": None}
     random.seed(settings.seed)
     np.random.seed(settings.seed)
     torch.manual_seed(settings.seed)
     began = time.monotonic()
-    task = task_of(settings, device, saved)
-    prints = dict(task.fingerprints)
+    task = task_of(settings, device, saved, ranks)
+    task.ranks, prints = ranks, dict(task.fingerprints)
+    ranks.agree("data", prints, "all machines must see the same files")
     if saved is not None and saved.meta.get("data") != prints:
         raise UserError(f"resume={folder}: the data has changed since this run began, so it cannot go on with it")
     options = {**settings.trainer, "precision": usable_precision(settings.trainer["precision"], device)}
     trainer: Trainer = build.make({"trainer": options}, "trainer")
     meta = {
         "command": task.command, "config": config, **task.meta, "versions": versions(), "data": prints,
-        "threads": torch.get_num_threads(),
+        "threads": torch.get_num_threads(), "ranks": ranks.count,
     }  # fmt: skip
     at = None if saved is None else _progress(saved).update
-    files = RunDirectory(folder, meta, task.tensors, at, keep=trainer.keep)
-    files.describe(config, prints)
+    files = RunDirectory(folder, meta, task.tensors, at if ranks.first else None, keep=trainer.keep)
+    if ranks.first:
+        files.describe(config, prints)
     data, network = task.introduction()
     log.info("data: %s; ready in %.1f s", data, time.monotonic() - began)
     parameters = sum(p.numel() for p in task.network.parameters())
-    log.info("model: %s, %s parameters; %s on %s", network, f"{parameters:,}", trainer.precision, device)
+    where = str(device) if not ranks.several else f"{ranks.count} processes, each on {device.type}"
+    log.info("model: %s, %s parameters; %s on %s", network, f"{parameters:,}", trainer.precision, where)
     absent = [package for package in ("matplotlib", "tensorboard") if not installed(package)]
     if absent:
         log.info(advice(*absent))
     text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
-    tracking = Tracking(_trackers(config), task, folder, _flat(config), text, at)
+    tracking = Tracking(_trackers(config) if ranks.first else [], task, folder, _flat(config), text, at)
     trained = [p for p in task.network.parameters() if p.requires_grad]
-    _check_space(folder, sum(p.nbytes for p in task.network.parameters()), trainer)
+    if ranks.first:
+        _check_space(folder, sum(p.nbytes for p in task.network.parameters()), trainer)
     return TrainingRun(
         task,
         trainer,
@@ -206,15 +230,15 @@ def fingerprints(command: str, config: Mapping[str, Any]) -> Mapping[str, str]:
     return of_translation(data.load()) if command == "train" else of_classification(data.labelled())
 
 
-def task_of(settings: TrainingSettings, device: torch.device, saved: Checkpoint | None) -> Task:
+def task_of(settings: TrainingSettings, device: torch.device, saved: Checkpoint | None, ranks: Ranks = ALONE) -> Task:
     """A new task, as the settings describe it, with the tokenizer of the saved run if there is one."""
     if isinstance(settings, TrainSettings):
-        return _translation(settings, device, saved)
+        return _translation(settings, device, saved, ranks)
     assert isinstance(settings, ClassifySettings)
-    return _classification(settings, device, saved)
+    return _classification(settings, device, saved, ranks)
 
 
-def _translation(settings: TrainSettings, device: torch.device, saved: Checkpoint | None) -> Translation:
+def _translation(settings: TrainSettings, device: torch.device, saved: Checkpoint | None, ranks: Ranks) -> Translation:
     config = settings.values
     splits: Splits = build.make(config, "data").load()
     start = read_initial(settings.init) if settings.init and saved is None else None
@@ -224,9 +248,9 @@ def _translation(settings: TrainSettings, device: torch.device, saved: Checkpoin
         if settings.init_vocabulary == "grow":
             train = filters.text(splits.train)
             source = texts(train.source, tokenizer.columns)
-            tokenizer = tokenizer.grown(build.make(config, "tokenizer").train(source, train.target))
+            tokenizer = tokenizer.grown(train_once(build.make(config, "tokenizer"), source, train.target, ranks))
         tokenizer = tokenizer.sampled(config["tokenizer"]["sampling"])
-    data = prepare(splits, filters, tokenizer)
+    data = prepare(splits, filters, tokenizer, ranks)
     tokenizer = data.tokenizer
     network = build.network(config, tokenizer.source_size, tokenizer.target_size, tokenizer.columns)
     if start is not None:
@@ -267,7 +291,9 @@ def _use_vectors(network: Seq2Seq, tokenizer: Tokenizer, paths: Sequence[str | N
             load_vectors(table, pieces, given, "model.embedding_size")
 
 
-def _classification(settings: ClassifySettings, device: torch.device, saved: Checkpoint | None) -> Classification:
+def _classification(
+    settings: ClassifySettings, device: torch.device, saved: Checkpoint | None, ranks: Ranks
+) -> Classification:
     config: Mapping[str, Any] = settings.values
     splits: LabelledSplits = build.make(config, "data").labelled()
     labels = LabelSet.of(splits.train.labels, splits.several)
@@ -276,7 +302,7 @@ def _classification(settings: ClassifySettings, device: torch.device, saved: Che
     if saved is not None and list(labels.names) != saved.meta["labels"]["names"]:
         raise UserError(f"resume={saved.path.parent}: the data has other labels than when this run began")
     if saved is None:
-        tokenizer = build.make(config, "tokenizer").train(splits.train.texts, [])
+        tokenizer = train_once(build.make(config, "tokenizer"), splits.train.texts, [], ranks)
     else:
         tokenizer = ckpt.tokenizer_from(saved)
     network = build.classifier(config, tokenizer.source_size, labels)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -17,6 +17,7 @@ from nmt.data import Pairs, Splits, Text
 from nmt.data.links import parse_links
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Batch
+from nmt.foundation.ranks import ALONE, Ranks
 from nmt.tokenizer import Tokenizer, Untrained
 from nmt.tokenizer.columns import Columns
 
@@ -36,7 +37,17 @@ class Prepared:
     beside: Mapping[str, Corpus] = field(default_factory=dict)
 
 
-def prepare(splits: Splits, filters: Filters, tokenizer: Tokenizer | Untrained) -> Prepared:
+def train_once(tokenizer: Untrained, source: Text, target: Text, ranks: Ranks) -> Tokenizer:
+    """The tokenizer that the first rank trains, for all."""
+    found = tokenizer.train(source, target) if ranks.first else None
+    models = ranks.of_first(None if found is None else found.models)
+    if found is None and models is not None:
+        found = Tokenizer(*models, lowercase=tokenizer.lowercase, sampling=tokenizer.sampling)
+    assert found is not None
+    return found
+
+
+def prepare(splits: Splits, filters: Filters, tokenizer: Tokenizer | Untrained, ranks: Ranks = ALONE) -> Prepared:
     """Filters and encodes the data, with a trained tokenizer (when resuming) or one that is first trained on the data.
 
     Raises UserError if the data cannot be used.
@@ -46,7 +57,7 @@ def prepare(splits: Splits, filters: Filters, tokenizer: Tokenizer | Untrained) 
     if not isinstance(tokenizer, Tokenizer):
         columns = Columns.of(train.source, splits.sources, len(splits.factors), names, splits.pictures)
         source = texts(train.source, columns) if columns.sources else train.target  # pictures have no words
-        tokenizer = tokenizer.train(source, train.target).reading(columns)
+        tokenizer = train_once(tokenizer, source, train.target, ranks).reading(columns)
     held = tokenizer.columns
     if (held.sources, len(held.factors), held.picture) != (splits.sources, len(splits.factors), splits.pictures):
         given = Columns(splits.sources, ((),) * len(splits.factors), names, splits.pictures)
@@ -122,7 +133,7 @@ class EpochBatches:
     def __init__(
         self, data: Prepared, batching: Batching, seed: int, epoch: int, read: ReadPictures | None = None
     ) -> None:
-        self.corpus, self.read = data.train, read
+        self.corpus, self.reader = data.train, read
         if data.tokenizer.sampling:
             self.corpus = encode_pairs(data.splits.train, data.tokenizer, draw=hash((seed, epoch)) % 2**31)
         lengths = self.corpus.source.lengths[data.kept], self.corpus.target.lengths[data.kept]
@@ -132,7 +143,10 @@ class EpochBatches:
         return len(self.indices)
 
     def __getitem__(self, i: int, /) -> Batch:
-        return collate(self.corpus, self.indices[i], self.read)
+        return collate(self.corpus, self.indices[i], self.reader)
+
+    def read(self, indices: Sequence[int]) -> Iterator[Batch]:
+        return (self[i] for i in indices)
 
     @property
     def padding(self) -> float:

@@ -6,7 +6,7 @@ token."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -87,7 +87,9 @@ class Batches(Protocol):
     """The batches of one epoch, by index."""
 
     def __len__(self) -> int: ...
-    def __getitem__(self, i: int, /) -> TrainingBatch: ...
+    def read(self, indices: Sequence[int]) -> Iterator[TrainingBatch]:
+        """Some of them, one after another; they may be made ahead of time."""
+        ...
 
 
 @dataclass(frozen=True)

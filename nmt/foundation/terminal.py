@@ -11,6 +11,12 @@ from rich.logging import RichHandler
 console = Console(stderr=True)
 
 
+def hush() -> None:
+    """Nothing is shown any more, but errors that `configuration.command_line` tells itself."""
+    console.quiet = True
+    logging.getLogger("nmt").setLevel(logging.CRITICAL + 1)
+
+
 def set_up_logging(file: Path | None = None, level: int = logging.INFO) -> None:
     """Messages go to stderr, and to a file if given."""
     plain = logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%d %H:%M:%S")
@@ -25,6 +31,8 @@ def set_up_logging(file: Path | None = None, level: int = logging.INFO) -> None:
         kept = logging.FileHandler(file, encoding="utf-8")
         kept.setFormatter(plain)
         handlers.append(kept)
+    if console.quiet:
+        return
     root = logging.getLogger("nmt")
     for handler in root.handlers[:]:
         root.removeHandler(handler)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from nmt.foundation.interfaces import Loss
 
@@ -24,3 +24,8 @@ class Network(nn.Module):
         """The loss of a batch. Whatever the objective does with the network happens inside this one call, so that a wrapper
         such as DistributedDataParallel sees all of it."""
         return objective(self, batch, update, total)
+
+    def estimates(self) -> list[Tensor]:
+        """What parts have estimated in training by other means than gradients: their tensors named in `estimates`."""
+        own = [module for module in self.modules() if module is not self]
+        return [getattr(module, name) for module in own for name in getattr(module, "estimates", ())]

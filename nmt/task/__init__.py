@@ -16,6 +16,7 @@ from torch import Tensor
 
 from nmt.drawing.attention_map import AttentionMap
 from nmt.foundation.interfaces import Batches, Loss
+from nmt.foundation.ranks import ALONE, Ranks
 from nmt.network import Network
 
 
@@ -23,7 +24,8 @@ class Task(ABC):
     """What is trained and how it is judged: a network, its data, an objective, metrics.
 
     `command` is the command line's name; `unit` is what batches are counted in; `metric` names the figure that chooses the
-    best weights; `fingerprints` identify the data; `meta` and `tensors` are what a checkpoint needs besides weights. If
+    best weights; `seed` is that of order and dropout; `ranks` are the processes that train
+    together; `fingerprints` identify the data; `meta` and `tensors` are what a checkpoint needs besides weights. If
     `watched`, each validation leaves a few answers in `samples` (Markdown), and the attention of one in `looked`.
     """
 
@@ -32,6 +34,8 @@ class Task(ABC):
     network: Network
     metric: str
     answers: Sequence[str] = ()
+    seed: int = 0
+    ranks: Ranks = ALONE
     watched: bool = False
     samples: str = ""
     looked: AttentionMap | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from nmt.data import Labelled, LabelledSplits, Pairs
 from nmt.drawing.explanation import write_explanations
 from nmt.foundation.errors import typed
 from nmt.foundation.interfaces import Loss, TextBatch
+from nmt.foundation.ranks import Ranks
 from nmt.inference.text_classifier import TextClassifier, removal
 from nmt.network.seq2label import Seq2Label, label_loss
 from nmt.storage.checkpoint import tokenizer_parts
@@ -96,16 +97,18 @@ class Classification(Task):
         return _Batches(documents, self.gold, order)
 
     def validate(self) -> dict[str, float]:
-        found = self._judge(self.splits.validation)[0]
+        found = self._judge(self.splits.validation, self.ranks)[0]
         return {name: found[name] for name in ("loss", "macro_f1", "accuracy")}
 
     def better(self, new: float, old: float | None) -> bool:
         return old is None or (new < old if self.metric == "loss" else new > old)
 
-    def _judge(self, part: Labelled) -> tuple[dict[str, Any], np.ndarray]:
+    def _judge(self, part: Labelled, ranks: Ranks) -> tuple[dict[str, Any], np.ndarray]:
         """Metrics of the model's answers, and the answers as a Boolean table. Labels not seen in training count as
         missed; the loss (nats per text) includes only labels seen in training."""
-        gold, probabilities = self.labels.table(part.labels), self.reader.probabilities(part.texts)
+        gold = self.labels.table(part.labels)
+        texts = ranks.share(part.texts)
+        probabilities = np.stack(ranks.whole(self.reader.probabilities(texts) if len(texts) else []))
         chosen = self.labels.chosen(probabilities)
         right = np.where(gold, probabilities, 1 - probabilities if self.labels.several else 1.0)
         loss = float(-np.log(np.maximum(right, 1e-30)).sum(1).mean())
@@ -116,7 +119,7 @@ class Classification(Task):
 
     def test(self, write: Callable[[str, str], None]) -> tuple[str, dict[str, Any], list[str]]:
         name, part = ("test", self.splits.test) if self.splits.test else ("validation", self.splits.validation)
-        found, chosen = self._judge(part)
+        found, chosen = self._judge(part, self.ranks)
         rows = [",".join(np.array(self.labels.names)[row]) for row in chosen]
         right = [",".join(labels) for labels in part.labels]
         for file, written in ((name, rows), (f"{name}.source", part.texts), (f"{name}.reference", right)):
@@ -168,6 +171,9 @@ class _Batches:
 
     def __getitem__(self, i: int, /) -> TextBatch:
         return collate_texts(self.documents, self.order[i], self.gold)
+
+    def read(self, indices: Sequence[int]) -> Iterator[TextBatch]:
+        return (self[i] for i in indices)
 
 
 def fingerprints(splits: LabelledSplits) -> dict[str, str]:

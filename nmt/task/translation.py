@@ -115,10 +115,11 @@ class Translation(Task):
         total = tokens = 0.0
         lengths = corpus.source.lengths, corpus.target.lengths
         with torch.inference_mode():
-            for indices in self.batching.in_order(*lengths):
+            for indices in self.ranks.share(self.batching.in_order(*lengths)):
                 batch = collate(corpus, indices, self.network.encoder.reader)
                 loss = self.network(self.objective, batch.to(self.device), 0)
                 total, tokens = total + float(loss.nll), tokens + loss.num_tokens
+        total, tokens = self.ranks.sums(total, tokens)
         most = self.max_validation or len(part)
         answers = self._answers(Greedy(), part.source[:most])
         others = [other[:most] for other in part.others]
@@ -145,8 +146,9 @@ class Translation(Task):
         return Translator(self.network, self.data.tokenizer, search, **self.options)
 
     def _answers(self, search: Search, lines: Sequence[str]) -> list[str]:
-        """Translations, each on one line."""
-        return [one_line(text) for text in self._translator(search).translate(lines)]
+        """Translations, each on one line; every rank makes some of them, and has all."""
+        mine = self._translator(search).translate(list(self.ranks.share(lines)))
+        return self.ranks.whole(one_line(text) for text in mine)
 
     @property
     def _last_part(self) -> tuple[str, Pairs]:

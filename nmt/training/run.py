@@ -57,8 +57,10 @@ class TrainingRun:
     def go(self) -> float:
         """Trains to the end; returns the test score of the task's metric."""
         task, bar = self.task, ProgressBar(self.task.unit)
-        observers: list[Observer] = [bar, self.files, self.tracking, Trimming()]
-        observers += [_Answers(task, self.files)] if self.keep_answers else []
+        observers: list[Observer] = [Trimming()]
+        if task.ranks.first:
+            observers = [bar, self.files, self.tracking, *observers]
+            observers += [_Answers(task, self.files)] if self.keep_answers else []
         resumed = None if self.saved is None else (self.saved.meta["training"], self.saved.tensors)
         try:
             with bar:
@@ -71,7 +73,8 @@ class TrainingRun:
                     resume=resumed,
                 )
         except Stopped as stopped:
-            self._draw_curve()
+            if task.ranks.first:
+                self._draw_curve()
             log.warning("stopped and saved. Go on with: python -m nmt.%s %s", task.command, typed(resume=self.folder))
             self.tracking.close(None)
             raise SystemExit(0 if stopped.planned else 130) from None
@@ -81,10 +84,16 @@ class TrainingRun:
         return self._finish(progress)
 
     def _finish(self, progress: Progress) -> float:
+        ranks = self.task.ranks
+        ranks.wait()  # until it is written
         best = ckpt.read(self.folder / ckpt.BEST)
         ckpt.load_weights(self.task.network, best.part("model"), best.path)
         self.task.network.eval()
-        part, results, lines = self.task.test(self.files.write_text)
+        part, results, lines = self.task.test(self.files.write_text if ranks.first else lambda *_: None)
+        scores, chosen = results["scores"], self.task.metric
+        score = scores[chosen]["score"] if chosen in scores else best.meta["metrics"][chosen]
+        if not ranks.first:
+            return score
         record = {
             "part": part,
             **results,
@@ -110,8 +119,7 @@ class TrainingRun:
         )
         shown = [f"tensorboard --logdir={shlex.quote(str(self.folder))}"] if installed("tensorboard") else []
         _say_next([*self.task.next_commands(self.folder), *shown])
-        scores, chosen = results["scores"], self.task.metric
-        return scores[chosen]["score"] if chosen in scores else best.meta["metrics"][chosen]
+        return score
 
     def _draw_curve(self) -> None:
         records = self.files.records()

@@ -1,5 +1,5 @@
-"""Everything that changes while a model is trained: weights, their moving average, optimizer, schedule, random numbers and
-the position in the data. It can be split into JSON and tensors, and restored from them, bit for bit."""
+"""Everything that changes while a model is trained: weights, their moving average, optimizer, schedule and the position in
+the data, from which random numbers follow. It can be split into JSON and tensors, and restored from them, bit for bit."""
 
 from __future__ import annotations
 
@@ -124,9 +124,6 @@ class TrainingState:
         """The state as (JSON, tensors)."""
         tensors = {f"model/{n}": p for n, p in zip(self.names, self.parameters, strict=True)}
         tensors |= {f"ema/{n}": p for n, p in zip(self.names, self.average, strict=False)}
-        tensors["rng/cpu"] = torch.get_rng_state()
-        if self.parameters[0].is_cuda:
-            tensors["rng/cuda"] = torch.cuda.get_rng_state(self.parameters[0].device)
         optimizer = self.optimizer.state_dict()
         plain: dict[str, Any] = {}
         for index, values in optimizer["state"].items():
@@ -174,9 +171,6 @@ class TrainingState:
         self.optimizer.load_state_dict({"state": values, "param_groups": state["optimizer"]["groups"]})
         for group, now in zip(self.optimizer.param_groups, chosen, strict=True):
             group.update(now)  # the configuration's, which may have changed since
-        torch.set_rng_state(tensors["rng/cpu"].cpu())
-        if "rng/cuda" in tensors and self.parameters[0].is_cuda:
-            torch.cuda.set_rng_state(tensors["rng/cuda"].cpu(), self.parameters[0].device)
 
 
 def _kept(key: str, parameter: Tensor) -> Tensor:

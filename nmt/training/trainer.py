@@ -3,6 +3,7 @@ way to validate. Its whole state (state.py) can be saved after any update and re
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import math
 import time
@@ -138,10 +139,11 @@ class Trainer:
                 if state.progress.epoch == self.stop_after and not state.progress.finished:
                     loop.save()
             state.progress.finished = True
-            if not interrupted and not state.progress.averaged:
+            [stop] = task.ranks.sums(len(interrupted))
+            if not stop and not state.progress.averaged:
                 loop.try_average()
             loop.save()
-            if interrupted:
+            if stop:
                 raise Stopped
         return state.progress
 
@@ -153,6 +155,8 @@ class _Loop:
         self, trainer: Trainer, task: Task, state: TrainingState, store: Store, observers: Sequence[Observer]
     ) -> None:
         self.trainer, self.task, self.state, self.store, self.observers = trainer, task, state, store, observers
+        self.ranks, self.network = task.ranks, task.ranks.wrapped(task.network)
+        self.estimates = task.network.estimates()
         self.device = state.parameters[0].device
         self.autocast = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}[trainer.precision]
         self.saved_at = self.counted_from = time.monotonic()
@@ -160,19 +164,23 @@ class _Loop:
         self._reset()
 
     def _reset(self) -> None:
-        self._tokens, self._since = 0, time.monotonic()
-        self._loss = torch.zeros((), device=self.device)
+        self._tokens, self._loss, self._since = 0, 0.0, time.monotonic()
 
     def epoch(self, batches: Batches, interrupted: list[int]) -> None:
         """Trains the rest of an epoch. Raises Stopped if interrupted."""
-        trainer, progress = self.trainer, self.state.progress
-        per_epoch = math.ceil(len(batches) / trainer.accumulate)
+        trainer, progress, together = self.trainer, self.state.progress, self.trainer.accumulate * self.ranks.count
+        per_epoch = math.ceil(len(batches) / together)
         total = trainer.max_epochs * per_epoch
         total = min(total, trainer.max_updates) if trainer.max_updates else total
         between = trainer.validate_every_updates or max(1, round(trainer.validate_every * per_epoch))
+        groups = [
+            self._mine(range(start, min(start + together, len(batches))))
+            for start in range(progress.batch, len(batches), together)
+        ]
+        made, coming = batches.read([i for group in groups for i, _ in group]), iter(groups)
         while progress.batch < len(batches) and progress.update < total and not progress.finished:
-            end = min(progress.batch + trainer.accumulate, len(batches))
-            group = [batches[i] for i in range(progress.batch, end)]
+            end = min(progress.batch + together, len(batches))
+            group = [(i, next(made), counts) for i, counts in next(coming)]
             self.state.set_rate(total, progress.epoch + progress.batch / len(batches))
             norm = self._update(group, total)
             if norm is None:
@@ -183,32 +191,45 @@ class _Loop:
             at_end = end == len(batches) and progress.epoch + 1 == trainer.max_epochs
             if progress.update % between == 0 or progress.update == total or at_end:
                 self._validate(progress.epoch + end / len(batches))
-            if interrupted:
+            due = self.ranks.first and time.monotonic() - self.saved_at > 60 * trainer.save_every
+            stop, save = self.ranks.sums(len(interrupted), due)
+            if stop or save:
                 self.save()
+            if stop:
                 raise Stopped
-            if time.monotonic() - self.saved_at > 60 * trainer.save_every:
-                self.save()
         if progress.update >= total:
             progress.finished = True
         if progress.batch >= len(batches):
             progress.epoch, progress.batch = progress.epoch + 1, 0
 
-    def _update(self, group: list[TrainingBatch], total: int) -> Tensor | None:
-        """One update (of `total`) from the gradient of the group's mean loss per token; the gradient's norm before
-        clipping, or None if training was rolled back instead."""
-        tokens, before = sum(batch.num_tokens for batch in group), self._loss
-        for batch in group:
-            with torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None):
-                loss = self.state.network(self.task.objective, batch.to(self.device), self.state.progress.update, total)
-            self.state.scaler.scale(loss.total / tokens).backward()
-            self._loss = self._loss + loss.total.detach()
+    def _mine(self, batches: range) -> list[tuple[int, bool]]:
+        """Which batches of an update this rank makes, and whether they count. As the others wait for its gradient, a rank
+        for which none is left goes through one that does not count."""
+        own = [(i, True) for i in self.ranks.share(batches)]
+        return own + [(batches[0], False)] * (math.ceil(len(batches) / self.ranks.count) - len(own))
+
+    def _update(self, group: list[tuple[int, TrainingBatch, bool]], total: int) -> Tensor | None:
+        """One update (of `total`) from the gradient of the mean loss per token of all ranks' batches; the gradient's norm
+        before clipping, or None if training was rolled back instead. `group`: the batches of this rank with their numbers
+        in the epoch, and whether they count."""
+        progress, here = self.state.progress, torch.zeros((), device=self.device)
+        [tokens] = self.ranks.sums(sum(batch.num_tokens for _, batch, counts in group if counts))
+        for place, (number, batch, counts) in enumerate(group, 1):
+            _draw_for(self.task.seed, progress.epoch, number)
+            with self.ranks.last(self.network, place == len(group)):
+                with torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None):
+                    loss = self.network(self.task.objective, batch.to(self.device), progress.update, total)
+                summed = loss.total * (counts * self.ranks.count)  # the gradients of several ranks are averaged
+                self.state.scaler.scale(summed / tokens).backward()
+            here = here + loss.total.detach() * counts
+        self.ranks.mean(self.estimates)
+        [found] = self.ranks.sums(float(here))
         norm = self.state.gradient_norm(self.trainer.clip_norm, self.trainer.clip_value)
-        scaled = self.state.scaler.is_enabled() and bool(torch.isfinite(self._loss))  # the scaler looks by itself
-        if scaled or math.isfinite(float(norm) + float(self._loss)):
+        scaled = self.state.scaler.is_enabled() and math.isfinite(found)  # the scaler looks by itself
+        if scaled or math.isfinite(float(norm) + found):
             self.state.step()
-            self._tokens, self._unsound = self._tokens + tokens, 0
+            self._tokens, self._loss, self._unsound = self._tokens + int(tokens), self._loss + found, 0
             return norm
-        self._loss = before
         self._unsound += 1
         return self._without(norm)
 
@@ -226,6 +247,7 @@ class _Loop:
         log.warning("%s: back to the last saved state, with half the learning rate", where)
         halvings = progress.halvings + 1
         self.state.skip()
+        self.ranks.wait()  # until it is written
         self.state.load(*self.store.load_last())
         self.state.progress.halvings = halvings
         self._reset()
@@ -234,7 +256,7 @@ class _Loop:
     def _report(self, total: int, epoch: float, norm: Tensor) -> None:
         if not self._tokens:
             return  # nothing but updates that were left out
-        loss, seconds = float(self._loss) / self._tokens, time.monotonic() - self._since
+        loss, seconds = self._loss / self._tokens, time.monotonic() - self._since
         update = self.state.progress.update
         speed, rate = self._tokens / seconds, self.state.rate
         for observer in self.observers:
@@ -257,7 +279,7 @@ class _Loop:
         self.state.schedule.observe(best)
         if best:
             progress.best, progress.best_loss, progress.best_update = score, loss, progress.update
-            self.store.save_best({"update": progress.update, "metrics": metrics}, weights)
+            self._keep_best({"update": progress.update, "metrics": metrics}, weights)
         if self.trainer.average:
             self._snapshot(score, weights)
         for observer in self.observers:
@@ -276,7 +298,12 @@ class _Loop:
                 worst = snapshot if self.task.better(worst[1], snapshot[1]) else worst
             kept.remove(worst)
         self.state.progress.snapshots = kept
-        self.store.save_snapshot(self.state.progress.update, weights, [update for update, _ in kept])
+        if self.ranks.first:
+            self.store.save_snapshot(self.state.progress.update, weights, [update for update, _ in kept])
+
+    def _keep_best(self, state: dict[str, Any], weights: dict[str, Tensor]) -> None:
+        if self.ranks.first:
+            self.store.save_best(state, weights)
 
     def try_average(self) -> None:
         """Averages the snapshots; they become the best if they are better."""
@@ -285,13 +312,14 @@ class _Loop:
         if len(progress.snapshots) < 2:
             return
         updates = [update for update, _ in progress.snapshots]
+        self.ranks.wait()  # until they are written
         weights = self.store.average(updates)
         with self.state.using(weights):
             metrics = self.task.validate()
         best = self.task.better(metrics[self.task.metric], progress.best)
         if best:
             progress.best, progress.best_update = metrics[self.task.metric], progress.update
-            self.store.save_best({"update": progress.update, "metrics": metrics, "averaged": updates}, weights)
+            self._keep_best({"update": progress.update, "metrics": metrics, "averaged": updates}, weights)
         for observer in self.observers:
             observer.on_validation(progress.update, float(progress.epoch), metrics, best)
 
@@ -302,5 +330,13 @@ class _Loop:
         now = time.monotonic()
         self.state.progress.seconds += now - self.counted_from
         self.counted_from = now
-        self.store.save_last(*self.state.save())
+        if self.ranks.first:
+            self.store.save_last(*self.state.save())
         self.saved_at = time.monotonic()
+
+
+def _draw_for(seed: int, epoch: int, batch: int) -> None:
+    """Random numbers of dropout and samples, as a pure function of the batch: whatever number of ranks share the work, and
+    wherever a run is resumed."""
+    key = hashlib.blake2b(f"{seed} {epoch} {batch}".encode(), digest_size=8).digest()
+    torch.manual_seed(int.from_bytes(key, "little", signed=True))

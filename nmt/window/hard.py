@@ -27,6 +27,8 @@ from nmt.window import Carry, Window
 
 
 class Hard(Window):
+    estimates: tuple[str, ...] = ()
+
     def __init__(
         self,
         *,
@@ -42,6 +44,7 @@ class Hard(Window):
         self.reward, self.entropy, self.expected, self.decay = reward, entropy, expected, decay
         if self.rewarded:  # the sum of rewards, each decayed, and the sum of their weights; kept with the weights
             self.usual = nn.Parameter(torch.zeros(2), requires_grad=False)
+            self.estimates = ("usual",)
 
     def nothing_remembered(self, memory: Memory, rows: int) -> Carry:
         """In training by reinforcement: which rows use the weights themselves, and of each step so far the
