@@ -21,8 +21,9 @@ def _seeded():
 
 
 QUICK = {f"test_{name}" for name in (
-    "choices", "command_line", "compare", "durability", "fine_tuning", "growth", "learning", "progress", "report", "streams",
-    "sweep", "tracker", "trainer", "translator", "tutorial",
+    "choices", "columns", "command_line", "compare", "data", "documentation", "durability", "fine_tuning", "growth", "learning",
+    "mix", "progress", "prompt", "ranks", "report", "sampling", "store", "streams", "sweep", "tracker", "trainer", "translator",
+    "tutorial", "words",
 )}  # fmt: skip
 """Files that train, or run commands, hundreds of times: what they pass through is checked in the others."""
 

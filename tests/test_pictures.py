@@ -571,6 +571,7 @@ def reader_of_digits(tmp_path_factory):
     return trained(tmp_path_factory.mktemp("digits") / "run", *TINY)
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_what_training_leaves(reader_of_digits):
     results = json.loads((reader_of_digits / "results.json").read_text())
     assert {"bleu", "bleu1", "bleu2", "bleu3", "chrf", "exact"} <= {*results["scores"]}
@@ -579,6 +580,7 @@ def test_what_training_leaves(reader_of_digits):
         assert drawn.size[0] > 100
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_stopped_and_resumed_is_bit_identical(tmp_path, reader_of_digits):
     trained(tmp_path / "run", *TINY, "trainer.max_epochs=1")
     result = run("train", f"resume={tmp_path / 'run'}", "trainer.max_epochs=2")
@@ -588,6 +590,7 @@ def test_stopped_and_resumed_is_bit_identical(tmp_path, reader_of_digits):
         assert [key for key in truth if not torch.equal(ours[key], truth[key])] == []
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_reinforcement_resumes_too(tmp_path):
     hard = [*TINY, "window=hard", "window.estimator=reinforce"]
     whole = trained(tmp_path / "whole", *hard)
@@ -598,6 +601,7 @@ def test_reinforcement_resumes_too(tmp_path):
     assert any(key.endswith("window.usual") for key in truth)
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_captions_of_files(tmp_path, reader_of_digits):
     """A path a line; the same page as a file and by its name has the same caption; an empty line stays one."""
     names = list(Digits(train=4, validation=1, test=1).load().train.source)
@@ -629,6 +633,7 @@ def test_captions_of_files(tmp_path, reader_of_digits):
     assert score.stdout.count(b"\n") == 5
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_a_batch_is_one_by_one(reader_of_digits):
     translator = nmt.load(reader_of_digits)
     names = list(Digits(train=20, validation=1, test=1).load().train.source)
@@ -688,6 +693,7 @@ def test_evaluation_against_several_references(tmp_path, reader_of_digits):
     assert "bleu1" in two
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_multimodal_translation(tmp_path):
     """Words and an image: trained, translated with and without the image, drawn."""
     words, lines = ["red", "dog", "runs", "two", "cats"], []

@@ -115,6 +115,13 @@ class Watch:
         self.validations.append((update, metrics, best))
 
 
+class Fixed(list):
+    """Batches that are there already."""
+
+    def read(self, indices):
+        return (self[i] for i in indices)
+
+
 class Known(Task):
     """A task on fixed batches; validation losses are read off a list (by default they fall)."""
 
@@ -123,7 +130,7 @@ class Known(Task):
     introduction = test = draw = next_commands = None
 
     def __init__(self, network, batches, losses=None):
-        self.network, self.fixed = network, batches
+        self.network, self.fixed = network, Fixed(batches)
         self.losses = iter(losses or [1 / n for n in range(1, 1000)])
 
     def objective(self, network, batch, update, total):

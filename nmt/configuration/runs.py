@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import logging
 import os
 import random
@@ -20,8 +21,10 @@ from nmt.configuration import build
 from nmt.configuration.devices import device_of, find_device, usable_precision
 from nmt.configuration.fine_tuning import freeze, read_initial, take_weights
 from nmt.configuration.training_settings import ClassifySettings, TrainingSettings, TrainSettings
+from nmt.corpus.filters import Filters
 from nmt.corpus.labels import LabelSet
 from nmt.corpus.preparation import prepare, texts, train_once
+from nmt.corpus.store import Storing
 from nmt.data import LabelledSplits, Splits
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import advice, installed
@@ -226,8 +229,17 @@ def _check_space(folder: Path, weights: int, trainer: Trainer) -> None:
 
 def fingerprints(command: str, config: Mapping[str, Any]) -> Mapping[str, str]:
     """What identifies the data of a configuration. Raises UserError if it cannot be read."""
+    if command == "train":
+        return of_translation(loaded(config, build.make(config, "filters")))
+    return of_classification(build.make(config, "data").labelled())
+
+
+def loaded(config: Mapping[str, Any], filters: Filters) -> Splits:
+    """The parallel text of a configuration; large training text is stored, filtered."""
     data = build.make(config, "data")
-    return of_translation(data.load()) if command == "train" else of_classification(data.labelled())
+    if "keep" in inspect.signature(data.load).parameters:
+        return data.load(Storing(config.get("store", "auto"), filters))
+    return data.load()
 
 
 def task_of(settings: TrainingSettings, device: torch.device, saved: Checkpoint | None, ranks: Ranks = ALONE) -> Task:
@@ -240,13 +252,13 @@ def task_of(settings: TrainingSettings, device: torch.device, saved: Checkpoint 
 
 def _translation(settings: TrainSettings, device: torch.device, saved: Checkpoint | None, ranks: Ranks) -> Translation:
     config = settings.values
-    splits: Splits = build.make(config, "data").load()
     start = read_initial(settings.init) if settings.init and saved is None else None
     filters, known = build.make(config, "filters"), saved or start
+    splits = loaded(config, filters)
     tokenizer = build.make(config, "tokenizer") if known is None else ckpt.tokenizer_from(known)
     if start is not None:
         if settings.init_vocabulary == "grow":
-            train = filters.text(splits.train)
+            train = filters.text(splits.train) if splits.train.home is None else splits.train
             source = texts(train.source, tokenizer.columns)
             tokenizer = tokenizer.grown(train_once(build.make(config, "tokenizer"), source, train.target, ranks))
         tokenizer = tokenizer.sampled(config["tokenizer"]["sampling"])

@@ -71,6 +71,7 @@ class TrainSettings(TrainingSettings):
     init_vocabulary: Literal["keep", "grow"] = "keep"
     freeze: list[str] | None = None
     vectors: list[str | None] | None = None
+    store: Literal["auto", "memory", "disk"] = "auto"
     max_validation: Count = 0
     keep_validations: bool = False
     model: Group

@@ -6,12 +6,15 @@ batches are shuffled. So there is little padding, and each epoch puts different 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
+import torch.utils.data
 
-from nmt.corpus.ragged import Corpus, Ragged
+from nmt.corpus.pool import end_with_parent
+from nmt.corpus.ragged import Corpus, Ragged, RaggedChain
 from nmt.foundation.interfaces import BOS, EOS, PAD, Batch, Pictures
 from nmt.foundation.ranges import Count, Size
 
@@ -85,6 +88,22 @@ def collate(corpus: Corpus, indices: Sequence[int] | np.ndarray, read: ReadPictu
     )
 
 
+def ahead(batches: Any, indices: Sequence[int], processes: int) -> Iterator[Any]:
+    """Some of the batches; if there are `processes` for it, they are made before they are needed."""
+    if not processes or len(indices) < 2:
+        return (batches[i] for i in indices)
+    loader: Any = torch.utils.data.DataLoader(
+        batches, batch_size=None, sampler=indices, num_workers=min(processes, len(indices)), prefetch_factor=8,
+        collate_fn=_itself, multiprocessing_context="fork", pin_memory=torch.cuda.is_available(),
+        worker_init_fn=end_with_parent,
+    )  # fmt: skip
+    return iter(loader)
+
+
+def _itself(batch: Any) -> Any:
+    return batch
+
+
 def _dense(links: Ragged, indices: Sequence[int] | np.ndarray, targets: int, sources: int) -> torch.Tensor:
     """Links as a matrix for each pair, rows that have any with sum 1."""
     found = np.zeros((len(indices), targets, sources), np.float32)
@@ -95,7 +114,7 @@ def _dense(links: Ragged, indices: Sequence[int] | np.ndarray, targets: int, sou
 
 
 def pad(
-    sequences: Ragged | Sequence[Sequence[int]], indices: Sequence[int] | np.ndarray, end: bool = True
+    sequences: Ragged | RaggedChain | Sequence[Sequence[int]], indices: Sequence[int] | np.ndarray, end: bool = True
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """([n L] ids with EOS appended (unless `end` is false) and padding after it, [n] lengths, EOS counted)."""
     rows = [sequences[i] for i in indices]

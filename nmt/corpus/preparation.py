@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from pathlib import Path
 
 import numpy as np
 
-from nmt.corpus import ragged
-from nmt.corpus.batching import Batching, ReadPictures, collate, padding_share
+from nmt.corpus.batching import Batching, ReadPictures, ahead, collate, padding_share
 from nmt.corpus.filters import Filters
-from nmt.corpus.ragged import Corpus, Ragged, encode_cached, encode_lines, flat
+from nmt.corpus.mixing import Mixing
+from nmt.corpus.ragged import Corpus, encode, joined
+from nmt.corpus.store import chunk_of, encoded
 from nmt.data import Pairs, Splits, Text
-from nmt.data.links import parse_links
+from nmt.data.mix import Stage, chained
+from nmt.data.modifiers import Modifier, applied
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Batch
 from nmt.foundation.ranks import ALONE, Ranks
-from nmt.tokenizer import Tokenizer, Untrained
+from nmt.tokenizer import SentencePiece, Tokenizer, Untrained
 from nmt.tokenizer.columns import Columns
 
 log = logging.getLogger(__name__)
+MEASURED = 1000
+"""Batches of which the padding is told."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +42,10 @@ class Prepared:
     beside: Mapping[str, Corpus] = field(default_factory=dict)
 
 
-def train_once(tokenizer: Untrained, source: Text, target: Text, ranks: Ranks) -> Tokenizer:
-    """The tokenizer that the first rank trains, for all."""
+def train_once(tokenizer: Untrained, source: Text, target: Text, ranks: Ranks, home: Path | None = None) -> Tokenizer:
+    """The tokenizer that the first rank trains, for all; that of stored text is kept in its `home`."""
+    if home is not None and isinstance(tokenizer, SentencePiece):
+        tokenizer.shared = tokenizer.shared or str(home / "tokenizers")
     found = tokenizer.train(source, target) if ranks.first else None
     models = ranks.of_first(None if found is None else found.models)
     if found is None and models is not None:
@@ -52,12 +59,17 @@ def prepare(splits: Splits, filters: Filters, tokenizer: Tokenizer | Untrained, 
 
     Raises UserError if the data cannot be used.
     """
-    train = filters.text(splits.train)
+    if splits.mixture is not None:
+        filtered = {name: _filtered(pairs, filters) for name, pairs in splits.mixture.corpora.items()}
+        splits = replace(splits, mixture=replace(splits.mixture, corpora=filtered))
+        train = chained([*filtered.values()], splits.train.name)
+    else:
+        train = _filtered(splits.train, filters)
     names = (*splits.languages[0].split("+"), *splits.factors)
     if not isinstance(tokenizer, Tokenizer):
         columns = Columns.of(train.source, splits.sources, len(splits.factors), names, splits.pictures)
         source = texts(train.source, columns) if columns.sources else train.target  # pictures have no words
-        tokenizer = train_once(tokenizer, source, train.target, ranks).reading(columns)
+        tokenizer = train_once(tokenizer, source, train.target, ranks, train.home).reading(columns)
     held = tokenizer.columns
     if (held.sources, len(held.factors), held.picture) != (splits.sources, len(splits.factors), splits.pictures):
         given = Columns(splits.sources, ((),) * len(splits.factors), names, splits.pictures)
@@ -66,11 +78,16 @@ def prepare(splits: Splits, filters: Filters, tokenizer: Tokenizer | Untrained, 
         )
     if not held.plain and not held.picture and held.names != names:
         log.warning("data: %s stand for what the model calls %s", ", ".join(names), ", ".join(held.names))
-    encoded = encode_pairs(train, tokenizer)
-    kept = filters.tokens(encoded, train.name)
-    validation = encode_pairs(splits.validation, tokenizer)
-    beside = {name: encode_pairs(pairs, tokenizer) for name, pairs in splits.beside.items()}
-    return Prepared(replace(splits, train=train), tokenizer, encoded, validation, kept, beside)
+    parts = [train] if splits.mixture is None else [*splits.mixture.corpora.values()]
+    ids = joined([encode(part, tokenizer) if part.home is None else encoded(part, tokenizer) for part in parts])
+    kept = filters.tokens(ids, train.name)
+    validation = encode(splits.validation, tokenizer)
+    beside = {name: encode(pairs, tokenizer) for name, pairs in splits.beside.items()}
+    return Prepared(replace(splits, train=train), tokenizer, ids, validation, kept, beside)
+
+
+def _filtered(pairs: Pairs, filters: Filters) -> Pairs:
+    return pairs if pairs.home is not None else filters.text(pairs)
 
 
 def texts(source: Text, columns: Columns) -> Text:
@@ -80,74 +97,58 @@ def texts(source: Text, columns: Columns) -> Text:
     return [text for line in source for text in columns.split(line)[: columns.sources]]
 
 
-def encode_pairs(pairs: Pairs, tokenizer: Tokenizer, draw: int | None = None) -> Corpus:
-    """Both sides of some pairs as ids, on disk and memory-mapped if they are many. `draw`: the seed of a random
-    segmentation, which is kept in memory."""
-    columns = b"" if tokenizer.columns.plain else repr(tokenizer.columns).encode()
-    sides = [
-        (
-            pairs.source,
-            partial(tokenizer.encode_source, seed=draw),
-            tokenizer.source_ids,
-            tokenizer.models[0] + columns,
-        ),
-        (pairs.target, partial(tokenizer.encode_target, seed=draw), tokenizer.target_size, tokenizer.models[1]),
-    ]
-    if draw is not None or len(pairs) <= ragged.CACHE_ABOVE:
-        source, target = (encode_lines(lines, encoder, size) for lines, encoder, size, _ in sides)
-    else:
-        folder = ragged.cache_folder()
-        source, target = (encode_cached(*side, folder=folder) for side in sides)
-    links = None if pairs.links is None else _linked(pairs, source, target, tokenizer)
-    pictures = [tokenizer.columns.picture_in(line) for line in pairs.source] if tokenizer.columns.picture else None
-    return Corpus(source, target, links, pictures)
-
-
-def _linked(pairs: Pairs, source: Ragged, target: Ragged, tokenizer: Tokenizer) -> Ragged:
-    """Links between pieces from links between words: all pieces of linked words are linked."""
-    assert pairs.links is not None
-    rows = []
-    for i, line in enumerate(pairs.links):
-        links = sorted(frozenset[tuple[int, int]]().union(*parse_links(line)))
-        sides = (
-            tokenizer.source_words(pairs.source[i], source[i].tolist(), str.split),
-            tokenizer.target_words(pairs.target[i], target[i].tolist(), str.split),
-        )
-        of_source, of_target = (_pieces_of(places) for places in sides)
-        rows.append([at for s, t in links for p in of_source.get(s, ()) for q in of_target.get(t, ()) for at in (p, q)])
-    return flat(rows)
-
-
-def _pieces_of(places: Sequence[range]) -> dict[int, list[int]]:
-    """The pieces of each word, from the words of each piece."""
-    found: dict[int, list[int]] = {}
-    for piece, words in enumerate(places):
-        for word in words:
-            found.setdefault(word, []).append(piece)
-    return found
-
-
 class EpochBatches:
-    """The batches of one epoch, made on demand: a pure function of (data, seed, epoch). `read`: see `collate`."""
+    """The batches of one epoch, made on demand: a pure function of (data, seed, epoch). With a random segmentation, batches
+    are planned by the lengths of the usual one. `reader`: see `collate`; `ahead`: processes that make batches before they
+    are needed."""
 
     def __init__(
-        self, data: Prepared, batching: Batching, seed: int, epoch: int, read: ReadPictures | None = None
+        self,
+        data: Prepared,
+        batching: Batching,
+        seed: int,
+        epoch: int,
+        reader: ReadPictures | None = None,
+        ahead: int = 0,
+        mixing: Mixing | None = None,
     ) -> None:
-        self.corpus, self.reader = data.train, read
-        if data.tokenizer.sampling:
-            self.corpus = encode_pairs(data.splits.train, data.tokenizer, draw=hash((seed, epoch)) % 2**31)
-        lengths = self.corpus.source.lengths[data.kept], self.corpus.target.lengths[data.kept]
-        self.indices = [data.kept[batch] for batch in batching.indices(*lengths, seed=seed, epoch=epoch)]
+        self.data, self.reader, self.ahead = data, reader, ahead
+        self.draw = hash((seed, epoch)) % 2**31 if data.tokenizer.sampling else None
+        self.modifiers: list[Sequence[Modifier]] = []
+        self.indices: list[np.ndarray] = []
+        segments: list[tuple[Stage | None, np.ndarray]] = [(None, data.kept)]
+        if mixing is not None:
+            segments = [*mixing.epoch(epoch)]
+        sides, self.key = (data.train.source.lengths, data.train.target.lengths), f"{seed} {epoch}"
+        for stage, rows in segments:
+            source, target = (side[rows] for side in sides)
+            self.indices += [rows[batch] for batch in batching.indices(source, target, seed, epoch)]
+            self.modifiers += [() if stage is None else stage.modifiers] * (len(self.indices) - len(self.modifiers))
 
     def __len__(self) -> int:
         return len(self.indices)
 
     def __getitem__(self, i: int, /) -> Batch:
-        return collate(self.corpus, self.indices[i], self.reader)
+        if self.draw is None and not self.modifiers[i]:
+            return collate(self.data.train, self.indices[i], self.reader)
+        pairs = chunk_of(self.data.splits.train, self.indices[i])
+        if self.modifiers[i]:
+            pairs = self._modified(pairs, i)
+        drawn = encode(pairs, self.data.tokenizer, self.draw)
+        return collate(drawn, range(len(drawn)), self.reader)
+
+    def _modified(self, pairs: Pairs, i: int) -> Pairs:
+        """What the modifiers of its stage make of a batch: a pure function of (seed, epoch, batch)."""
+        draw, found = random.Random(f"{self.key} {i}"), list[tuple[str, str]]()
+        for pair in zip(pairs.source, pairs.target, strict=True):
+            found += applied(self.modifiers[i], pair, draw)
+        source, target = zip(*found, strict=True)
+        return Pairs(source, target, pairs.name)
 
     def read(self, indices: Sequence[int]) -> Iterator[Batch]:
-        return (self[i] for i in indices)
+        return ahead(self, indices, self.ahead)
 
     @property
     def padding(self) -> float:
-        return padding_share(self.indices, self.corpus.source.lengths, self.corpus.target.lengths)
+        """Share of positions that are padding, of the first batches."""
+        return padding_share(self.indices[:MEASURED], self.data.train.source.lengths, self.data.train.target.lengths)

@@ -1,32 +1,21 @@
-"""Encoded text, flat: all ids in one array plus offsets, so that a million sentences are three objects, not a million.
-
-Large corpora are written to a cache, named by a hash of their content, and memory-mapped.
-"""
+"""Encoded text, flat: all ids in one array plus offsets, so that a million sentences are three objects, not a million."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import logging
-import os
-import tempfile
-import zlib
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
-from nmt.foundation.errors import UserError
+from nmt.data import Pairs
+from nmt.data.links import parse_links
 from nmt.foundation.progress import Progress
+from nmt.tokenizer import Tokenizer
 
 CHUNK = 4096
-CACHE_ABOVE = 500_000
-"""With more pairs than this, the encoded text is kept on disk and memory-mapped."""
 
-log = logging.getLogger(__name__)
 Encoder = Callable[[list[str]], list[list[int]]]
 
 
@@ -48,13 +37,31 @@ class Ragged:
         return np.diff(self.offsets)
 
 
+class RaggedChain:
+    """Several as one, a view."""
+
+    def __init__(self, parts: Sequence[Ragged | RaggedChain]) -> None:
+        self._parts, self._ends = parts, np.cumsum([len(part) for part in parts])
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def __getitem__(self, i: int | np.integer) -> np.ndarray:
+        which = int(np.searchsorted(self._ends, i, "right"))
+        return self._parts[which][int(i) - (int(self._ends[which - 1]) if which else 0)]
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return np.concatenate([part.lengths for part in self._parts])
+
+
 @dataclass(frozen=True)
 class Corpus:
     """Encoded sentence pairs, without BOS and EOS. `links`: for each pair, s₁ t₁ s₂ t₂ …, positions that are aligned;
     `pictures`: names."""
 
-    source: Ragged
-    target: Ragged
+    source: Ragged | RaggedChain
+    target: Ragged | RaggedChain
     links: Ragged | None = None
     pictures: Sequence[str] | None = None
 
@@ -62,9 +69,17 @@ class Corpus:
         return len(self.source)
 
 
+def joined(parts: Sequence[Corpus]) -> Corpus:
+    """Several corpora as one, a view."""
+    if len(parts) == 1:
+        return parts[0]
+    source, target = RaggedChain([part.source for part in parts]), RaggedChain([part.target for part in parts])
+    return Corpus(source, target)
+
+
 def encode_lines(lines: Sequence[str], encoder: Encoder, vocabulary: int) -> Ragged:
     """Encodes chunk by chunk into flat arrays of the smallest integer type that holds the vocabulary."""
-    dtype = _id_type(vocabulary)
+    dtype = id_type(vocabulary)
     ids, lengths = [np.empty(0, dtype)], [np.zeros(1, np.int64)]
     for part, part_lengths in _chunks(lines, encoder, dtype):
         ids.append(part)
@@ -80,72 +95,8 @@ def flat(rows: Iterable[Sequence[int]]) -> Ragged:
     return Ragged(ids, np.cumsum(np.concatenate([np.zeros(1, np.int64), lengths])))
 
 
-def encode_cached(lines: Sequence[str], encoder: Encoder, vocabulary: int, key: bytes, folder: Path) -> Ragged:
-    """As `encode_lines`, but on disk: written once under a hash of `key` (the tokenizer) and the text, then
-    memory-mapped."""
-    digest = hashlib.sha256(key)
-    for line in lines:
-        digest.update(line.encode() + b"\n")
-    base = folder / digest.hexdigest()[:32]
-    try:
-        found = _cached(base)
-        if found is None:
-            _write_cache(base, lines, encoder, vocabulary)
-            found = _cached(base)
-    except OSError as error:
-        log.warning("encoded text: %s cannot be written or read (%s): kept in memory instead", folder, error.strerror)
-        return encode_lines(lines, encoder, vocabulary)
-    if found is None:
-        raise UserError(f"{base}.*: changes while it is read; is the disk damaged? Set NMT_CACHE to another folder")
-    log.info("encoded text: mapped from %s", base)
-    return found
-
-
-def _write_cache(base: Path, lines: Sequence[str], encoder: Encoder, vocabulary: int) -> None:
-    base.parent.mkdir(parents=True, exist_ok=True)
-    dtype, lengths = _id_type(vocabulary), [np.zeros(1, np.int64)]
-    with tempfile.TemporaryFile(dir=base.parent) as raw:
-        for part, part_lengths in _chunks(lines, encoder, dtype):
-            raw.write(part.tobytes())
-            lengths.append(part_lengths)
-        offsets = np.cumsum(np.concatenate(lengths))
-        raw.flush()
-        ids = np.memmap(raw, dtype, "r", shape=(int(offsets[-1]),)) if offsets[-1] else np.empty(0, dtype)
-        for ending, array in (("ids", ids), ("offsets", offsets)):
-            _write_atomically(base.with_suffix(f".{ending}.npy"), partial(_save, array))
-    sums = [_checksum(ids), _checksum(offsets)]
-    _write_atomically(base.with_suffix(".json"), partial(_save_sums, sums))
-
-
-def _cached(base: Path) -> Ragged | None:
-    """What was written before, mapped; None if it is not there, or not as it was written (a power cut leaves zeros)."""
-    try:
-        sums = json.loads(base.with_suffix(".json").read_text())
-        ids, offsets = (np.load(base.with_suffix(f".{ending}.npy"), mmap_mode="r") for ending in ("ids", "offsets"))
-        if sums == [_checksum(ids), _checksum(offsets)]:
-            return Ragged(ids, offsets)
-    except FileNotFoundError:
-        return None
-    except (ValueError, TypeError, EOFError):
-        pass
-    log.warning("encoded text: %s.* is damaged; it is made again", base)
-    return None
-
-
-def _checksum(array: np.ndarray) -> int:
-    value = 0
-    for start in range(0, len(array), 2**22):
-        value = zlib.crc32(np.ascontiguousarray(array[start : start + 2**22]).data, value)
-    return value
-
-
-def cache_folder() -> Path:
-    """Where encoded corpora are kept: $NMT_CACHE, else the user's cache folder."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("NMT_CACHE") or Path(base) / "nmt")
-
-
-def _id_type(vocabulary: int) -> type[np.unsignedinteger]:
+def id_type(vocabulary: int) -> type[np.unsignedinteger]:
+    """The smallest integers that hold the ids of a vocabulary."""
     return np.uint16 if vocabulary <= 2**16 else np.uint32
 
 
@@ -154,23 +105,38 @@ def _chunks(lines: Sequence[str], encoder: Encoder, dtype: type) -> Iterator[tup
         for start in range(0, len(lines), CHUNK):
             rows = encoder(list(lines[start : start + CHUNK]))
             lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-            yield np.fromiter((i for row in rows for i in row), dtype, int(lengths.sum())), lengths
+            yield np.fromiter(itertools.chain.from_iterable(rows), dtype, int(lengths.sum())), lengths
             step(len(rows))
 
 
-def _save_sums(sums: list[int], file: BinaryIO) -> None:
-    file.write(json.dumps(sums).encode())
+def encode(pairs: Pairs, tokenizer: Tokenizer, draw: int | None = None) -> Corpus:
+    """Both sides of some pairs as ids. `draw`: the seed of a random segmentation."""
+    source = encode_lines(pairs.source, partial(tokenizer.encode_source, seed=draw), tokenizer.source_ids)
+    target = encode_lines(pairs.target, partial(tokenizer.encode_target, seed=draw), tokenizer.target_size)
+    links = None if pairs.links is None else _linked(pairs, source, target, tokenizer)
+    pictures = [tokenizer.columns.picture_in(line) for line in pairs.source] if tokenizer.columns.picture else None
+    return Corpus(source, target, links, pictures)
 
 
-def _save(array: np.ndarray, file: BinaryIO) -> None:
-    np.save(file, array)
+def _linked(pairs: Pairs, source: Ragged, target: Ragged, tokenizer: Tokenizer) -> Ragged:
+    """Links between pieces from links between words: all pieces of linked words are linked."""
+    assert pairs.links is not None
+    rows = []
+    for i, line in enumerate(pairs.links):
+        links = sorted(frozenset[tuple[int, int]]().union(*parse_links(line)))
+        sides = (
+            tokenizer.source_words(pairs.source[i], source[i].tolist(), str.split),
+            tokenizer.target_words(pairs.target[i], target[i].tolist(), str.split),
+        )
+        of_source, of_target = (_pieces_of(places) for places in sides)
+        rows.append([at for s, t in links for p in of_source.get(s, ()) for q in of_target.get(t, ()) for at in (p, q)])
+    return flat(rows)
 
 
-def _write_atomically(name: Path, write: Callable[[BinaryIO], None]) -> None:
-    temporary = name.with_name(f".{name.name}.{os.getpid()}")
-    try:
-        with open(temporary, "wb") as file:
-            write(file)
-        os.replace(temporary, name)
-    finally:
-        temporary.unlink(missing_ok=True)
+def _pieces_of(places: Sequence[range]) -> dict[int, list[int]]:
+    """The pieces of each word, from the words of each piece."""
+    found: dict[int, list[int]] = {}
+    for piece, words in enumerate(places):
+        for word in words:
+            found.setdefault(word, []).append(piece)
+    return found

@@ -2,16 +2,25 @@
 
 Imported by: analysis, configuration, corpus, drawing, encoder, inference, task, align, compare, evaluate, score,
 translate.
-Read: this file, links, split, text, readers, table, hub, pictures, captions, everyday, digits, reverse.
+Read: this file, links, split, stream, text, readers, table, hub, mix, modifiers, pictures, captions, everyday, digits,
+reverse.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import bisect
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, overload, runtime_checkable
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, overload, runtime_checkable
+
+import numpy as np
 
 from nmt.foundation.errors import UserError
+
+if TYPE_CHECKING:
+    from nmt.data.mix import Mixture
 
 Text = Sequence[str]
 """Lines, by index, slice and iteration: a list in memory, or an object that reads them on demand."""
@@ -26,7 +35,7 @@ Place = tuple[int, int, Box]
 class Selection(Text):
     """Some lines of a text, by their indices: a view, no copy."""
 
-    def __init__(self, text: Text, indices: Sequence[int]) -> None:
+    def __init__(self, text: Text, indices: Sequence[int] | np.ndarray) -> None:
         self._text, self._indices = text, indices
 
     def __len__(self) -> int:
@@ -38,8 +47,33 @@ class Selection(Text):
     def __getitem__(self, i: slice, /) -> list[str]: ...
     def __getitem__(self, i: int | slice, /) -> str | list[str]:
         if isinstance(i, slice):
-            return [self._text[index] for index in self._indices[i]]
-        return self._text[self._indices[i]]
+            return [self._text[int(index)] for index in self._indices[i]]
+        return self._text[int(self._indices[i])]
+
+
+class Chain(Text):
+    """Several texts as one, a view."""
+
+    def __init__(self, texts: Sequence[Text]) -> None:
+        self._texts = texts
+        self._ends = list(itertools.accumulate(map(len, texts)))
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    @overload
+    def __getitem__(self, i: int, /) -> str: ...
+    @overload
+    def __getitem__(self, i: slice, /) -> list[str]: ...
+    def __getitem__(self, i: int | slice, /) -> str | list[str]:
+        if isinstance(i, slice):
+            return [self[k] for k in range(*i.indices(len(self)))]
+        i = range(len(self))[i]
+        which = bisect.bisect_right(self._ends, i)
+        return self._texts[which][i - (self._ends[which - 1] if which else 0)]
+
+    def __iter__(self) -> Iterator[str]:
+        return itertools.chain.from_iterable(self._texts)
 
 
 @dataclass(frozen=True)
@@ -47,7 +81,8 @@ class Pairs:
     """Aligned sentences: source[i] and target[i] mean the same. `name` says where they come from. A line of the source may
     have columns (nmt/tokenizer/columns.py); `links`: alignments of their words, 0-0 1-2, counted between spaces. `others`:
     further references, as many lists as a line has at most; a line without one has "" there. `places`: where in the picture
-    is what the words of each target tell. `content` identifies what the lines only name, such as pictures.
+    is what the words of each target tell. `content` identifies what the lines only name, such as pictures. `home`: the
+    folder in which the pairs are stored, filtered already (corpus/store.py); its name identifies them.
     """
 
     source: Text
@@ -57,11 +92,12 @@ class Pairs:
     others: Sequence[Text] = ()
     places: Sequence[Sequence[Place]] | None = None
     content: str = ""
+    home: Path | None = None
 
     def __len__(self) -> int:
         return len(self.source)
 
-    def chosen(self, indices: Sequence[int]) -> Pairs:
+    def chosen(self, indices: Sequence[int] | np.ndarray) -> Pairs:
         """Some of the pairs, a view."""
         links = None if self.links is None else Selection(self.links, indices)
         others = [Selection(other, indices) for other in self.others]
@@ -81,7 +117,7 @@ class Pairs:
 class Splits:
     """The three parts of a data set; `test` is None if there is none. `languages` names source and target. `beside`: more
     validation sets, by their names. A source line holds `sources` texts, or one text and columns of values, `factors`; with
-    `pictures`, the name of a picture after them."""
+    `pictures`, the name of a picture after them. With a `mixture`, its corpora one after another are the training text."""
 
     train: Pairs
     validation: Pairs
@@ -91,6 +127,7 @@ class Splits:
     sources: int = 1
     factors: Sequence[str] = ()
     pictures: bool = False
+    mixture: Mixture | None = None
 
 
 @runtime_checkable
@@ -167,9 +204,10 @@ def side_by_side(columns: Sequence[Text]) -> Text:
     return ["\t".join(cell.replace("\t", " ") for cell in row) for row in zip(*columns, strict=True)]
 
 
-def check_values(place: str, texts: Text, values: Text) -> None:
-    """Raises UserError with the number of the line, after `place`, unless every line has a value for each word."""
-    for number, (text, line) in enumerate(zip(texts, values, strict=True), 1):
+def check_values(place: str, texts: Text, values: Text, first: int = 1) -> None:
+    """Raises UserError with the number of the line, after `place`, unless every line has a value for each word. `first`: the
+    number of the first line."""
+    for number, (text, line) in enumerate(zip(texts, values, strict=True), first):
         words, found = len(text.split()), len(line.split())
         if words != found:
             raise UserError(f"{place} {number:,}: {found} values, but its text has {words} words between spaces")

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal
 from nmt.data import Pairs, Splits, check_columns, check_not_empty
 from nmt.data.digits import PREFIX
 from nmt.data.pictures import Checked, check_picture
-from nmt.data.readers import read_jsonl, read_parquet, read_rows
+from nmt.data.readers import gathered, read_parquet, stream_jsonl, stream_rows
 from nmt.data.split import cut, into_parts, part_of
 from nmt.data.text import find_file
 from nmt.foundation.errors import UserError
@@ -156,11 +156,11 @@ class Captions:
     def _read(self, file: Path) -> Any:
         ending = next((each for each in ENDINGS if f".{each}" in file.suffixes), None)
         if ending == "jsonl":
-            return read_jsonl(file)
+            return gathered(stream_jsonl(file))
         if ending == "parquet":
             return read_parquet(file)
         if ending in ("csv", "tsv"):
-            return read_rows(file, ending, self.header)  # type: ignore[arg-type]
+            return gathered(stream_rows(file, ending, self.header))  # type: ignore[arg-type]
         raise UserError(
             f"{file}: not a table of pictures (.{', .'.join(ENDINGS)}), nor a folder with metadata.csv or the like"
         )

@@ -27,12 +27,12 @@ def write_links(links: Links) -> str:
     return " ".join(f"{s}-{t}" for s, t in sorted(links))
 
 
-def check_links(pairs: Pairs, place: str, factors: int) -> None:
+def check_links(pairs: Pairs, place: str, factors: int, first: int = 1) -> None:
     """Raises UserError with the number of the line, after `place`, where links are not links, or lead to words that are not
-    there. `factors`: columns of the source that are no text."""
+    there. `factors`: columns of the source that are no text; `first`: the number of the first line."""
     assert pairs.links is not None
     rows = zip(pairs.source, pairs.target, pairs.links, strict=True)
-    for number, (source, target, line) in enumerate(rows, 1):
+    for number, (source, target, line) in enumerate(rows, first):
         sizes = len((source.split("\t")[0] if factors else source).split()), len(target.split())
         try:
             links = frozenset[tuple[int, int]]().union(*parse_links(line))

@@ -7,6 +7,7 @@ never closed takes the rest of the file into its cell, and marks inside a cell a
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import logging
 import tarfile
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any, Literal
 from xml.etree import ElementTree
 
+from nmt.data.stream import CHUNK
 from nmt.data.text import BOM, check_aligned, decode_line, open_file, stream_lines
 from nmt.foundation.errors import UserError
 
@@ -48,7 +50,16 @@ class Columns:
         return Columns({name: [values[i] for i in rows] for name, values in self.values.items()}, self.features)
 
 
-def read_rows(file: Path, format: Literal["tsv", "csv"], header: bool = True) -> Columns:
+def gathered(tables: Iterator[Columns]) -> Columns:
+    """Many rows as one table."""
+    values: dict[str, list[Any]] = {}
+    for table in tables:
+        for name in table.column_names:
+            values.setdefault(name, []).extend(table[name])
+    return Columns(values)
+
+
+def stream_rows(file: Path, format: Literal["tsv", "csv"], header: bool = True) -> Iterator[Columns]:
     """Rows of the same width, below a line of column names; without such a line (`header`), columns are called 1, 2, 3 ….
     Every cell is text as it stands there; in tsv, quotation marks are ordinary characters."""
     lines = (line + "\n" for line in stream_lines(file, keep_return=True))
@@ -57,16 +68,18 @@ def read_rows(file: Path, format: Literal["tsv", "csv"], header: bool = True) ->
     else:
         reader = csv.reader(lines, strict=True)
     try:
-        rows = [row for row in _same_width(reader, file, header) if row]
+        rows = (row for row in _same_width(reader, file, header) if row)
+        names, count = next(rows, []) if header else [], 0
+        if len(set(names)) < len(names):
+            raise UserError(f"{file}, line 1: two columns have the same name ({', '.join(names)})")
+        while chunk := list(itertools.islice(rows, CHUNK)):
+            names, count = names or [str(i + 1) for i in range(len(chunk[0]))], count + len(chunk)
+            yield Columns(dict(zip(names, map(list, zip(*chunk, strict=True)), strict=True)))
+        if not count:
+            raise UserError(f"{file}: no rows in it")
     except csv.Error as error:
         what = "a carriage return inside a cell" if "new-line character" in str(error) else str(error)
         raise UserError(f"{file}, line {reader.line_num:,}: cannot be read as a table: {what}") from error
-    names = rows.pop(0) if header and rows else [str(i + 1) for i in range(len(rows[0]) if rows else 0)]
-    if len(set(names)) < len(names):
-        raise UserError(f"{file}, line 1: two columns have the same name ({', '.join(names)})")
-    if not rows:
-        raise UserError(f"{file}: no rows in it")
-    return Columns({name: [row[i] for row in rows] for i, name in enumerate(names)})
 
 
 def _same_width(reader: Any, file: Path, header: bool) -> Iterator[list[str]]:
@@ -79,9 +92,10 @@ def _same_width(reader: Any, file: Path, header: bool) -> Iterator[list[str]]:
         yield row
 
 
-def read_jsonl(file: Path) -> Columns:
+def stream_jsonl(file: Path) -> Iterator[Columns]:
     """An object a line, each with the keys of the first."""
     values: dict[str, list[Any]] = {}
+    count = 0
     for number, line in enumerate(stream_lines(file), 1):
         if not line.strip():
             continue
@@ -99,9 +113,27 @@ def read_jsonl(file: Path) -> Columns:
             raise UserError(f"{file}, line {number:,}: has no {', '.join(missing)}, which the first line has")
         for name, held in values.items():
             held.append(row[name])
-    if not values:
+        count += 1
+        if count % CHUNK == 0:
+            yield Columns(values)
+            values = {name: [] for name in values}
+    if not count:
         raise UserError(f"{file}: no rows in it")
-    return Columns(values)
+    if count % CHUNK:
+        yield Columns(values)
+
+
+def stream_parquet(file: Path) -> Iterator[Columns]:
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.parquet.ParquetFile(file) as opened:
+            for batch in opened.iter_batches(CHUNK):
+                yield Columns(batch.to_pydict())
+    except UserError:
+        raise
+    except Exception as error:  # the library raises errors of many kinds
+        raise UserError(f"{file}: cannot be read as parquet: {error}") from error
 
 
 def read_parquet(file: Path) -> Any:

@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from nmt.data import Labelled, Pairs, short_names
+from nmt.data import Labelled
 from nmt.foundation.errors import UserError
 
-Read = Callable[[str, bool], Pairs]
-"""Reads a part; with its alignments, if it is the one to train on."""
 PARTS = ("train", "validation", "test")
 _CUT = re.compile(r"(.+)@(-?\d+%?)?:(-?\d+%?)?", re.DOTALL)
 
@@ -31,6 +29,11 @@ class Slice:
         )
         return range(count)[start:stop]
 
+    @property
+    def needs_count(self) -> bool:
+        """Whether which rows are meant depends on how many there are."""
+        return any("%" in at or "-" in at for at in (self.start, self.stop))
+
     def __str__(self) -> str:
         return f"{self.start}:{self.stop}"
 
@@ -48,30 +51,8 @@ def part_of(share: float, *texts: str) -> int:
     return 1 if place < share else 2 if place < 2 * share else 0
 
 
-def split_pairs(pairs: Pairs, share: float) -> tuple[Pairs, Pairs, Pairs]:
-    """Train, validation, test. Raises UserError if one of them would be empty."""
-    chosen = into_parts(
-        (part_of(share, *pair) for pair in zip(pairs.source, pairs.target, strict=True)), pairs.name, share
-    )
-    train, validation, test = (pairs.chosen(its) for its in chosen)
-    return train, Pairs(validation.source, validation.target, pairs.name), Pairs(test.source, test.target, pairs.name)
-
-
-def read_parts(
-    read: Read, train: str, validation: Sequence[str], test: str | None, share: float
-) -> tuple[Pairs, Pairs, Pairs | None, dict[str, Pairs]]:
-    """Train, validation, test, and further validation parts by their names: each from a part of its own, or the small ones
-    from the first."""
-    first = read(train, True)
-    if share:
-        return *split_pairs(first, share), {}
-    names = short_names(validation)
-    own, *others = (read(part, False) for part in validation)
-    return first, own, None if test is None else read(test, False), dict(zip(names[1:], others, strict=True))
-
-
 def split_labelled(texts: Labelled, share: float) -> tuple[Labelled, Labelled, Labelled]:
-    """As `split_pairs`, by the texts alone."""
+    """Train, validation, test, by the texts alone. Raises UserError if one of them would be empty."""
     chosen = into_parts((part_of(share, text) for text in texts.texts), texts.name, share)
     train, validation, test = (
         Labelled([texts.texts[i] for i in its], [texts.labels[i] for i in its], texts.name) for its in chosen

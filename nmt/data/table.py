@@ -3,7 +3,8 @@ cache of them could be stale."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,14 +14,22 @@ from nmt.data import (
     Pairs,
     Splits,
     check_columns,
-    check_not_empty,
     check_values,
     listed,
     side_by_side,
 )
 from nmt.data.links import check_links
-from nmt.data.readers import read_archive, read_jsonl, read_parquet, read_rows, read_tmx
-from nmt.data.split import cut, read_parts, split_labelled
+from nmt.data.readers import (
+    gathered,
+    read_archive,
+    read_parquet,
+    read_tmx,
+    stream_jsonl,
+    stream_parquet,
+    stream_rows,
+)
+from nmt.data.split import cut, split_labelled
+from nmt.data.stream import CHUNK, Keep, Stream, in_memory, read_parts
 from nmt.data.text import HALF, find_file, not_encodable
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import advice, installed
@@ -79,23 +88,43 @@ class Table:
         """A part as `Columns` or a `datasets.Dataset`, and its name for messages. Raises UserError if it cannot be read."""
         raise NotImplementedError
 
+    def _tables(self, part: str) -> tuple[Callable[[], Iterator[Any]], str, list[Path], str]:
+        """A part chunk by chunk: how it is read, its name for messages, its files, and what else its content depends on."""
+        table, what = self._open(part)
+
+        def read() -> Iterator[Any]:
+            for start in range(0, len(table), CHUNK):
+                yield table.select(range(start, min(start + CHUNK, len(table))))
+
+        return read, what, [], str(getattr(table, "_fingerprint", what))
+
     def _rows(self, part: str) -> tuple[Any, str]:
         """As `_open`, of NAME@START:STOP too."""
         name, slice_ = cut(part)
         table, what = self._open(name)
         return (table, what) if slice_ is None else (table.select(slice_.rows(len(table))), f"{what}@{slice_}")
 
-    def load(self) -> Splits:
+    def load(self, keep: Keep = in_memory) -> Splits:
         source, target = self._pair
         if source is None or target is None:
             raise UserError("data.text, data.label: are for nmt.classify; nmt.train needs data.source and data.target")
         sources, (train_part, validation_part, test_part) = listed(source), self.parts
 
-        def read(part: str, aligned: bool) -> Pairs:
-            return columns(*self._rows(part), sources, target, self._factors, self._alignment if aligned else None)
+        def read(part: str, aligned: bool) -> Stream:
+            (part, slice_), alignment = cut(part), self._alignment if aligned else None
+            tables, name, files, settings = self._tables(part)
+
+            def chunks() -> Iterator[Pairs]:
+                first = 1
+                for table in tables():
+                    yield columns(table, name, sources, target, self._factors, alignment, first)
+                    first += len(table)
+
+            settings = str((settings, sources, target, self._factors, alignment))
+            return Stream(name, chunks, files, settings).sliced(slice_)
 
         parts = train_part, listed(validation_part or []), test_part
-        train, validation, test, beside = read_parts(read, *parts, self.split)
+        train, validation, test, beside = read_parts(read, keep, *parts, self.split)
         return Splits(
             train=train,
             validation=validation,
@@ -154,15 +183,27 @@ class TableFiles(Table):
         if not header and format not in ("tsv", "csv"):
             raise ValueError(f"data.header=false: is for tsv and csv; columns of {format} have names")
 
+    def _tables(self, part: str) -> tuple[Callable[[], Iterator[Any]], str, list[Path], str]:
+        file = find_file(part)
+        match self.format:
+            case "tsv" | "csv" as format:
+                return partial(stream_rows, file, format, self.header), part, [file], f"{format} {self.header}"
+            case "jsonl":
+                return partial(stream_jsonl, file), part, [file], "jsonl"
+            case "parquet":
+                return partial(stream_parquet, file), part, [file], "parquet"
+        read, what, _, _ = super()._tables(part)
+        return read, what, [file], self.format
+
     def _open(self, part: str) -> tuple[Any, str]:
         return self._read(find_file(part)), part
 
     def _read(self, file: Path) -> Any:
         match self.format:
             case "tsv" | "csv":
-                return read_rows(file, self.format, self.header)
+                return gathered(stream_rows(file, self.format, self.header))
             case "jsonl":
-                return read_jsonl(file)
+                return gathered(stream_jsonl(file))
             case "parquet":
                 return read_parquet(file)
         source, target = self._pair
@@ -188,8 +229,10 @@ def columns(
     target: str,
     factors: Sequence[str] = (),
     alignment: str | None = None,
+    first: int = 1,
 ) -> Pairs:
-    """Columns of a part as text; raises UserError if they are not there or hold no text."""
+    """Columns of a part as text, the row `first` and those after it; raises UserError if they are not there or hold no
+    text."""
     names, wanted = list(table.column_names), [*sources, target]
     beside = [*factors, *filter(None, [alignment])]
     if all(side in names for side in wanted):
@@ -210,14 +253,14 @@ def columns(
             if column not in names:
                 raise UserError(f"{name}: no column {column!r}. It has: {', '.join(names)}. Set {key}")
             found[column] = list(table[column])
-    text = {column: _lines(values, column, name) for column, values in found.items()}
+    text = {column: _lines(values, column, name, first) for column, values in found.items()}
     for column in factors:
-        check_values(f"{name}, column {column!r}, row", text[sources[0]], text[column])
+        check_values(f"{name}, column {column!r}, row", text[sources[0]], text[column], first)
     links = None if alignment is None else text[alignment]
     source = side_by_side([text[column] for column in (*sources, *factors)])
-    pairs = check_not_empty(Pairs(source, text[target], name, links))
+    pairs = Pairs(source, text[target], name, links)
     if links is not None:
-        check_links(pairs, f"{name}, column {alignment!r}, row", len(factors))
+        check_links(pairs, f"{name}, column {alignment!r}, row", len(factors), first)
     return pairs
 
 
@@ -281,11 +324,11 @@ def _marks(values: list[Any], column: str, name: str) -> list[bool]:
     return [MARKS[str(value).strip().lower()] for value in values]
 
 
-def _lines(values: list[Any], column: str, name: str) -> list[str]:
+def _lines(values: list[Any], column: str, name: str, first: int = 1) -> list[str]:
     """The values of a column, each on one line. Raises UserError where one is not text."""
-    for i, value in enumerate(values):
+    for row, value in enumerate(values, first):
         if not isinstance(value, str):
-            raise UserError(f"{name}, row {i + 1:,}: column {column!r} holds {value!r}, not text")
+            raise UserError(f"{name}, row {row:,}: column {column!r} holds {value!r}, not text")
         if not_encodable(value):
-            raise UserError(f"{name}, row {i + 1:,}: column {column!r} holds {HALF}")
+            raise UserError(f"{name}, row {row:,}: column {column!r} holds {HALF}")
     return [" ".join(value.split("\n")) for value in values]

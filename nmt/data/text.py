@@ -6,10 +6,12 @@ from __future__ import annotations
 import atexit
 import bz2
 import codecs
+import contextlib
 import difflib
 import functools
 import gzip
 import io
+import itertools
 import lzma
 import re
 import shutil
@@ -19,9 +21,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from nmt.data import Pairs, Splits, check_columns, check_not_empty, check_values, listed, side_by_side
+from nmt.data import Pairs, Splits, check_columns, check_values, listed, side_by_side
 from nmt.data.links import check_links
-from nmt.data.split import cut, read_parts
+from nmt.data.split import cut
+from nmt.data.stream import CHUNK, Keep, Stream, in_memory, read_parts
 from nmt.foundation.errors import UserError
 from nmt.foundation.progress import Progress
 from nmt.foundation.ranges import Share
@@ -56,8 +59,10 @@ class TextFiles:
         self.source, self.target = listed(source), target
         self.factors, self.alignment = factors or [], alignment
 
-    def load(self) -> Splits:
-        train, validation, test, beside = read_parts(self._pairs, self.train, self.validation, self.test, self.split)
+    def load(self, keep: Keep = in_memory) -> Splits:
+        train, validation, test, beside = read_parts(
+            self.stream, keep, self.train, self.validation, self.test, self.split
+        )
         return Splits(
             train=train,
             validation=validation,
@@ -68,22 +73,42 @@ class TextFiles:
             factors=self.factors,
         )
 
-    def _pairs(self, prefix: str, aligned: bool) -> Pairs:
+    def stream(self, prefix: str, aligned: bool) -> Stream:
+        """A part, by its prefix; with its links if `aligned`."""
         alignment, (prefix, slice_) = self.alignment if aligned else None, cut(prefix)
         suffixes = [*self.source, *self.factors, self.target, *filter(None, [alignment])]
         files = [find_file(f"{prefix}.{suffix}") for suffix in suffixes]
-        columns = [read_lines(file) for file in files]
-        for file, lines in zip(files, columns, strict=True):
-            check_aligned(files[0], len(columns[0]), file, len(lines))
-        for factor in range(1, 1 + len(self.factors)):
-            check_values(f"{files[factor]}, line", columns[0], columns[factor])
-        links = columns.pop() if alignment else None
-        name = ", ".join([str(files[0]), *(file.name for file in files[1 : len(columns)])])
-        name += "" if slice_ is None else f"@{slice_}"
-        pairs = Pairs(side_by_side(columns[:-1]), columns[-1], name, links)
-        if links is not None:
-            check_links(pairs, f"{files[-1]}, line", len(self.factors))
-        return check_not_empty(pairs if slice_ is None else pairs.chosen(slice_.rows(len(pairs))))
+        texts = files[:-1] if alignment else files
+        name = ", ".join([str(files[0]), *(file.name for file in texts[1:])])
+
+        def read() -> Iterator[Pairs]:
+            first = 1
+            for columns in _side_by_side(files):
+                for factor in range(1, 1 + len(self.factors)):
+                    check_values(f"{files[factor]}, line", columns[0], columns[factor], first)
+                links = columns.pop() if alignment else None
+                pairs = Pairs(side_by_side(columns[:-1]), columns[-1], name, links)
+                if links is not None:
+                    check_links(pairs, f"{files[-1]}, line", len(self.factors), first)
+                yield pairs
+                first += len(pairs)
+
+        return Stream(name, read, files, f"text {len(self.source)} {len(self.factors)}").sliced(slice_)
+
+
+def _side_by_side(files: list[Path]) -> Iterator[list[list[str]]]:
+    """The lines of several files, chunk by chunk. Raises UserError if the files have not equally many."""
+    opened, counts = [stream_chunks(file) for file in files], [0] * len(files)
+    while True:
+        chunk = [next(lines, []) for lines in opened]
+        counts = [count + len(lines) for count, lines in zip(counts, chunk, strict=True)]
+        if len(set(counts)) > 1:
+            counts = [count + sum(map(len, rest)) for count, rest in zip(counts, opened, strict=True)]
+            for file, count in zip(files, counts, strict=True):
+                check_aligned(files[0], counts[0], file, count)
+        if not chunk[0]:
+            return
+        yield chunk
 
 
 def _zst(file: Any, mode: str) -> Any:
@@ -174,15 +199,35 @@ def stream_lines(file: Path, errors: Errors = "strict", keep_return: bool = Fals
 
     Raises UserError naming file and line if the bytes are not UTF-8, or not a whole compressed file.
     """
+    return itertools.chain.from_iterable(stream_chunks(file, errors, keep_return))
+
+
+def stream_chunks(file: Path, errors: Errors = "strict", keep_return: bool = False) -> Iterator[list[str]]:
+    """As `stream_lines`, many lines at a time."""
     try:
         with open_file(file) as opened:
-            for number, line in enumerate(opened, 1):
-                text = decode_line(line.removeprefix(BOM) if number == 1 else line, number, str(file), errors)
-                yield text + "\r" if keep_return and line.endswith(b"\r\n") else text
+            number = 1
+            while lines := list(itertools.islice(opened, CHUNK)):
+                if number == 1:
+                    lines[0] = lines[0].removeprefix(BOM)
+                yield _decoded(lines, number, str(file), errors, keep_return)
+                number += len(lines)
     except UserError:
         raise
     except Exception as error:  # what decompressors say of a damaged file, in many ways
         raise UserError(f"{file}: cannot be read ({error})") from error
+
+
+def _decoded(lines: list[bytes], first: int, name: str, errors: Errors, keep_return: bool) -> list[str]:
+    """Lines without their ends; all at once where no line needs a look of its own."""
+    whole = b"".join(lines)
+    if b"\r" not in whole and lines[-1].endswith(b"\n"):
+        with contextlib.suppress(UnicodeDecodeError):
+            return whole.decode("utf-8", errors).split("\n")[:-1]
+    found = [decode_line(line, number, name, errors) for number, line in enumerate(lines, first)]
+    if keep_return:
+        return [text + "\r" * line.endswith(b"\r\n") for text, line in zip(found, lines, strict=True)]
+    return found
 
 
 def decode_line(line: bytes, number: int, name: str, errors: Errors = "strict") -> str:

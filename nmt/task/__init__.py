@@ -7,6 +7,7 @@ Read: this file, translation, classification, vectors.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -24,7 +25,7 @@ class Task(ABC):
     """What is trained and how it is judged: a network, its data, an objective, metrics.
 
     `command` is the command line's name; `unit` is what batches are counted in; `metric` names the figure that chooses the
-    best weights; `seed` is that of order and dropout; `ranks` are the processes that train
+    best weights; the text ends after `epochs`; `seed` is that of order and dropout; `ranks` are the processes that train
     together; `fingerprints` identify the data; `meta` and `tensors` are what a checkpoint needs besides weights. If
     `watched`, each validation leaves a few answers in `samples` (Markdown), and the attention of one in `looked`.
     """
@@ -34,6 +35,7 @@ class Task(ABC):
     network: Network
     metric: str
     answers: Sequence[str] = ()
+    epochs: float = math.inf
     seed: int = 0
     ranks: Ranks = ALONE
     watched: bool = False

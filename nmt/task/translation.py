@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import shlex
 import time
@@ -13,6 +14,7 @@ import torch
 
 from nmt.corpus.batching import Batching, collate
 from nmt.corpus.filters import fingerprint
+from nmt.corpus.mixing import Mixing, told
 from nmt.corpus.preparation import EpochBatches, Prepared
 from nmt.corpus.ragged import Corpus
 from nmt.data import Pairs, Splits
@@ -39,7 +41,12 @@ SAMPLES = 5
 def fingerprints(splits: Splits) -> dict[str, str]:
     """What identifies the text that a run learns from and is chosen by."""
     parts = {"train": splits.train, "validation": splits.validation, **splits.beside}
-    return {name: fingerprint(pairs) for name, pairs in parts.items()}
+    if splits.mixture is None:
+        return {name: fingerprint(pairs) for name, pairs in parts.items()}
+    del parts["train"]
+    corpora = [fingerprint(pairs) for pairs in splits.mixture.corpora.values()]
+    mixture = hashlib.sha256("\0".join([*corpora, splits.mixture.settings]).encode()).hexdigest()
+    return {"train": mixture, **{name: fingerprint(pairs) for name, pairs in parts.items()}}
 
 
 class Translation(Task):
@@ -67,6 +74,13 @@ class Translation(Task):
         self.seed, self.max_validation, self.options = seed, max_validation, options
         self.device = next(network.parameters()).device
         self.metric = metric.name
+        self._planned: tuple[int, EpochBatches] | None = None
+        mixture = data.splits.mixture
+        self.mixing = None if mixture is None else Mixing.of(mixture, data.kept, seed)
+        if self.mixing is not None:
+            self.epochs = self.mixing.epochs
+            for line in told(self.mixing):
+                log.info("mixture: %s", line)
         if data.tokenizer.lowercase and not metric.lowercase:
             log.warning(
                 "tokenizer.lowercase=true, but references are compared as they are: set metric.lowercase=true too"
@@ -96,7 +110,14 @@ class Translation(Task):
         return self.judge.better(new, old)
 
     def batches(self, epoch: int) -> EpochBatches:
-        return EpochBatches(self.data, self.batching, self.seed, epoch, self.network.encoder.reader)
+        if self._planned is None or self._planned[0] != epoch:
+            reader, made = self.network.encoder.reader, bool(self.data.tokenizer.sampling) or self.device.type == "cuda"
+            modified = self.mixing is not None and any(stage.modifiers for stage in self.mixing.mixture.stages)
+            batches = EpochBatches(
+                self.data, self.batching, self.seed, epoch, reader, ahead=int(made or modified), mixing=self.mixing
+            )
+            self._planned = epoch, batches
+        return self._planned[1]
 
     def validate(self) -> dict[str, float]:
         """Teacher-forced loss (nats per token, no smoothing) and the metrics of greedy translations; those of further

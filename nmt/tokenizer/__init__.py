@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import io
 import logging
+import multiprocessing
 import os
 import re
 import unicodedata
@@ -19,12 +20,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import sentencepiece
 
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import BOS, EOS, PAD, UNK
 from nmt.foundation.progress import waiting
-from nmt.foundation.ranges import Range, Ratio
+from nmt.foundation.ranges import Range, Ratio, Size
 from nmt.tokenizer.columns import Columns, Pictured
 from nmt.tokenizer.models import kind, with_our_ids, with_pieces_of
 from nmt.tokenizer.sampling import Sampler
@@ -33,8 +35,11 @@ from nmt.tokenizer.words import SPACE, SPLITS, Split, Units, covered, spaceless,
 log = logging.getLogger(__name__)
 BLANKS = dict.fromkeys((*range(9, 14), *range(28, 32), 133), " ")
 """Control characters that are spaces."""
+_BLANK = re.compile(f"[{''.join(map(chr, BLANKS))}]")
 SHARED = "NMT_TOKENIZERS"
 """The environment variable that names a folder in which runs share SentencePiece models."""
+LOOKED_AT = 10_000
+"""Lines whose mean length stands for that of all."""
 LONGEST = 10_000
 """Characters of a line that a tokenizer is trained on: SentencePiece needs time that grows with their square."""
 
@@ -47,6 +52,7 @@ class SentencePiece:
     of BPE-dropout (Provilkov et al. 2020) for bpe. `split_digits` makes every digit a piece of its own; with
     `byte_fallback` unknown characters become their UTF-8 bytes instead of <unk>. `normalization`: SentencePiece's rule by
     its name; identity keeps every character as it is written, nfkc replaces ½ by 1⁄2 and the like, in translations too.
+    `sample`: characters of text that it is trained on; of a longer text, lines are drawn evenly.
     """
 
     def __init__(
@@ -61,6 +67,7 @@ class SentencePiece:
         split_digits: bool = False,
         character_coverage: Annotated[float, Range(0.98, 1.0)] = 1.0,
         sampling: Ratio = 0.0,
+        sample: Size = 20_000_000,
     ) -> None:
         if sampling and model not in ("unigram", "bpe"):
             raise ValueError(f"tokenizer.sampling={sampling:g}: only unigram and bpe can sample; set it to 0")
@@ -71,10 +78,12 @@ class SentencePiece:
             "split_digits": split_digits,
             "character_coverage": character_coverage,
         }
-        self.sampling = sampling
+        self.sampling, self.sample, self.shared = sampling, sample, os.environ.get(SHARED)
 
     def train(self, source: Sequence[str], target: Sequence[str]) -> Tokenizer:
         """Raises UserError if the text has more distinct characters than the vocabulary has room for."""
+        sides = 2 if self.joint and len(target) else 1
+        source, target = (_drawn(lines, self.sample // sides) for lines in (source, target))
         if self.joint:
             model = self._train(chain(source, target), "both languages" if target else "the text")
             return Tokenizer(model, model, lowercase=self.lowercase, sampling=self.sampling)
@@ -82,10 +91,9 @@ class SentencePiece:
         return Tokenizer(*models, lowercase=self.lowercase, sampling=self.sampling)
 
     def _train(self, lines: Iterable[str], name: str) -> bytes:
-        texts, cut = [], 0
-        for line in lines:
-            cut += len(line) > LONGEST
-            texts.append(_prepared(line, self.lowercase)[:LONGEST])
+        texts = _prepared([*lines], self.lowercase)
+        cut = sum(len(line) > LONGEST for line in texts)
+        texts = [line[:LONGEST] for line in texts]
         if cut:
             log.warning(
                 "tokenizer: trained on the first %s characters only of %s longer lines", f"{LONGEST:,}", f"{cut:,}"
@@ -111,16 +119,15 @@ class SentencePiece:
         return model
 
     def _fit(self, texts: list[str], size: int) -> bytes:
-        """A SentencePiece model; one that a run of the same sweep has trained on the same text is taken from there."""
-        folder = os.environ.get(SHARED)
-        if not folder:
+        """A SentencePiece model; one that another run has trained on the same text, and `shared`, is taken from there."""
+        if not self.shared:
             return self._fitted(texts, size)
         key = hashlib.sha256(repr((self.model, size, sorted(self.options.items()))).encode())
         for text in texts:
             key.update(text.encode("utf-8", "surrogatepass") + b"\n")
-        file = Path(folder, f"{key.hexdigest()}.model")
+        file = Path(self.shared, f"{key.hexdigest()}.model")
         if file.is_file():
-            log.info("tokenizer: that of another run of this sweep")
+            log.info("tokenizer: that of another run on the same text")
             return file.read_bytes()
         model = self._fitted(texts, size)
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -142,13 +149,24 @@ class SentencePiece:
                 unk_id=UNK,
                 bos_id=BOS,
                 eos_id=EOS,
-                input_sentence_size=2_000_000,
                 max_sentence_length=1_000_000,
                 num_threads=2,  # a constant: the result must not depend on the machine
                 minloglevel=2,
                 **self.options,
             )
         return writer.getvalue()
+
+
+def _drawn(lines: Sequence[str], characters: int) -> Sequence[str]:
+    """Lines of about as many characters: all, or some of them, evenly drawn in one pass."""
+    every = max(1, len(lines) // LOOKED_AT)
+    looked = [len(lines[i]) for i in range(0, len(lines), every)]
+    share = characters / max(1.0, sum(looked) / max(1, len(looked)) * len(lines))
+    if share >= 1:
+        return lines
+    log.info("tokenizer: trained on %.1f %% of the lines, evenly drawn (tokenizer.sample)", 100 * share)
+    chosen = np.flatnonzero(np.random.default_rng(0).random(len(lines)) < share)
+    return [lines[i] for i in chosen.tolist()]
 
 
 class SentencePieceFile:
@@ -184,15 +202,18 @@ class SentencePieceFile:
 Untrained = SentencePiece | SentencePieceFile
 
 
-def _prepared(line: str, lowercase: bool) -> str:
+def _prepared(lines: Sequence[str], lowercase: bool) -> list[str]:
     """What SentencePiece gets: tabs and the like are spaces, and a line of nothing but spaces of any kind is empty."""
-    line = line.translate(BLANKS) if line.strip() else ""
-    return line.lower() if lowercase else line
+    found = [line if line.strip() else "" for line in lines]
+    if not " ".join(found).isprintable():  # a look at all is much cheaper than one at each
+        found = [line.translate(BLANKS) if _BLANK.search(line) else line for line in found]
+    return [line.lower() for line in found] if lowercase else found
 
 
 def _threads(rows: list[Any]) -> int:
-    """SentencePiece's default is all cores; for a few lines, starting the threads costs more than the work."""
-    return 1 if len(rows) < 200 else -1
+    """SentencePiece's default is all cores; for a few lines, starting the threads costs more than the work, and beside other
+    processes that do the same, each has a core."""
+    return 1 if len(rows) < 200 or multiprocessing.parent_process() is not None else -1
 
 
 class Tokenizer:
@@ -291,7 +312,7 @@ class Tokenizer:
     ) -> list[list[int]]:
         if isinstance(lines, str):
             raise TypeError(f"a list of lines is needed, not one string ({lines[:30]!r}): write [text]")
-        lines = [_prepared(line, self.lowercase) for line in lines]
+        lines = _prepared(lines, self.lowercase)
         if seed is None or not self.sampling:
             if self._by_word:
                 return [[i for ids in model.encode(line.split()) for i in ids] for line in lines]

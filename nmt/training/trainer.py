@@ -132,7 +132,7 @@ class Trainer:
             loop.save()  # from now on, the run can always be resumed
         task.network.train()
         with interruptible() as interrupted:
-            while not state.progress.finished and state.progress.epoch < self.max_epochs:
+            while not state.progress.finished and state.progress.epoch < min(self.max_epochs, task.epochs):
                 if 0 < self.stop_after <= state.progress.epoch:
                     raise Stopped(planned=True)
                 loop.epoch(task.batches(state.progress.epoch), interrupted)
@@ -170,7 +170,13 @@ class _Loop:
         """Trains the rest of an epoch. Raises Stopped if interrupted."""
         trainer, progress, together = self.trainer, self.state.progress, self.trainer.accumulate * self.ranks.count
         per_epoch = math.ceil(len(batches) / together)
-        total = trainer.max_epochs * per_epoch
+        last = min(trainer.max_epochs, self.task.epochs)
+        total = math.ceil(last * per_epoch / min(1, self.task.epochs - progress.epoch))
+        if len(batches) < self.ranks.count:
+            raise UserError(
+                f"an epoch has {len(batches):,} batches, fewer than the {self.ranks.count} processes: start fewer, or make "
+                "batches smaller (batching.sentences)"
+            )
         total = min(total, trainer.max_updates) if trainer.max_updates else total
         between = trainer.validate_every_updates or max(1, round(trainer.validate_every * per_epoch))
         groups = [
@@ -188,7 +194,7 @@ class _Loop:
             progress.update, progress.batch, progress.averaged = progress.update + 1, end, False
             if progress.update % trainer.log_every == 0:
                 self._report(total, progress.epoch + end / len(batches), norm)
-            at_end = end == len(batches) and progress.epoch + 1 == trainer.max_epochs
+            at_end = end == len(batches) and progress.epoch + 1 >= last
             if progress.update % between == 0 or progress.update == total or at_end:
                 self._validate(progress.epoch + end / len(batches))
             due = self.ranks.first and time.monotonic() - self.saved_at > 60 * trainer.save_every

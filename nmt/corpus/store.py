@@ -1,0 +1,360 @@
+"""Training text of any size: read, filtered and encoded once, in constant memory, into files that are then mapped into the
+memory of all processes that train on them.
+
+A store is a folder in the cache whose name is a hash of the content and of what was done to it:
+
+    source.text, source.offsets, target…, links…     the kept lines, and where each begins (text.py says the same of ids)
+    kept                                             which of them are not duplicates, if those are dropped
+    pieces-…/source.ids, source.offsets, target…     their ids under a tokenizer, a folder for each tokenizer
+    journal.json                                     how far the work is, and what was dropped; then sums of the files
+"""
+
+from __future__ import annotations
+
+import collections
+import hashlib
+import itertools
+import json
+import logging
+import os
+import time
+import weakref
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+
+from nmt.corpus.filters import Filters
+from nmt.corpus.pool import in_order
+from nmt.corpus.ragged import Corpus, Ragged, encode, id_type
+from nmt.data import Pairs, Selection, Text
+from nmt.data.stream import CHUNK, Stream, in_memory
+from nmt.foundation.errors import UserError
+from nmt.foundation.progress import Progress
+from nmt.storage.files import write_atomically
+from nmt.storage.lock import Lock
+from nmt.tokenizer import Tokenizer
+
+log = logging.getLogger(__name__)
+VERSION = 1
+"""Of what is written: other numbers are other stores."""
+AUTO = 200_000_000
+"""Bytes of training text above which it is stored."""
+JOURNAL_SECONDS = 2.0
+"""Time between two notes of how far the work is."""
+
+
+def cache_folder() -> Path:
+    """Where stores are: $NMT_CACHE, else the user's cache folder."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("NMT_CACHE") or Path(base) / "nmt")
+
+
+class StoredText(Text):
+    """Lines in a file: UTF-8 with a newline after each, and the offset of each."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder, self._name = folder, name
+        self._file = os.open(folder / f"{name}.text", os.O_RDONLY)
+        weakref.finalize(self, os.close, self._file)
+        self._offsets = _mapped(folder / f"{name}.offsets", np.int64)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StoredText, (self._folder, self._name)  # another process opens it itself
+
+    def __len__(self) -> int:
+        return max(0, len(self._offsets) - 1)
+
+    def _lines(self, start: int, stop: int) -> list[str]:
+        if start >= stop:
+            return []
+        begin, end = int(self._offsets[start]), int(self._offsets[stop])
+        whole = os.pread(self._file, end - begin, begin)  # not mapped: what is read once need not stay
+        return whole.decode("utf-8", "surrogatepass").split("\n")[:-1]
+
+    @overload
+    def __getitem__(self, i: int, /) -> str: ...
+    @overload
+    def __getitem__(self, i: slice, /) -> list[str]: ...
+    def __getitem__(self, i: int | slice, /) -> str | list[str]:
+        if isinstance(i, slice):
+            start, stop, step = i.indices(len(self))
+            return self._lines(start, stop) if step == 1 else [self[k] for k in range(start, stop, step)]
+        i = range(len(self))[i]
+        return self._lines(i, i + 1)[0]
+
+    def __iter__(self) -> Iterator[str]:
+        for start in range(0, len(self), CHUNK):
+            yield from self._lines(start, min(start + CHUNK, len(self)))
+
+
+@dataclass(frozen=True)
+class Storing:
+    """Keeps the pairs of a data set in a store, as `nmt.data.stream.Keep`. `wanted`: auto, memory or disk; auto stores
+    training text of more than AUTO bytes. Training text is filtered."""
+
+    wanted: str
+    filters: Filters
+
+    def __call__(self, stream: Stream, training: bool) -> Pairs:
+        if self.wanted == "memory" or (self.wanted == "auto" and stream.size <= AUTO):
+            return in_memory(stream)
+        filters = self.filters if training else Filters()
+        key = f"{VERSION} {stream.digest()} {sorted(vars(filters).items())}"
+        folder = cache_folder() / hashlib.sha256(key.encode()).hexdigest()[:32]
+        first = next(stream.read(), None)
+        if first is None:
+            raise UserError(f"{stream.name}: {stream.empty}")
+        names = ["source", "target", *([] if first.links is None else ["links"])]
+        files = {f"{name}.{kind}": None for name in names for kind in ("text", "lengths")}
+        files |= {"hashes": None} if filters.drop_duplicates else {}
+
+        def build(journal: _Journal) -> None:
+            chunks = itertools.islice(stream.read(), journal.items, None)
+            journal.write(in_order(partial(_kept, filters), chunks))
+            for name in names:
+                _offsets(folder, name)
+            if filters.drop_duplicates:
+                hashes = np.fromfile(folder / "hashes", np.uint64)
+                kept = np.sort(np.unique(hashes, return_index=True)[1]).astype(np.uint32)
+                journal.counts["duplicate"] = len(hashes) - len(kept)
+                kept.tofile(folder / "kept")
+
+        journal = _built(folder, files, f"store of {stream.name}", build)
+        texts = {name: StoredText(folder, name) for name in names}
+        chosen = _mapped(folder / "kept", np.uint32) if filters.drop_duplicates else None
+        source, target, links = (
+            None if name not in texts else texts[name] if chosen is None else Selection(texts[name], chosen)
+            for name in ("source", "target", "links")
+        )
+        assert source is not None
+        assert target is not None
+        before = len(texts["source"]) + sum(count for why, count in journal.counts.items() if why != "duplicate")
+        filters.report(stream.name, before, len(source), journal.counts)
+        log.info("stored text: %s", folder)
+        return Pairs(source, target, stream.name, links, home=folder)
+
+
+def encoded(pairs: Pairs, tokenizer: Tokenizer) -> Corpus:
+    """Stored pairs as ids, which are stored beside them."""
+    home = pairs.home
+    assert home is not None
+    key = repr((VERSION, tokenizer.models, tokenizer.lowercase, tokenizer.columns))
+    folder = home / f"pieces-{hashlib.sha256(key.encode()).hexdigest()[:24]}"
+    sides = {"source": id_type(tokenizer.source_ids), "target": id_type(tokenizer.target_size)}
+    sides |= {} if pairs.links is None else {"links": np.uint32}
+    files = {f"{name}.{kind}": None for name in sides for kind in ("ids", "lengths")}
+
+    def build(journal: _Journal) -> None:
+        done = journal.items * CHUNK
+        with Progress("encoding", len(pairs), "pairs") as step:
+            step(done)
+            ranges = (range(start, min(start + CHUNK, len(pairs))) for start in range(done, len(pairs), CHUNK))
+            journal.write(in_order(partial(_pieces, pairs, tokenizer), ranges), lambda: step(CHUNK))
+        for name in sides:
+            _offsets(folder, name)
+
+    began = time.monotonic()
+    journal = _built(folder, files, f"encoded text of {pairs.name}", build)
+    if journal.fresh:
+        seconds = time.monotonic() - began
+        log.info("encoded %s pairs in %.0f s (%s pairs/s)", f"{len(pairs):,}", seconds, f"{len(pairs) / seconds:,.0f}")
+    found = {
+        name: Ragged(_mapped(folder / f"{name}.ids", kind), _mapped(folder / f"{name}.offsets", np.int64))
+        for name, kind in sides.items()
+    }
+    return Corpus(found["source"], found["target"], found.get("links"))
+
+
+# What is done to a chunk, in a process of its own
+
+
+def _kept(filters: Filters, chunk: Pairs) -> tuple[dict[str, bytes], dict[str, int]]:
+    """A chunk's pairs that pass the filters, as bytes for each file, and how many do not."""
+    keep, counts = filters.judged(chunk.source, chunk.target)
+    texts = {"source": chunk.source, "target": chunk.target, **({} if chunk.links is None else {"links": chunk.links})}
+    found = {}
+    lines: dict[str, list[bytes]] = {}
+    for name, text in texts.items():
+        lines[name] = [text[i].encode("utf-8", "surrogatepass") + b"\n" for i in keep]
+        found[f"{name}.text"] = b"".join(lines[name])
+        found[f"{name}.lengths"] = np.fromiter(map(len, lines[name]), np.uint32, len(keep)).tobytes()
+    if filters.drop_duplicates:
+        pairs = zip(lines["source"], lines["target"], strict=True)
+        hashes = [hashlib.blake2b(s + t, digest_size=8).digest() for s, t in pairs]
+        found["hashes"] = b"".join(hashes)
+    return found, counts
+
+
+def _pieces(pairs: Pairs, tokenizer: Tokenizer, rows: range) -> tuple[dict[str, bytes], dict[str, int]]:
+    """The ids of some pairs, as bytes for each file."""
+    side = slice(rows.start, rows.stop)
+    chunk = Pairs(
+        pairs.source[side], pairs.target[side], pairs.name, None if pairs.links is None else pairs.links[side]
+    )
+    corpus = encode(chunk, tokenizer)
+    texts = {
+        "source": corpus.source,
+        "target": corpus.target,
+        **({} if corpus.links is None else {"links": corpus.links}),
+    }
+    found = {}
+    for name, ragged in texts.items():
+        assert isinstance(ragged, Ragged)
+        found[f"{name}.ids"] = ragged.ids.tobytes()
+        found[f"{name}.lengths"] = ragged.lengths.astype(np.uint32).tobytes()
+    return found, {}
+
+
+# How a folder is written
+
+
+class _Journal:
+    """How far the files of a folder are written: `items` of work are done, and `sizes` are the files' sizes after them."""
+
+    def __init__(self, folder: Path, files: Iterable[str]) -> None:
+        self.folder, self.items, self.fresh = folder, 0, True
+        self.sizes, self.counts = dict.fromkeys(files, 0), collections.Counter[str]()
+
+    def save(self, sums: Mapping[str, list[int]] | None = None) -> None:
+        state = {"items": self.items, "sizes": self.sizes, "counts": self.counts, "sums": sums}
+        write_atomically(self.folder / "journal.json", json.dumps(state).encode())
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Raises KeyError, TypeError or ValueError if it is something else."""
+        if {*state["sizes"]} != {*self.sizes} or min(state["items"], *state["sizes"].values()) < 0:
+            raise ValueError("other files")
+        for name, size in state["sizes"].items():
+            if (self.folder / name).stat().st_size < size:
+                raise ValueError(f"{name} is shorter than it was")
+        self.items, self.sizes = int(state["items"]), dict(state["sizes"])
+        self.counts = collections.Counter(state["counts"])
+
+    def write(
+        self, done: Iterable[tuple[dict[str, bytes], dict[str, int]]], step: Callable[[], None] | None = None
+    ) -> None:
+        """Adds to the files, from where they are."""
+        with ExitStack() as stack:
+            opened = {}
+            for name, size in self.sizes.items():
+                file = opened[name] = stack.enter_context(open(self.folder / name, "ab"))
+                file.truncate(size)
+            noted = time.monotonic()
+            for parts, counts in done:
+                for name, data in parts.items():
+                    opened[name].write(data)
+                    self.sizes[name] += len(data)
+                self.items, self.counts = self.items + 1, self.counts + collections.Counter(counts)
+                if step is not None:
+                    step()
+                if time.monotonic() - noted > JOURNAL_SECONDS:
+                    for file in opened.values():
+                        file.flush()
+                    self.save()
+                    noted = time.monotonic()
+
+
+def _built(folder: Path, files: Iterable[str], what: str, build: Callable[[_Journal], None]) -> _Journal:
+    """The folder, made by `build` unless it is there; another process that makes it is waited for. Raises UserError if it
+    cannot be written, or is damaged."""
+    journal = _Journal(folder, files)
+    if _whole(journal, what):
+        return journal
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with _waiting(folder, what):
+            if _whole(journal, what):
+                return journal
+            build(journal)
+            journal.save({path.name: _stamp(path) for path in folder.iterdir() if _is_part(path)})
+    except OSError as error:
+        raise UserError(
+            f"{folder}: the {what} cannot be written ({error.strerror or error}). Free some space, or set NMT_CACHE to a "
+            "folder on another disk. What is written already is used when the command is given again"
+        ) from error
+    return journal
+
+
+def _is_part(path: Path) -> bool:
+    return path.is_file() and path.name != "journal.json" and not path.name.startswith(".")
+
+
+def _whole(journal: _Journal, what: str) -> bool:
+    """Whether the work of a folder is finished. If it is not, the journal says how far it is."""
+    try:
+        state = json.loads((journal.folder / "journal.json").read_bytes())
+        journal.load(state)
+        sums = state["sums"]
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        journal.__init__(journal.folder, journal.sizes)  # type: ignore[misc]
+        return False
+    if sums is None:
+        return False
+    with ThreadPoolExecutor() as pool:
+        found = dict(zip(sums, pool.map(lambda name: _stamp(journal.folder / name), sums), strict=True))
+    wrong = [name for name in sums if found[name] != sums[name]]
+    if wrong:
+        raise UserError(
+            f"{journal.folder / wrong[0]}: is damaged, so the {what} cannot be used. Is the disk in order? Remove the "
+            f"folder {journal.folder}; it is made again"
+        )
+    journal.fresh = False
+    return True
+
+
+def _waiting(folder: Path, what: str) -> Lock:
+    """The lock of a folder, when whoever holds it has ended."""
+    told = False
+    while True:
+        try:
+            return Lock(folder / ".lock", f"the {what}")
+        except UserError as error:
+            if "is writing it" not in str(error):
+                raise
+            if not told:
+                log.info("%s: another process makes it; waiting", folder)
+            told = True
+            time.sleep(0.2)
+
+
+def _offsets(folder: Path, name: str) -> None:
+    """Where each line begins, and the last ends, from the lengths."""
+    lengths = _mapped(folder / f"{name}.lengths", np.uint32)
+    with open(folder / f"{name}.offsets", "wb") as file:
+        np.zeros(1, np.int64).tofile(file)
+        end = 0
+        for start in range(0, len(lengths), 2**20):
+            ends = end + np.cumsum(lengths[start : start + 2**20], dtype=np.int64)
+            ends.tofile(file)
+            end = int(ends[-1])
+
+
+def _mapped(file: Path, kind: Any) -> np.ndarray:
+    if not file.stat().st_size:  # nothing can be mapped
+        return np.empty(0, kind)
+    return np.memmap(file, kind, "r")
+
+
+def _stamp(file: Path) -> list[int]:
+    """Its size and the sum of its bytes; nothing if it is not there."""
+    if not file.is_file():
+        return []
+    value = 0
+    with open(file, "rb") as opened:
+        while block := opened.read(2**22):
+            value = zlib.crc32(block, value)
+    return [file.stat().st_size, value]
+
+
+def chunk_of(pairs: Pairs, indices: np.ndarray) -> Pairs:
+    """Some pairs, as lists."""
+    found = pairs.chosen(indices.tolist())
+    return replace(found, source=list(found.source), target=list(found.target))

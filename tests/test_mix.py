@@ -1,0 +1,272 @@
+"""Mixtures: the proportions that a file asks for, at every place; the same pairs whenever and wherever they are asked for."""
+
+import collections
+import math
+import random
+
+import numpy as np
+import pytest
+from builders import choices, compose, trained
+from commands import run
+
+from nmt.configuration import build
+from nmt.configuration.runs import loaded
+from nmt.corpus.filters import Filters
+from nmt.corpus.mixing import Mixing
+from nmt.corpus.preparation import EpochBatches, prepare
+from nmt.data.mix import Mix
+from nmt.data.modifiers import MISTAKES, MODIFIERS, applied, modifier
+from nmt.foundation.errors import UserError
+from nmt.storage import checkpoint as ckpt
+
+FULL = """
+datasets:
+  clean: clean.tsv.gz
+  medium: medium.tsv
+  dirty: dirty
+stages: [start, mid, end]
+start:
+  - clean 0.8
+  - medium 0.2
+  - dirty 0
+  - until clean 2   # two passes
+mid:
+  mix: [clean 0.6, medium 0.3, dirty 0.1, until medium 1]
+  modifiers:
+  - TitleCase: 0.5
+end: [clean 0.4, medium 0.3, dirty 0.3, until dirty 5]
+modifiers:
+- UpperCase: 0.05
+- [{RemoveEndPunct: 0.2}, {Prefix: 0.05, min_words: 2, max_words: 5, template: "__start__ {trg} __end__ "}]
+- Noise: 0.0005
+  min_word_length: 2
+  max_word_length: 5
+  max_words: 6
+- Typos: 0.05
+  char_swap: 0.1
+  missing_char: 0.1
+seed: 1111
+num_fields: 2
+trainer: /usr/bin/cat
+"""
+SIZES = {"clean": 60, "medium": 35, "dirty": 110}
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory):
+    import gzip
+
+    folder, draw = tmp_path_factory.mktemp("mix"), random.Random(1)
+    letters = "abcdefgh"
+
+    def lines(name, size):
+        rows = [" ".join([name[0].upper(), *draw.choices(letters, k=draw.randint(1, 6)), str(i)]) for i in range(size)]
+        return [(row, " ".join(row.split()[::-1]) + ".") for row in rows]
+
+    corpora = {name: lines(name, size) for name, size in {**SIZES, "val": 6}.items()}
+    for name in ("medium", "val"):
+        (folder / f"{name}.tsv").write_text("".join(f"{s}\t{t}\n" for s, t in corpora[name]))
+    with gzip.open(folder / "clean.tsv.gz", "wt") as file:
+        file.write("".join(f"{s}\t{t}\n" for s, t in corpora["clean"]))
+    for side, k in (("en", 0), ("de", 1)):
+        (folder / f"dirty.{side}").write_text("".join(pair[k] + "\n" for pair in corpora["dirty"]))
+    (folder / "mix.yml").write_text(FULL)
+    return folder
+
+
+def mix(folder, text=FULL, **more):
+    (folder / "other.yml").write_text(text)
+    return Mix(config=str(folder / "other.yml"), validation=str(folder / "val.tsv"), source="en", target="de", **more)
+
+
+def mixing(folder, text=FULL, seed=1):
+    splits = mix(folder, text).load()
+    return Mixing.of(splits.mixture, np.arange(len(splits.train), dtype=np.uint32), seed), splits
+
+
+def test_an_opustrainer_file_is_understood_as_it_is(folder):
+    found = mix(folder)
+    assert [stage.name for stage in found.stages] == ["start", "mid", "end"]
+    assert {name: float(w) for name, w in found.stages[0].weights.items()} == {"clean": 0.8, "medium": 0.2}
+    assert (found.stages[2].until, found.stages[2].passes) == ("dirty", 5)
+    assert [m.name for m in found.stages[0].modifiers] == ["UpperCase", "RemoveEndPunct", "Prefix", "Noise", "Typos"]
+    assert [m.name for m in found.stages[1].modifiers] == ["TitleCase"]
+
+
+def test_every_stage_keeps_its_proportions_until_its_end(folder):
+    """Counted pair by pair over the whole training, against the file's own numbers."""
+    plan, _splits = mixing(folder)
+    bounds = np.cumsum([0, *SIZES.values()])
+    names, seen = list(SIZES), collections.defaultdict(lambda: collections.defaultdict(list))
+    for epoch in range(math.ceil(plan.epochs)):
+        for stage, rows in plan.epoch(epoch):
+            for name, low, high in zip(names, bounds, bounds[1:], strict=False):
+                seen[stage.name][name] += [int(i) for i in rows[(rows >= low) & (rows < high)]]
+    for stage in plan.mixture.stages:
+        counts = {name: len(rows) for name, rows in seen[stage.name].items()}
+        total = sum(counts.values())
+        assert counts[stage.until] == stage.passes * SIZES[stage.until]
+        for name, share in stage.weights.items():
+            assert counts[name] == pytest.approx(float(share) * total, abs=2)
+    assert not seen["start"]["dirty"]
+    for name in names:  # each pass holds every pair once, across stages
+        row = [i for stage in plan.mixture.stages for i in seen[stage.name][name]]
+        for start in range(0, len(row) - SIZES[name] + 1, SIZES[name]):
+            assert len({*row[start : start + SIZES[name]]}) == SIZES[name]
+    assert plan.epoch(math.ceil(plan.epochs)) == []
+
+
+def test_an_epoch_is_a_function_of_seed_and_number(folder):
+    (one, _), (same, _), (other, _) = mixing(folder), mixing(folder), mixing(folder, seed=2)
+    assert all((a[1] == b[1]).all() for a, b in zip(one.epoch(2), same.epoch(2), strict=True))
+    assert any((a[1] != b[1]).any() for a, b in zip(one.epoch(2), other.epoch(2), strict=True))
+
+
+def test_batches_stay_by_length_and_within_a_stage(folder):
+    config = compose("tokenizer=word", "sizes.vocabulary=600", "batching.sentences=8", "batching.pool=10")
+    data = prepare(mix(folder).load(), Filters(), build.make(config, "tokenizer"))
+    plan = Mixing.of(data.splits.mixture, data.kept, 1)
+    batches = EpochBatches(data, build.make(config, "batching"), 1, 0, mixing=plan)
+    lengths = data.train.source.lengths
+    spread = [np.ptp(lengths[rows]) for rows in batches.indices]
+    assert np.mean(spread) < 0.5 * np.ptp(lengths)
+    start = {int(i) for i in plan.epoch(0)[0][1]}
+    assert all({int(i) for i in rows} <= start for rows in batches.indices[: len(start) // 8])
+
+
+TINY = [
+    "tokenizer=word", "sizes.vocabulary=300", "sizes.encoder=4", "sizes.decoder=8", "sizes.readout=6", "model.embedding_size=6",
+    "batching.sentences=16", "search=greedy", "translation.max_length_offset=2", "decoder=luong", "attention=general",
+    "max_validation=2", "metric=loss", "model.dropout=0.1",
+]  # fmt: skip
+
+
+def typed(folder, config="mix.yml", *more):
+    return [
+        "data=mix",
+        f"data.config={folder}/{config}",
+        f"data.validation={folder}/val.tsv",
+        "data.source=en",
+        "data.target=de",
+        *TINY,
+        *more,
+    ]
+
+
+@pytest.mark.parametrize("wanted", ["memory", "disk"])
+def test_a_mixture_resumes_bit_for_bit_at_any_update(folder, tmp_path, monkeypatch, wanted):
+    """Stages, modifiers and tags included; the text ends before max_epochs does."""
+    monkeypatch.setenv("NMT_CACHE", str(tmp_path / "cache"))
+    (folder / "short.yml").write_text(FULL.replace("until dirty 5", "until clean 1"))
+    more = [f"store={wanted}", "data.tags={medium: '<m>'}", "trainer.max_epochs=20", "trainer.save_every=0"]
+    whole = trained(tmp_path / "whole", *typed(folder, "short.yml", *more))
+    truth, end = ckpt.read(whole / ckpt.LAST), 0
+    part = trained(tmp_path / "part", *typed(folder, "short.yml", *more, "trainer.max_updates=9"))
+    for updates in (14, 23, 0):
+        _resumed(part, updates)
+        end = ckpt.read(part / ckpt.LAST).meta["training"]["progress"]["update"]
+    assert end == truth.meta["training"]["progress"]["update"]
+    assert truth.meta["training"]["progress"]["finished"]
+    found = ckpt.read(part / ckpt.LAST).part("model")
+    for name, tensor in truth.part("model").items():
+        assert (found[name] == tensor).all(), name
+
+
+def _resumed(folder, updates):
+    from nmt.configuration.configure import configure
+    from nmt.configuration.runs import train
+
+    train(configure("train", [f"resume={folder}", f"trainer.max_updates={updates}"]))
+
+
+FAULTS = {
+    "stages: [start, mid, end]": ("stages: [start, mid, gone]", "end: not understood"),
+    "  - clean 0.8": ("  - claen 0.8", "`claen 0.8` names no dataset"),
+    "  - until clean 2   # two passes": ("  - until dirty 2", "never comes: dirty is not read in this stage"),
+    "until medium 1": ("until medium inf", "stage mid: until medium inf never comes"),
+    "- UpperCase: 0.05": ("- Upper: 0.05", "there is no modifier Upper"),
+    "- Noise: 0.0005": ("- Noise: 5", "5 is no probability"),
+    "  max_words: 6": ("  words: 6", "modifier Noise has no words"),
+    "  char_swap: 0.1": ("  swap: 0.1", "modifier Typos: has no swap"),
+    "seed: 1111": ("seed: [", "not YAML"),
+    "- UpperCase: 0.05\n": ("- Tags: 0.1\n", "modifier Tags is not supported"),
+    "num_fields: 2": ("num_fields: 3", "num_fields: 3: not supported"),
+    "trainer: /usr/bin/cat": ("curriculum: x", "curriculum: not understood"),
+    "  dirty: dirty": ("", "`dirty 0` names no dataset"),
+}
+
+
+@pytest.mark.parametrize("line", FAULTS)
+def test_what_is_not_understood_is_refused_by_name(folder, line):
+    assert line in FULL
+    with pytest.raises(ValueError, match=FAULTS[line][1]):
+        mix(folder, FULL.replace(line, FAULTS[line][0]))
+
+
+@pytest.mark.parametrize("name", ["Tags", "Merge", "Retokenize"])
+def test_modifiers_of_opustrainer_that_are_not_here_say_why(name):
+    with pytest.raises(UserError, match=f"modifier {name} is not supported: it "):
+        modifier(name, 0.1, {})
+
+
+def test_faults_are_told_when_typed(folder):
+    (folder / "wrong.yml").write_text(FULL.replace("until clean 2", "until gone 2"))
+    result = run("train", *typed(folder, "wrong.yml"))
+    assert result.returncode == 1
+    assert b"`until gone 2` never comes" in result.stderr
+    (folder / "empty.tsv").write_text("\t\n")
+    (folder / "hollow.yml").write_text("datasets: {a: empty.tsv}\nstages: [s]\ns: [a 1, until a 1]\n")
+    result = run("train", *typed(folder, "hollow.yml"))
+    assert result.returncode == 1
+    assert b"corpus a: no sentence pairs left" in result.stderr
+    assert "mix" in choices("data")
+
+
+def test_a_stored_mixture_is_the_same(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("NMT_CACHE", str(tmp_path))
+    config = compose(*typed(folder))
+    memory, disk = (loaded({**config, "store": wanted}, Filters()) for wanted in ("memory", "disk"))
+    assert [*memory.train.source] == [*disk.train.source]
+    assert [pairs.home is None for pairs in disk.mixture.corpora.values()] == [False] * 3
+
+
+PAIR = ("A man, 2 dogs see the apple.", "Ein Mann, 2 Hunde sehen den Apfel.")
+
+
+def test_modifiers_by_hand():
+    def made(name, pair=PAIR, **settings):
+        return modifier(name, 1.0, settings)(pair, random.Random(3))
+
+    assert made("UpperCase") == [("A MAN, 2 DOGS SEE THE APPLE.", "EIN MANN, 2 HUNDE SEHEN DEN APFEL.")]
+    assert made("TitleCase")[0][0] == "A Man, 2 Dogs See The Apple."
+    assert made("RemoveEndPunct") == [(PAIR[0][:-1], PAIR[1][:-1])]
+    assert made("RemoveEndPunct", ("Ja.", "Yes!")) == [("Ja.", "Yes!")]
+    assert made("RemoveEndPunct", ("猫。", "Cat.")) == [("猫", "Cat")]
+    [copied, pair] = made("Noise", max_words=2)
+    assert copied[0] == copied[1]
+    assert pair == PAIR
+    [(source, target)] = made("Prefix", min_words=2, max_words=3, template="<{trg}> ")
+    words, rest = source[1:].split("> ")
+    assert rest == PAIR[0]
+    assert words in target
+    assert 2 <= len(words.split()) <= 3
+    [(source, target)] = made("Typos", char_swap=1.0)
+    assert target == PAIR[1]
+    assert sorted(source) == sorted(PAIR[0])
+
+
+@pytest.mark.parametrize("kind", MISTAKES)
+def test_mistakes_are_small_and_keep_other_scripts(kind):
+    for text in (PAIR[0], "猫が好き", "", "x", "нет пробела"):
+        for seed in range(20):
+            wrong = MISTAKES[kind](text, random.Random(seed))
+            assert abs(len(wrong) - len(text)) <= 1
+
+
+@pytest.mark.parametrize("name", MODIFIERS)
+def test_modifiers_act_as_often_as_they_are_asked_to(name):
+    settings = {"unichar": 1.0} if name == "Typos" else {}
+    one, draw = modifier(name, 0.3, settings), random.Random(5)
+    changed = sum(applied([one], PAIR, draw) != [PAIR] for _ in range(2000))
+    assert changed / 2000 == pytest.approx(0.3, abs=0.04)
+    assert applied([modifier(name, 0.0, settings)], PAIR, draw) == [PAIR]

@@ -1,0 +1,200 @@
+"""Several processes train as one: the same losses, the same weights, one voice; and a death ends all, or is undone."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+from commands import ROOT
+from commands import run as command
+
+from nmt.foundation.errors import UserError
+from nmt.foundation.ranks import ALONE, Ranks
+from nmt.storage import checkpoint as ckpt
+
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+TINY = [
+    "experiment=reverse", "data.train=300", "data.validation=21", "data.test=20", "trainer.max_epochs=4", "sizes.encoder=8",
+    "sizes.decoder=16", "sizes.readout=8", "model.embedding_size=8", "attention.size=8", "trainer.log_every=1", "device=cpu",
+    "model.dropout=0.1", "trainer.save_every=0", "batching.sentences=10", "search=greedy", "trainer.ema=0.9", "trainer.average=2",
+]  # fmt: skip
+
+
+def start(*arguments, prefix=TORCHRUN, folder=None):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    return subprocess.Popen([*prefix, *arguments], cwd=folder or ROOT, env=environment, text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
+
+
+def trained(*overrides, prefix=TORCHRUN):
+    process = start("-m", "nmt.train", *overrides, prefix=prefix)
+    said = process.communicate(timeout=400)[0]
+    assert process.returncode == 0, said
+    return said
+
+
+def weights(folder, file=ckpt.LAST):
+    return {name: tensor.clone() for name, tensor in ckpt.read(Path(folder) / file).tensors.items()}
+
+
+def farthest(a, b):
+    assert {*a} == {*b}
+    return max(float((a[name].double() - b[name].double()).abs().max()) for name in a)
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory):
+    """A run of two ranks that nothing has interrupted, and what it printed."""
+    folder = tmp_path_factory.mktemp("ranks") / "whole"
+    return folder, trained(*TINY, f"run_dir={folder}")
+
+
+@pytest.fixture(scope="session")
+def found(tmp_path_factory):
+    """What two_ranks.py has found."""
+    file = tmp_path_factory.mktemp("two") / "found.json"
+    process = start(str(Path(__file__).with_name("two_ranks.py")), str(file))
+    said = process.communicate(timeout=500)[0]
+    assert process.returncode == 0, said
+    return json.loads(file.read_text())
+
+
+def test_two_ranks_are_one_with_accumulation(found):
+    """Every decoder, both objectives, classification, pictures; dropout and sampled words included."""
+    networks = {name: its for name, its in found.items() if isinstance(its, dict)}
+    assert len(networks) >= 14
+    for name, its in networks.items():
+        assert its["between ranks"] == 0.0, name
+        assert its["updates"] == 50
+        if name != "reinforce":  # its baseline is the mean of both ranks': they see the same batches at the same time
+            assert its["losses"] < (1e-5 if name in ("float32", "pictures") else 1e-12), name
+            assert its["weights"] < (1e-4 if name in ("float32", "pictures") else 1e-10), name
+
+
+def test_what_ranks_tell_one_another(found):
+    assert found["whole"] == [*range(7)]
+    assert found["of the first"] == 0
+    assert found["sums"] == [1.0, 1.0]
+    assert "rank 1 of them has another configuration than rank 0: start all with" in found["disagreement"]
+
+
+def test_one_rank_needs_no_others():
+    assert ALONE.sums(1.5, 2) == [1.5, 2]
+    assert ALONE.gather("x") == ["x"]
+    assert ALONE.whole(ALONE.share([1, 2, 3])) == [1, 2, 3]
+    assert ALONE.wrapped("network") == "network"
+    ALONE.agree("anything", object(), "")
+    three = [Ranks(number, 3) for number in range(3)]
+    assert [rank.share([*range(7)]) for rank in three] == [[0, 3, 6], [1, 4], [2, 5]]
+
+
+def test_a_run_of_two_ranks_is_a_whole_run(whole, tmp_path):
+    """One voice, the usual files; the same figures as one process that accumulates; and the same bytes again."""
+    folder, said = whole
+    assert said.count("trained ") == 1
+    assert said.count("Next:") == 1
+    assert "2 processes, each on cpu" in said
+    assert {"results.json", "metrics.jsonl", "test.txt", ckpt.LAST, ckpt.BEST} <= {
+        path.name for path in folder.iterdir()
+    }
+    again = trained(*TINY, f"run_dir={tmp_path}/again")
+    assert again.count("validation after") == said.count("validation after")
+    assert farthest(weights(folder), weights(tmp_path / "again")) == 0.0
+    alone = command("train", *TINY, "trainer.accumulate=2", f"run_dir={tmp_path}/alone")
+    assert alone.returncode == 0
+    assert farthest(weights(folder), weights(tmp_path / "alone")) < 1e-4
+    mine, theirs = (json.loads((path / "results.json").read_text()) for path in (folder, tmp_path / "alone"))
+    assert mine["updates"] == theirs["updates"]
+    assert mine["validation"]["loss"] == pytest.approx(theirs["validation"]["loss"], rel=1e-4)
+
+
+def test_another_number_of_ranks_goes_on(whole, tmp_path):
+    """Two ranks, then one, then two again."""
+    folder = tmp_path / "run"
+    trained(*TINY, f"run_dir={folder}", "trainer.stop_after=1")
+    result = command("train", f"resume={folder}", "trainer.stop_after=2", "trainer.accumulate=2")
+    assert result.returncode == 0, result.stderr.decode()
+    trained(f"resume={folder}", "trainer.stop_after=0", "trainer.accumulate=1")
+    assert farthest(weights(whole[0]), weights(folder)) < 1e-4
+
+
+def ranks_of(process):
+    """The processes of a torchrun, by their ranks."""
+    found = {}
+    for child in psutil.Process(process.pid).children(recursive=True):
+        try:
+            environment = child.environ()
+        except psutil.Error:
+            continue
+        if "nmt.train" in child.cmdline() and "RANK" in environment:
+            found[int(environment["RANK"])] = child
+    return found
+
+
+def kill(process, folder, rank, updates):
+    """SIGKILLs a rank once the run has come so far."""
+    until, records = time.monotonic() + 200, folder / "metrics.jsonl"
+    while time.monotonic() < until and process.poll() is None:
+        lines = records.read_text().splitlines() if records.exists() else []
+        if any('"train"' in line and f'"update": {updates},' in line for line in lines):
+            os.kill(ranks_of(process)[rank].pid, signal.SIGKILL)
+            return
+        time.sleep(0.02)
+    raise AssertionError(process.communicate()[0])
+
+
+def test_a_death_is_undone_or_ends_all(whole, tmp_path):
+    """Rank 1 dies, and torchrun starts all again; rank 0 dies, and there are no restarts left: the others end within a minute,
+    and say who is gone. What is resumed then is bit for bit what it would have been."""
+    folder = tmp_path / "run"
+    process = start("-m", "nmt.train", *TINY, f"run_dir={folder}", prefix=[*TORCHRUN, "--max-restarts=1"])
+    kill(process, folder, 1, 12)
+    kill(process, folder, 0, 31)
+    began = time.monotonic()
+    said = process.communicate(timeout=120)[0]
+    assert time.monotonic() - began < 60
+    assert process.returncode != 0
+    assert "resuming" in said
+    assert said.count("rank 1 of 2 is gone") == 1
+    assert said.count("rank 0 of 2 is gone") == 1
+    trained(f"resume={folder}")
+    assert farthest(weights(whole[0]), weights(folder)) == 0.0
+    assert farthest(weights(whole[0], ckpt.BEST), weights(folder, ckpt.BEST)) == 0.0
+
+
+@pytest.mark.parametrize(("overrides", "message"), [
+    (["trainer.max_epoch=3"], "trainer.max_epoch"),
+    (["batching.sentences=1000"], "an epoch has 1 batches, fewer than the 2 processes"),
+])  # fmt: skip
+def test_what_is_wrong_is_told_once_and_ends_all(tmp_path, overrides, message):
+    process, began = start("-m", "nmt.train", *TINY, f"run_dir={tmp_path}/run", *overrides), time.monotonic()
+    said = process.communicate(timeout=200)[0]
+    assert process.returncode != 0
+    assert said.count(message) == 1, said
+    assert f'File "{ROOT / "nmt"}' not in said  # torchrun's own traceback alone
+    assert time.monotonic() - began < 90
+
+
+def test_what_runs_alone_says_so(monkeypatch, small_run):
+    for name, value in (("RANK", "0"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "0")):
+        monkeypatch.setenv(name, value)
+    assert b"runs in one process: start it without torchrun" in command("translate", f"model={small_run}").stderr
+    assert b"start it without torchrun" in command("train", "-m", "seed=1,2").stderr
+
+
+def test_a_gpu_for_each(monkeypatch):
+    from nmt.configuration import devices
+
+    monkeypatch.setattr(devices, "find_device", lambda name: torch.device(name))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(UserError, match=r"rank 1 has no GPU: this machine has 1.*--nproc-per-node=1"):
+        devices.device_of(Ranks(1, 2, 1), "cuda")
+    with pytest.raises(UserError, match="2 processes would share one GPU"):
+        devices.device_of(Ranks(1, 2, 1), "cuda:0")
+    assert devices.device_of(ALONE, "cuda:0") == torch.device("cuda:0")

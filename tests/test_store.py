@@ -1,0 +1,300 @@
+"""Text on disk is the text in memory: the same pairs, ids, batches and weights, whatever happens while it is written."""
+
+import gzip
+import json
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+from builders import compose, trained
+
+from nmt.configuration import build
+from nmt.configuration.runs import loaded
+from nmt.corpus import store
+from nmt.corpus.filters import Filters, symbols
+from nmt.corpus.preparation import EpochBatches, prepare
+from nmt.data import Pairs
+from nmt.data.stream import CHUNK, in_memory
+from nmt.data.text import TextFiles
+from nmt.foundation.errors import UserError
+from nmt.storage import checkpoint as ckpt
+from nmt.tokenizer import SentencePiece
+
+ROWS = 2 * CHUNK + 777
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("NMT_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory):
+    """Three chunks of pairs, with empty, equal and noisy ones among them."""
+    folder = tmp_path_factory.mktemp("large")
+    words = ["ein", "Haus", "katze", "Über", "2031", "und", "der", "läuft", "x²", "grün", "…", "Ball", "猫"]
+    draw = np.random.default_rng(1)
+    rows = [" ".join(words[k] for k in draw.integers(0, len(words), draw.integers(1, 5))) for _ in range(ROWS)]
+    source = ["" if i % 50 == 0 else "12 34 !" if i % 51 == 0 else row for i, row in enumerate(rows)]
+    target = [row if i % 40 == 0 else " ".join(row.split()[::-1]) for i, row in enumerate(rows)]
+    for name, lines in (("train.en", source), ("train.de", target), ("val.en", rows[:9]), ("val.de", rows[:9])):
+        (folder / name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    (folder / "train.links").write_text(
+        "".join("0-0\n" if s and t else "\n" for s, t in zip(source, target, strict=True))
+    )
+    return folder
+
+
+def text(corpus, *overrides):
+    data = [
+        "data=text",
+        f"data.train={corpus}/train",
+        f"data.validation={corpus}/val",
+        "data.source=en",
+        "data.target=de",
+    ]
+    return compose(*data, *overrides)
+
+
+def both(config):
+    """The splits from memory, and from disk."""
+    return [loaded({**config, "store": wanted}, build.make(config, "filters")) for wanted in ("memory", "disk")]
+
+
+@pytest.mark.parametrize(
+    "filters", [[], ["filters.drop_duplicates=true", "filters.drop_identical=true", "filters.max_symbols=0.5"]]
+)
+def test_the_pairs_are_those_of_memory(corpus, filters, caplog):
+    caplog.set_level("INFO", "nmt")
+    config = text(corpus, *filters)
+    memory, disk = both(config)
+    kept = build.make(config, "filters").text(memory.train)
+    assert list(disk.train.source) == list(kept.source)
+    assert list(disk.train.target) == list(kept.target)
+    assert len(disk.train) < ROWS
+    said = [record.message for record in caplog.records if "dropped" in record.message]
+    assert len(said) == 2
+    assert {*said[0].split(" (dropped: ")[1][:-1].split(", ")} == {*said[1].split(" (dropped: ")[1][:-1].split(", ")}
+
+
+def test_every_kind_of_file_is_stored(corpus, tmp_path):
+    import pyarrow
+    import pyarrow.parquet
+
+    lines = {side: (corpus / f"train.{side}").read_text(encoding="utf-8").splitlines() for side in ("en", "de")}
+    pairs = list(zip(lines["en"], lines["de"], strict=True))
+    wanted = [pair for pair in pairs if all(map(str.strip, pair))]
+    (tmp_path / "t.tsv").write_text("en\tde\n" + "".join(f"{s}\t{t}\n" for s, t in pairs), encoding="utf-8")
+    (tmp_path / "t.csv").write_text("en,de\n" + "".join(f'"{s}","{t}"\n' for s, t in pairs), encoding="utf-8")
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps({"en": s, "de": t}) + "\n" for s, t in pairs))
+    pyarrow.parquet.write_table(pyarrow.table(lines), tmp_path / "t.parquet")
+    for kind in ("tsv", "csv", "jsonl", "parquet"):
+        config = compose(f"data={kind}", f"data.train={tmp_path}/t.{kind}", f"data.validation={tmp_path}/t.{kind}@:9",
+                         "data.source=en", "data.target=de", "store=disk")  # fmt: skip
+        found = loaded(config, Filters()).train
+        assert found.home is not None
+        assert [*zip(found.source, found.target, strict=True)] == wanted, kind
+    with (
+        gzip.open(tmp_path / "z.en.gz", "wt", encoding="utf-8") as a,
+        gzip.open(tmp_path / "z.de.gz", "wt", encoding="utf-8") as b,
+    ):
+        a.write("\n".join(lines["en"]) + "\n")
+        b.write("\n".join(lines["de"]) + "\n")
+    stream = TextFiles(train="", validation="x", source="en", target="de").stream(f"{tmp_path}/z", False)
+    assert list(store.Storing("disk", Filters())(stream, True).source) == [pair[0] for pair in wanted]
+
+
+@pytest.mark.parametrize("part", ["@100:9000", "@-50:", "@10%:60%"])
+def test_parts_of_files_are_stored_too(corpus, part):
+    memory, disk = both(text(corpus, f"data.train={corpus}/train{part}"))
+    assert list(disk.train.source) == list(Filters().text(memory.train).source)
+
+
+def test_a_share_for_validation_is_the_same(corpus):
+    config = text(corpus, "data.split=0.1", "data.validation=null")
+    memory, disk = both(config)
+    assert list(disk.train.target) == list(Filters().text(memory.train).target)
+    for part in ("validation", "test"):
+        assert [*getattr(memory, part).source] == list(getattr(memory, part).source)
+        assert len(getattr(disk, part)) == len(Filters().text(getattr(memory, part)))
+
+
+QUICK = [
+    "tokenizer=word", "sizes.vocabulary=30", "sizes.encoder=4", "sizes.decoder=8", "sizes.readout=6", "model.embedding_size=6",
+    "trainer.max_updates=6", "batching.sentences=16", "search=greedy", "translation.max_length_offset=2", "decoder=luong",
+    "attention=general", "max_validation=2", "metric=loss",
+]  # fmt: skip
+
+
+def test_a_run_from_disk_is_the_run_from_memory(corpus, tmp_path):
+    """With links, a random segmentation and batches made ahead by another process."""
+    data = [f"data.train={corpus}/train@:3000", f"data.validation={corpus}/val", "data.source=en", "data.target=de", "data=text",
+            "data.alignment=links", "objective.guided_alignment=0.5"]  # fmt: skip
+    more = ["tokenizer=bpe", "tokenizer.sampling=0.3", "sizes.vocabulary=60"]
+    quick = [text for text in QUICK if not text.startswith(("tokenizer", "sizes.vocab"))]
+    for choice in ([*QUICK], [*quick, *more]):
+        weights = []
+        for wanted in ("memory", "disk"):
+            run = trained(tmp_path / f"{wanted}{len(choice)}", *data, *choice, f"store={wanted}")
+            weights.append(ckpt.read(run / ckpt.LAST).part("model"))
+        for name in weights[0]:
+            assert (weights[0][name] == weights[1][name]).all(), name
+
+
+def killed_at(action, when, monkeypatch):
+    """Runs an action in a process that dies by SIGKILL in the `when`-th write of a journal or a chunk; its exit status."""
+    pid = os.fork()
+    if pid == 0:
+        calls = [0]
+        original = store._Journal.save
+
+        def save(self, sums=None):
+            original(self, sums)
+            calls[0] += 1
+            if calls[0] == when:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        store._Journal.save = save
+        store.JOURNAL_SECONDS = -1.0
+        try:
+            action()
+        finally:
+            os._exit(0)
+    return os.waitpid(pid, 0)[1]
+
+
+def test_killed_anywhere_it_goes_on(corpus, cache, monkeypatch):
+    """The files are those of a work that was never interrupted, and nothing is read or encoded twice."""
+    config = text(corpus, "filters.drop_duplicates=true", "store=disk", "tokenizer=word", "sizes.vocabulary=30")
+
+    def made():
+        splits = loaded(config, build.make(config, "filters"))
+        return prepare(splits, build.make(config, "filters"), build.make(config, "tokenizer"))
+
+    def files():
+        return {str(p.relative_to(cache)): p.read_bytes() for p in sorted(cache.rglob("*"))
+                if p.is_file() and p.name not in ("journal.json", ".lock")}  # fmt: skip
+
+    made()
+    truth = files()
+    killed = 0
+    for when in range(1, 7):
+        os.system(f"rm -rf '{cache}'")
+        killed += killed_at(made, when, monkeypatch) == signal.SIGKILL
+        data = made()
+        assert files() == truth, when
+    assert killed == 6
+    chunks = []
+    monkeypatch.setattr(store, "_pieces", lambda *rest: chunks.append(1))
+    assert np.array_equal(made().train.target.ids, data.train.target.ids)
+    assert not chunks
+
+
+def test_two_runs_do_the_work_once(corpus, cache, caplog):
+    caplog.set_level("INFO", "nmt")
+    config, found = text(corpus, "store=disk"), []
+    threads = [threading.Thread(target=lambda: found.append(loaded(config, Filters()).train)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({pairs.home for pairs in found}) == 1
+    assert len([*cache.iterdir()]) == 1
+    assert "another process makes it; waiting" in caplog.text
+
+
+def test_a_damaged_store_is_named(corpus, cache):
+    config = text(corpus, "store=disk")
+    home = loaded(config, Filters()).train.home
+    data = bytearray((home / "source.text").read_bytes())
+    data[len(data) // 2] ^= 1
+    (home / "source.text").write_bytes(data)
+    with pytest.raises(UserError, match=r"source\.text: is damaged.*Remove the folder"):
+        loaded(config, Filters())
+    (home / "journal.json").write_text("{")  # as a power cut may leave it: it is made again
+    assert len(loaded(config, Filters()).train)
+
+
+def test_a_full_disk_is_one_message(corpus, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(store, "_offsets", full)
+    with pytest.raises(
+        UserError, match=r"cannot be written \(No space left on device\). Free some space, or set NMT_CACHE"
+    ):
+        loaded(text(corpus, "store=disk"), Filters())
+
+
+def test_what_is_wrong_in_a_file_is_named_by_its_line(corpus, tmp_path):
+    lines = (corpus / "train.en").read_bytes().split(b"\n")
+    lines[CHUNK + 4] = b"K\xf6ln"
+    (tmp_path / "bad.en").write_bytes(b"\n".join(lines))
+    (tmp_path / "bad.de").write_bytes((corpus / "train.de").read_bytes())
+    for wanted in ("memory", "disk"):
+        with pytest.raises(UserError, match=rf"bad\.en, line {CHUNK + 5:,}: not UTF-8"):
+            loaded(text(corpus, f"data.train={tmp_path}/bad", f"store={wanted}"), Filters())
+    (tmp_path / "bad.en").write_bytes((corpus / "train.en").read_bytes() + b"one more\n")
+    with pytest.raises(UserError, match=rf"has {ROWS + 1:,} lines, .* has {ROWS:,}"):
+        loaded(text(corpus, f"data.train={tmp_path}/bad", "store=disk"), Filters())
+
+
+def test_another_tokenizer_or_filter_is_another_store(corpus):
+    first, again, other = (loaded(text(corpus, "store=disk", *more), build.make(text(corpus, *more), "filters")).train.home
+                           for more in ([], [], ["filters.drop_identical=true"]))  # fmt: skip
+    assert first == again != other
+
+
+def test_text_reads_as_a_list(corpus):
+    disk = both(text(corpus))[1].train.source
+    lines = list(disk)
+    assert disk[5] == lines[5]
+    assert disk[-1] == lines[-1]
+    assert disk[CHUNK - 2 : CHUNK + 2] == lines[CHUNK - 2 : CHUNK + 2]
+    assert disk[10:2:-3] == lines[10:2:-3]
+    with pytest.raises(IndexError):
+        disk[len(lines)]
+
+
+def test_a_tokenizer_is_trained_on_an_even_sample(caplog):
+    caplog.set_level("INFO", "nmt")
+    lines = [f"{'früh' if i < 5000 else 'spät'} {i % 9}" for i in range(10_000)]
+    SentencePiece(model="char", sample=20_000).train(lines, lines)
+    [share] = {record.args[0] for record in caplog.records if "evenly drawn" in record.message}
+    assert share == pytest.approx(100 * 10_000 / 60_000)
+    whole = SentencePiece(model="word", vocabulary_size=50, sample=200_000).train(lines, lines)
+    part = SentencePiece(model="word", vocabulary_size=50, sample=60_000).train(lines, lines)
+    assert {*whole.source_pieces([*range(whole.source_size)])} == {*part.source_pieces([*range(part.source_size)])}
+
+
+def test_noise_is_what_has_few_letters():
+    assert symbols("abc") == 0
+    assert symbols("12 3!") == 1
+    assert symbols("ab 1 2") == 0.5
+    assert symbols("नमस्ते") == 0  # marks belong to their letters
+    pairs = Pairs(["12 - 3", "a man", "same", "x 1"], ["eins", "ein Mann", "same", "y 1"], "text")
+    kept = Filters(drop_identical=True, max_symbols=0.6).text(pairs)
+    assert list(kept.source) == ["a man", "x 1"]
+
+
+def test_batches_are_planned_by_the_usual_segmentation(corpus):
+    """With a random one, batches hold the same sentences; a batch depends on seed and epoch alone."""
+    config = text(corpus, "tokenizer=bpe", "sizes.vocabulary=80")
+    splits = in_memory_splits(config)
+    plain = prepare(splits, Filters(), build.make(config, "tokenizer"))
+    drawn = prepare(splits, Filters(), plain.tokenizer.sampled(0.4))
+    batching = build.make(config, "batching")
+    a, b, c = (EpochBatches(drawn, batching, 1, epoch) for epoch in (0, 0, 1))
+    assert all((x == y).all() for x, y in zip(EpochBatches(plain, batching, 1, 0).indices, a.indices, strict=True))
+    assert all((a[i].source == b[i].source).all() for i in (3, 1, 2))
+    assert not any(a[i].source.shape == c[i].source.shape and (a[i].source == c[i].source).all() for i in range(5))
+    ahead = EpochBatches(drawn, batching, 1, 0, ahead=2)
+    for mine, theirs in zip(a.read([4, 0, 9]), ahead.read([4, 0, 9]), strict=True):
+        assert (mine.source == theirs.source).all()
+
+
+def in_memory_splits(config):
+    return build.make(config, "data").load(lambda stream, training: in_memory(stream.sliced(None), training))

@@ -1,0 +1,158 @@
+"""What one of two processes does for tests/test_ranks.py: torchrun --nproc-per-node=2 tests/two_ranks.py FILE
+
+Every network is trained twice for the same updates: by both ranks together, and by the first alone with accumulation. The first
+writes how far the two are from each other."""
+
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import torch
+from builders import batch, choices, compose, network, with_pictures
+
+from nmt import schedule
+from nmt.configuration import build
+from nmt.corpus.labels import LabelSet
+from nmt.foundation.errors import UserError
+from nmt.foundation.interfaces import TextBatch
+from nmt.foundation.ranks import ALONE, together
+from nmt.metric import Metric
+from nmt.network.seq2label import label_loss
+from nmt.objective.cross_entropy import CrossEntropy
+from nmt.objective.scheduled_sampling import ScheduledSampling
+from nmt.task import Task
+from nmt.training.trainer import Trainer
+
+UPDATES = 50
+
+
+class Fixed(list):
+    def read(self, indices):
+        return (self[i] for i in indices)
+
+
+class Known(Task):
+    command, unit, metric, title, seed = "train", "tokens", "loss", "", 3
+    better = Metric(name="loss").better
+    introduction = test = draw = next_commands = None
+
+    def __init__(self, network, batches, objective, ranks):
+        self.network, self.fixed, self.objective_, self.ranks = network, Fixed(batches), objective, ranks
+
+    def objective(self, network, batch, update, total):
+        return self.objective_(network, batch, update, total)
+
+    def batches(self, epoch):
+        return self.fixed
+
+    def validate(self):
+        return {"loss": 1.0}
+
+
+class Nowhere:
+    def save_last(self, *_): ...
+
+    save_best = save_last
+
+
+class Losses:
+    def __init__(self):
+        self.found = []
+
+    def on_update(self, update):
+        self.found.append(update.loss)
+
+    def on_validation(self, *_): ...
+
+
+def losses(make, batches, objective, ranks, **settings):
+    """Losses of all updates, the weights in the end, and their moving average."""
+    net, watch = make().train(), Losses()
+    accumulate = 1 if ranks.several else 2
+    trainer = Trainer(
+        max_epochs=UPDATES, max_updates=UPDATES, accumulate=accumulate, log_every=1, validate_every=UPDATES, **settings
+    )
+    task = Known(net, batches, objective, ranks)
+    optimizer = torch.optim.Adam([p for p in net.parameters() if p.requires_grad], lr=1e-2)
+    trainer.fit(task, optimizer=optimizer, schedule=schedule.Constant(), store=Nowhere(), observers=[watch])
+    return watch.found, [p.detach() for p in net.parameters()]
+
+
+def farthest(a, b):
+    return max(float((x - y).abs().max()) for x, y in zip(a, b, strict=True))
+
+
+def compared(name, ranks, make, batches, objective, **settings):
+    mine, weights = losses(make, batches, objective, ranks, **settings)
+    everyone = ranks.gather([w.double() for w in weights])
+    found = {"between ranks": farthest(*everyone)}
+    if ranks.first:
+        alone, same = losses(make, batches, objective, ALONE, **settings)
+        found |= {
+            "updates": len(mine), "losses": max(abs(a - b) for a, b in zip(mine, alone, strict=True)), "weights": farthest(weights, same),
+        }  # fmt: skip
+    ranks.wait()
+    return {name: found}
+
+
+def words():
+    """Five batches, so that in the last update of an epoch one rank has none."""
+    return [
+        batch((5, 3, 4), (4, 6, 2)),
+        batch((2,), (3,)),
+        batch((4, 4), (5, 2)),
+        batch((6,), (2,)),
+        batch((3, 5), (4, 4)),
+    ]
+
+
+def main(file):
+    torch.set_num_threads(1)
+    found = {}
+    dropout = ["model.dropout=0.2", "model.readout_dropout=0.2"]
+    with together(False) as ranks:
+        for decoder in choices("decoder"):
+            attention = "none" if decoder == "fixed" else "concat"
+            for kind, objective in (("cross_entropy", CrossEntropy()), ("scheduled_sampling", ScheduledSampling())):
+                make = lambda d=decoder, a=attention: network(d, a, *dropout)  # noqa: E731
+                found |= compared(f"{decoder} {kind}", ranks, make, words(), objective)
+        make = lambda: network("bahdanau", "concat", *dropout).float()  # noqa: E731
+        found |= compared("float32", ranks, make, words(), CrossEntropy(), ema=0.9, clip_norm=0.5)
+        hard = lambda: network("luong", "general", "window=hard", "window.estimator=reinforce")  # noqa: E731
+        found |= compared("reinforce", ranks, hard, words(), CrossEntropy())
+        pictures = [with_pictures(one, 4) for one in words()]
+        seen = lambda: network("luong", "general", "encoder=grid", "encoder.channels=4").float()  # noqa: E731
+        found |= compared("pictures", ranks, seen, pictures, CrossEntropy())
+        found |= compared("texts", ranks, classifier, documents(), label_loss)
+        try:
+            ranks.agree("configuration", ranks.number, "start all with the same command")
+        except UserError as error:
+            found["disagreement"] = str(error)
+        found["whole"] = ranks.whole(ranks.share([*range(7)]))
+        found["of the first"] = ranks.of_first(ranks.number)
+        found["sums"] = ranks.sums(ranks.number, 0.5)
+        if ranks.first:
+            Path(file).write_text(json.dumps(found))
+
+
+def classifier():
+    config = compose("sizes.encoder=4", "network.embedding_size=6", "network.dropout=0.2", name="classify")
+    torch.manual_seed(1)
+    return build.classifier(config, 11, LabelSet(("a", "b"), False)).double()
+
+
+def documents():
+    """Three batches of labelled texts."""
+    draw, made = torch.Generator().manual_seed(1), []
+    for size in (4, 6, 3):
+        labels = torch.zeros(3, 2, dtype=torch.bool)
+        labels[torch.arange(3), torch.randint(0, 2, (3,), generator=draw)] = True
+        tokens = torch.randint(4, 11, (3, size), generator=draw)
+        made.append(TextBatch(tokens, torch.full((3,), size), torch.ones(3, dtype=torch.int64), labels, 3))
+    return made
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
