@@ -1,12 +1,15 @@
 """Tries to break what is promised (tests/README.md), and counts what happened by class.
 
-    python scripts/break.py [--kills 1000] [--mutants 5000] [--races 1000] [--seconds 3600] [--seed 1]
+    python scripts/break.py [--kills 1000] [--mutants 5000] [--races 1000] [--deaths 30] [--seconds 3600] [--seed 1]
 
-kills: trainings in 20 configurations, ended by SIGKILL at injected moments (before and after writes, renames and updates),
+kills: trainings in 22 configurations, text stored on disk and mixtures with stages among them, ended by SIGKILL at injected
+moments (before and after writes, renames and updates),
 up to four times each, and resumed: the weights must be those of an uninterrupted run. mutants: checkpoints, tables, word
 vectors and constraints with bytes changed, cut or added: one clean message or a good result, never a traceback, a hang over
-10 s, or more than 1 GB. races: processes that start, resume and read the same run at the same moment. Each kind ends
-after `--seconds`, finished or not. Pictures are not drawn. Exit status 1 if anything broke.
+10 s, or more than 1 GB. races: processes that start, resume and read the same run at the same moment. deaths: one of two
+processes that train together ends by SIGKILL at a random moment, again and again, and torchrun starts them again; the
+weights must be those of two that lived. Each kind ends after `--seconds`, finished or not. Pictures are not drawn. Exit
+status 1 if anything broke.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import os
 import random
 import resource
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -62,7 +66,46 @@ CONFIGURATIONS = [
     ["decoder=bahdanau", "optimizer=adadelta", "schedule=luong_halving", "trainer.validate_every=0.5"],
     ["decoder=luong", "tokenizer=bpe", "tokenizer.sampling=0.3"],
     ["decoder=luong", "tokenizer=unigram", "tokenizer.sampling=0.3"],
+    [
+        "decoder=luong",
+        "data=text",
+        "store=disk",
+        "filters.drop_duplicates=true",
+        "tokenizer=bpe",
+        "tokenizer.sampling=0.3",
+    ],
+    ["decoder=luong", "data=mix", "store=disk"],
 ]
+MIXTURE = """datasets: {a: a.tsv, b: b.tsv}
+stages: [first, last]
+first: [a 0.7, b 0.3, until a 1]
+last: [a 0.2, b 0.8, until b 2]
+modifiers: [UpperCase: 0.2, Noise: 0.1, Typos: 0.3]
+"""
+
+
+def write_texts(folder: Path) -> None:
+    """What data=text and data=mix train on."""
+    rows = [" ".join(chr(97 + (i * k) % 10) for k in range(1, 3 + i % 5)) for i in range(44)]
+    for name, lines in (("train", rows[:38]), ("val", rows[38:])):
+        (folder / f"{name}.x").write_text("".join(line + "\n" for line in lines))
+        (folder / f"{name}.y").write_text("".join(line[::-1] + "\n" for line in lines))
+    for name, lines in (("a", rows[:20]), ("b", rows[10:38]), ("val", rows[38:])):
+        (folder / f"{name}.tsv").write_text("".join(f"{line}\t{line[::-1]}\n" for line in lines))
+    (folder / "mix.yml").write_text(MIXTURE)
+
+
+def overrides_of(extra: list[str], folder: Path) -> list[str]:
+    """A configuration, with the paths of its data, which are in `folder`."""
+    own = ["data.source=x", "data.target=y"]
+    if "data=text" in extra:
+        own += [f"data.train={folder}/train", f"data.validation={folder}/val", "batching.sentences=10"]
+    elif "data=mix" in extra:
+        own += [f"data.config={folder}/mix.yml", f"data.validation={folder}/val.tsv"]
+    else:
+        return [*TINY, *extra]
+    usual = [text for text in TINY if not text.startswith(("data.", "experiment="))]
+    return [*usual, *extra, *own, "sizes.vocabulary=40", "experiment=null"]
 
 
 def forked(action: Callable[[], Any], seconds: float = 60, gigabytes: float = 0) -> tuple[str, str]:
@@ -105,11 +148,13 @@ def forked(action: Callable[[], Any], seconds: float = 60, gigabytes: float = 0)
 
 def train_in(folder: Path, extra: list[str]) -> float:
     logging.disable(logging.CRITICAL)
-    return train(configure("train", [*TINY, *extra, f"run_dir={folder}"]))
+    os.environ["NMT_CACHE"] = f"{folder}-cache"
+    return train(configure("train", [*overrides_of(extra, folder.parent), f"run_dir={folder}"]))
 
 
 def go_on(folder: Path) -> float:
     logging.disable(logging.CRITICAL)
+    os.environ["NMT_CACHE"] = f"{folder}-cache"
     return train(configure("train", [f"resume={folder}"]))
 
 
@@ -159,6 +204,7 @@ def kills(number: int, until: float, generator: random.Random, base: Path) -> co
     found: collections.Counter[str] = collections.Counter()
     done = 0
     truths = {}
+    write_texts(base)
     for i, extra in enumerate(CONFIGURATIONS):
         truths[i] = base / f"truth-{i}"
         status, text = forked(lambda e=extra, f=truths[i]: train_in(f, e))  # type: ignore[misc]
@@ -402,11 +448,66 @@ def races(number: int, until: float, generator: random.Random, base: Path) -> co
     return found
 
 
+def deaths(number: int, until: float, generator: random.Random, base: Path) -> collections.Counter[str]:
+    """Two ranks of which one is killed again and again, against two that are left alone."""
+    found: collections.Counter[str] = collections.Counter()
+    write_texts(base)
+    tiny = [
+        *overrides_of(["decoder=luong", "data=mix", "store=disk"], base),
+        "trainer.max_epochs=12",
+        "batching.sentences=4",
+    ]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "NMT_CACHE": str(base / "cache")}
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node=2",
+        "--max-restarts=1000",
+        "-m",
+        "nmt.train",
+    ]
+
+    def start(folder: Path, *more: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [*command, *tiny, *more, f"run_dir={folder}"],
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    start(base / "truth").wait()
+    trial = 0
+    while found["SIGKILLs"] < number and time.monotonic() < until:
+        trial += 1
+        process = start(base / f"run-{trial}")
+        for _ in range(generator.randrange(3, 9)):
+            try:
+                process.wait(generator.uniform(4, 14))
+                break
+            except subprocess.TimeoutExpired:
+                listed = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=False)
+                ranks = [int(pid) for pid in listed.stdout.split()]
+                if ranks:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(generator.choice(ranks), signal.SIGKILL)
+                        found["SIGKILLs"] += 1
+        try:
+            process.wait(180)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        status = "dead" if process.returncode else same(base / f"run-{trial}", base / "truth")
+        found["identical" if status is None else "different" if process.returncode == 0 else "dead"] += 1
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--mutants", type=int, default=5000)
     parser.add_argument("--races", type=int, default=1000)
+    parser.add_argument("--deaths", type=int, default=30)
     parser.add_argument("--seconds", type=float, default=3600, help="at most, for each kind")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
@@ -419,6 +520,7 @@ def main() -> None:
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
         train_in(base / "first", ["decoder=luong"])  # what is imported on the way is imported once, for all processes
     trials = [("kills", kills, options.kills), ("mutants", mutants, options.mutants), ("races", races, options.races)]
+    trials.append(("deaths", deaths, options.deaths))
     for name, action, number in trials:
         if not number:
             continue

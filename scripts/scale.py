@@ -1,11 +1,13 @@
-"""Measures what large texts and several processes cost: python scripts/scale.py CORPUS.en CORPUS.de [--pairs N]
+"""Measures what large texts and several processes cost.
+
+    python scripts/scale.py CORPUS.en CORPUS.de [--pairs 1000000] [--folder DIR] [--only ranks]
 
 From the sentences of a real corpus it makes many pairs of about 25 words a side (two of them in a row, and a number, so that
 lines differ), then measures
 
     the store       seconds, pairs/s, the share of SentencePiece's own speed, the most memory of a process
     beginning       seconds from the command to the first update, when the store exists
-    two ranks       seconds of a training step against one process with two threads, alternating, and what communication costs
+    two ranks       target tokens per second, against one process with two threads, alternating
 
 Results are in README.md beside this file.
 """
@@ -91,7 +93,8 @@ def command(
     environment = {**os.environ, "NMT_CACHE": str(folder / "cache"), "PYTHONUNBUFFERED": "1"}
     began = time.monotonic()
     process = subprocess.Popen(
-        [*prefix, "-m", "nmt.train", *TINY, *overrides], env=environment, text=True, stderr=subprocess.STDOUT, stdout=subprocess.PIPE
+        [*prefix, "-m", "nmt.train", *TINY, *overrides], env=environment, text=True, stderr=subprocess.STDOUT,
+        stdout=subprocess.PIPE,
     )  # fmt: skip
     watch, said, seconds = Watch(process), [], 0.0
     assert process.stdout is not None
@@ -148,7 +151,8 @@ def store(text: Path, folder: Path, pairs: int) -> None:
         encoding = float(found[1].replace(",", ""))
         share = pairs / encoding / (alone * cores())
         print(
-            f"SentencePiece alone: {alone:,.0f} pairs/s a core; encoding {pairs / encoding:,.0f} pairs/s on {cores()} cores, {share:.0%}"
+            f"SentencePiece alone: {alone:,.0f} pairs/s a core; encoding: {pairs / encoding:,.0f} pairs/s on {cores()}, "
+            f"{share:.0%}"
         )
     began = [
         command(here, [*data, f"run_dir={folder}/again-{k}-{time.time():.0f}"], folder, "update 1/")[0]
@@ -163,7 +167,8 @@ def store(text: Path, folder: Path, pairs: int) -> None:
     )
     print(said[-1500:])
     print(
-        f"two ranks: {seconds:.0f} s; alone in each process (GB) {sorted(watch.each.values())[::-1]}; all together {watch.together:.2f}"
+        f"two ranks: {seconds:.0f} s; alone in each process (GB) {sorted(watch.each.values())[::-1]}; all together "
+        f"{watch.together:.2f}"
     )
 
 
@@ -187,7 +192,8 @@ def ranks(text: Path, folder: Path, repeats: int = 3) -> None:
     speeds: dict[str, list[float]] = {"one": [], "two": []}
     for k in range(repeats):
         for name, prefix, more in (
-            ("one", [sys.executable], ["trainer.accumulate=2"]), ("two", ["torchrun", "--standalone", "--nproc-per-node=2"], []),
+            ("one", [sys.executable], ["trainer.accumulate=2"]),
+            ("two", ["torchrun", "--standalone", "--nproc-per-node=2"], []),
         ):  # fmt: skip
             out = folder / f"ranks-{name}-{k}-{time.time():.0f}"
             command(prefix, [*sizes, *data, *more, f"run_dir={out}"], folder)

@@ -22,9 +22,13 @@ from nmt.foundation.errors import UserError
 
 TABLE = ["data.train=a.csv", "data.validation=b.csv"]
 FILES = ["data.train=a", "data.validation=b", "data.source=en", "data.target=de"]
-NEEDED = {"text": FILES, "captions": TABLE, "hub": ["data.path=x", "data.source=en", "data.target=de"]} | dict.fromkeys(
-    ("tsv", "csv", "jsonl", "parquet", "tmx", "archive"), FILES
-)
+MIXTURE = [f"data.config={Path(__file__).with_name('mixture.yml')}", "data.validation=x"]
+NEEDED = {
+    "text": FILES,
+    "mix": MIXTURE,
+    "captions": TABLE,
+    "hub": ["data.path=x", "data.source=en", "data.target=de"],
+} | dict.fromkeys(("tsv", "csv", "jsonl", "parquet", "tmx", "archive"), FILES)
 GROUPS = [
     "data", "tokenizer", "encoder", "decoder", "attention", "window", "normalizer", "optimizer", "schedule", "objective",
     "search", "metric", "trainer",

@@ -50,7 +50,10 @@ def test_there_are_commands_to_check():
 
 @pytest.mark.parametrize(("page", "command", "words"), [e for e in EVERY if not any(w.startswith("resume=OUT") or w.startswith("resume=RUN") for w in e[2])])  # fmt: skip
 def test_a_documented_command_is_without_faults(page, command, words, small_run):
-    overrides = [f"init={small_run}" if word.startswith("init=") else word for word in words if word != "-m"]
+    meant = {"init=": f"init={small_run}", "data.config=": f"data.config={ROOT}/tests/mixture.yml"}
+    overrides = [
+        next((its for key, its in meant.items() if word.startswith(key)), word) for word in words if word != "-m"
+    ]
     if command == "classify" and any(word.startswith("model=") for word in overrides):
         command = "label"
     sweep = "-m" in words

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nmt.data.mix import Mixture, Stage
+from nmt.data import Mixture, Stage
 from nmt.foundation.errors import UserError
 
 

@@ -15,8 +15,8 @@ from nmt.corpus.filters import Filters
 from nmt.corpus.mixing import Mixing
 from nmt.corpus.ragged import Corpus, encode, joined
 from nmt.corpus.store import chunk_of, encoded
-from nmt.data import Pairs, Splits, Text
-from nmt.data.mix import Stage, chained
+from nmt.data import Pairs, Splits, Stage, Text
+from nmt.data.mix import chained
 from nmt.data.modifiers import Modifier, applied
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Batch

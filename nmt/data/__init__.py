@@ -2,7 +2,7 @@
 
 Imported by: analysis, configuration, corpus, drawing, encoder, inference, task, align, compare, evaluate, score,
 translate.
-Read: this file, links, split, stream, text, readers, table, hub, mix, modifiers, pictures, captions, everyday, digits,
+Read: this file, links, split, stream, text, readers, table, hub, modifiers, mix, pictures, captions, everyday, digits,
 reverse.
 """
 
@@ -12,15 +12,14 @@ import bisect
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, overload, runtime_checkable
+from typing import Protocol, overload, runtime_checkable
 
 import numpy as np
 
+from nmt.data.modifiers import Modifier
 from nmt.foundation.errors import UserError
-
-if TYPE_CHECKING:
-    from nmt.data.mix import Mixture
 
 Text = Sequence[str]
 """Lines, by index, slice and iteration: a list in memory, or an object that reads them on demand."""
@@ -111,6 +110,31 @@ class Pairs:
             places,
             self.content,
         )
+
+
+@dataclass(frozen=True)
+class Stage:
+    """`weights`: shares of the corpora, with sum 1; the stage ends when `passes` over the corpus `until` are done (None:
+    never)."""
+
+    name: str
+    weights: Mapping[str, Fraction]
+    until: str
+    passes: int | None
+    modifiers: Sequence[Modifier] = ()
+
+    def __str__(self) -> str:
+        parts = [f"{corpus} {float(weight):.3g}" for corpus, weight in self.weights.items()]
+        return f"{self.name}: {', '.join(parts)}, until {self.until} {'inf' if self.passes is None else self.passes}"
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """The corpora and how they are mixed. `settings`: what was written, which identifies it."""
+
+    corpora: Mapping[str, Pairs]
+    stages: Sequence[Stage]
+    settings: str = ""
 
 
 @dataclass(frozen=True)

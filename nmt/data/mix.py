@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import Any
 
 import yaml
 
-from nmt.data import Chain, Pairs, Splits, listed, short_names
+from nmt.data import Chain, Mixture, Pairs, Splits, Stage, listed, short_names
 from nmt.data.modifiers import Modifier, modifier
 from nmt.data.readers import stream_rows
 from nmt.data.stream import Keep, Stream, in_memory
@@ -32,31 +32,6 @@ from nmt.foundation.errors import UserError
 log = logging.getLogger(__name__)
 KNOWN = ("datasets", "stages", "modifiers", "seed", "num_fields", "trainer", "version")
 """Keys of the file beside the names of stages. Seed and trainer are those of nmt.train."""
-
-
-@dataclass(frozen=True)
-class Stage:
-    """`weights`: shares of the corpora, with sum 1; the stage ends when `passes` over the corpus `until` are done (None:
-    never)."""
-
-    name: str
-    weights: Mapping[str, Fraction]
-    until: str
-    passes: int | None
-    modifiers: Sequence[Modifier] = ()
-
-    def __str__(self) -> str:
-        parts = [f"{corpus} {float(weight):.3g}" for corpus, weight in self.weights.items()]
-        return f"{self.name}: {', '.join(parts)}, until {self.until} {'inf' if self.passes is None else self.passes}"
-
-
-@dataclass(frozen=True)
-class Mixture:
-    """The corpora and how they are mixed. `settings`: what was written, which identifies it."""
-
-    corpora: Mapping[str, Pairs]
-    stages: Sequence[Stage]
-    settings: str = ""
 
 
 class Mix:

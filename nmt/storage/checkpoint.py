@@ -1,7 +1,7 @@
 """One file holds a model: weights as safetensors, everything else as JSON in its header. Nothing in it is ever executed.
 
-    tensors    weights by parameter name; `tokenizer/…` SentencePiece models; in a resumable checkpoint also `ema/…`,
-               `optimizer/…` and `rng/…`
+    tensors    weights by parameter name; `tokenizer/…` SentencePiece models; in a resumable checkpoint also `ema/…` and
+               `optimizer/…`
     header     format version, config, metrics, versions, and in a resumable checkpoint the state of the training
 
 Files are written beside the old one and renamed over it, so that a crash or a full disk leaves the old one whole.
