@@ -173,37 +173,31 @@ def store(text: Path, folder: Path, pairs: int) -> None:
 
 
 def ranks(text: Path, folder: Path, repeats: int = 3) -> None:
-    """Target tokens per second of the default network, one process with two threads against two ranks with one each."""
-    sizes = [
-        "sizes.encoder=256",
-        "sizes.decoder=512",
-        "sizes.readout=256",
-        "model.embedding_size=256",
-        "decoder=bahdanau",
-        "attention=concat",
-    ]
-    data = [
-        f"data.train={text}@:20000",
-        f"data.validation={folder}/small",
-        "store=memory",
-        "trainer.max_updates=40",
-        "trainer.log_every=40",
-    ]
-    speeds: dict[str, list[float]] = {"one": [], "two": []}
+    """Target tokens per second of the default network: one process with two threads, two ranks with one each, and these
+    exchanging gradients in one batch of eight only, which shows what the exchange costs."""
+    sizes = ["sizes.encoder=256", "sizes.decoder=512", "sizes.readout=256", "model.embedding_size=256"]
+    data = [f"data.train={text}@:20000", f"data.validation={folder}/small", "store=memory"]
+    two = ["torchrun", "--standalone", "--nproc-per-node=2"]
+    variants = {
+        "one process, two threads": ([sys.executable], 2, 24),
+        "two ranks": (two, 1, 24),
+        "two ranks, one exchange in eight": (two, 8, 3),
+    }
+    speeds: dict[str, list[float]] = {name: [] for name in variants}
     for k in range(repeats):
-        for name, prefix, more in (
-            ("one", [sys.executable], ["trainer.accumulate=2"]),
-            ("two", ["torchrun", "--standalone", "--nproc-per-node=2"], []),
-        ):  # fmt: skip
-            out = folder / f"ranks-{name}-{k}-{time.time():.0f}"
-            command(prefix, [*sizes, *data, *more, f"run_dir={out}"], folder)
+        for name, (prefix, accumulate, updates) in variants.items():
+            out = folder / f"ranks-{len(name)}-{k}-{time.time():.0f}"
+            more = [
+                f"trainer.accumulate={accumulate}",
+                f"trainer.max_updates={updates}",
+                f"trainer.log_every={updates}",
+            ]
+            chosen = ["decoder=bahdanau", "attention=concat", *sizes, *data, *more, f"run_dir={out}"]
+            command(prefix, chosen, folder)
             lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
             speeds[name].append(next(line["speed"] for line in lines if line["kind"] == "train"))
-            print(name, f"{speeds[name][-1]:,.0f}")
-    one, two = (statistics.median(speeds[name]) for name in ("one", "two"))
-    print(
-        f"two ranks with a thread each: {two:,.0f} target tokens/s; one with two threads: {one:,.0f}; ratio {two / one:.2f}"
-    )
+    for name, found in speeds.items():
+        print(f"{name}: {statistics.median(found):,.0f} target tokens/s (median of {[round(one) for one in found]})")
 
 
 def main() -> None:

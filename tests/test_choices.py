@@ -62,7 +62,7 @@ def corpus(tmp_path_factory):
         (folder / f"one.{ending}").write_text(f"{line}\n")
     for part, size in (("train", 30), ("validation", 4), ("test", 4)):
         rows = [generator.choices(WORDS, k=generator.choice((2, 3, 5, 9))) for _ in range(size)]
-        rows += [*rows[:2], ["ein"] * 12, ["rare", "ß"]]
+        rows += [*rows[:2], ["ein"] * 12, ["rare", "ß"], ["ein"], ["42"]]
         (folder / f"{part}.en").write_text("".join(" ".join(row) + "\n" for row in rows))
         (folder / f"{part}.de").write_text("".join(" ".join(row[::-1][:7]) + "\n" for row in rows))
         (folder / f"{part}.tag").write_text("".join(" ".join(word[0] for word in row) + "\n" for row in rows))
@@ -163,7 +163,7 @@ VALUES = {
     "window.distance": "1", "attention.heads": "4", "encoder.longest": "8", "encoder.widths": "[32,64,96]", "attention.longest": "3", "decoder.bridge": "mean", "metric.char_order": "2",
     "metric.tokenize": "char", "sizes.encoder": "6", "encoder.hidden_size": "6", "tokenizer.vocabulary_size": "50", "sizes.vocabulary": "50",
     "tokenizer.character_coverage": "0.98", "translation.max_source": "3", "translation.max_length_offset": "3",
-    "translation.max_length_factor": "0.1", "tokenizer.normalization": "nfkc", "model.tying": "output", "objective.updates": "2", "freeze": "[encoder]", "cell": "lstm",
+    "translation.max_length_factor": "0.1", "tokenizer.sample": "150", "filters.max_symbols": "0.5", "tokenizer.normalization": "nfkc", "model.tying": "output", "objective.updates": "2", "freeze": "[encoder]", "cell": "lstm",
 }  # fmt: skip
 ELSEWHERE = (
     "init",
@@ -172,11 +172,12 @@ ELSEWHERE = (
     "device",
     "run_dir",
     "resume",
+    "store",
     "data",
     "search",
     "translation.batch_tokens",
 )
-"""What other tests try: where weights begin, machines, folders, data of every kind; searches with scores, below."""
+"""What other tests try: where weights begin, machines, folders, stores, data of every kind; searches with scores, below."""
 
 
 def keys(group=None, choice=None):

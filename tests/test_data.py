@@ -244,17 +244,6 @@ def test_sampling_depends_on_the_seed_alone(model):
     assert tokenizer.decode(draws[0]) == LINES
 
 
-def test_a_cached_corpus_is_mapped_and_equal(tmp_path):
-    encoder = lambda lines: [[len(line), 7] for line in lines]  # noqa: E731
-    held = corpus.encode_lines(LINES, encoder, 100)
-    for _ in range(2):
-        mapped = corpus.encode_cached(LINES, encoder, 100, b"key", tmp_path)
-        assert isinstance(mapped.ids, np.memmap)
-        assert (mapped.ids == held.ids).all()
-        assert (mapped.offsets == held.offsets).all()
-    assert len(list(tmp_path.iterdir())) == 3
-
-
 @settings(max_examples=50, deadline=None)
 @given(
     lengths=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=200),

@@ -22,7 +22,6 @@ from test_trainer import fit
 
 import nmt
 from nmt.configuration.configure import configure
-from nmt.corpus import ragged
 from nmt.data.table import TableFiles, labels
 from nmt.foundation.errors import UserError
 from nmt.storage import checkpoint as ckpt
@@ -369,32 +368,6 @@ def test_labels_stay_one_line_and_none_is_lost():
     assert labels(Given(text=["a"], label=[0]), "t", "text", "label", ",")[0].labels == [("0",)]
     with pytest.raises(UserError, match="row 1: one of the labels in column 'label' is null"):
         labels(Given(text=["a"], label=[["x", None]]), "t", "text", "label", None)
-
-
-@pytest.mark.parametrize("damage", ["zeros", "cut", "note"])
-def test_a_damaged_cache_is_made_again(tmp_path, caplog, damage):
-    encode = lambda lines: [[len(line)] for line in lines]  # noqa: E731
-    lines = [f"line {i}" for i in range(200)]
-    truth = ragged.encode_cached(lines, encode, 100, b"k", tmp_path).ids.tolist()
-    [file] = tmp_path.glob("*.ids.npy")
-    data = file.read_bytes()
-    if damage == "note":
-        next(tmp_path.glob("*.json")).write_text("[")
-    else:
-        file.write_bytes(data[:-100] + bytes(100) if damage == "zeros" else data[:-100])
-    with caplog.at_level("WARNING", "nmt"):
-        assert ragged.encode_cached(lines, encode, 100, b"k", tmp_path).ids.tolist() == truth
-    assert "is damaged; it is made again" in caplog.text
-
-
-def test_a_cache_that_cannot_be_written_is_done_without(tmp_path, caplog):
-    (tmp_path / "file").write_text("")
-    with caplog.at_level("WARNING", "nmt"):
-        found = ragged.encode_cached(
-            ["a", "bb"], lambda lines: [[len(line)] for line in lines], 9, b"k", tmp_path / "file"
-        )
-    assert found.ids.tolist() == [1, 2]
-    assert "kept in memory instead" in caplog.text
 
 
 def test_one_long_line_does_not_stop_a_tokenizer(caplog):

@@ -83,9 +83,9 @@ class Ranks:
 
     def mean(self, tensors: Sequence[Any]) -> None:
         """Replaces tensors by their mean over all ranks."""
-        import torch.distributed as dist
+        if self.several and tensors:
+            import torch.distributed as dist
 
-        if self.several:
             with _losing():
                 for tensor in tensors:
                     dist.all_reduce(tensor)

@@ -142,6 +142,7 @@ class Trainer:
             [stop] = task.ranks.sums(len(interrupted))
             if not stop and not state.progress.averaged:
                 loop.try_average()
+            [stop] = task.ranks.sums(len(interrupted))
             loop.save()
             if stop:
                 raise Stopped
