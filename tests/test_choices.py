@@ -325,7 +325,7 @@ def test_every_key_of_every_search_means_something(small_run, tmp_path, search):
 
     context = {"coverage": ["translation.max_length_factor=0.1"], "alpha": ["search.length_penalty=reward"], "width": ["search.groups=1"] if search == "diverse" else [], "epsilon": ["search.temperature=2"], "groups": ["search.n_best=3"],
                "diversity": ["search.n_best=6"]}  # fmt: skip
-    values = {"width": "2", "length_penalty": "none", "coverage": "0.3", "groups": "2", "diversity": "5.0", "candidates": "3",
+    values = {"width": "2", "length_penalty": "none", "coverage": "0.3", "groups": "2", "diversity": "0.0", "candidates": "3",
               "source": "beam", "utility": "bleu", "top_k": "1", "top_p": "0.2", "epsilon": "0.2", "seed": "5", "n_best": "2"}  # fmt: skip
     for key, value in keys("search", search).items():
         given = context.get(key, [])

@@ -1,4 +1,4 @@
-"""Several corpora in changing proportions, as a configuration file of OpusTrainer (Burchell et al. 2023) describes them:
+"""Several corpora in changing proportions, as a configuration file of OpusTrainer (Bogoychev et al. 2023) describes them:
 
     datasets: {clean: clean.tsv.gz, back: back.tsv}       source and target with a tab between them, or PATH.en, PATH.de
     stages: [start, end]

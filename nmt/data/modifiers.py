@@ -1,5 +1,5 @@
 """Changes to sentence pairs while a model is trained on them, so that it meets text as people write it. The names and their
-settings are OpusTrainer's (Burchell et al. 2023); a modifier gets a pair and random numbers, and gives pairs."""
+settings are OpusTrainer's (Bogoychev et al. 2023); a modifier gets a pair and random numbers, and gives pairs."""
 
 from __future__ import annotations
 
