@@ -99,9 +99,14 @@ def overrides_of(extra: list[str], folder: Path) -> list[str]:
     """A configuration, with the paths of its data, which are in `folder`."""
     own = ["data.source=x", "data.target=y"]
     if "data=text" in extra:
-        own += [f"data.train={folder}/train", f"data.validation={folder}/val", "batching.sentences=10"]
+        own += [
+            f"data.train={folder}/train",
+            f"data.validation={folder}/val",
+            f"data.test={folder}/val",
+            "batching.sentences=10",
+        ]
     elif "data=mix" in extra:
-        own += [f"data.config={folder}/mix.yml", f"data.validation={folder}/val.tsv"]
+        own += [f"data.config={folder}/mix.yml", f"data.validation={folder}/val.tsv", f"data.test={folder}/val.tsv"]
     else:
         return [*TINY, *extra]
     usual = [text for text in TINY if not text.startswith(("data.", "experiment="))]
