@@ -62,8 +62,9 @@ class Mixing:
         for stage in self.mixture.stages:
             length = self.length(stage)
             start, stop = max(begin - first, 0), min(end - first, length)
-            if start < stop:
-                found.append((stage, self._between(stage, read, int(start), int(stop))))
+            rows = self._between(stage, read, int(start), int(stop)) if start < stop else np.empty(0, np.uint32)
+            if len(rows):
+                found.append((stage, rows))
             if first + length >= end:
                 break
             read = {name: done + _share(stage, name, int(length)) for name, done in read.items()}

@@ -173,7 +173,7 @@ class _Loop:
         per_epoch = math.ceil(len(batches) / together)
         last = min(trainer.max_epochs, self.task.epochs)
         total = math.ceil(last * per_epoch / min(1, self.task.epochs - progress.epoch))
-        if len(batches) < self.ranks.count:
+        if len(batches) < self.ranks.count and self.task.epochs - progress.epoch >= 1:
             raise UserError(
                 f"an epoch has {len(batches):,} batches, fewer than the {self.ranks.count} processes: start fewer, or make "
                 "batches smaller (batching.sentences)"
