@@ -91,9 +91,11 @@ def command(
 ) -> tuple[float, str, Watch]:
     """Seconds until a line of its output holds `until` (then it is ended), or until it ends; its output; its memory."""
     environment = {**os.environ, "NMT_CACHE": str(folder / "cache"), "PYTHONUNBUFFERED": "1"}
+    given = {text.partition("=")[0] for text in overrides}
+    tiny = [text for text in TINY if text.partition("=")[0] not in given]
     began = time.monotonic()
     process = subprocess.Popen(
-        [*prefix, "-m", "nmt.train", *TINY, *overrides], env=environment, text=True, stderr=subprocess.STDOUT,
+        [*prefix, "-m", "nmt.train", *tiny, *overrides], env=environment, text=True, stderr=subprocess.STDOUT,
         stdout=subprocess.PIPE,
     )  # fmt: skip
     watch, said, seconds = Watch(process), [], 0.0
