@@ -219,6 +219,9 @@ def test_faults_are_told_when_typed(folder):
     result = run("train", *typed(folder, "hollow.yml"))
     assert result.returncode == 1
     assert b"corpus a: no sentence pairs left" in result.stderr
+    result = run("train", *typed(folder, "mix.yml", "batching.sentences=40"))
+    assert result.returncode == 1
+    assert b"corpus medium: 35 sentence pairs are fewer than a batch of 40" in result.stderr
     assert "mix" in choices("data")
 
 

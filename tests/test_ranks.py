@@ -115,12 +115,14 @@ def test_a_run_of_two_ranks_is_a_whole_run(whole, tmp_path):
 
 
 def test_another_number_of_ranks_goes_on(whole, tmp_path):
-    """Two ranks, then one, then two again."""
+    """Two ranks that share what the optimizer remembers, then one, then two again."""
     folder = tmp_path / "run"
-    trained(*TINY, f"run_dir={folder}", "trainer.stop_after=1")
-    result = command("train", f"resume={folder}", "trainer.stop_after=2", "trainer.accumulate=2")
+    trained(*TINY, f"run_dir={folder}", "trainer.stop_after=1", "trainer.shard=true")
+    alone = "trainer.stop_after=2", "trainer.accumulate=2"
+    assert b"there is one process only" in command("train", f"resume={folder}", *alone).stderr
+    result = command("train", f"resume={folder}", *alone, "trainer.shard=false")
     assert result.returncode == 0, result.stderr.decode()
-    trained(f"resume={folder}", "trainer.stop_after=0", "trainer.accumulate=1")
+    trained(f"resume={folder}", "trainer.stop_after=0", "trainer.accumulate=1", "trainer.shard=true")
     assert farthest(weights(whole[0]), weights(folder)) < 1e-4
 
 

@@ -12,7 +12,7 @@ from builders import compose, trained
 
 from nmt.configuration import build
 from nmt.configuration.runs import loaded
-from nmt.corpus import store
+from nmt.corpus import journal, store
 from nmt.corpus.filters import Filters, symbols
 from nmt.corpus.preparation import EpochBatches, prepare
 from nmt.data import Pairs
@@ -149,7 +149,7 @@ def killed_at(action, when, monkeypatch):
     pid = os.fork()
     if pid == 0:
         calls = [0]
-        original = store._Journal.save
+        original = journal.Journal.save
 
         def save(self, sums=None):
             original(self, sums)
@@ -157,8 +157,8 @@ def killed_at(action, when, monkeypatch):
             if calls[0] == when:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        store._Journal.save = save
-        store.JOURNAL_SECONDS = -1.0
+        journal.Journal.save = save
+        journal.JOURNAL_SECONDS = -1.0
         try:
             action()
         finally:

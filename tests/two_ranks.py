@@ -76,6 +76,8 @@ def losses(make, batches, objective, ranks, **settings):
     )
     task = Known(net, batches, objective, ranks)
     optimizer = torch.optim.Adam([p for p in net.parameters() if p.requires_grad], lr=1e-2)
+    if settings.get("shard") and ranks.several:
+        optimizer = ranks.sharded(optimizer)
     trainer.fit(task, optimizer=optimizer, schedule=schedule.Constant(), store=Nowhere(), observers=[watch])
     return watch.found, [p.detach() for p in net.parameters()]
 
@@ -120,6 +122,8 @@ def main(file):
                 found |= compared(f"{decoder} {kind}", ranks, make, words(), objective)
         make = lambda: network("bahdanau", "concat", *dropout).float()  # noqa: E731
         found |= compared("float32", ranks, make, words(), CrossEntropy(), ema=0.9, clip_norm=0.5)
+        make = lambda: network("luong_feed", "general", *dropout)  # noqa: E731
+        found |= compared("sharded", ranks, make, words(), CrossEntropy(), ema=0.9, shard=True)
         hard = lambda: network("luong", "general", "window=hard", "window.estimator=reinforce")  # noqa: E731
         found |= compared("reinforce", ranks, hard, words(), CrossEntropy())
         pictures = [with_pictures(one, 4) for one in words()]

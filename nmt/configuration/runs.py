@@ -163,6 +163,8 @@ def _run(settings: TrainingSettings, folder: Path, saved: Checkpoint | None, ran
         raise UserError(f"resume={folder}: the data has changed since this run began, so it cannot go on with it")
     options = {**settings.trainer, "precision": usable_precision(settings.trainer["precision"], device)}
     trainer: Trainer = build.make({"trainer": options}, "trainer")
+    if trainer.shard and not ranks.several:
+        raise UserError("trainer.shard: there is one process only; start several by torchrun, or set it to false")
     meta = {
         "command": task.command, "config": config, **task.meta, "versions": versions(), "data": prints,
         "threads": torch.get_num_threads(), "ranks": ranks.count,
@@ -184,10 +186,11 @@ def _run(settings: TrainingSettings, folder: Path, saved: Checkpoint | None, ran
     trained = [p for p in task.network.parameters() if p.requires_grad]
     if ranks.first:
         _check_space(folder, sum(p.nbytes for p in task.network.parameters()), trainer)
+    optimizer = build.make(config, "optimizer", parameters=trained)
     return TrainingRun(
         task,
         trainer,
-        build.make(config, "optimizer", parameters=trained),
+        ranks.sharded(optimizer) if trainer.shard else optimizer,
         build.make(config, "schedule"),
         files,
         tracking,

@@ -34,11 +34,14 @@ class Batching:
             )
         self.sentences, self.tokens, self.pool = sentences, tokens, pool
 
+    def usual(self, source: np.ndarray, target: np.ndarray) -> int:
+        """Pairs of a usual batch, given the lengths of both sides."""
+        return self.sentences or max(1, self.tokens // (int(max(source.mean(), target.mean())) + 1))
+
     def indices(self, source: np.ndarray, target: np.ndarray, seed: int, epoch: int) -> list[np.ndarray]:
         """Batches of indices, given the lengths of both sides; every index exactly once."""
         rng = np.random.default_rng([seed, epoch])
-        order = rng.permutation(len(source))
-        per_batch = self.sentences or max(1, self.tokens // (int(max(source.mean(), target.mean())) + 1))
+        order, per_batch = rng.permutation(len(source)), self.usual(source, target)
         batches: list[np.ndarray] = []
         for start in range(0, len(order), per_batch * self.pool):
             pool = order[start : start + per_batch * self.pool]

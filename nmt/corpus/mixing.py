@@ -26,15 +26,22 @@ class Mixing:
     seed: int
 
     @classmethod
-    def of(cls, mixture: Mixture, kept: np.ndarray, seed: int) -> Mixing:
-        """Raises UserError if a corpus has no pairs left."""
+    def of(cls, mixture: Mixture, kept: np.ndarray, seed: int, batch: int = 1) -> Mixing:
+        """Raises UserError if a corpus has no pairs left, or fewer than a `batch`, which would hold pairs twice."""
         rows, first = {}, 0
+        used = {name for stage in mixture.stages for name in stage.weights}
         for name, pairs in mixture.corpora.items():
             begin, end = np.searchsorted(kept, [first, first + len(pairs)])
             rows[name], first = kept[begin:end], first + len(pairs)
-            if begin == end and any(name in stage.weights for stage in mixture.stages):
+            count = len(rows[name])
+            if name in used and not count:
                 raise UserError(
                     f"corpus {name}: no sentence pairs left in it. See filters.max_length and the other keys"
+                )
+            if name in used and count < batch:
+                raise UserError(
+                    f"corpus {name}: {count:,} sentence pairs are fewer than a batch of {batch:,}: lower batching.sentences "
+                    "(or batching.tokens), or put it together with another corpus"
                 )
         return cls(mixture, rows, seed)
 

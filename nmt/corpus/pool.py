@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import ctypes
+import gc
 import multiprocessing
 import os
 import signal
@@ -55,6 +56,7 @@ def _begin(work: Any) -> None:
     global _work
     _work = work
     end_with_parent()
+    gc.disable()  # looking for cycles among millions of small lists costs a fifth of the time, and there are none
 
 
 def end_with_parent(*_: object) -> None:

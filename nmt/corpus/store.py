@@ -11,34 +11,28 @@ A store is a folder in the cache whose name is a hash of the content and of what
 
 from __future__ import annotations
 
-import collections
 import hashlib
 import itertools
-import json
 import logging
 import os
 import time
 import weakref
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
 from nmt.corpus.filters import Filters
+from nmt.corpus.journal import Journal, built
 from nmt.corpus.pool import in_order
 from nmt.corpus.ragged import Corpus, Ragged, encode, id_type
-from nmt.data import Pairs, Selection, Text
+from nmt.data import Pairs, Selection, View
 from nmt.data.stream import CHUNK, Stream, in_memory
 from nmt.foundation.errors import UserError
 from nmt.foundation.progress import Progress
-from nmt.storage.files import write_atomically
-from nmt.storage.lock import Lock
 from nmt.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -46,8 +40,6 @@ VERSION = 1
 """Of what is written: other numbers are other stores."""
 AUTO = 200_000_000
 """Bytes of training text above which it is stored."""
-JOURNAL_SECONDS = 2.0
-"""Time between two notes of how far the work is."""
 
 
 def cache_folder() -> Path:
@@ -56,7 +48,7 @@ def cache_folder() -> Path:
     return Path(os.environ.get("NMT_CACHE") or Path(base) / "nmt")
 
 
-class StoredText(Text):
+class StoredText(View):
     """Lines in a file: UTF-8 with a newline after each, and the offset of each."""
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -71,27 +63,19 @@ class StoredText(Text):
     def __len__(self) -> int:
         return max(0, len(self._offsets) - 1)
 
-    def _lines(self, start: int, stop: int) -> list[str]:
-        if start >= stop:
-            return []
-        begin, end = int(self._offsets[start]), int(self._offsets[stop])
+    def line(self, i: int) -> str:
+        return self.lines(range(i, i + 1))[0]
+
+    def lines(self, rows: range) -> list[str]:
+        if not rows or rows.step != 1:
+            return super().lines(rows)
+        begin, end = int(self._offsets[rows.start]), int(self._offsets[rows.stop])
         whole = os.pread(self._file, end - begin, begin)  # not mapped: what is read once need not stay
         return whole.decode("utf-8", "surrogatepass").split("\n")[:-1]
 
-    @overload
-    def __getitem__(self, i: int, /) -> str: ...
-    @overload
-    def __getitem__(self, i: slice, /) -> list[str]: ...
-    def __getitem__(self, i: int | slice, /) -> str | list[str]:
-        if isinstance(i, slice):
-            start, stop, step = i.indices(len(self))
-            return self._lines(start, stop) if step == 1 else [self[k] for k in range(start, stop, step)]
-        i = range(len(self))[i]
-        return self._lines(i, i + 1)[0]
-
     def __iter__(self) -> Iterator[str]:
         for start in range(0, len(self), CHUNK):
-            yield from self._lines(start, min(start + CHUNK, len(self)))
+            yield from self[start : start + CHUNK]
 
 
 @dataclass(frozen=True)
@@ -115,7 +99,7 @@ class Storing:
         files = {f"{name}.{kind}": None for name in names for kind in ("text", "lengths")}
         files |= {"hashes": None} if filters.drop_duplicates else {}
 
-        def build(journal: _Journal) -> None:
+        def build(journal: Journal) -> None:
             chunks = itertools.islice(stream.read(), journal.items, None)
             journal.write(in_order(partial(_kept, filters), chunks))
             for name in names:
@@ -126,7 +110,7 @@ class Storing:
                 journal.counts["duplicate"] = len(hashes) - len(kept)
                 kept.tofile(folder / "kept")
 
-        journal = _built(folder, files, f"store of {stream.name}", build)
+        journal = built(folder, files, f"store of {stream.name}", build)
         texts = {name: StoredText(folder, name) for name in names}
         chosen = _mapped(folder / "kept", np.uint32) if filters.drop_duplicates else None
         source, target, links = (
@@ -151,7 +135,7 @@ def encoded(pairs: Pairs, tokenizer: Tokenizer) -> Corpus:
     sides |= {} if pairs.links is None else {"links": np.uint32}
     files = {f"{name}.{kind}": None for name in sides for kind in ("ids", "lengths")}
 
-    def build(journal: _Journal) -> None:
+    def build(journal: Journal) -> None:
         done = journal.items * CHUNK
         with Progress("encoding", len(pairs), "pairs") as step:
             step(done)
@@ -161,7 +145,7 @@ def encoded(pairs: Pairs, tokenizer: Tokenizer) -> Corpus:
             _offsets(folder, name)
 
     began = time.monotonic()
-    journal = _built(folder, files, f"encoded text of {pairs.name}", build)
+    journal = built(folder, files, f"encoded text of {pairs.name}", build)
     if journal.fresh:
         seconds = time.monotonic() - began
         log.info("encoded %s pairs in %.0f s (%s pairs/s)", f"{len(pairs):,}", seconds, f"{len(pairs) / seconds:,.0f}")
@@ -212,119 +196,6 @@ def _pieces(pairs: Pairs, tokenizer: Tokenizer, rows: range) -> tuple[dict[str, 
     return found, {}
 
 
-# How a folder is written
-
-
-class _Journal:
-    """How far the files of a folder are written: `items` of work are done, and `sizes` are the files' sizes after them."""
-
-    def __init__(self, folder: Path, files: Iterable[str]) -> None:
-        self.folder, self.items, self.fresh = folder, 0, True
-        self.sizes, self.counts = dict.fromkeys(files, 0), collections.Counter[str]()
-
-    def save(self, sums: Mapping[str, list[int]] | None = None) -> None:
-        state = {"items": self.items, "sizes": self.sizes, "counts": self.counts, "sums": sums}
-        write_atomically(self.folder / "journal.json", json.dumps(state).encode())
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Raises KeyError, TypeError or ValueError if it is something else."""
-        if {*state["sizes"]} != {*self.sizes} or min(state["items"], *state["sizes"].values()) < 0:
-            raise ValueError("other files")
-        for name, size in state["sizes"].items():
-            if (self.folder / name).stat().st_size < size:
-                raise ValueError(f"{name} is shorter than it was")
-        self.items, self.sizes = int(state["items"]), dict(state["sizes"])
-        self.counts = collections.Counter(state["counts"])
-
-    def write(
-        self, done: Iterable[tuple[dict[str, bytes], dict[str, int]]], step: Callable[[], None] | None = None
-    ) -> None:
-        """Adds to the files, from where they are."""
-        with ExitStack() as stack:
-            opened = {}
-            for name, size in self.sizes.items():
-                file = opened[name] = stack.enter_context(open(self.folder / name, "ab"))
-                file.truncate(size)
-            noted = time.monotonic()
-            for parts, counts in done:
-                for name, data in parts.items():
-                    opened[name].write(data)
-                    self.sizes[name] += len(data)
-                self.items, self.counts = self.items + 1, self.counts + collections.Counter(counts)
-                if step is not None:
-                    step()
-                if time.monotonic() - noted > JOURNAL_SECONDS:
-                    for file in opened.values():
-                        file.flush()
-                    self.save()
-                    noted = time.monotonic()
-
-
-def _built(folder: Path, files: Iterable[str], what: str, build: Callable[[_Journal], None]) -> _Journal:
-    """The folder, made by `build` unless it is there; another process that makes it is waited for. Raises UserError if it
-    cannot be written, or is damaged."""
-    journal = _Journal(folder, files)
-    if _whole(journal, what):
-        return journal
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with _waiting(folder, what):
-            if _whole(journal, what):
-                return journal
-            build(journal)
-            journal.save({path.name: _stamp(path) for path in folder.iterdir() if _is_part(path)})
-    except OSError as error:
-        raise UserError(
-            f"{folder}: the {what} cannot be written ({error.strerror or error}). Free some space, or set NMT_CACHE to a "
-            "folder on another disk. What is written already is used when the command is given again"
-        ) from error
-    return journal
-
-
-def _is_part(path: Path) -> bool:
-    return path.is_file() and path.name != "journal.json" and not path.name.startswith(".")
-
-
-def _whole(journal: _Journal, what: str) -> bool:
-    """Whether the work of a folder is finished. If it is not, the journal says how far it is."""
-    try:
-        state = json.loads((journal.folder / "journal.json").read_bytes())
-        journal.load(state)
-        sums = state["sums"]
-    except FileNotFoundError:
-        return False
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        journal.__init__(journal.folder, journal.sizes)  # type: ignore[misc]
-        return False
-    if sums is None:
-        return False
-    with ThreadPoolExecutor() as pool:
-        found = dict(zip(sums, pool.map(lambda name: _stamp(journal.folder / name), sums), strict=True))
-    wrong = [name for name in sums if found[name] != sums[name]]
-    if wrong:
-        raise UserError(
-            f"{journal.folder / wrong[0]}: is damaged, so the {what} cannot be used. Is the disk in order? Remove the "
-            f"folder {journal.folder}; it is made again"
-        )
-    journal.fresh = False
-    return True
-
-
-def _waiting(folder: Path, what: str) -> Lock:
-    """The lock of a folder, when whoever holds it has ended."""
-    told = False
-    while True:
-        try:
-            return Lock(folder / ".lock", f"the {what}")
-        except UserError as error:
-            if "is writing it" not in str(error):
-                raise
-            if not told:
-                log.info("%s: another process makes it; waiting", folder)
-            told = True
-            time.sleep(0.2)
-
-
 def _offsets(folder: Path, name: str) -> None:
     """Where each line begins, and the last ends, from the lengths."""
     lengths = _mapped(folder / f"{name}.lengths", np.uint32)
@@ -341,17 +212,6 @@ def _mapped(file: Path, kind: Any) -> np.ndarray:
     if not file.stat().st_size:  # nothing can be mapped
         return np.empty(0, kind)
     return np.memmap(file, kind, "r")
-
-
-def _stamp(file: Path) -> list[int]:
-    """Its size and the sum of its bytes; nothing if it is not there."""
-    if not file.is_file():
-        return []
-    value = 0
-    with open(file, "rb") as opened:
-        while block := opened.read(2**22):
-            value = zlib.crc32(block, value)
-    return [file.stat().st_size, value]
 
 
 def chunk_of(pairs: Pairs, indices: np.ndarray) -> Pairs:

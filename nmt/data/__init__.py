@@ -31,8 +31,26 @@ Place = tuple[int, int, Box]
 """Which part of a picture some characters of its caption tell: begin, end, box."""
 
 
-class Selection(Text):
-    """Some lines of a text, by their indices: a view, no copy."""
+class View(Text):
+    """A text that is no list: `line` gives one by its number, from 0."""
+
+    def line(self, i: int) -> str:
+        raise NotImplementedError
+
+    def lines(self, rows: range) -> list[str]:
+        return [self.line(i) for i in rows]
+
+    @overload
+    def __getitem__(self, i: int, /) -> str: ...
+    @overload
+    def __getitem__(self, i: slice, /) -> list[str]: ...
+    def __getitem__(self, i: int | slice, /) -> str | list[str]:
+        rows = range(len(self))
+        return self.lines(rows[i]) if isinstance(i, slice) else self.line(rows[i])
+
+
+class Selection(View):
+    """Some lines of a text, by their indices."""
 
     def __init__(self, text: Text, indices: Sequence[int] | np.ndarray) -> None:
         self._text, self._indices = text, indices
@@ -40,18 +58,12 @@ class Selection(Text):
     def __len__(self) -> int:
         return len(self._indices)
 
-    @overload
-    def __getitem__(self, i: int, /) -> str: ...
-    @overload
-    def __getitem__(self, i: slice, /) -> list[str]: ...
-    def __getitem__(self, i: int | slice, /) -> str | list[str]:
-        if isinstance(i, slice):
-            return [self._text[int(index)] for index in self._indices[i]]
+    def line(self, i: int) -> str:
         return self._text[int(self._indices[i])]
 
 
-class Chain(Text):
-    """Several texts as one, a view."""
+class Chain(View):
+    """Several texts as one."""
 
     def __init__(self, texts: Sequence[Text]) -> None:
         self._texts = texts
@@ -60,14 +72,7 @@ class Chain(Text):
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 
-    @overload
-    def __getitem__(self, i: int, /) -> str: ...
-    @overload
-    def __getitem__(self, i: slice, /) -> list[str]: ...
-    def __getitem__(self, i: int | slice, /) -> str | list[str]:
-        if isinstance(i, slice):
-            return [self[k] for k in range(*i.indices(len(self)))]
-        i = range(len(self))[i]
+    def line(self, i: int) -> str:
         which = bisect.bisect_right(self._ends, i)
         return self._texts[which][i - (self._ends[which - 1] if which else 0)]
 

@@ -91,6 +91,21 @@ class Ranks:
                     dist.all_reduce(tensor)
                     tensor.div_(self.count)
 
+    def collected(self, own: Sequence[Any], like: Sequence[Any]) -> list[Any]:
+        """All of some tensors, of which each rank has its `share`; `like`: tensors of their shapes."""
+        if not self.several:
+            return list(own)
+        import torch
+        import torch.distributed as dist
+
+        found = []
+        with _losing():
+            for place, other in enumerate(like):
+                turn, owner = divmod(place, self.count)
+                found.append(own[turn] if owner == self.number else torch.empty_like(other))
+                dist.broadcast(found[-1], src=owner)
+        return found
+
     def wait(self) -> None:
         """Until all ranks are here."""
         self.sums(0.0)
@@ -136,6 +151,13 @@ class Ranks:
             return DistributedDataParallel(
                 network, device_ids=devices, find_unused_parameters=True, gradient_as_bucket_view=True
             )
+
+    def sharded(self, optimizer: Any) -> Any:
+        """The optimizer, with what it remembers of a parameter kept by one rank only, which tells the others the new weights
+        (Rajbhandari et al. 2020, "ZeRO", stage 1)."""
+        from torch.distributed.optim import ZeroRedundancyOptimizer
+
+        return ZeroRedundancyOptimizer(optimizer.param_groups, type(optimizer), **optimizer.defaults)
 
     def last(self, network: Any, last: bool) -> contextlib.AbstractContextManager[None]:
         """Around the passes of one batch of an update: gradients are exchanged in the last one only."""

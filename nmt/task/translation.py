@@ -76,8 +76,10 @@ class Translation(Task):
         self.metric = metric.name
         self._planned: tuple[int, EpochBatches] | None = None
         mixture = data.splits.mixture
-        self.mixing = None if mixture is None else Mixing.of(mixture, data.kept, seed)
-        if self.mixing is not None:
+        self.mixing = None
+        if mixture is not None:
+            usual = batching.usual(data.train.source.lengths, data.train.target.lengths)
+            self.mixing = Mixing.of(mixture, data.kept, seed, usual)
             self.epochs = self.mixing.epochs
             for line in told(self.mixing):
                 log.info("mixture: %s", line)

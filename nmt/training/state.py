@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from nmt.foundation.errors import UserError
+from nmt.foundation.ranks import ALONE, Ranks
 from nmt.schedule import Schedule
 
 
@@ -51,15 +52,26 @@ class Progress:
 
 class TrainingState:
     """What an update changes, and how it is saved. `ema`: decay of the moving average (0: none); `scale`: scale the
-    loss against underflow (float16)."""
+    loss against underflow (float16); `shard`: of the moving average and of what the optimizer remembers, each of the
+    `ranks` holds its share only (the optimizer is `Ranks.sharded`)."""
 
     def __init__(
-        self, network: nn.Module, optimizer: torch.optim.Optimizer, schedule: Schedule, *, ema: float, scale: bool
+        self,
+        network: nn.Module,
+        optimizer: Any,  # torch.optim.Optimizer, or sharded
+        schedule: Schedule,
+        *,
+        ema: float,
+        scale: bool,
+        ranks: Ranks = ALONE,
+        shard: bool = False,
     ) -> None:
         self.network, self.optimizer, self.schedule, self.ema = network, optimizer, schedule, ema
+        self.ranks, self.sharing = ranks, ranks if shard else ALONE
         self.progress = Progress()
         self.names, self.parameters = zip(*network.named_parameters(), strict=True)
-        self.average = [p.detach().clone() for p in self.parameters] if ema else []
+        self._averaged = self.sharing.share(self.parameters) if ema else ()
+        self._average = [p.detach().clone() for p in self._averaged]
         self.scaler = torch.amp.GradScaler(self.parameters[0].device.type, enabled=scale)
         self.optimized = [p for group in optimizer.param_groups for p in group["params"]]
         self.base_rates = [group["lr"] for group in optimizer.param_groups]
@@ -92,19 +104,21 @@ class TrainingState:
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
-        if self.average:
+        if self._averaged:
             decay = min(self.ema, (1 + self.progress.update) / (10 + self.progress.update))
             with torch.no_grad():
-                torch._foreach_lerp_(self.average, list(self.parameters), 1 - decay)
+                torch._foreach_lerp_(self._average, list(self._averaged), 1 - decay)
 
     def sound(self) -> bool:
         """Whether all weights are numbers."""
         with torch.no_grad():
-            return all(bool(torch.isfinite(p).all()) for p in (*self.parameters, *self.average))
+            wrong = sum(not bool(torch.isfinite(p).all()) for p in (*self.parameters, *self._average))
+        return self.ranks.sums(wrong) == [0]
 
     def weights(self) -> dict[str, Tensor]:
-        """What is validated and kept: the moving average if there is one."""
-        return dict(zip(self.names, self.average or self.parameters, strict=True))
+        """What is validated and kept: the moving average if there is one. All ranks call it."""
+        kept = self.sharing.collected(self._average, self.parameters) if self.ema else self.parameters
+        return dict(zip(self.names, kept, strict=True))
 
     @contextlib.contextmanager
     def using(self, weights: dict[str, Tensor]) -> Iterator[None]:
@@ -120,10 +134,14 @@ class TrainingState:
                 parameter.data = data
             self.network.train()
 
-    def save(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """The state as (JSON, tensors)."""
+    def save(self) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
+        """The state as (JSON, tensors), of the first rank; all ranks call it."""
         tensors = {f"model/{n}": p for n, p in zip(self.names, self.parameters, strict=True)}
-        tensors |= {f"ema/{n}": p for n, p in zip(self.names, self.average, strict=False)}
+        tensors |= {f"ema/{n}": p for n, p in self.weights().items()} if self.ema else {}
+        if self.sharing.several:
+            self.optimizer.consolidate_state_dict()
+        if not self.ranks.first:
+            return None
         optimizer = self.optimizer.state_dict()
         plain: dict[str, Any] = {}
         for index, values in optimizer["state"].items():
@@ -156,7 +174,7 @@ class TrainingState:
         self.schedule.load(state["schedule"])
         self.scaler.load_state_dict(state["scaler"])
         held = [(f"model/{n}", p) for n, p in zip(self.names, self.parameters, strict=True)]
-        held += [(f"ema/{n}", p) for n, p in zip(self.names, self.average, strict=False)]
+        held += [(f"ema/{n}", p) for n, p in zip(self.sharing.share(self.names), self._average, strict=False)]
         with torch.no_grad():
             for name, parameter in held:
                 _expect(name, tensors[name], parameter)

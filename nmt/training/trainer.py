@@ -81,6 +81,8 @@ class Trainer:
     on_nan: what happens when the loss or the gradient of an update is not a number. stop: an error, and the last good state
     stays saved; skip: the update is left out, and after PATIENCE of them in a row training stops; rollback: the last saved
     state is taken up again with half the learning rate. Weights that are not numbers are never saved.
+
+    shard: of several processes, each keeps its share only of what the optimizer remembers and of the moving average.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class Trainer:
         log_every: Size = 20,
         keep: Size = 1,
         on_nan: OnNaN = "stop",
+        shard: bool = False,
     ) -> None:
         self.max_epochs, self.max_updates, self.accumulate = max_epochs, max_updates, accumulate
         self.stop_after = stop_after
@@ -109,7 +112,7 @@ class Trainer:
         self.validate_every, self.validate_every_updates = validate_every, validate_every_updates
         self.ema, self.average = ema, average
         self.save_every, self.log_every = save_every, log_every
-        self.keep, self.on_nan = keep, on_nan
+        self.keep, self.on_nan, self.shard = keep, on_nan, shard
 
     def fit(
         self,
@@ -123,7 +126,10 @@ class Trainer:
     ) -> Progress:
         """Trains the task's network to the end. Raises Stopped after saving if interrupted, UserError if the loss is no
         longer a number."""
-        state = TrainingState(task.network, optimizer, schedule, ema=self.ema, scale=self.precision == "float16")
+        scale = self.precision == "float16"
+        state = TrainingState(
+            task.network, optimizer, schedule, ema=self.ema, scale=scale, ranks=task.ranks, shard=self.shard
+        )
         if resume is not None:
             state.load(*resume)
             state.progress.finished = 0 < self.patience <= state.progress.worse  # max_epochs may be larger now
@@ -337,8 +343,8 @@ class _Loop:
         now = time.monotonic()
         self.state.progress.seconds += now - self.counted_from
         self.counted_from = now
-        if self.ranks.first:
-            self.store.save_last(*self.state.save())
+        if (state := self.state.save()) is not None:
+            self.store.save_last(*state)
         self.saved_at = time.monotonic()
 
 
