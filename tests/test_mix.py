@@ -180,7 +180,7 @@ def _resumed(folder, updates):
 
 
 FAULTS = {
-    "stages: [start, mid, end]": ("stages: [start, mid, gone]", "end: not understood"),
+    "stages: [start, mid, end]": ("stages: [start, mid, gone]", "stages names gone, but there is no such stage"),
     "  - clean 0.8": ("  - claen 0.8", "`claen 0.8` names no dataset"),
     "  - until clean 2   # two passes": ("  - until dirty 2", "never comes: dirty is not read in this stage"),
     "until medium 1": ("until medium inf", "stage mid: until medium inf never comes"),

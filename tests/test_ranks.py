@@ -172,7 +172,7 @@ def test_a_death_is_undone_or_ends_all(whole, tmp_path):
 
 @pytest.mark.parametrize(("overrides", "message"), [
     (["trainer.max_epoch=3"], "trainer.max_epoch"),
-    (["batching.sentences=1000"], "an epoch has 1 batches, fewer than the 2 processes"),
+    (["batching.sentences=1000"], "an epoch has only 1 batch for 2 processes"),
 ])  # fmt: skip
 def test_what_is_wrong_is_told_once_and_ends_all(tmp_path, overrides, message):
     process, began = start("-m", "nmt.train", *TINY, f"run_dir={tmp_path}/run", *overrides), time.monotonic()

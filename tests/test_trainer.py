@@ -359,3 +359,23 @@ def test_every_optimizer_goes_on_as_if_it_had_never_stopped(name, tmp_path):
     again = trained(4, resume=(state, load_file(tmp_path / "x.safetensors")))[1].last
     assert again[1].keys() == straight[1].keys()
     assert all(torch.equal(again[1][k], straight[1][k]) for k in straight[1])
+
+
+@pytest.mark.parametrize(("every", "places"), [(1.0, [4, 7, 11]), (0.5, [2, 4, 6, 7, 9, 11]), (2.0, [7, 11])])
+def test_validation_follows_epochs_of_different_lengths(every, places):
+    """As a mixture has: 4, 3 and 4 batches."""
+    lengths = [4, 3, 4]
+
+    class Uneven(Known):
+        def batches(self, epoch):
+            return Fixed([batch()] * lengths[epoch])
+
+    model, watch = network("luong", "dot"), Watch()
+    Trainer(max_epochs=3, validate_every=every).fit(
+        Uneven(model, []),
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        schedule=schedule.Constant(),
+        store=Store(),
+        observers=[watch],
+    )
+    assert [update for update, *_ in watch.validations] == places

@@ -186,6 +186,8 @@ def _print(command: str, what: Sequence[str], overrides: Sequence[str]) -> None:
 
 
 def _run(command: str, run: Callable[[Any], Any], overrides: Sequence[str]) -> Any:
+    if of_torchrun().several:  # before torch is imported
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # what it warns of is meant: see Ranks.wrapped
     from nmt.configuration.configure import configure
     from nmt.foundation.terminal import hush, set_up_logging
     from nmt.training.memory import keep_freed_memory
@@ -193,8 +195,6 @@ def _run(command: str, run: Callable[[Any], Any], overrides: Sequence[str]) -> A
     of_hydra = [text for text in overrides if text.lstrip("+~").startswith("hydra")]
     if of_hydra:
         raise Faults([Fault(text, "is for sweeps (-m); the folder of a run is run_dir=DIR") for text in of_hydra])
-    if of_torchrun().several:
-        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # what it warns of is meant: see Ranks.wrapped
     if not of_torchrun().first:
         hush()
     settings = configure(command, overrides)

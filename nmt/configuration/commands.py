@@ -10,6 +10,7 @@ from nmt.configuration.model_settings import (
     EvaluateSettings,
     LabelSettings,
     ScoreSettings,
+    ServeSettings,
     TranslateSettings,
 )
 from nmt.configuration.settings import Settings
@@ -24,6 +25,7 @@ COMMANDS: dict[str, type[Settings]] = {
     "align": AlignSettings,
     "label": LabelSettings,
     "average": AverageSettings,
+    "serve": ServeSettings,
     "cite": CiteSettings,
     "report": ReportSettings,
     "compare": CompareSettings,

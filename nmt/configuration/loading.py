@@ -17,7 +17,7 @@ from nmt.configuration.compose import compose
 from nmt.configuration.compose import options as options_of
 from nmt.configuration.devices import find_device, usable_precision
 from nmt.configuration.faults import Fault, Faults, shown, unknown
-from nmt.configuration.model_settings import ModelSettings
+from nmt.configuration.model_settings import EnsembleSettings, ModelSettings
 from nmt.corpus.labels import LabelSet
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Search
@@ -149,15 +149,16 @@ def _text_classifier(saved: Checkpoint, device: str) -> TextClassifier:
 def translator_for(settings: ModelSettings, model: str | list[str] | None = None) -> Translator:
     """The translator that a command's settings describe; if `model` is given, that model with the same settings."""
     search, lexicon = getattr(settings, "search", None), getattr(settings, "lexicon", None)
+    options = dict(settings.translator_options)
+    if isinstance(settings, EnsembleSettings):
+        options |= {"averaging": settings.averaging, "shares": settings.shares if model is None else None}
     return translator(
         settings.model if model is None else model,
         device=settings.device,
         search=build.make({"search": search}, "search") if search is not None else None,
         precision=settings.precision,
-        averaging=settings.averaging,
-        shares=settings.shares if model is None else None,
         lexicon=read_lexicon(lexicon) if lexicon else None,
-        **settings.translator_options,
+        **options,
     )
 
 

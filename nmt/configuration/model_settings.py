@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from nmt.configuration import build
 from nmt.configuration.build import Group
@@ -13,7 +13,7 @@ from nmt.configuration.faults import Fault, shown
 from nmt.configuration.settings import Settings
 from nmt.data.text import Errors
 from nmt.foundation.extras import advice, installed
-from nmt.foundation.ranges import Positive
+from nmt.foundation.ranges import Count, NonNegative, Positive, Range, Size
 from nmt.inference.formats import ONE_BEST, FormatName
 from nmt.inference.generation import Averaging
 from nmt.inference.word_alignment import Symmetrization
@@ -32,15 +32,30 @@ class ModelSettings(Settings):
     model: Models
     device: str
     precision: GenerationPrecision
-    averaging: Averaging
-    shares: list[Positive] | None = None
     translation: Group
 
     def conflicts(self) -> list[Fault]:
-        found, paths = self._same_files(), models(self.model)
+        found = self._same_files()
         if self.model == []:
             found.append(Fault("model", "give a run directory, or several as [A,B,C]", "[]"))
-        elif self.shares is not None and paths and len(self.shares) != len(paths):
+        return found
+
+    @property
+    def translator_options(self) -> dict[str, Any]:
+        """Options of the translator that are set here; the others are those of the model."""
+        return {key: value for key, value in self.translation.items() if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnsembleSettings(ModelSettings):
+    """Several models may translate as one."""
+
+    averaging: Averaging
+    shares: list[Positive] | None = None
+
+    def conflicts(self) -> list[Fault]:
+        found, paths = super().conflicts(), models(self.model)
+        if self.shares is not None and paths and len(self.shares) != len(paths):
             found.append(
                 Fault("shares", f"give one positive number for each of {len(paths)} models", shown(self.shares))
             )
@@ -56,14 +71,9 @@ class ModelSettings(Settings):
         used = not path or self.translation.get("unknown") == "copy"
         return [] if used else [Fault("lexicon", "is for unknown words: set translation.unknown=copy too", path)]
 
-    @property
-    def translator_options(self) -> dict[str, Any]:
-        """Options of the translator that are set here; the others are those of the model."""
-        return {key: value for key, value in self.translation.items() if value is not None}
-
 
 @dataclass(frozen=True, kw_only=True)
-class TranslateSettings(ModelSettings):
+class TranslateSettings(EnsembleSettings):
     """conf/translate.yaml."""
 
     written: ClassVar[Sequence[str]] = ("output", "attention_map")
@@ -111,7 +121,41 @@ class TranslateSettings(ModelSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateSettings(ModelSettings):
+class ServeSettings(ModelSettings):
+    """conf/serve.yaml."""
+
+    names: list[str] | None = None
+    host: str
+    port: Annotated[int, Range(0, 65535)]
+    keys: str | None = None
+    origins: list[str] | None = None
+    max_characters: Size
+    max_texts: Size
+    max_bytes: Size
+    max_seconds: Positive
+    max_open: Size
+    per_minute: Count
+    wait: NonNegative
+    batch: Size
+    reload: NonNegative
+    log_texts: bool
+    search: Group
+
+    def conflicts(self) -> list[Fault]:
+        found = super().conflicts() + build.faults_of_building("search", self.search)
+        paths = models(self.model)
+        names = self.names or [Path(path).resolve().name.removesuffix(".safetensors") for path in paths]
+        if len(names) != len(paths):
+            found.append(Fault("names", f"give one for each of {len(paths)} models", shown(self.names)))
+        elif len(set(names)) < len(names):
+            found.append(Fault("names", f"give each model another name, as names=[a,b] (now {', '.join(names)})"))
+        if self.search.get("n_best", 1) > 1:
+            found.append(Fault("search.n_best", "requests say how many alternatives they want; leave it out"))
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateSettings(EnsembleSettings):
     """conf/evaluate.yaml."""
 
     source: str
@@ -132,7 +176,7 @@ class EvaluateSettings(ModelSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoreSettings(ModelSettings):
+class ScoreSettings(EnsembleSettings):
     """conf/score.yaml."""
 
     source: str
@@ -155,7 +199,7 @@ class ScoreSettings(ModelSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AlignSettings(ModelSettings):
+class AlignSettings(EnsembleSettings):
     """conf/align.yaml."""
 
     written: ClassVar[Sequence[str]] = ("output", "attention_map")

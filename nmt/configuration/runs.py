@@ -59,7 +59,8 @@ def train(settings: TrainingSettings) -> float:
     score of the metric. Raises UserError if the data cannot be used."""
     keep_few_products()
     with together(find_device(settings.device).type == "cuda") as ranks:
-        ranks.agree("configuration", (settings.values, versions()), "start all with the same command and versions")
+        told = {**_flat(settings.values), **versions()}
+        ranks.agree("configuration", told, "start all with the same command and versions")
         if settings.resume is not None:
             return go_on(settings, settings.resume, ranks)
         restarted = ranks.of_first(_restarted(settings, ranks)) if ranks.attempt else None
@@ -79,10 +80,10 @@ def begin(settings: TrainingSettings, ranks: Ranks) -> float:
         return _run(settings, Path(ranks.of_first("")), None, ranks).go()
     if settings.run_dir is None:
         folder, lock = claim_fresh(Path("runs", time.strftime("%Y-%m-%d_%H-%M-%S")))
-        note_folder(str(folder))
     else:
         folder = Path(settings.run_dir)
         lock = claim(folder)
+    note_folder(str(folder))
     ranks.of_first(str(folder))
     with lock:
         set_up_logging(folder / "train.log")
@@ -107,6 +108,7 @@ def go_on(settings: TrainingSettings, path: str, ranks: Ranks) -> float:
         saved = ckpt.read(folder / ckpt.LAST)
         ranks.agree("checkpoint", saved.meta, f"all machines must see the same folder {folder}")
         if ranks.first:
+            note_folder(path)
             remove_unfinished(folder)
             set_up_logging(folder / "train.log")
         _judged_anew(settings, saved)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import errno
 import json
 import logging
 import time
@@ -18,6 +19,8 @@ from nmt.storage.files import write_atomically
 from nmt.storage.lock import Lock
 
 log = logging.getLogger(__name__)
+TOLD = 2.0
+"""Seconds of waiting for another process after which people are told."""
 JOURNAL_SECONDS = 2.0
 """Time between two notes of how far the work is."""
 
@@ -74,16 +77,14 @@ def built(folder: Path, files: Iterable[str], what: str, build: Callable[[Journa
     if _whole(journal, what):
         return journal
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with _waiting(folder, what):
+        with alone(folder, what):
             if _whole(journal, what):
                 return journal
             build(journal)
             journal.save({path.name: _stamp(path) for path in folder.iterdir() if _is_part(path)})
     except OSError as error:
         raise UserError(
-            f"{folder}: the {what} cannot be written ({error.strerror or error}). Free some space, or set NMT_CACHE to a "
-            "folder on another disk. What is written already is used when the command is given again"
+            f"{folder}: the {what} cannot be written ({error.strerror or error}). {_remedy(error)}"
         ) from error
     return journal
 
@@ -117,18 +118,28 @@ def _whole(journal: Journal, what: str) -> bool:
     return True
 
 
-def _waiting(folder: Path, what: str) -> Lock:
-    """The lock of a folder, when whoever holds it has ended."""
-    told = False
+def _remedy(error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return (
+            "Free some space, or set NMT_CACHE to a folder on another disk. What is written already is used when the "
+            "command is given again"
+        )
+    return "Set NMT_CACHE to a folder that can be written"
+
+
+def alone(folder: Path, what: str) -> Lock:
+    """The lock of a folder, when whoever holds it has ended; the folder is made if it is not there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    began, told = time.monotonic(), False
     while True:
         try:
             return Lock(folder / ".lock", f"the {what}")
         except UserError as error:
             if "is writing it" not in str(error):
                 raise
-            if not told:
-                log.info("%s: another process makes it; waiting", folder)
-            told = True
+            if not told and time.monotonic() - began > TOLD:
+                log.info("%s: another process makes the %s; waiting", folder, what)
+                told = True
             time.sleep(0.2)
 
 

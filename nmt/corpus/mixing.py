@@ -105,4 +105,5 @@ def _share(stage: Stage, name: str, pairs: int) -> int:
 
 def told(mixing: Mixing) -> Sequence[str]:
     """The stages in words, with how many epochs each lasts."""
-    return [f"{stage}: {mixing.length(stage) / mixing.size:.2f} epochs" for stage in mixing.mixture.stages]
+    each = [(stage, mixing.length(stage) / mixing.size) for stage in mixing.mixture.stages]
+    return [f"{stage}: {'all epochs left' if epochs == math.inf else f'{epochs:.2f} epochs'}" for stage, epochs in each]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ import numpy as np
 
 from nmt.corpus.batching import Batching, ReadPictures, ahead, collate, padding_share
 from nmt.corpus.filters import Filters
+from nmt.corpus.journal import alone
 from nmt.corpus.mixing import Mixing
 from nmt.corpus.ragged import Corpus, encode, joined
 from nmt.corpus.store import chunk_of, encoded
@@ -46,7 +48,10 @@ def train_once(tokenizer: Untrained, source: Text, target: Text, ranks: Ranks, h
     """The tokenizer that the first rank trains, for all; that of stored text is kept in its `home`."""
     if home is not None and isinstance(tokenizer, SentencePiece):
         tokenizer.shared = tokenizer.shared or str(home / "tokenizers")
-    found = tokenizer.train(source, target) if ranks.first else None
+    found = None
+    if ranks.first:
+        with contextlib.nullcontext() if home is None else alone(home / "tokenizers", "tokenizer of this text"):
+            found = tokenizer.train(source, target)
     models = ranks.of_first(None if found is None else found.models)
     if found is None and models is not None:
         found = Tokenizer(*models, lowercase=tokenizer.lowercase, sampling=tokenizer.sampling)

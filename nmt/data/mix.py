@@ -59,7 +59,10 @@ class Mix:
             why = error.strerror if isinstance(error, OSError) else "not UTF-8"
             raise ValueError(f"data.config={config}: cannot be read ({why})") from error
         except (yaml.YAMLError, RecursionError) as error:
-            raise ValueError(f"data.config={config}: not YAML ({error})") from error
+            mark = getattr(error, "problem_mark", None)
+            where = f", line {mark.line + 1}" if mark is not None else ""
+            why = getattr(error, "problem", None) or type(error).__name__
+            raise ValueError(f"data.config={config}{where}: not YAML ({why})") from error
         try:
             self.files, self.stages = _understood(found)
             strange = [name for name in self.tags if name not in self.files]
@@ -139,6 +142,9 @@ def _understood(found: Any) -> tuple[dict[str, list[str]], list[Stage]]:
     names = [str(name) for name in found["stages"]]
     if not files or not names or len(set(names)) < len(names):
         raise UserError("needs at least one dataset and one stage, each stage once")
+    absent = [name for name in names if name not in found]
+    if absent:
+        raise UserError(f"stages names {', '.join(absent)}, but there is no such stage: write `{absent[0]}: […]` below")
     strange = [str(key) for key in found if key not in KNOWN and key not in names]
     if strange:
         raise UserError(f"{', '.join(strange)}: not understood (keys are {', '.join(KNOWN)} and the names of stages)")

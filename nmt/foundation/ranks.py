@@ -11,10 +11,10 @@ import datetime
 import os
 import signal
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import UserError, typed
 
 Item = TypeVar("Item")
 PATIENCE = datetime.timedelta(hours=12)
@@ -125,14 +125,15 @@ class Ranks:
         return found
 
     def agree(self, what: str, value: object, remedy: str) -> None:
-        """Raises UserError on every rank unless all have the same value."""
+        """Raises UserError on every rank unless all have the same value; of mappings, it names a key that differs."""
         values = self.gather(value)
         others = [number for number, its in enumerate(values) if its != values[0]]
         if others:
             names = ", ".join(map(str, others))
             raise UserError(
                 f"{self.count} processes train together, and rank{'s' * (len(others) > 1)} {names} of them "
-                f"{'have' if len(others) > 1 else 'has'} another {what} than rank 0: {remedy}"
+                f"{'have' if len(others) > 1 else 'has'} another {what} than rank 0"
+                f"{_difference(values[others[0]], values[0])}: {remedy}"
             )
 
     # The gradient
@@ -166,6 +167,13 @@ class Ranks:
         return _losing() if self.several else contextlib.nullcontext()
 
 
+def _difference(there: object, here: object) -> str:
+    if not isinstance(there, Mapping) or not isinstance(here, Mapping):
+        return ""
+    key = next(key for key in {**here, **there} if there.get(key) != here.get(key))
+    return f" ({key}: {there.get(key)}, not {here.get(key)})"
+
+
 ALONE = Ranks()
 
 
@@ -195,7 +203,9 @@ def note_folder(folder: str) -> None:
 
 
 def noted_folder() -> str | None:
-    """The folder that processes before these have noted."""
+    """The folder that was noted, perhaps by processes before these."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return None
     store = _of_torchrun()
     return store.get("nmt/folder").decode() if store.check(["nmt/folder"]) else None
 
@@ -271,14 +281,17 @@ class _Board:
             if told:
                 message = f"rank {told[0]}: {self._store.get(f'error/{told[0]}').decode()}"
                 return UserError(message) if told[0] and number == here[0] else Silent(message)
+            folder = noted_folder()
         except RuntimeError:  # the store is gone too
-            return UserError(f"rank {number}: the others cannot be reached any more ({lost}). {REMEDY}")
+            return UserError(f"rank {number}: the others cannot be reached any more ({lost}). {_remedy(None)}")
         gone = ", ".join(str(n) for n in range(count) if n not in here)
-        message = f"rank {gone} of {count} is gone (killed, out of memory, or its machine is down). {REMEDY}"
+        message = f"rank {gone} of {count} is gone (killed, out of memory, or its machine is down). {_remedy(folder)}"
         return UserError(message) if number == here[0] else Silent(message)
 
 
-REMEDY = "resume=RUN_DIR goes on from what was saved last; torchrun --max-restarts=N does so by itself"
+def _remedy(folder: str | None) -> str:
+    resume = typed(resume=folder or "RUN_DIR")
+    return f"{resume} goes on from what was saved last; torchrun --max-restarts=N does so by itself"
 
 
 @contextlib.contextmanager

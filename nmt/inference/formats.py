@@ -45,7 +45,7 @@ def lines(
         return [line for i, found in enumerate(translations, first) for line in _moses(i, found)]
     written = []
     for source, found in zip(sources, translations, strict=True):
-        each = [_described(tokenizer, source, found, i, units) for i in range(len(found.details))]
+        each = [described(tokenizer, source, found, i, units) for i in range(len(found.details))]
         if name == "jsonl":
             written.append(json.dumps({"source": source, "hypotheses": each}, ensure_ascii=False))
         else:
@@ -68,7 +68,8 @@ def _moses(number: int, found: Translation) -> list[str]:
     ]
 
 
-def _described(tokenizer: Tokenizer, source: str, found: Translation, i: int, units: Units) -> dict[str, Any]:
+def described(tokenizer: Tokenizer, source: str, found: Translation, i: int, units: Units) -> dict[str, Any]:
+    """A hypothesis as the object that jsonl shows."""
     hypothesis, text, forced = found.hypotheses[i], found.texts[i], found.details[i]
     alignment = places = None
     if forced.places is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -93,6 +94,12 @@ class Translator:
                 "search.coverage: needs a model with attention, and this one has none; set search.coverage=0"
             )
 
+    def searching(self, search: Search) -> Translator:
+        """The same models with another search."""
+        other = copy.copy(self)
+        other.search = search
+        return other
+
     @property
     def device(self) -> torch.device:
         return next(self.models[0].parameters()).device
@@ -145,7 +152,7 @@ class Translator:
             return self.translations([lines], constraints, details_of)[0]
         lines = checked(lines)
         sources = self.encode(lines)
-        requests = [self._request(source) for source in sources]
+        requests = [self.request(source) for source in sources]
         if constraints is not None:
             continuing = self.tokenizer.continuing()
             requests = [self._constrain(*each, continuing) for each in zip(requests, constraints, strict=True)]
@@ -233,7 +240,7 @@ class Translator:
         def force(batch: list[int]) -> list[Forced]:
             given = [sources[i] for i in batch]
             with torch.inference_mode():
-                return self._force(self._memories(given), given, [targets[i] for i in batch], attention)
+                return self._force(self.memories(given), given, [targets[i] for i in batch], attention)
 
         for i, one in self._each(force, batches, "scoring", done):
             results[i] = one
@@ -311,7 +318,8 @@ class Translator:
         source, target = self.languages
         return f"Translator({source} → {target}, {names}, {type(self.search).__name__.lower()}, {self.precision})"
 
-    def _request(self, source: Sequence[int]) -> Request:
+    def request(self, source: Sequence[int]) -> Request:
+        """What is asked of the search for an encoded line."""
         limit = int(self.max_length_factor * length_of(source)) + self.max_length_offset
         seed = zlib.crc32(picture_of(source).encode(), zlib.crc32(np.asarray(source, np.int64).tobytes()))
         return Request(max_length=limit, seed=seed)
@@ -337,7 +345,7 @@ class Translator:
 
     @torch.inference_mode()
     def _translate(self, sources: list[list[int]], requests: list[Request], details_of: int) -> list[Translation]:
-        memories = self._memories(sources)
+        memories = self.memories(sources)
         with generating(self.packs):
             step, state = first_step(self.models, memories, self.shares, self.averaging)
             if any(request.constrained for request in requests):
@@ -412,7 +420,8 @@ class Translator:
             found.append(Forced(log_probs[i, :length], seen[:, :words], places=places))
         return found
 
-    def _memories(self, sources: Sequence[Sequence[int]]) -> list[Memory]:
+    def memories(self, sources: Sequence[Sequence[int]]) -> list[Memory]:
+        """What each model remembers of encoded lines."""
         if any(model.training for model in self.models):
             raise ValueError("the models are in training mode; call model.eval() first")
         ids, lengths = (t.to(self.device) for t in pad(sources, range(len(sources))))

@@ -57,10 +57,17 @@ class Lock:
         if not there:
             opened.close()
             return None
-        opened.truncate(0)
         since = time.strftime("%Y-%m-%d %H:%M:%S")
-        opened.write(json.dumps({"process": os.getpid(), "host": socket.gethostname(), "since": since}) + "\n")
-        opened.flush()
+        try:
+            opened.truncate(0)
+            opened.write(json.dumps({"process": os.getpid(), "host": socket.gethostname(), "since": since}) + "\n")
+            opened.flush()
+        except OSError as error:
+            self.path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                opened.close()
+            why = error.strerror
+            raise UserError(f"{what}: cannot be written ({why}). Free some space, or choose another folder") from error
         return opened
 
     def release(self) -> None:

@@ -2,7 +2,7 @@
 
 Raw text in, raw text out: SentencePiece keeps the spaces, so nothing is tokenised before it or detokenised after it.
 
-Imported by: analysis, configuration, corpus, inference, storage, task, align, compare, translate.
+Imported by: analysis, configuration, corpus, inference, serving, storage, task, align, compare, translate.
 Read: this file, words, columns, models, sampling.
 """
 
@@ -83,7 +83,10 @@ class SentencePiece:
     def train(self, source: Sequence[str], target: Sequence[str]) -> Tokenizer:
         """Raises UserError if the text has more distinct characters than the vocabulary has room for."""
         sides = 2 if self.joint and len(target) else 1
-        source, target = (_drawn(lines, self.sample // sides) for lines in (source, target))
+        source, target = (
+            _drawn(lines, self.sample // sides, name)
+            for lines, name in ((source, "the source"), (target, "the target"))
+        )
         if self.joint:
             model = self._train(chain(source, target), "both languages" if target else "the text")
             return Tokenizer(model, model, lowercase=self.lowercase, sampling=self.sampling)
@@ -119,7 +122,8 @@ class SentencePiece:
         return model
 
     def _fit(self, texts: list[str], size: int) -> bytes:
-        """A SentencePiece model; one that another run has trained on the same text, and `shared`, is taken from there."""
+        """A SentencePiece model; one that another run has trained on the same text, and `shared`, is taken from there. Such
+        a file begins with the hash of the rest."""
         if not self.shared:
             return self._fitted(texts, size)
         key = hashlib.sha256(repr((self.model, size, sorted(self.options.items()))).encode())
@@ -128,11 +132,14 @@ class SentencePiece:
         file = Path(self.shared, f"{key.hexdigest()}.model")
         if file.is_file():
             log.info("tokenizer: that of another run on the same text")
-            return file.read_bytes()
+            held = file.read_bytes()
+            if hashlib.sha256(held[32:]).digest() != held[:32]:
+                raise UserError(f"{file}: is damaged. Is the disk in order? Remove the file; it is made again")
+            return held[32:]
         model = self._fitted(texts, size)
         file.parent.mkdir(parents=True, exist_ok=True)
         whole = file.with_suffix(f".{os.getpid()}")
-        whole.write_bytes(model)
+        whole.write_bytes(hashlib.sha256(model).digest() + model)
         whole.replace(file)
         return model
 
@@ -157,14 +164,14 @@ class SentencePiece:
         return writer.getvalue()
 
 
-def _drawn(lines: Sequence[str], characters: int) -> Sequence[str]:
+def _drawn(lines: Sequence[str], characters: int, name: str) -> Sequence[str]:
     """Lines of about as many characters: all, or some of them, evenly drawn in one pass."""
     every = max(1, len(lines) // LOOKED_AT)
     looked = [len(lines[i]) for i in range(0, len(lines), every)]
     share = characters / max(1.0, sum(looked) / max(1, len(looked)) * len(lines))
     if share >= 1:
         return lines
-    log.info("tokenizer: trained on %.1f %% of the lines, evenly drawn (tokenizer.sample)", 100 * share)
+    log.info("tokenizer: trained on %.1f %% of the lines of %s, evenly drawn (tokenizer.sample)", 100 * share, name)
     chosen = np.flatnonzero(np.random.default_rng(0).random(len(lines)) < share)
     return [lines[i] for i in chosen.tolist()]
 

@@ -57,11 +57,16 @@ BEGINNING = ("run.json", "config.yaml", "metrics.jsonl", "train.log", "learning_
 def claim(path: Path) -> Lock:
     """Makes a folder this process's own for a new run. A folder without a checkpoint is free: what a run that did not get so
     far has left in it is removed. Raises UserError if it holds a run, or if another process is writing in it."""
+    new = not path.exists()
     try:
         path.mkdir(parents=True, exist_ok=True)
+        lock = Lock(path / LOCK, f"run_dir={path}")
     except OSError as error:
         raise UserError(f"run_dir={path}: cannot be made ({error.strerror})") from error
-    lock = Lock(path / LOCK, f"run_dir={path}")
+    except UserError:
+        if new:
+            path.rmdir()
+        raise
     holds = [name for name in (ckpt.LAST, ckpt.BEST) if (path / name).exists()]
     if holds:
         lock.release()

@@ -177,15 +177,15 @@ class _Loop:
         """Trains the rest of an epoch. Raises Stopped if interrupted."""
         trainer, progress, together = self.trainer, self.state.progress, self.trainer.accumulate * self.ranks.count
         per_epoch = math.ceil(len(batches) / together)
-        last = min(trainer.max_epochs, self.task.epochs)
-        total = math.ceil(last * per_epoch / min(1, self.task.epochs - progress.epoch))
+        last, whole = min(trainer.max_epochs, self.task.epochs), per_epoch / min(1, self.task.epochs - progress.epoch)
+        before = progress.update - math.ceil(progress.batch / together)  # updates of the epochs before this one
+        total = before + math.ceil((last - progress.epoch) * whole - 1e-9)
         if len(batches) < self.ranks.count and self.task.epochs - progress.epoch >= 1:
             raise UserError(
-                f"an epoch has {len(batches):,} batches, fewer than the {self.ranks.count} processes: start fewer, or make "
-                "batches smaller (batching.sentences)"
+                f"an epoch has only {len(batches):,} batch{'es' * (len(batches) > 1)} for {self.ranks.count} processes: "
+                "start fewer, or make batches smaller (batching.sentences)"
             )
         total = min(total, trainer.max_updates) if trainer.max_updates else total
-        between = trainer.validate_every_updates or max(1, round(trainer.validate_every * per_epoch))
         groups = [
             self._mine(range(start, min(start + together, len(batches))))
             for start in range(progress.batch, len(batches), together)
@@ -202,10 +202,11 @@ class _Loop:
             if progress.update % trainer.log_every == 0:
                 self._report(total, progress.epoch + end / len(batches), norm)
             at_end = end == len(batches) and progress.epoch + 1 >= last
-            if progress.update % between == 0 or progress.update == total or at_end:
+            due = self._due(progress.epoch, (progress.update - before) / per_epoch, 1 / per_epoch)
+            if due or at_end or progress.update == total:
                 self._validate(progress.epoch + end / len(batches))
-            due = self.ranks.first and time.monotonic() - self.saved_at > 60 * trainer.save_every
-            stop, save = self.ranks.sums(len(interrupted), due)
+            old = self.ranks.first and time.monotonic() - self.saved_at > 60 * trainer.save_every
+            stop, save = self.ranks.sums(len(interrupted), old)
             if stop or save:
                 self.save()
             if stop:
@@ -214,6 +215,14 @@ class _Loop:
             progress.finished = True
         if progress.batch >= len(batches):
             progress.epoch, progress.batch = progress.epoch + 1, 0
+
+    def _due(self, epoch: int, done: float, step: float) -> bool:
+        """Whether to validate after an update, the last `step` of an epoch of which so much is `done`."""
+        if self.trainer.validate_every_updates:
+            return self.state.progress.update % self.trainer.validate_every_updates == 0
+        every = max(self.trainer.validate_every, step)
+        count, before = ((epoch + place) / every + 1e-9 for place in (done, done - step))
+        return math.floor(count) > math.floor(before)
 
     def _mine(self, batches: range) -> list[tuple[int, bool]]:
         """Which batches of an update this rank makes, and whether they count. As the others wait for its gradient, a rank

@@ -1,0 +1,106 @@
+"""Answers for people who want to know why: what the page at / asks for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nmt.foundation.interfaces import EOS
+from nmt.inference.explain import explain, influence
+from nmt.serving.limits import Limits, Refused
+from nmt.serving.models import Served
+from nmt.serving.questions import flag, text_of, texts_of
+from nmt.tokenizer.words import words
+
+LONGEST = 1000
+"""Tokens of a given beginning."""
+
+
+def sentence_of(fields: Mapping[str, Any], limits: Limits) -> str:
+    """The text, as one sentence for a model."""
+    text = text_of(fields, "q")
+    limits.check_texts([text])
+    return " ".join(text.split())
+
+
+def explained(served: Served, fields: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
+    """The answer to /explain: a translation, what else might have stood at each place, the attention, the search.
+
+    `prefix`: tokens that it begins with; `whole`: they are all of it; `translation`: a text instead of them; `looks`: pairs
+    of a step and the source position that is all that is seen there."""
+    sentence, translator, tokenizer = sentence_of(fields, limits), served.lister, served.translator.tokenizer
+    prefix, whole = _numbers(fields.get("prefix") or [], "prefix"), flag(fields, "whole")
+    given = fields.get("translation")
+    if isinstance(given, str) and given.strip():
+        limits.check_texts([given])
+        [prefix], whole = tokenizer.encode_target([given]), True
+    pairs = fields.get("looks") or []
+    if not isinstance(pairs, list) or not all(len(_numbers(pair, "looks")) == 2 for pair in pairs):
+        raise Refused(400, "looks: give a list of pairs [step, position]")
+    looks = {pair[0]: pair[1] for pair in pairs}
+    found = explain(translator, sentence, prefix, whole=whole, looks=looks)
+
+    def piece(token: int) -> str:
+        return "</s>" if token == EOS else tokenizer.target_pieces([token])[0]
+
+    def next_of(node: Any) -> list[list[Any]]:
+        return [[token, piece(token), round(value, 4)] for token, value in node.next if value > -math.inf]
+
+    nodes = found.tree
+    steps = [
+        {"token": nodes[i].token, "piece": piece(nodes[i].token), "log_prob": round(nodes[i].log_prob, 4),
+         "next": next_of(nodes[before])}
+        for before, i in zip(found.path, found.path[1:], strict=False)
+    ]  # fmt: skip
+    texts = tokenizer.decode([one.tokens for one in found.others])
+    return {
+        "model": served.name, "sentence": sentence, "text": texts[0],
+        "source": [*tokenizer.source_pieces(found.source), "</s>"], "target": steps,
+        "attention": None if found.attention is None else found.attention.round(4).tolist(),
+        "heads": None if found.heads is None else found.heads.round(4).tolist(),
+        "tree": [
+            {"parent": node.parent, "token": node.token, "piece": piece(node.token), "fate": node.fate,
+             "log_prob": round(node.log_prob, 4), "total": round(node.total, 4), "next": next_of(node)[:5]}
+            for node in nodes
+        ],
+        "path": found.path, "width": getattr(translator.search, "width", 1),
+        "others": [
+            {"text": text, "score": round(one.score, 4), "log_prob": round(one.log_prob, 4), "tokens": one.tokens}
+            for text, one in zip(texts, found.others, strict=True)
+        ],
+    }  # fmt: skip
+
+
+def contrasted(served: Served, fields: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
+    """The answer to /contrast: the probability of each token of two translations; which source words speak for which."""
+    sentence, (texts, _) = sentence_of(fields, limits), texts_of(fields, "translations")
+    limits.check_texts([sentence, *texts])
+    if len(texts) != 2 or not all(text.strip() for text in texts):
+        raise Refused(400, "translations: give two texts")
+    tokenizer = served.translator.tokenizer
+    ids = tokenizer.encode_target(texts)
+    [source] = served.translator.encode([sentence])
+    if not source:
+        raise Refused(400, "there are no words in the text")
+    found = served.translator.force([source, source], ids, attention=False)
+    return {
+        "model": served.name,
+        "translations": [
+            {
+                "text": text, "log_prob": round(one.log_prob, 4), "tokens": [*tokenizer.target_pieces(own), "</s>"],
+                "token_log_probs": [round(float(value), 4) for value in one.log_probs],
+            }
+            for text, own, one in zip(texts, ids, found, strict=True)
+        ],
+        "words": words(sentence),
+        "influence": [round(value, 4) for value in influence(served.translator, sentence, *ids)],
+    }  # fmt: skip
+
+
+def _numbers(value: Any, name: str) -> Sequence[int]:
+    if not isinstance(value, list) or not all(type(one) is int and 0 <= one < 2**31 for one in value):
+        raise Refused(400, f"{name}: give a list of numbers")
+    if len(value) > LONGEST:
+        raise Refused(413, f"{name}: at most {LONGEST:,} numbers")
+    return value

@@ -1,0 +1,347 @@
+// The page that explains: everything it shows is asked of the server that gave it. Its state is in the address after #, so
+// that a link shows the same again.
+
+const $ = (id) => document.getElementById(id)
+const state = { text: "", model: "", prefix: [], looks: [], beside: [], contrast: null }
+let models = []
+let shown = null // the answer that is on the page
+let chosen = null // the place in the translation whose choices are open
+let asked = 0 // the number of the last question; older answers are not shown
+
+async function ask(path, fields) {
+  const response = await fetch(path, {
+    method: "POST", headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({ ...fields, api_key: sessionStorage.getItem("api_key") ?? undefined }),
+  })
+  const answer = await response.json()
+  if (response.status === 403) {
+    const key = prompt(`${answer.error}\nAPI key:`)
+    if (key) { sessionStorage.setItem("api_key", key); return ask(path, fields) }
+  }
+  if (!response.ok) throw new Error(answer.error)
+  return answer
+}
+
+function element(name, properties = {}, ...children) {
+  const made = document.createElement(name)
+  for (const [key, value] of Object.entries(properties)) {
+    if (key.startsWith("--")) made.style.setProperty(key, value)
+    else if (key.startsWith("aria-") || key === "scope" || key === "tabindex") made.setAttribute(key, value)
+    else made[key] = value
+  }
+  made.append(...children)
+  return made
+}
+
+const written = (piece) => piece.replaceAll("▁", " ")
+const percent = (logProb) => `${(100 * Math.exp(logProb)).toFixed(1)} %`
+const fields = () => {
+  const model = models.find((one) => one.name === state.model)
+  return { q: state.text, source: model.source, target: model.target, model: model.name }
+}
+
+// The state in the address
+
+function remember() {
+  const held = new URLSearchParams({ text: state.text, model: state.model })
+  if (state.prefix.length) held.set("prefix", state.prefix.join(","))
+  if (state.looks.length) held.set("looks", state.looks.map((pair) => pair.join(":")).join(","))
+  if (state.beside.length) held.set("beside", state.beside.join(","))
+  if (state.contrast) { held.set("this", state.contrast[0]); held.set("that", state.contrast[1]) }
+  history.replaceState(null, "", `#${held}`)
+  $("link").href = `#${held}`
+}
+
+function recall() {
+  const held = new URLSearchParams(location.hash.slice(1))
+  const numbers = (text, cut) => (text ? text.split(cut).map(Number) : [])
+  state.text = held.get("text") ?? ""
+  state.model = models.some((one) => one.name === held.get("model")) ? held.get("model") : models[0].name
+  state.prefix = numbers(held.get("prefix"), ",")
+  state.looks = (held.get("looks") ?? "").split(",").filter(Boolean).map((pair) => numbers(pair, ":"))
+  state.beside = (held.get("beside") ?? "").split(",").filter((name) => models.some((one) => one.name === name))
+  state.contrast = held.has("this") ? [held.get("this"), held.get("that")] : null
+  $("text").value = state.text
+  $("model").value = state.model
+}
+
+// Asking and showing
+
+async function refresh() {
+  const number = ++asked
+  remember()
+  close()
+  const model = models.find((one) => one.name === state.model)
+  for (const id of ["looked", "searched", "contrasting"]) $(id).hidden = true
+  $("classifying").hidden = !model.labels
+  $("translating").classList.toggle("labels", Boolean(model.labels))
+  if (!state.text.trim()) { $("source").replaceChildren(); $("target").replaceChildren(); return say("") }
+  try {
+    if (model.labels) return await label(number, new Set())
+    const answer = await ask("/explain", { ...fields(), prefix: state.prefix, looks: state.looks })
+    const others = await Promise.all(state.beside.filter((name) => name !== state.model).map((name) =>
+      ask("/explain", { ...fields(), model: name, translation: answer.text }).then((found) => ({ ...found, model: name }))))
+    if (number !== asked) return
+    say("")
+    show(answer, others)
+  } catch (error) { if (number === asked) say(error.message) }
+}
+
+const say = (text) => { $("message").textContent = text }
+
+function show(answer, others) {
+  shown = answer
+  $("source").replaceChildren(...answer.source.map((piece, i) => word(piece, {
+    onclick: () => chosen !== null && direct(i), ondragover: (event) => event.preventDefault(),
+    ondrop: (event) => { event.preventDefault(); chosen = Number(event.dataTransfer.getData("text/plain")); direct(i) },
+  })))
+  $("target").replaceChildren(...answer.target.map((step, i) => {
+    const made = word(step.piece, {
+      "--p": Math.exp(step.log_prob), title: percent(step.log_prob), draggable: answer.attention !== null,
+      onclick: () => open(i), onmouseenter: () => point(i), onfocus: () => point(i), onmouseleave: () => point(chosen),
+      ondragstart: (event) => event.dataTransfer.setData("text/plain", i),
+    })
+    made.classList.toggle("chosen", i < state.prefix.length || state.looks.some(([at]) => at === i))
+    return made
+  }))
+  $("reset").hidden = !state.prefix.length && !state.looks.length
+  showMaps(answer, others)
+  showTree(answer)
+  $("contrasting").hidden = false
+  if (state.contrast) { [$("this").value, $("that").value] = state.contrast; compare() }
+  else { $("this").value = answer.text; $("that").value = answer.others[1]?.text ?? ""; $("contrasted").replaceChildren() }
+}
+
+function word(piece, properties) {
+  const made = element("button", { type: "button", textContent: piece.replaceAll("▁", "") || "▁", ...properties })
+  made.classList.toggle("space", piece.startsWith("▁") || piece === "</s>")
+  return made
+}
+
+function point(i) {
+  const weights = i === null ? null : shown.attention?.[i]
+  $("source").querySelectorAll("button").forEach((one, s) => one.style.setProperty("--w", weights?.[s] ?? 0))
+  document.querySelectorAll("#maps tbody tr").forEach((row) => row.classList.toggle("now", Number(row.dataset.at) === i))
+}
+
+// What if: another word, or another look
+
+function open(i) {
+  chosen = i
+  $("target").querySelectorAll("button").forEach((one, k) => one.setAttribute("aria-pressed", k === i))
+  const step = shown.target[i]
+  const list = element("ol", {}, ...step.next.map(([token, piece, logProb]) => {
+    const made = element("button", {
+      type: "button", textContent: `${written(piece).trim() || piece}  ${percent(logProb)}`, "--p": Math.exp(logProb),
+      onclick: () => choose(i, token),
+    })
+    if (token === step.token) made.setAttribute("aria-current", "true")
+    return element("li", {}, made)
+  }))
+  const look = shown.attention ? " Or click a word of the source: then only that is seen while this word is written." : ""
+  $("choices").replaceChildren(element("p", { className: "note", textContent: `Instead of “${written(step.piece).trim()}”:${look}` }), list)
+  $("choices").hidden = false
+  point(i)
+}
+
+function close() {
+  chosen = null
+  $("choices").hidden = true
+}
+
+function choose(i, token) {
+  if (token === 3) return say("The sentence cannot be ended by hand; choose another word before it.")
+  state.prefix = [...shown.target.slice(0, i).map((step) => step.token), token]
+  state.looks = state.looks.filter(([at]) => at <= i)
+  state.contrast = null
+  refresh()
+}
+
+function direct(position) {
+  const at = chosen
+  state.prefix = shown.target.slice(0, at).map((step) => step.token)
+  state.looks = [...state.looks.filter(([step]) => step < at), [at, position]]
+  state.contrast = null
+  refresh()
+}
+
+// Where it looked
+
+function showMaps(answer, others) {
+  const maps = []
+  if (answer.attention) maps.push([answer.model, answer.source, answer.target.map((step) => step.piece), answer.attention])
+  for (const [h, weights] of (answer.heads ?? []).entries())
+    maps.push([`${answer.model}, head ${h + 1}`, answer.source, answer.target.map((step) => step.piece), weights])
+  for (const other of others)
+    if (other.attention) maps.push([other.model, other.source, other.target.map((step) => step.piece), other.attention])
+  $("looked").hidden = !maps.length
+  $("maps").replaceChildren(...maps.map((each) => element("div", { className: "wide", tabindex: 0 }, map(...each))))
+}
+
+function map(name, source, target, weights) {
+  const head = element("tr", {}, element("th", { scope: "col" }),
+    ...source.map((piece) => element("th", { scope: "col", textContent: piece.replaceAll("▁", "") || "▁" })))
+  const rows = weights.map((row, t) => {
+    const made = element("tr", {}, element("th", { scope: "row", textContent: target[t].replaceAll("▁", "") || "▁" }),
+      ...row.map((weight, s) => element("td", {
+        "--w": weight, textContent: weight.toFixed(2).slice(weight < 1 ? 1 : 0), title: `${target[t]} ← ${source[s]}: ${weight.toFixed(3)}`,
+      })))
+    made.dataset.at = t
+    return made
+  })
+  return element("table", {}, element("caption", { textContent: name }), element("thead", {}, head), element("tbody", {}, ...rows))
+}
+
+// What the search tried
+
+function showTree(answer) {
+  const { tree, width } = answer
+  $("searched").hidden = false
+  const left = tree.filter((node) => node.fate === "left").length
+  $("beam").textContent = `${tree.length - 1} words were tried, at most ${width} beginnings at a time; ${left} were given up. ` +
+    "Thick: what was written. Click a word to see what else might have followed it."
+  const children = tree.map(() => [])
+  tree.forEach((node, i) => { if (node.parent >= 0) children[node.parent].push(i) })
+  const depth = [], height = []
+  let next = 0
+  const order = (i) => { // the best child on top; a parent stands beside its first child
+    const own = children[i].sort((a, b) => tree[b].total - tree[a].total)
+    own.sort((a, b) => (tree[b].fate === "written") - (tree[a].fate === "written"))
+    own.forEach((child) => { depth[child] = depth[i] + 1; order(child) })
+    height[i] = own.length ? height[own[0]] : next++
+  }
+  depth[0] = 0
+  order(0)
+  const columns = Math.max(...depth) + 1
+  const widths = Array(columns).fill(40)
+  tree.forEach((node, i) => { widths[depth[i]] = Math.max(widths[depth[i]], 9 * node.piece.length + 26) })
+  const at = widths.map((_, k) => 8 + widths.slice(0, k).reduce((sum, one) => sum + one, 0))
+  const y = (i) => 16 + 22 * height[i]
+  const svg = (name, attributes, ...inside) => {
+    const made = document.createElementNS("http://www.w3.org/2000/svg", name)
+    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value)
+    made.append(...inside)
+    return made
+  }
+  const total = at[columns - 1] + widths[columns - 1]
+  const drawing = svg("svg", { width: total, height: 22 * next + 12, role: "group", "aria-label": "The search as a tree" })
+  tree.forEach((node, i) => {
+    if (!i) return
+    const from = at[depth[node.parent]] + widths[depth[node.parent]] - 14, to = at[depth[i]] - 4
+    const label = svg("text", { x: at[depth[i]], y: y(i) + 4, "fill-opacity": 0.6 + 0.4 * Math.exp(node.log_prob) })
+    label.textContent = written(node.piece).trim() || node.piece
+    const group = svg("g", { class: node.fate, tabindex: 0, role: "button", "aria-label": `${written(node.piece)}, ${percent(node.log_prob)}, ${node.fate}` },
+      svg("path", { d: `M${from} ${y(node.parent)}C${to - 4} ${y(node.parent)} ${from + 8} ${y(i)} ${to} ${y(i)}` }), label)
+    group.addEventListener("click", () => tell(answer, children, i))
+    group.addEventListener("keydown", (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); tell(answer, children, i) } })
+    drawing.append(group)
+  })
+  $("tree").replaceChildren(drawing)
+  $("node").textContent = ""
+  $("others").replaceChildren(...answer.others.map((other) => element("li", {}, element("button", {
+    type: "button", textContent: other.text, title: "compare with the best",
+    onclick: () => { $("this").value = answer.text; $("that").value = other.text; compare() },
+  }), ` score ${other.score.toFixed(3)}, log-probability ${other.log_prob.toFixed(2)}`)))
+}
+
+function tell(answer, children, i) {
+  const { tree } = answer, node = tree[i]
+  const beginning = []
+  for (let k = i; k > 0; k = tree[k].parent) beginning.unshift(written(tree[k].piece))
+  const kept = new Set(children[i].map((child) => tree[child].token))
+  const after = node.next.map(([token, piece, logProb]) =>
+    `${written(piece).trim() || piece} ${percent(logProb)}${kept.has(token) || token === 3 ? "" : " (left)"}`).join(", ")
+  const level = tree.filter((other, k) => k !== i && depthOf(tree, k) === depthOf(tree, i) && children[k].length)
+  const worst = Math.min(...level.map((other) => other.total))
+  const why = node.fate === "left" && !children[i].length
+    ? ` It was given up: its log-probability is ${node.total.toFixed(2)}, and none of what follows was among the ${answer.width} best` +
+      (Number.isFinite(worst) ? ` (the weakest that went on: ${worst.toFixed(2)}).` : ".")
+    : ""
+  $("node").textContent = `“${beginning.join("").trim()}”: ${node.total.toFixed(2)}. ${node.token === 3 ? "Complete." : `Next: ${after}.`}${why}`
+}
+
+function depthOf(tree, i) {
+  let steps = 0
+  for (let k = i; k > 0; k = tree[k].parent) steps++
+  return steps
+}
+
+// Why this and not that
+
+async function compare() {
+  const pair = [$("this").value, $("that").value]
+  if (!pair.every((text) => text.trim())) return say("Give two translations to compare.")
+  state.contrast = pair
+  remember()
+  try {
+    const answer = await ask("/contrast", { ...fields(), translations: pair })
+    say("")
+    const each = answer.translations.map((one) => element("div", {}, element("p", {
+      textContent: `log-probability ${one.log_prob.toFixed(2)}` }), element("p", { className: "words" },
+      ...one.tokens.map((piece, i) => element("span", {
+        textContent: `${written(piece)} `, title: percent(one.token_log_probs[i]), style: `opacity:${0.3 + 0.7 * Math.exp(one.token_log_probs[i])}` })))))
+    const most = Math.max(...answer.influence.map(Math.abs), 1e-9)
+    const rows = answer.words.map((text, i) => element("tr", {}, element("th", { scope: "row", textContent: text }), element("td", {},
+      element("span", { className: answer.influence[i] < 0 ? "bar against" : "bar", style: `width:${(10 * Math.abs(answer.influence[i])) / most}rem` }),
+      ` ${answer.influence[i] >= 0 ? "for this" : "for that"} ${Math.abs(answer.influence[i]).toFixed(2)}`)))
+    $("contrasted").replaceChildren(element("div", { className: "both" }, ...each), element("table", { className: "bars" },
+      element("caption", { textContent: "Words of the source: how far the first falls behind if the word is hidden (nats)" }),
+      element("tbody", {}, ...rows)))
+  } catch (error) { say(error.message) }
+}
+
+// Classifiers
+
+async function label(number, off) {
+  const all = state.text.trim().split(/\s+/)
+  const kept = all.filter((_, i) => !off.has(i)).join(" ")
+  const answer = (await ask("/classify", { q: kept, model: state.model })).classes
+  if (number !== asked) return
+  say("")
+  $("source").replaceChildren()
+  $("target").replaceChildren()
+  const likely = Object.entries(answer.probabilities).sort((a, b) => b[1] - a[1])
+  $("labels").textContent = `${answer.labels.join(", ") || "no label"}: ` + likely.slice(0, 5).map(([name, p]) => `${name} ${p.toFixed(3)}`).join(", ")
+  const shares = new Map()
+  let at = 0
+  all.forEach((_, i) => { if (!off.has(i)) shares.set(i, answer.words.length === all.length - off.size ? answer.importances?.[at++] ?? 0 : 0) })
+  const most = Math.max(...shares.values(), 1e-9)
+  $("marked").replaceChildren(...all.map((text, i) => {
+    const made = element("button", { type: "button", textContent: text, "aria-pressed": off.has(i),
+      style: `background: rgb(var(--accent) / ${(0.6 * (shares.get(i) ?? 0)) / most})`,
+      onclick: () => { const other = new Set(off); off.has(i) ? other.delete(i) : other.add(i); label(++asked, other).catch((error) => say(error.message)) } })
+    made.classList.add("space")
+    made.classList.toggle("off", off.has(i))
+    return made
+  }))
+}
+
+// The beginning
+
+function changed(reset) {
+  if (reset) { state.prefix = []; state.looks = []; state.contrast = null }
+  refresh()
+}
+
+let waiting = 0
+$("text").addEventListener("input", () => {
+  clearTimeout(waiting)
+  waiting = setTimeout(() => { state.text = $("text").value; changed(true) }, 250)
+})
+$("model").addEventListener("change", () => { state.model = $("model").value; changed(true) })
+$("reset").addEventListener("click", () => changed(true))
+$("contrast").addEventListener("click", compare)
+$("link").addEventListener("click", () => navigator.clipboard?.writeText(location.href))
+addEventListener("hashchange", () => { recall(); refresh() })
+addEventListener("keydown", (event) => { if (event.key === "Escape") { close(); point(null) } })
+
+models = await (await fetch("/models")).json()
+$("model").append(...models.map((one) => new Option(one.labels ? `${one.name} (labels)` : `${one.name}: ${one.source} → ${one.target}`, one.name)))
+recall()
+const translators = models.filter((one) => one.attention)
+$("beside").hidden = translators.length < 2
+$("beside").append(...translators.map((one) => element("label", {}, element("input", {
+  type: "checkbox", value: one.name, checked: state.beside.includes(one.name),
+  onchange: () => { state.beside = [...$("beside").querySelectorAll("input:checked")].map((box) => box.value); refresh() },
+}), ` ${one.name}`)))
+refresh()

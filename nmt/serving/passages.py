@@ -1,0 +1,34 @@
+"""Texts of any length as sentences, which is what models translate; and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nmt.corpus.documents import sentences
+from nmt.tokenizer.words import spaceless
+
+
+def spans(text: str) -> list[range]:
+    """Where the sentences of a text stand in it. A line break ends a sentence."""
+    found, begin = [], 0
+    for line in text.splitlines(keepends=True):
+        at = begin
+        for sentence in sentences(line):
+            at = text.index(sentence, at)
+            found.append(range(at, at + len(sentence)))
+            at += len(sentence)
+        begin += len(line)
+    return found
+
+
+def joined(text: str, places: Sequence[range], translations: Sequence[str]) -> str:
+    """The translations of a text's sentences, with what stands between them in the text. Where nothing does, as between
+    sentences of Chinese, there is a space before a sentence whose script writes spaces."""
+    written, end = [], 0
+    for place, translation in zip(places, translations, strict=True):
+        between = text[end : place.start]
+        if end and not between and translation and not spaceless(translation[0]):
+            between = " "
+        written += [between, translation]
+        end = place.stop
+    return "".join(written) + text[end:]

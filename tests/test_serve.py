@@ -1,0 +1,608 @@
+"""The server: what others' clients get, the same answers in any company, tags that stay, limits that hold, no faults."""
+
+import asyncio
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from builders import trained
+from commands import ROOT, run
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("starlette", reason="the server needs pip install 'nmt[serve]'")
+httpx = pytest.importorskip("httpx", reason="tests of the server need httpx")
+from starlette.testclient import TestClient
+
+from nmt.configuration.configure import configure
+from nmt.configuration.loading import load
+from nmt.foundation.errors import UserError
+from nmt.inference.explain import explain, influence
+from nmt.serve import _server
+from nmt.serving import markup
+from nmt.serving.batcher import Batcher
+from nmt.serving.limits import Limits, Pace, Refused
+from nmt.serving.passages import joined, spans
+from nmt.tokenizer.words import words
+
+LETTERS = "abcdefgh"
+
+
+@pytest.fixture(scope="session")
+def classifier(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("labels")
+    rows = [f"{'good' if k % 2 else 'bad'}\t{'a b c' if k % 2 else 'd e f'} {LETTERS[k % 8]}" for k in range(40)]
+    (folder / "rows.tsv").write_text("label\ttext\n" + "\n".join(rows) + "\n")
+    result = run("classify", "data=tsv", f"data.train={folder}/rows.tsv", f"data.validation={folder}/rows.tsv", "trainer.max_epochs=2",
+                 "sizes.encoder=8", "network.embedding_size=8", "sizes.vocabulary=30", f"run_dir={folder}/run", "data.text=text", "data.label=label")  # fmt: skip
+    assert result.returncode == 0, result.stderr.decode()
+    return folder / "run"
+
+
+def served(*overrides):
+    return _server(configure("serve", [*overrides]))
+
+
+@pytest.fixture(scope="module")
+def server(small_run, classifier):
+    return served(
+        f"model=[{small_run},{classifier}]", "names=[reverse,labels]", "wait=20", "max_characters=3000", "max_texts=50"
+    )
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    with TestClient(server.app()) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def pair(server):
+    """The languages of the model."""
+    return dict(zip(("source", "target"), server.models.translators[0].languages, strict=True))
+
+
+def sentence(draw):
+    return " ".join(draw.choices(LETTERS, k=draw.randint(1, 9)))
+
+
+def test_libretranslate_answers(client, pair, small_run):
+    translator = load(small_run)
+    one = client.post("/translate", json={"q": "a b c", **pair})
+    assert one.status_code == 200
+    assert one.json() == {"translatedText": translator.translate("a b c")}
+    many = client.post("/translate", json={"q": ["a b", "", "c"], **pair, "alternatives": 2}).json()
+    assert many["translatedText"] == translator.translate(["a b", "", "c"])
+    assert [len(each) for each in many["alternatives"]] == [2, 0, 2]
+    assert all(text not in others for text, others in zip(many["translatedText"], many["alternatives"], strict=True))
+    form = client.post("/translate", data={"q": "a b c", **pair, "format": "text"})
+    assert form.json() == one.json()
+    auto = client.post("/translate", json={"q": "a b c", "source": "auto", "target": pair["target"]}).json()
+    assert auto["detectedLanguage"]["language"] == pair["source"]
+    languages = client.get("/languages").json()
+    assert {"code", "name", "targets"} == {*languages[0]}
+    assert next(one for one in languages if one["code"] == pair["source"])["targets"] == [pair["target"]]
+    assert client.get("/health").json() == {"status": "ok"}
+    settings = client.get("/frontend/settings").json()
+    assert settings["charLimit"] == 3000
+    assert settings["language"]["source"]["code"] == pair["source"]
+
+
+def test_more_than_libretranslate(client, pair, small_run):
+    asked = {"q": "a b c. d e", **pair, "alignment": True, "attention": True, "scores": True, "alternatives": 1}
+    answer = client.post("/translate", json=asked).json()
+    assert [one["source"] for one in answer["sentences"]] == ["a b c. d e"]
+    [found] = answer["sentences"]
+    best = found["hypotheses"][0]
+    assert best["text"] == answer["translatedText"]
+    assert sum(best["token_log_probs"]) == pytest.approx(best["log_prob"], abs=1e-4)
+    assert len(best["attention"]["weights"]) == len(best["words"])
+    assert {t for _, t in best["alignment"]} == {*range(len(best["words"]))}
+    pieces = client.post("/translate", json={**asked, "units": "piece"}).json()["sentences"][0]["hypotheses"][0]
+    assert pieces["words"] == pieces["tokens"][:-1]
+    score = client.post("/score", json={"q": "a b", "translation": "b a", **pair}).json()["scores"]
+    forced = load(small_run).force(
+        [load(small_run).encode(["a b"])[0]], load(small_run).tokenizer.encode_target(["b a"])
+    )
+    assert score["log_prob"] == pytest.approx(forced[0].log_prob, abs=1e-5)
+    for wish, holds in (
+        ({"prefix": "h h"}, lambda text: text.startswith("h h")), ({"required": ["g"]}, lambda text: "g" in text.split()),
+        ({"forbidden": ["a", "b"]}, lambda text: not {"a", "b"} & {*text.split()}),
+        ({"glossary": {"c": "h", "x": "g"}}, lambda text: "h" in text.split()),
+    ):  # fmt: skip
+        assert holds(client.post("/translate", json={"q": "a b c", **pair, **wish}).json()["translatedText"]), wish
+
+
+def test_labels(client):
+    answer = client.post("/classify", json={"q": ["a b c", "d e f"]}).json()["classes"]
+    assert [sum(one["probabilities"].values()) for one in answer] == pytest.approx([1, 1], abs=1e-4)
+    assert {one["name"] for one in client.get("/models").json()} == {"reverse", "labels"}
+
+
+def test_long_texts_keep_their_lines(client, pair, small_run):
+    text = "  a b cd.  D e!\n\n f g?\tH\n"
+    answer = client.post("/translate", json={"q": text, **pair}).json()["translatedText"]
+    one_by_one = load(small_run).translate(["a b cd.", "D e!", "f g?", "H"])
+    assert answer == "  {}  {}\n\n {}\t{}\n".format(*one_by_one)
+
+
+def test_the_same_answer_in_any_company(server, small_run):
+    """Many callers at once, each with other wishes; then each alone."""
+    draw = random.Random(1)
+    texts = [sentence(draw) for _ in range(80)]
+    with TestClient(server.app()) as client, ThreadPoolExecutor(16) as pool:
+        languages = dict(zip(("source", "target"), server.models.translators[0].languages, strict=True))
+        wishes = [{"scores": True} if k % 3 == 0 else {"alternatives": 1} if k % 3 == 1 else {} for k in range(80)]
+
+        def asked(k):
+            return client.post("/translate", json={"q": texts[k], **languages, **wishes[k]}).json()["translatedText"]
+
+        together = list(pool.map(asked, range(80)))
+    assert together == load(small_run).translate(texts)
+
+
+def test_a_batch_is_what_waits(server):
+    """Work that comes while other work is done is done together; an error reaches the one it belongs to; who gives up is left
+    out."""
+    batches, begun, go = [], threading.Event(), threading.Event()
+
+    def work(items):
+        batches.append(list(items))
+        begun.set()
+        go.wait(10)
+        if "bad" in items:
+            raise UserError("bad")
+        return [item.upper() for item in items]
+
+    async def all_of_it():
+        batcher = Batcher(work, ThreadPoolExecutor(1), wait=0.0, most=3)
+        first = asyncio.create_task(batcher.do(["a"]))
+        await asyncio.to_thread(begun.wait, 10)
+        others = [asyncio.create_task(batcher.do(items)) for items in (["b"], ["bad"], ["gone"], ["c", "d"])]
+        await asyncio.sleep(0)
+        others[2].cancel()
+        await asyncio.sleep(0)
+        go.set()
+        return await asyncio.gather(first, *others, return_exceptions=True)
+
+    a, b, bad, gone, cd = asyncio.run(all_of_it())
+    assert (a, b, cd) == (["A"], ["B"], ["C", "D"])
+    assert isinstance(bad, UserError)
+    assert isinstance(gone, asyncio.CancelledError)
+    assert batches == [["a"], ["b", "bad", "c"], ["b"], ["bad"], ["c"], ["d"]]
+
+
+# Markup
+
+
+def identity(text):
+    """What comes out if each word is translated by itself."""
+    parts = [
+        b if isinstance(b, str) else markup.marked(b, b.text, range(len(words(b.text)))) for b in markup.blocks(text)
+    ]
+    return "".join(parts)
+
+
+@pytest.mark.parametrize("text", [
+    "<p>Hello <b>big</b>, world.</p><br>Two <i>dogs</i> run &amp; jump<img src=a>!", "a <b>b c", "<b><p>a</p></b>",
+    "<!-- c -->Hi <a href='x'>there <em>you</em></a>.", "<script>if(a<b)</script>T", "<code>x &lt; y</code> is true",
+    "<ul><li>one<li><b>two</b></ul>", '<span translate="no">Nmt <b>x</b></span> is <i></i>small',
+])  # fmt: skip
+def test_tags_stay_where_they_were(text):
+    assert identity(text) == text
+
+
+pieces = st.lists(st.sampled_from(["<b>", "</b>", "<i>", "</i>", "<p>", "</p>", "<br>", "<img src=x>", "<a href='y'>", "</a>", "word ",
+                                   " two. ", "Three", "&amp;", "<!--c-->", "<code>c</code>", "\n"]), max_size=14)  # fmt: skip
+
+
+@given(pieces, st.randoms())
+@settings(max_examples=300, deadline=None)
+def test_no_tag_is_lost(parts, draw):
+    """Whatever words are aligned: each tag as often as before, each element's begin before its end, or, where it is cut by
+    other words, begun and ended anew."""
+    import re
+
+    text, tag = "".join(parts), re.compile(r"<[^>]*>")
+    written = []
+    for block in markup.blocks(text):
+        if isinstance(block, str):
+            written.append(block)
+            continue
+        for part in block.sentences(places) if (places := spans(block.text)) else [block]:
+            size = len(words(part.text))
+            written.append(markup.marked(part, part.text, [draw.randrange(size) for _ in range(size)]))
+    before, after = tag.findall(text), tag.findall("".join(written))
+    assert {*before} == {*after}
+    assert all(after.count(one) >= before.count(one) for one in {*before})
+    again = markup.blocks("".join(written))
+    assert sum(isinstance(b, str) for b in again) == sum(isinstance(b, str) for b in markup.blocks(text))
+
+
+@given(st.text(st.sampled_from("ab. !?\n\t。猫"), max_size=40))
+def test_a_text_is_its_sentences(text):
+    places = spans(text)
+    assert [text[p.start : p.stop] for p in places] == [text[p.start : p.stop].strip() for p in places]
+    same = joined(text, places, [text[p.start : p.stop] for p in places])
+    assert same.replace(" ", "") == text.replace(" ", "")
+
+
+def test_html_in_and_out(client, pair):
+    text = "<p>a <b>b</b> c</p><img src='x'> d <i>e f</i>"
+    answer = client.post("/translate", json={"q": text, **pair, "format": "html"}).json()["translatedText"]
+    for tag in ("<p>", "<b>", "</b>", "</p>", "<img src='x'>", "<i>", "</i>"):
+        assert tag in answer
+    assert answer.startswith("<p>")
+    plain = client.post("/translate", json={"q": "a b c", **pair}).json()["translatedText"]
+    import re
+
+    inner = re.sub("<[^>]*>", "", answer.partition("</p>")[0])
+    assert inner == plain
+
+
+# What is refused
+
+
+def test_limits(small_run, pair):
+    small = served(f"model={small_run}", "max_characters=20", "max_texts=3", "max_bytes=400", "per_minute=12")
+    with TestClient(small.app()) as client:
+        for fields, status, message in (
+            ({"q": "a" * 21, **pair}, 413, "21 characters; at most 20"), ({"q": ["a"] * 4, **pair}, 413, "4 texts"),
+            ({"q": "a" * 500, **pair}, 413, "larger than 400 bytes"), ({**pair}, 400, "missing q"), ({"q": "a"}, 400, "missing source"),
+            ({"q": "a", "source": "xx", "target": "yy"}, 400, "xx → yy is not here; there are"), ({"q": 3, **pair}, 400, "text or a list"),
+            ({"q": "a", **pair, "format": "pdf"}, 400, "text or html"), ({"q": "\ud800", **pair}, 400, "half of a character"),
+            ({"q": "a", **pair, "alternatives": -1}, 400, "from 0 to 20"), ({"q": "a", **pair, "required": ["ß"]}, 400, "vocabulary"),
+        ):  # fmt: skip
+            answer = client.post("/translate", content=json.dumps(fields), headers={"content-type": "application/json"})
+            assert answer.status_code == status, fields
+            assert message in answer.json()["error"]
+        assert client.get("/translate").json() == {"error": "Method Not Allowed"}
+        assert client.get("/nothing").status_code == 404
+        assert client.post("/translate", files={"q": b"x"}).status_code == 415
+        assert client.post("/classify", json={"q": "a"}).status_code == 400
+        statuses = [client.post("/translate", json={"q": "a", **pair}).status_code for _ in range(8)]
+        assert statuses[-1] == 429
+        refused = client.post("/translate", json={"q": "a", **pair})
+        assert 0 < int(refused.headers["retry-after"]) <= 60
+        figures = client.get("/metrics").text
+        assert 'nmt_requests_total{path="/translate",status="429"}' in figures
+
+
+def test_too_many_and_too_slow(small_run, pair, monkeypatch):
+    from nmt.serving.models import Served
+
+    original, go = Served._work, threading.Event()
+    monkeypatch.setattr(Served, "_work", lambda self, wishes: (go.wait(20), original(self, wishes))[1])
+    busy = served(f"model={small_run}", "max_open=2", "max_seconds=1.5")
+    with TestClient(busy.app()) as client, ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(client.post, "/translate", json={"q": "a", **pair}) for _ in range(3)]
+        statuses = sorted(one.result().status_code for one in asked)
+        go.set()
+        assert statuses == [503, 503, 503]  # one at once, two after 1.5 s
+        assert all(one.result().headers["retry-after"] for one in asked)
+        assert client.post("/translate", json={"q": "a", **pair}).status_code == 200
+
+
+def test_keys(small_run, pair, tmp_path):
+    (tmp_path / "keys").write_text("# ours\nfirst\nsecond\n")
+    guarded = served(f"model={small_run}", f"keys={tmp_path}/keys", "origins=[https://example.org]")
+    with TestClient(guarded.app(origins=["https://example.org"])) as client:
+        asked = {"q": "a", **pair}
+        assert client.post("/translate", json=asked).status_code == 403
+        assert client.post("/translate", json={**asked, "api_key": "third"}).json() == {
+            "error": "this api_key is not valid"
+        }
+        assert client.post("/translate", json={**asked, "api_key": "second"}).status_code == 200
+        assert client.post("/translate", json=asked, headers={"Authorization": "Bearer first"}).status_code == 200
+        other = client.post("/translate", json={**asked, "api_key": "first"}, headers={"Origin": "https://example.org"})
+        assert other.headers["access-control-allow-origin"] == "https://example.org"
+        assert client.get("/frontend/settings").json()["keyRequired"]
+    with TestClient(served(f"model={small_run}").app()) as client:
+        assert (
+            "access-control-allow-origin"
+            not in client.get("/health", headers={"Origin": "https://example.org"}).headers
+        )
+
+
+def test_the_pace_of_each_caller():
+    pace = Pace(2)
+    pace.take("a")
+    pace.take("a")
+    pace.take("b")
+    with pytest.raises(Refused, match="more than 2 requests"):
+        pace.take("a")
+    with pytest.raises(Refused, match="not valid"):
+        Limits(1, 1, 1, 1, 1, keys=["x"]).check_key("é")
+
+
+def test_what_is_typed_wrong_is_told(small_run, classifier, tmp_path):
+    for overrides, message in (
+        ([f"model=[{small_run},{small_run}]"], "give each model another name"), (["model=nowhere"], "nowhere"),
+        ([f"model={small_run}", "names=[a,b]"], "one for each of 1 models"), ([f"model={small_run}", "host=256.0.0.1"], "host=256.0.0.1"),
+        ([f"model={small_run}", "search.n_best=3"], "how many alternatives"), ([f"model={small_run}", f"keys={tmp_path}/no"], "no such file"),
+    ):  # fmt: skip
+        result = run("serve", *overrides)
+        assert result.returncode == 1
+        assert message in result.stderr.decode()
+        assert b"Traceback" not in result.stderr
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 10**6) | st.floats(allow_nan=False) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+names = ("q", "source", "target", "format", "alternatives", "alignment", "attention", "scores", "units", "glossary", "prefix", "required",
+         "forbidden", "model", "api_key", "translation", "translations", "looks", "whole")  # fmt: skip
+
+
+@given(
+    path=st.sampled_from(["/translate", "/detect", "/score", "/classify", "/explain", "/contrast"]),
+    fields=st.dictionaries(st.sampled_from(names), values, max_size=6),
+    right=st.booleans(),
+)
+@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_nothing_is_a_fault_of_the_server(client, pair, path, fields, right):
+    if right:
+        fields = {**fields, **pair, "q": "a b"}
+        fields.pop("model", None)
+    answer = client.post(path, content=json.dumps(fields), headers={"content-type": "application/json"})
+    assert answer.status_code in (200, 400, 413), answer.text
+    assert (answer.status_code == 200) == ("error" not in answer.json())
+
+
+@given(
+    st.binary(max_size=60), st.sampled_from(["application/json", "application/x-www-form-urlencoded", "", "text/plain"])
+)
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_body_is_a_fault_of_the_server(client, body, kind):
+    assert client.post("/translate", content=body, headers={"content-type": kind}).status_code == 400
+
+
+def test_the_specification_says_what_is_asked(client):
+    found = client.get("/openapi.json").json()
+    assert found["openapi"].startswith("3.1")
+    for path, methods in found["paths"].items():
+        for method in methods:
+            answer = client.request(method, path, **({"json": {}} if method == "post" else {}))
+            assert str(answer.status_code) in methods[method]["responses"]
+
+
+# Why
+
+
+def test_the_tree_is_what_the_search_did(small_run):
+    translator = load(small_run)
+    from nmt.search.beam import Beam
+
+    lister = translator.searching(Beam(width=4, n_best=4))
+    found = explain(lister, "a b c d")
+    [truth] = lister.translations(["a b c d"], details_of=1)
+    assert [h.tokens for h in found.others] == [h.tokens for h in truth.hypotheses]
+    assert [found.tree[i].token for i in found.path[1:-1]] == truth.hypotheses[0].tokens
+    assert found.tree[found.path[-1]].total == pytest.approx(truth.hypotheses[0].log_prob, abs=1e-4)
+    assert found.attention == pytest.approx(truth.details[0].weights, abs=1e-5)
+    for node in found.tree[1:]:
+        parent = found.tree[node.parent]
+        assert node.total == pytest.approx(parent.total + node.log_prob, abs=1e-5)
+        known = dict(parent.next)
+        assert known.get(node.token, node.log_prob) == pytest.approx(node.log_prob, abs=1e-5)
+    by_step = {}
+    for i in range(1, len(found.tree)):
+        depth, k = 0, i
+        while k > 0:
+            depth, k = depth + 1, found.tree[k].parent
+        by_step.setdefault(depth, []).append(i)
+    assert max(len([i for i in row if found.tree[i].token != 3]) for row in by_step.values()) <= 4
+    assert [node.fate for node in found.tree].count("written") == len(found.path)
+
+
+def test_what_if(small_run):
+    """Another word, and another look: what comes after them is the model's own."""
+    translator = load(small_run)
+    own = explain(translator, "a b c d")
+    other = next(token for token, _ in own.tree[own.path[1]].next if token > 3 and token != own.tokens[1])
+    forced = explain(translator, "a b c d", [own.tokens[0], other])
+    assert forced.tokens[:2] == [own.tokens[0], other]
+    looked = explain(translator, "a b c d", looks={0: 2, 1: 0})
+    assert looked.attention[0].tolist() == [0, 0, 1] + [0] * (looked.attention.shape[1] - 3)
+    assert looked.attention[1].argmax() == 0
+    whole = explain(translator, "a b", own.tokens, whole=True)
+    assert whole.tokens == own.tokens
+    for prefix, looks in (([10**6], None), ([2], None), ([], {0: 99})):
+        with pytest.raises(UserError):
+            explain(translator, "a b", prefix, looks=looks)
+
+
+def test_influence_is_a_difference_of_probabilities(small_run):
+    translator = load(small_run)
+    first, second = translator.tokenizer.encode_target(["b a", "c a"])
+    values = influence(translator, "a b", first, second)
+    assert len(values) == 2
+    assert influence(translator, "a b", first, first) == pytest.approx([0, 0], abs=1e-5)
+    assert influence(translator, "a b", second, first) == pytest.approx([-value for value in values], abs=1e-5)
+
+
+# As a process
+
+
+def start(*overrides):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "nmt.serve", "port=0", *overrides], env=environment, text=True, stderr=subprocess.PIPE
+    )
+    for line in process.stderr:
+        if "http://" in line:
+            return process, "http" + line.split("http", 1)[1].strip()
+    raise AssertionError(process.wait())
+
+
+def end(process):
+    """Ends a server as a service manager does; what it has said since it began to serve."""
+    process.send_signal(signal.SIGTERM)
+    said = process.communicate(timeout=40)[1]
+    assert process.returncode == 0, said
+    assert "Traceback" not in said
+    return said
+
+
+@pytest.fixture(scope="module")
+def address(small_run, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("served") / "run"
+    shutil.copytree(small_run, folder)
+    process, address = start(f"model={folder}", "names=[reverse]", "reload=0.3")
+    yield address, folder
+    end(process)
+
+
+def test_a_client_that_others_wrote(address, small_run):
+    libretranslatepy = pytest.importorskip("libretranslatepy")
+    client = libretranslatepy.LibreTranslateAPI(address[0])
+    languages = client.languages()
+    source = next(one for one in languages if one["targets"])
+    translated = client.translate("a b c", source["code"], source["targets"][0])
+    assert translated == load(small_run).translate("a b c")
+    with pytest.raises(urllib.error.HTTPError):
+        client.detect("a b c")
+
+
+def test_a_newer_checkpoint_is_taken_without_a_lost_request(address, tmp_path, pair):
+    """While requests come without a pause, the checkpoint is replaced by one that writes otherwise."""
+    url, folder = address
+    other = trained(tmp_path / "other", "experiment=reverse", "data.train=40", "data.validation=5", "data.test=5", "trainer.max_epochs=1",
+                    "sizes.encoder=8", "sizes.decoder=8", "sizes.readout=8", "model.embedding_size=8", "attention.size=8", "seed=7")  # fmt: skip
+    wanted, answers, stop = load(other).translate("a b c d"), [], threading.Event()
+
+    def asking():
+        with httpx.Client() as client:
+            while not stop.is_set():
+                answer = client.post(f"{url}/translate", json={"q": "a b c d", **pair}, timeout=30)
+                answers.append((answer.status_code, answer.json().get("translatedText")))
+
+    threads = [threading.Thread(target=asking) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.5)
+    (folder / "new").write_bytes((other / "best.safetensors").read_bytes())
+    (folder / "new").replace(folder / "best.safetensors")
+    until = time.monotonic() + 20
+    while time.monotonic() < until and (not answers or answers[-1][1] != wanted):
+        time.sleep(0.05)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert {status for status, _ in answers} == {200}
+    assert answers[0][1] != wanted
+    assert answers[-1][1] == wanted
+
+
+def test_sigterm_finishes_what_is_open(small_run, pair):
+    process, url = start(f"model={small_run}", "search.width=20", "max_characters=200000")
+    body, answers = {"q": [" ".join(LETTERS * 4)] * 150, **pair}, []
+    asking = threading.Thread(target=lambda: answers.append(httpx.post(f"{url}/translate", json=body, timeout=60)))
+    asking.start()
+    time.sleep(0.7)
+    end(process)
+    asking.join()
+    assert answers[0].status_code == 200
+    assert len(answers[0].json()["translatedText"]) == 150
+
+
+# The page, in a browser
+
+
+@pytest.fixture(scope="module")
+def browser():
+    playwright = pytest.importorskip("playwright.sync_api", reason="the page is tested in Chromium by playwright")
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if program is None:
+        pytest.skip("there is no Chromium")
+    with playwright.sync_playwright() as running:
+        browser = running.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def page_of(small_run, classifier):
+    process, url = start(f"model=[{small_run},{classifier}]", "names=[reverse,labels]")
+    yield url
+    end(process)
+
+
+def test_the_page_explains(browser, page_of, small_run):
+    page, faults = browser.new_page(), []
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
+    page.goto(page_of)
+    page.fill("#text", "a b c d")
+    page.wait_for_selector("#target button")
+    shown = page.locator("#target button").all_inner_texts()
+    assert " ".join(shown[:-1]) == load(small_run).translate("a b c d")
+    assert shown[-1] == "</s>"
+    assert page.locator("#maps table tbody tr").count() == len(shown)
+    assert page.locator("#tree svg g.written").count() == len(shown)
+    page.locator("#target button").nth(0).hover()
+    weights = [
+        float(one.evaluate("e => e.style.getPropertyValue('--w')")) for one in page.locator("#source button").all()
+    ]
+    assert sum(weights) == pytest.approx(1, abs=0.01)
+    page.locator("#target button").nth(1).click()  # what if: another word
+    choice = page.locator("#choices li button").nth(3)
+    wanted = choice.inner_text().split()[0]
+    choice.click()
+    page.wait_for_function("word => document.querySelectorAll('#target button')[1]?.innerText === word", arg=wanted)
+    assert page.locator("#reset").is_visible()
+    address = page.url
+    again = browser.new_page()  # the link shows the same
+    again.goto(address)
+    again.wait_for_selector("#target button.chosen")
+    assert again.locator("#target button").all_inner_texts() == page.locator("#target button").all_inner_texts()
+    page.locator("#reset").click()
+    page.wait_for_function(
+        "text => [...document.querySelectorAll('#target button')].map(b => b.innerText).join(' ') === text",
+        arg=" ".join(shown),
+    )
+    page.locator("#target button").nth(0).click()  # another look
+    page.locator("#source button").nth(2).click()
+    page.wait_for_selector("#target button.chosen")
+    look = page.locator("#maps tbody tr").nth(0).locator("td").all_inner_texts()
+    assert [float(weight) for weight in look][2] == 1
+    page.fill("#this", "d c b a")
+    page.fill("#that", "a b c d")
+    page.click("#contrast")
+    page.wait_for_selector("#contrasted table")
+    assert page.locator("#contrasted tbody tr").count() == 4
+    page.locator("#tree g").nth(1).focus()
+    page.keyboard.press("Enter")
+    assert page.locator("#node").inner_text()
+    page.select_option("#model", "labels")  # a classifier
+    page.wait_for_selector("#marked button")
+    before = page.locator("#labels").inner_text()
+    page.locator("#marked button").nth(0).click()
+    page.wait_for_function("text => document.querySelector('#labels').innerText !== text", arg=before)
+    assert faults == []
+
+
+def test_the_page_fits_a_phone_and_needs_no_network(browser, page_of):
+    page = browser.new_context(viewport={"width": 360, "height": 640}, color_scheme="dark").new_page()
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(f"{page_of}/#text=a+b+c+d+e+f+g+h&model=reverse")
+    page.wait_for_selector("#maps td")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert all(url.startswith((page_of, "data:")) for url in asked)
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(22, 24, 28)"
+    named = page.evaluate(
+        "[...document.querySelectorAll('button, select, textarea')].filter(e => !(e.innerText || e.labels?.length || e.ariaLabel)).length"
+    )
+    assert named == 0
