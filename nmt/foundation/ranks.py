@@ -251,6 +251,9 @@ def together(cuda: bool) -> Iterator[Ranks]:
     except UserError as error:
         board.tell(error)
         raise error if ranks.first else Silent(str(error)) from error
+    except SystemExit:  # all of them stop
+        dist.destroy_process_group()
+        raise
     dist.destroy_process_group()
 
 
