@@ -1,6 +1,6 @@
 """Measures the server under load.
 
-    python scripts/load.py RUN_DIR FILE [--seconds 20] [--soak 1200] [search=greedy …]
+    python scripts/load.py RUN_DIR FILE [search=greedy …] [--seconds 20] [--soak 1200]
 
 FILE has sentences, one a line; each is a request of its own. Measured are: the time until the answer (median, 95 and 99 per
 cent) with 1, 8 and 64 connections that ask without a pause; requests per second, against a server that translates one

@@ -284,6 +284,15 @@ class AverageSettings(Settings):
         return found
 
 
+@dataclass(frozen=True, kw_only=True)
+class ExportSettings(Settings):
+    """conf/export.yaml."""
+
+    model: str
+    format: Literal["onnx", "card"]
+    output: str
+
+
 def map_name(name: str | None, key: str = "attention_map") -> list[Fault]:
     """What is wrong with the name of a picture."""
     if not name:

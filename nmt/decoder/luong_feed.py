@@ -43,7 +43,7 @@ class LuongFeed(Decoder):
 
     def initial(self, memory: Memory) -> FeedState:
         start = super().initial(memory)
-        feed = start.cells[0][0].new_zeros(len(start.cells[0][0]), self.readout_size)
+        feed = start.cells[0][0].new_zeros(start.cells[0][0].size(0), self.readout_size)
         return FeedState(cells=start.cells, attention=start.attention, masks=start.masks, feed=feed)
 
     def forward(self, embedded: Float[Tensor, "N T E"], state: State, memory: Memory) -> DecoderOutput:

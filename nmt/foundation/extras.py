@@ -14,13 +14,20 @@ EXTRAS = {
     "trackio": ("trackio", "runs in Trackio"),
     "PIL": ("pictures", "images"),
     "sklearn": ("pictures", "handwritten digits"),
+    "onnx": ("export", "ONNX graphs"),
+    "huggingface_hub": ("hub", "models of the hub"),
     "starlette": ("serve", "a server"),
     "uvicorn": ("serve", "a server"),
     "prometheus_client": ("serve", "a server"),
     "datasets": ("hub", "data of the hub and parquet files"),
 }
 """The extra of nmt that installs each package, and what it is for."""
-INSTALLED_AS = {"PIL": "pillow", "sklearn": "scikit-learn", "prometheus_client": "prometheus-client"}
+INSTALLED_AS = {
+    "PIL": "pillow",
+    "sklearn": "scikit-learn",
+    "prometheus_client": "prometheus-client",
+    "huggingface_hub": "huggingface-hub",
+}
 """What pip calls packages that Python calls otherwise."""
 
 

@@ -251,6 +251,8 @@ class Recurrent(nn.Module):
             mask = self.mask(x.size(0)) if self.directions == 1 else self.mask(2, x.size(0))
         if x.is_cuda and self._plain and mask is None:
             return self._forward_cudnn(x, state, lengths)
+        if torch.onnx.is_in_onnx_export() and x.size(1) != 1:
+            return self._forward_whole(x, lengths)
         if self.directions == 1:
             a = self.input_norm(linear(self, "input", x, self.block("ih")))
             outputs, last = _run(self.loop(mask=mask), a.transpose(0, 1), state or self._zeros(x))
@@ -270,6 +272,23 @@ class Recurrent(nn.Module):
         forward, backward = outputs[:, 0].transpose(0, 1), outputs[:, 1].transpose(0, 1)
         final = torch.cat([at_end(forward, lengths), at_end(backward, lengths)], -1)
         return torch.cat([forward, take(backward, order)], -1), (final,)
+
+    def _forward_whole(self, x: Tensor, lengths: Tensor | None) -> tuple[Tensor, Cell]:
+        """Each direction as one operation, of any length, for the graph of an encoder; the backward one on reversed
+        sentences. Of the last state, only h."""
+        lengths = x.new_full((x.size(0),), x.size(1), dtype=torch.int64) if lengths is None else lengths
+        order, outputs = reversal(lengths, x.size(1)), list[Tensor]()
+        whole = torch.lstm if self.state_parts == 2 else torch.gru
+        for direction in range(self.directions):
+            blocks = [self.block(name, direction=direction) for name in ("ih", "hh")]
+            weights: Any = [weight for weight, _ in blocks] + [bias for _, bias in blocks]
+            zeros: Any = tuple(part.unsqueeze(0) for part in self._zeros(x))
+            turned = take(x, order) if direction else x
+            y = whole(turned, zeros if len(zeros) == 2 else zeros[0], weights, True, 1, 0.0, False, False, True)[0]
+            outputs.append(y)
+        final = torch.cat([at_end(y, lengths) for y in outputs], -1)
+        outputs[1:] = [take(y, order) for y in outputs[1:]]
+        return torch.cat(outputs, -1), (final,)
 
     def _zeros(self, x: Tensor) -> Cell:
         weight: Tensor = self.rnn.weight_hh_l0  # type: ignore[assignment]

@@ -1,6 +1,6 @@
 """Whole networks: one that translates, one that classifies.
 
-Imported by: objective, inference, task, configuration.
+Imported by: objective, inference, task, configuration, exporting.
 Read: this file, seq2seq, copying, seq2label.
 """
 

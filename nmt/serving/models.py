@@ -15,7 +15,7 @@ from nmt.inference.translation import Constraint, Translation
 from nmt.inference.translator import Translator
 from nmt.serving.batcher import Batcher
 from nmt.serving.limits import Refused
-from nmt.storage.checkpoint import find_checkpoint
+from nmt.storage.checkpoint import HUB, find_checkpoint
 
 log = logging.getLogger(__name__)
 AUTO = "auto"
@@ -89,7 +89,7 @@ class Served:
 
     def outdated(self) -> bool:
         """Whether there is another checkpoint now."""
-        return _stamp(self.path) not in (self.stamp, None)
+        return not self.path.startswith(HUB) and _stamp(self.path) not in (self.stamp, None)
 
     def reload(self) -> None:
         """Takes the checkpoint that is there now. If it cannot be used, the one before stays; it also finishes what it has

@@ -22,6 +22,7 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from nmt.foundation.errors import UserError
+from nmt.foundation.extras import advice, installed
 from nmt.storage.files import write_atomically
 from nmt.storage.upgrade import upgraded
 from nmt.tokenizer import Tokenizer
@@ -32,6 +33,7 @@ FORMAT = 2
 _CHECKSUM = ', "checksum": '
 """How the checksum is written at the end of the header's JSON."""
 BEST, LAST = "best.safetensors", "last.safetensors"
+HUB = "hf:"
 
 
 @dataclass(frozen=True)
@@ -56,10 +58,13 @@ def write(path: Path, meta: Mapping[str, Any], tensors: Mapping[str, Tensor]) ->
 
 
 def find_checkpoint(model: str) -> Path:
-    """The checkpoint meant by a run directory (its best, else its last) or by a file.
+    """The checkpoint meant by a run directory (its best, else its last), by a file, or by hf:USER/NAME[@REVISION], which is
+    downloaded from the HuggingFace hub, unless it is there already.
 
     Raises UserError if there is none.
     """
+    if model.startswith(HUB):
+        return _downloaded(model)
     path = Path(model)
     if path.is_dir():
         for name in (BEST, LAST):
@@ -71,6 +76,19 @@ def find_checkpoint(model: str) -> Path:
     if not path.is_file():
         raise UserError(f"model={model}: no such file or folder. Give a run directory or a .safetensors file")
     return path
+
+
+def _downloaded(model: str) -> Path:
+    if not installed("huggingface_hub"):
+        raise UserError(advice("huggingface_hub"))
+    import huggingface_hub
+
+    name, _, revision = model.removeprefix(HUB).partition("@")
+    try:
+        return Path(huggingface_hub.hf_hub_download(name, BEST, revision=revision or None))
+    except Exception as error:  # no network, no such model, not allowed: the hub has many errors of its own
+        why = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise UserError(f"model={model}: cannot be had from the hub ({why})") from error
 
 
 def read(path: Path) -> Checkpoint:

@@ -246,7 +246,7 @@ class Tokenizer:
         ordinary = (self._source.id_to_piece(i) for i in range(EOS + 1, self.source_size))
         self._samplers: dict[int, Sampler] = {}
         self._told = set[str]()  # values of factors that a warning has named
-        self._by_word = all(piece.startswith(SPACE) for piece in ordinary)
+        self.by_word = all(piece.startswith(SPACE) for piece in ordinary)
 
     def sampled(self, sampling: float) -> Tokenizer:
         """The same with another `sampling`."""
@@ -321,7 +321,7 @@ class Tokenizer:
             raise TypeError(f"a list of lines is needed, not one string ({lines[:30]!r}): write [text]")
         lines = _prepared(lines, self.lowercase)
         if seed is None or not self.sampling:
-            if self._by_word:
+            if self.by_word:
                 return [[i for ids in model.encode(line.split()) for i in ids] for line in lines]
             return model.encode(lines, num_threads=_threads(lines))
         side = 0 if model is self._source else 1

@@ -1,0 +1,53 @@
+"""python -m nmt.export model=RUN_DIR format=onnx output=FOLDER
+
+format=onnx: the model as ONNX graphs, with an example that translates without nmt or PyTorch. format=card: a folder with the weights, the
+tokenizer and a model card, as the HuggingFace hub takes it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nmt.configuration.command_line import command_line
+
+if TYPE_CHECKING:
+    from nmt.configuration.model_settings import ExportSettings
+
+
+def run(settings: ExportSettings) -> None:
+    """Writes the folder. Raises UserError if it is there already, or if the model cannot be exported."""
+    import logging
+    import shutil
+    from pathlib import Path
+
+    from nmt.configuration.loading import translator
+    from nmt.exporting.card import results_of, write_card
+    from nmt.foundation.errors import UserError
+    from nmt.foundation.extras import advice, installed
+    from nmt.storage import checkpoint as ckpt
+
+    folder = Path(settings.output)
+    if folder.exists():
+        raise UserError(f"output={folder}: is there already; choose a new folder")
+    saved = ckpt.read(ckpt.find_checkpoint(settings.model))
+    try:
+        if settings.format == "card":
+            write_card(saved, results_of(settings.model), folder)
+        else:
+            if not installed("onnx"):
+                raise UserError(advice("onnx"))
+            from nmt.exporting.onnx import write_onnx
+
+            ckpt.check_kind(saved, "train")
+            write_onnx(translator(settings.model, device="cpu"), folder)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    sizes = sum(file.stat().st_size for file in folder.iterdir())
+    logging.getLogger("nmt.export").info("%s: %s files, %.1f MB", folder, len(list(folder.iterdir())), sizes / 1e6)
+
+
+main = command_line("export", run)
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+"""Exported models: graphs that compute what the network computes, at other sizes than those they were made with."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from builders import choices, network
+from commands import run
+
+onnxruntime = pytest.importorskip("onnxruntime", reason="ONNX graphs need pip install 'nmt[export]'")
+pytest.importorskip("onnx")
+
+import nmt
+from nmt.exporting.onnx import write_graphs
+from nmt.exporting.translate_onnx import run as run_graph
+from nmt.foundation.interfaces import BOS, EOS
+
+NETWORKS = (
+    [(decoder, score) for decoder in choices("decoder") for score in (("none",) if decoder == "fixed" else ("concat", "general", "dot"))]
+    + [("bahdanau", score) for score in choices("attention") if score not in ("none", "concat", "general", "dot", "multi_head")]
+    + [("luong", "general", f"window={window}") for window in choices("window") if window != "global"]
+    + [("luong_feed", "dot", f"normalizer={kind}") for kind in choices("normalizer") if kind != "softmax"]
+    + [("bahdanau", "concat", *more) for more in (
+        ["cell=lstm"], ["encoder.num_layers=2", "decoder.num_layers=2"], ["encoder=unidirectional", "sizes.encoder=8"],
+        ["encoder=alternating", "sizes.encoder=8", "encoder.num_layers=2"], ["model.copy=true"], ["decoder.context_gate=true"],
+        ["decoder.bridge=none"], ["encoder.residual=true", "encoder.num_layers=2", "encoder.layer_norm=true"],
+    )]
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("choice", NETWORKS, ids=" ".join)
+def test_graphs_compute_what_the_network_computes(choice, tmp_path):
+    """Encoder, first state and three steps, for sentences of other lengths and another number of them."""
+    model = network(*choice).float().eval()
+    write_graphs(model, tmp_path)
+    encoder, start, step = (
+        onnxruntime.InferenceSession(str(tmp_path / f"{name}.onnx")) for name in ("encoder", "start", "step")
+    )
+    lengths = torch.tensor([7, 2, 9, 4])
+    source = torch.randint(4, 11, (4, 9))
+    for row, length in zip(source, lengths, strict=True):
+        row[length - 1], row[length:] = EOS, 0
+    with torch.no_grad():
+        memory = model.encode(source, lengths)
+        state = model.start(memory)
+        held = run_graph(encoder, {"source": source.numpy(), "lengths": lengths.numpy()})
+        assert held["memory.values"] == pytest.approx(memory.values.numpy(), abs=1e-4)
+        parts = run_graph(start, held)
+        words = torch.full((4,), BOS)
+        for _ in range(3):
+            output = model.decode(words.unsqueeze(1), state, memory)
+            truth = model.log_probs(output, memory).squeeze(1)
+            found = run_graph(step, {"words": words.numpy(), **parts, **held})
+            assert found["log_probs"] == pytest.approx(truth.numpy(), abs=1e-4)
+            if output.weights is not None:
+                assert found["weights"] == pytest.approx(output.weights.squeeze(1).numpy(), abs=1e-5)
+            state, words = output.state, truth.argmax(-1)
+            parts = {name.removeprefix("next."): value for name, value in found.items() if name.startswith("next.")}
+
+
+@pytest.fixture(scope="module")
+def exported(small_run, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("onnx") / "out"
+    result = run("export", f"model={small_run}", "format=onnx", f"output={folder}")
+    assert result.returncode == 0, result.stderr.decode()
+    return folder
+
+
+def test_the_example_translates_as_the_model_does(exported, small_run):
+    """Without nmt and PyTorch: in a process that cannot import them."""
+    lines = ["a b c d", "", "h g f e d c b a a b", "a", "c c c c", "not known ß"]
+    code = f"import sys; sys.modules['torch'] = sys.modules['nmt'] = None; sys.argv = ['translate.py', {str(exported)!r}]; exec(open({str(exported / 'translate.py')!r}).read())"
+    found = subprocess.run(
+        [sys.executable, "-c", code], input="\n".join(lines) + "\n", capture_output=True, text=True, check=True
+    )
+    assert found.stdout.splitlines() == nmt.load(small_run, search="beam").translate(lines)
+
+
+def test_what_cannot_be_exported_is_refused_by_name(small_run, tmp_path, exported):
+    for overrides, message in (
+        ([f"model={small_run}", "format=onnx", f"output={exported}"], "is there already"),
+        (["model=nowhere", "format=card", f"output={tmp_path}/x"], "no such file or folder"),
+    ):  # fmt: skip
+        result = run("export", *overrides)
+        assert result.returncode == 1
+        assert message in result.stderr.decode()
+        assert b"Traceback" not in result.stderr
+    from nmt.exporting.onnx import _exportable
+
+    class Held:
+        models = (network("bahdanau", "concat", "cell=norm_gru"),)
+
+    with pytest.raises(nmt.UserError, match="encoder has normalised gates or a deep transition"):
+        _exportable(Held())
+    Held.models = (network("bahdanau", "multi_head"),)
+    with pytest.raises(nmt.UserError, match="several heads"):
+        _exportable(Held())
+
+
+@pytest.fixture(scope="module")
+def card(small_run, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("card") / "out"
+    assert run("export", f"model={small_run}", "format=card", f"output={folder}").returncode == 0
+    return folder
+
+
+def test_a_card_has_what_the_hub_reads_and_the_folder_is_a_model(card, small_run):
+    import yaml
+
+    _, head, text = (card / "README.md").read_text().split("---\n", 2)
+    metadata = yaml.safe_load(head)
+    assert metadata["pipeline_tag"] == "translation"
+    assert {metric["type"] for metric in metadata["model-index"][0]["results"][0]["metrics"]} >= {"bleu", "chrf"}
+    results = json.loads((small_run / "results.json").read_text())
+    assert results["scores"]["bleu"]["signature"] in text
+    assert nmt.load(card).translate(["a b c"]) == nmt.load(small_run).translate(["a b c"])
+    assert (card / "best.safetensors").stat().st_size <= (small_run / "best.safetensors").stat().st_size
+
+
+def test_a_model_comes_from_the_hub(card, small_run, tmp_path):
+    """A hub on this machine, which answers as the real one does."""
+    import hashlib
+    import os
+    import threading
+    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+    pytest.importorskip("huggingface_hub")
+    data = (card / "best.safetensors").read_bytes()
+
+    class Hub(BaseHTTPRequestHandler):
+        def answer(self, whole):
+            there = self.path.startswith("/someone/model/resolve/main/best.safetensors")
+            self.send_response(200 if there else 404)
+            self.send_header("X-Repo-Commit", "a" * 40)
+            self.send_header("ETag", f'"{hashlib.sha256(data).hexdigest()}"')
+            self.send_header("Content-Length", str(len(data) if there else 0))
+            if not there:
+                self.send_header("X-Error-Code", "RepoNotFound")
+            self.end_headers()
+            if there and whole:
+                self.wfile.write(data)
+
+        def do_HEAD(self):
+            self.answer(False)
+
+        def do_GET(self):
+            self.answer(True)
+
+        def log_message(self, *_): ...
+
+    hub = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    threading.Thread(target=hub.serve_forever, daemon=True).start()
+    environment = {**os.environ, "HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}", "HF_HUB_OFFLINE": "0", "HF_HOME": str(tmp_path),
+                   "HF_HUB_DISABLE_XET": "1"}  # fmt: skip
+
+    def loaded(name):
+        code = f"import nmt; print(nmt.load({name!r}).translate('a b c'))"
+        return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+
+    found, absent = loaded("hf:someone/model"), loaded("hf:someone/else")
+    hub.shutdown()
+    hub.server_close()
+    assert found.stdout.strip() == nmt.load(small_run).translate("a b c"), found.stderr
+    assert "model=hf:someone/else: cannot be had from the hub" in absent.stderr
