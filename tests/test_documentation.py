@@ -18,7 +18,7 @@ from nmt.configuration.configure import configure
 
 PAGES = [
     ROOT / "README.md",
-    *(ROOT / folder / "README.md" for folder in ("nmt", "nmt/serving", "conf", "scripts", "tests")),
+    *(ROOT / folder / "README.md" for folder in ("nmt", "nmt/serving", "nmt/exporting", "conf", "scripts", "tests")),
     *sorted((ROOT / "conf").rglob("*.yaml")),
     *sorted((ROOT / "nmt").glob("*.py")),
     ROOT / "scripts/demo",

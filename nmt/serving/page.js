@@ -138,8 +138,9 @@ function open(i) {
     if (token === step.token) made.setAttribute("aria-current", "true")
     return element("li", {}, made)
   }))
-  const look = shown.attention ? " Or click a word of the source: then only that is seen while this word is written." : ""
-  $("choices").replaceChildren(element("p", { className: "note", textContent: `Instead of “${written(step.piece).trim()}”:${look}` }), list)
+  const look = shown.attention ? " Or click a word of the source: then the model sees only that while it writes this word." : ""
+  const text = `Instead of “${written(step.piece).trim()}”, choose another word.${look}`
+  $("choices").replaceChildren(element("p", { className: "note", textContent: text }), list)
   $("choices").hidden = false
   point(i)
 }
