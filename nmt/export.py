@@ -1,7 +1,7 @@
 """python -m nmt.export model=RUN_DIR format=onnx output=FOLDER
 
-format=onnx: the model as ONNX graphs, with an example that translates without nmt or PyTorch. format=card: a folder with the weights, the
-tokenizer and a model card, as the HuggingFace hub takes it.
+format=onnx: the model as ONNX graphs, with an example that translates without nmt or PyTorch. format=card: a folder with the
+weights, the tokenizer and a model card, as the HuggingFace hub takes it.
 """
 
 from __future__ import annotations
