@@ -94,6 +94,9 @@ def apply(config: Any, overrides: Sequence[Any], groups: Collection[str] = ()) -
     return found
 
 
+_PARSED: dict[str, list[Any]] = {}
+
+
 def parse(overrides: Sequence[str]) -> tuple[list[Any], list[Fault]]:
     """Overrides parsed by Hydra's grammar, and a fault for each that cannot be parsed."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -103,7 +106,12 @@ def parse(overrides: Sequence[str]) -> tuple[list[Any], list[Fault]]:
     with _sources() as loader:
         for text in overrides:
             try:
-                parsed += OverridesParser.create(loader).parse_overrides([text])
+                if text not in _PARSED:  # the grammar is slow, and what was typed is looked at several times
+                    made = OverridesParser.create(loader).parse_overrides([text])
+                    _PARSED.update({} if "(" in text else {text: made})  # what choices glob(*) means may change
+                else:
+                    made = _PARSED[text]
+                parsed += made
             except HydraException:
                 key, equals, value = text.partition("=")
                 quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("'", "'\\''")
