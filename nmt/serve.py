@@ -31,6 +31,8 @@ def run(settings: ServeSettings) -> None:
     import uvicorn
 
     log = logging.getLogger("nmt.serve")
+    if not settings.log_texts:
+        logging.getLogger("nmt.inference").setLevel(logging.ERROR)  # its warnings quote the input
     server = _server(settings)
     place = socket.socket(socket.AF_INET6 if ":" in settings.host else socket.AF_INET)
     place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -117,7 +117,7 @@ def test_more_than_libretranslate(client, pair, small_run):
     for wish, holds in (
         ({"prefix": "h h"}, lambda text: text.startswith("h h")), ({"required": ["g"]}, lambda text: "g" in text.split()),
         ({"forbidden": ["a", "b"]}, lambda text: not {"a", "b"} & {*text.split()}),
-        ({"glossary": {"c": "h", "x": "g"}}, lambda text: "h" in text.split()),
+        ({"glossary": {"C": "h", "x": "g"}}, lambda text: "h" in text.split()),
     ):  # fmt: skip
         assert holds(client.post("/translate", json={"q": "a b c", **pair, **wish}).json()["translatedText"]), wish
 
@@ -164,7 +164,7 @@ def test_a_batch_is_what_waits(server):
         return [item.upper() for item in items]
 
     async def all_of_it():
-        batcher = Batcher(work, ThreadPoolExecutor(1), wait=0.0, most=3)
+        batcher = Batcher(work, ThreadPoolExecutor(1), wait=0.0, most=3, size=len)
         first = asyncio.create_task(batcher.do(["a"]))
         await asyncio.to_thread(begun.wait, 10)
         others = [asyncio.create_task(batcher.do(items)) for items in (["b"], ["bad"], ["gone"], ["c", "d"])]
@@ -218,14 +218,42 @@ def test_no_tag_is_lost(parts, draw):
         if isinstance(block, str):
             written.append(block)
             continue
-        for part in block.sentences(places) if (places := spans(block.text)) else [block]:
+        places, end = spans(block.text), 0
+        if not places:
+            written.append(markup.marked(block, block.text, []))
+            continue
+        for place, part in zip(places, block.sentences(places), strict=True):
             size = len(words(part.text))
+            written.append(block.between(end, place.start))
             written.append(markup.marked(part, part.text, [draw.randrange(size) for _ in range(size)]))
+            end = place.stop
+        written.append(block.between(end, len(block.text)))
     before, after = tag.findall(text), tag.findall("".join(written))
     assert {*before} == {*after}
     assert all(after.count(one) >= before.count(one) for one in {*before})
     again = markup.blocks("".join(written))
     assert sum(isinstance(b, str) for b in again) == sum(isinstance(b, str) for b in markup.blocks(text))
+
+
+def test_long_sentences_are_cut_between_words():
+    text = " ".join(["word"] * 300) + ". Short."
+    places = spans(text)
+    assert [text[p.start : p.stop].count(" ") + 1 for p in places] == [100, 100, 100, 1]
+    assert joined(text, places, [text[p.start : p.stop] for p in places]) == text
+    assert [len(p) for p in spans("x" * 1200)] == [500, 500, 200]
+
+
+@pytest.mark.parametrize(("text", "written"), [
+    ("<p>a b\n   c\n d</p>", "<p>a b c d</p>"), ("<p>a&nbsp;b c</p>", "<p>a b c</p>"), ("<![CDATA[x]]>a b", "<![CDATA[x]]>a b"),
+    ("<p>a bc. <code>x</code> D e.</p>", "<p>a bc. <code>x</code> D e.</p>"), ("<p>a b. <img src=x></p>", "<p>a b. <img src=x></p>"),
+    ("<p><img src=x> a b.</p>", "<p><img src=x> a b.</p>"),
+])  # fmt: skip
+def test_what_stands_between_sentences_stays_there(client, pair, text, written):
+    """Spaces of HTML are one; the translation itself is left out of the comparison."""
+    import re
+
+    answer = client.post("/translate", json={"q": text, **pair, "format": "html"}).json()["translatedText"]
+    assert re.findall(r"\s*<[^>]*>\s*", answer) == re.findall(r"\s*<[^>]*>\s*", written)
 
 
 @given(st.text(st.sampled_from("ab. !?\n\t。猫"), max_size=40))
@@ -256,7 +284,7 @@ def test_limits(small_run, pair):
     small = served(f"model={small_run}", "max_characters=20", "max_texts=3", "max_bytes=400", "per_minute=12")
     with TestClient(small.app()) as client:
         for fields, status, message in (
-            ({"q": "a" * 21, **pair}, 413, "21 characters; at most 20"), ({"q": ["a"] * 4, **pair}, 413, "4 texts"),
+            ({"q": "a" * 21, **pair}, 413, "q: 21 characters; at most 20"), ({"q": ["a"] * 4, **pair}, 413, "4 texts"),
             ({"q": "a" * 500, **pair}, 413, "larger than 400 bytes"), ({**pair}, 400, "missing q"), ({"q": "a"}, 400, "missing source"),
             ({"q": "a", "source": "xx", "target": "yy"}, 400, "xx → yy is not here; there are"), ({"q": 3, **pair}, 400, "text or a list"),
             ({"q": "a", **pair, "format": "pdf"}, 400, "text or html"), ({"q": "\ud800", **pair}, 400, "half of a character"),
@@ -566,6 +594,7 @@ def test_the_page_explains(browser, page_of, small_run):
     again = browser.new_page()  # the link shows the same
     again.goto(address)
     again.wait_for_selector("#target button.chosen")
+    assert again.evaluate("document.activeElement.tagName") in ("BODY", "TEXTAREA")
     assert again.locator("#target button").all_inner_texts() == page.locator("#target button").all_inner_texts()
     page.locator("#reset").click()
     page.wait_for_function(
@@ -574,9 +603,20 @@ def test_the_page_explains(browser, page_of, small_run):
     )
     page.locator("#target button").nth(0).click()  # another look
     page.locator("#source button").nth(2).click()
-    page.wait_for_selector("#target button.chosen")
+    page.wait_for_selector("#target button.looked")
     look = page.locator("#maps tbody tr").nth(0).locator("td").all_inner_texts()
     assert [float(weight) for weight in look][2] == 1
+    page.go_back()
+    page.wait_for_function("() => !document.querySelector('#target button.looked')")
+    page.fill("#text", "a b cd. E f g.")  # two sentences
+    page.wait_for_selector("#sentences button >> nth=1")
+    assert page.locator("#plain").inner_text() == load(small_run).translate("a b cd.") + " " + load(
+        small_run
+    ).translate("E f g.")
+    page.locator("#sentences button").nth(1).click()
+    page.wait_for_function("() => document.querySelector('#source').innerText.includes('f')")
+    page.fill("#text", "a b c d")
+    page.wait_for_function("() => document.querySelector('#sentences').hidden")
     page.fill("#this", "d c b a")
     page.fill("#that", "a b c d")
     page.click("#contrast")

@@ -87,7 +87,7 @@ def _card(saved: Checkpoint, results: Mapping[str, Any], parameters: int) -> str
             }],
         }] if shown else None,
     }  # fmt: skip
-    kept = {key: value for key, value in config.items() if key not in ("run_dir", "resume", "sweep", "tracker")}
+    kept = {key: _shown(value) for key, value in config.items() if key not in ("run_dir", "resume", "sweep", "tracker")}
     figures = "\n".join(
         f"- {name}: {value:.2f}{f' (`{signed}`)' if signed else ''}" for name, (value, signed) in shown.items()
     )
@@ -108,6 +108,15 @@ def _card(saved: Checkpoint, results: Mapping[str, Any], parameters: int) -> str
     )
     head = yaml.safe_dump({k: v for k, v in metadata.items() if v is not None}, sort_keys=False, allow_unicode=True)
     return f"---\n{head}---\n{text}"
+
+
+def _shown(value: Any) -> Any:
+    """A value of a configuration, with the names of files instead of where they are on this machine."""
+    if isinstance(value, Mapping):
+        return {key: _shown(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_shown(one) for one in value]
+    return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
 
 
 def _name(group: Any) -> str:

@@ -76,6 +76,9 @@ def run(graph, values):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2 or not Path(sys.argv[1], "settings.json").is_file():
+        sys.exit(__doc__)
+    sys.stdin.reconfigure(encoding="utf-8", errors="replace")
     model = Model(sys.argv[1])
     for each in sys.stdin:
         print(model.translate(each.rstrip("\n")), flush=True)

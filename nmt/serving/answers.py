@@ -15,7 +15,7 @@ from nmt.serving.limits import Refused
 from nmt.serving.models import AUTO, Models, Served, Wish
 from nmt.serving.passages import joined, spans
 from nmt.serving.questions import Question
-from nmt.tokenizer.words import words
+from nmt.tokenizer.words import spaceless, words
 
 
 @dataclass(frozen=True)
@@ -89,15 +89,19 @@ def _written(served: Served, question: Question, blocks: Sequence[Block], choice
 def _with_tags(served: Served, part: markup.Part, passage: Passage, choice: int) -> str:
     if not passage.places:  # nothing but spaces and tags
         return markup.marked(part, part.text, [])
-    written = []
-    for sentence, found in zip(part.sentences(passage.places), passage.found, strict=True):
+    written, end = list[str](), 0
+    for place, sentence, found in zip(passage.places, part.sentences(passage.places), passage.found, strict=True):
         which, text, source_of = min(choice, len(found.details) - 1), "", dict[int, int]()
         if which >= 0:
             text = found.texts[which]
             pairs = described(served.translator.tokenizer, sentence.text, found, which, "word")["alignment"]["pairs"]
             source_of = {t: s for s, t in pairs}
-        written.append(markup.marked(sentence, text, [source_of.get(t, 0) for t in range(len(words(text)))]))
-    return joined(part.text, passage.places, written)
+        gap = part.between(end, place.start)
+        space = " " if end and not gap and text and not spaceless(text[0]) else ""
+        tagged = markup.marked(sentence, text, [source_of.get(t, 0) for t in range(len(words(text)))])
+        written += [gap, space, tagged]
+        end = place.stop
+    return "".join(written) + part.between(end, len(part.text))
 
 
 def _alternatives(served: Served, question: Question, blocks: Sequence[Block]) -> list[str]:

@@ -112,8 +112,7 @@ class Server:
             async with asyncio.timeout(self.limits.seconds):
                 fields = await _fields(request, self.limits.bytes)
                 key = fields.get("api_key") or request.headers.get("authorization", "").removeprefix("Bearer ")
-                self.limits.check_key(key if isinstance(key, str) else "")
-                self.pace.take(key if self.limits.keys else request.client.host if request.client else "")
+                self._admit(key if isinstance(key, str) else "", request.client.host if request.client else "")
                 if self.show_texts:
                     log.info(
                         "asked: %s", json.dumps({k: v for k, v in fields.items() if k != "api_key"}, ensure_ascii=False)
@@ -126,6 +125,15 @@ class Server:
             raise Refused(400, str(error)) from error
         finally:
             self._open -= 1
+
+    def _admit(self, key: str, host: str) -> None:
+        """Counts a request of a key, or of a host. Raises Refused for a wrong key, and for too many of either."""
+        try:
+            self.limits.check_key(key)
+        except Refused:
+            self.pace.take(host)
+            raise
+        self.pace.take(key if self.limits.keys else host)
 
     async def counted(self, request: Request, reply: Callable[[Request], Awaitable[Response]]) -> Response:
         """The response to a request; refusals become LibreTranslate's errors. Logged without what was asked."""
@@ -191,8 +199,15 @@ class Server:
             routes=routes,
             middleware=middleware if origins else [],
             lifespan=watching,
-            exception_handlers={HTTPException: _http_error, Exception: _fault},  # type: ignore[dict-item]
+            exception_handlers={HTTPException: self._http_error, Exception: _fault},  # type: ignore[dict-item]
         )
+
+    async def _http_error(self, request: Request, error: HTTPException) -> Response:
+        """No such path, or not by this method."""
+        self.measures.request(request.url.path, error.status_code, 0.0)
+        response = _error(error.status_code, error.detail)
+        response.headers.update(error.headers or {})
+        return response
 
     def _models(self) -> list[dict[str, Any]]:
         translators = [
@@ -240,13 +255,6 @@ def _json(value: Any) -> Response:
 
 def _error(status: int, message: str) -> Response:
     return JSONResponse({"error": message}, status)
-
-
-async def _http_error(_: Request, error: HTTPException) -> Response:
-    """No such path, or not by this method."""
-    response = _error(error.status_code, error.detail)
-    response.headers.update(error.headers or {})
-    return response
 
 
 async def _fault(_: Request, error: Exception) -> Response:

@@ -21,12 +21,14 @@ class _Waiting(Generic[Item]):
 
 
 class Batcher(Generic[Item, Result]):
-    """`work` does a list of items in a thread of `pool`, at most `most` at a time. The first of a batch waits `wait` seconds
-    for others; what comes while a batch is done waits for its end. If `work` fails, each of its items is tried alone, so
-    that an error is told to the caller whose item it is."""
+    """`work` does a list of items in a thread of `pool`, at most `most` at a time, and only such of a similar `size`. The
+    first of a batch waits `wait` seconds for others; what comes while a batch is done waits for its end. If `work` fails,
+    each of its items is tried alone, so that an error is told to the caller whose item it is."""
 
-    def __init__(self, work: Work[Item, Result], pool: Executor, *, wait: float, most: int) -> None:
-        self.work, self.wait, self.most, self._pool = work, wait, most, pool
+    def __init__(
+        self, work: Work[Item, Result], pool: Executor, *, wait: float, most: int, size: Callable[[Item], int]
+    ) -> None:
+        self.work, self.wait, self.most, self.size, self._pool = work, wait, most, size, pool
         self._waiting: collections.deque[_Waiting[Item]] = collections.deque()
         self._running: asyncio.Task[None] | None = None
 
@@ -50,10 +52,7 @@ class Batcher(Generic[Item, Result]):
         try:
             await asyncio.sleep(self.wait)
             while self._waiting:
-                batch = list[_Waiting[Item]]()
-                while self._waiting and len(batch) < self.most:
-                    one = self._waiting.popleft()
-                    batch += [] if one.result.done() else [one]
+                batch = self._next()
                 items = [one.item for one in batch]
                 found = await asyncio.get_running_loop().run_in_executor(self._pool, self._each, items)
                 for one, result in zip(batch, found, strict=True):
@@ -65,6 +64,15 @@ class Batcher(Generic[Item, Result]):
                         one.result.set_result(result)
         finally:
             self._running = None
+
+    def _next(self) -> list[_Waiting[Item]]:
+        """The one that has waited longest, with others that are not more than twice as large."""
+        waiting = [one for one in self._waiting if not one.result.done()]
+        most = 2 * self.size(waiting[0].item) + 20 if waiting else 0
+        batch = [one for one in waiting if self.size(one.item) <= most][: self.most]
+        taken = {id(one) for one in batch}
+        self._waiting = collections.deque(one for one in waiting if id(one) not in taken)
+        return batch
 
     def _each(self, items: list[Item]) -> Sequence[Result | Exception]:
         try:

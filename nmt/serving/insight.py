@@ -10,18 +10,21 @@ from nmt.foundation.interfaces import EOS
 from nmt.inference.explain import explain, influence
 from nmt.serving.limits import Limits, Refused
 from nmt.serving.models import Served
-from nmt.serving.questions import flag, text_of, texts_of
+from nmt.serving.passages import spans
+from nmt.serving.questions import count, flag, text_of, texts_of
 from nmt.tokenizer.words import words
 
 LONGEST = 1000
 """Tokens of a given beginning."""
 
 
-def sentence_of(fields: Mapping[str, Any], limits: Limits) -> str:
-    """The text, as one sentence for a model."""
+def sentence_of(fields: Mapping[str, Any], limits: Limits) -> tuple[str, list[str]]:
+    """The sentence that is asked about, and all sentences of the text. `sentence`: its number, from 0."""
     text = text_of(fields, "q")
     limits.check_texts([text])
-    return " ".join(text.split())
+    every = [text[place.start : place.stop] for place in spans(text)]
+    number = count(fields, "sentence", max(0, len(every) - 1))
+    return (every[number] if every else ""), every
 
 
 def explained(served: Served, fields: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
@@ -29,7 +32,7 @@ def explained(served: Served, fields: Mapping[str, Any], limits: Limits) -> dict
 
     `prefix`: tokens that it begins with; `whole`: they are all of it; `translation`: a text instead of them; `looks`: pairs
     of a step and the source position that is all that is seen there."""
-    sentence, translator, tokenizer = sentence_of(fields, limits), served.lister, served.translator.tokenizer
+    (sentence, every), translator, tokenizer = sentence_of(fields, limits), served.lister, served.translator.tokenizer
     prefix, whole = _numbers(fields.get("prefix") or [], "prefix"), flag(fields, "whole")
     given = fields.get("translation")
     if isinstance(given, str) and given.strip():
@@ -55,7 +58,7 @@ def explained(served: Served, fields: Mapping[str, Any], limits: Limits) -> dict
     ]  # fmt: skip
     texts = tokenizer.decode([one.tokens for one in found.others])
     return {
-        "model": served.name, "sentence": sentence, "text": texts[0],
+        "model": served.name, "sentences": every, "sentence": sentence, "text": texts[0],
         "source": [*tokenizer.source_pieces(found.source), "</s>"], "target": steps,
         "attention": None if found.attention is None else found.attention.round(4).tolist(),
         "heads": None if found.heads is None else found.heads.round(4).tolist(),
@@ -74,7 +77,7 @@ def explained(served: Served, fields: Mapping[str, Any], limits: Limits) -> dict
 
 def contrasted(served: Served, fields: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
     """The answer to /contrast: the probability of each token of two translations; which source words speak for which."""
-    sentence, (texts, _) = sentence_of(fields, limits), texts_of(fields, "translations")
+    (sentence, _), (texts, _) = sentence_of(fields, limits), texts_of(fields, "translations")
     limits.check_texts([sentence, *texts])
     if len(texts) != 2 or not all(text.strip() for text in texts):
         raise Refused(400, "translations: give two texts")

@@ -31,13 +31,13 @@ class Limits:
     per_minute: int = 0
     keys: Sequence[str] = ()
 
-    def check_texts(self, texts: Sequence[str]) -> None:
+    def check_texts(self, texts: Sequence[str], what: str = "q") -> None:
         """Raises Refused if there are too many, or they are too long."""
         if len(texts) > self.texts:
-            raise Refused(413, f"q has {len(texts):,} texts; at most {self.texts:,} are taken at once")
+            raise Refused(413, f"{what}: {len(texts):,} texts; at most {self.texts:,} are taken at once")
         total = sum(map(len, texts))
         if total > self.characters:
-            raise Refused(413, f"q has {total:,} characters; at most {self.characters:,} are taken at once")
+            raise Refused(413, f"{what}: {total:,} characters; at most {self.characters:,} are taken at once")
 
     def check_key(self, key: str) -> None:
         """Raises Refused unless the key is one of those accepted. All are compared, each in the same time."""

@@ -27,6 +27,7 @@ WITHIN = frozenset(["img", "wbr", "input"])
 """Those of them that stand within a sentence."""
 KEPT = frozenset(["script", "style", "textarea", "pre", "code", "kbd", "samp", "math", "svg", "template", "noscript"])
 """Elements whose content is not translated."""
+_SPACES = re.compile(r"\s+")
 _CORE = re.compile(r"^(\W*)(.*?)(\W*)$", re.DOTALL)
 
 
@@ -48,20 +49,26 @@ class Part:
     marks: list[tuple[int, str]] = field(default_factory=list)
 
     def sentences(self, places: Sequence[range]) -> list[Part]:
-        """Its sentences as parts; marks and empty elements belong to the sentence that they stand in or before."""
-        found, begin = [], 0
+        """Its sentences as parts, with the marks within them."""
+        found = []
         for place in places:
-            end = place.stop if place is not places[-1] else len(self.text) + 1
             part, shift = Part(self.text[place.start : place.stop]), place.start
             for element in self.elements:
                 start, stop = max(element.place.start, place.start), min(element.place.stop, place.stop)
-                if start < stop or (not len(element.place) and begin <= element.place.start < end):
-                    own = range(max(0, start - shift), max(0, start - shift, stop - shift))
-                    part.elements.append(Element(element.opening, element.closing, own))
-            part.marks = [(max(0, at - shift), raw) for at, raw in self.marks if begin <= at < end]
+                if start < stop:
+                    part.elements.append(Element(element.opening, element.closing, range(start - shift, stop - shift)))
+            part.marks = [(at - shift, raw) for at, raw in self.marks if place.start < at < place.stop]
             found.append(part)
-            begin = end
         return found
+
+    def between(self, begin: int, end: int) -> str:
+        """What stands between two sentences, or before the first and after the last, with its marks."""
+        written, at = [], begin
+        for place, raw in self.marks:
+            if begin <= place <= end:
+                written += [html.escape(self.text[at:place], quote=False), raw]
+                at = place
+        return "".join(written) + html.escape(self.text[at:end], quote=False)
 
 
 Block = str | Part
@@ -118,7 +125,7 @@ class _Reader(HTMLParser):
         self._add("block", "", f"<!{decl}>")
 
     def unknown_decl(self, data: str) -> None:
-        self._add("kept", "", f"<![{data}]>")
+        self._add("kept", "", f"<![{data}]]>" if data.startswith("CDATA[") else f"<![{data}]>")
 
     def handle_pi(self, data: str) -> None:
         self._add("block", "", f"<?{data}>")
@@ -167,10 +174,11 @@ def _part(run: Sequence[tuple[str, str, str]]) -> Part:
                 pairs[partner] = i
                 del opened[opened.index(partner) :]
     ends = {end: begin for begin, end in pairs.items()}
+    blank = not "".join(raw for kind, _, raw in run if kind == "text").strip()
     begun, order = dict[int, tuple[int, int]](), list[tuple[int, Element]]()
     for i, (kind, _, raw) in enumerate(run):
         if kind == "text":
-            part.text += raw
+            part.text += raw if blank else _SPACES.sub(" ", raw)
         elif i in pairs:
             begun[i] = len(part.text), len(part.marks)
         elif i in ends:

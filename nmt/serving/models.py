@@ -51,7 +51,9 @@ class Served:
     ) -> None:
         self.name, self.path, self._load = name, path, load
         self.loaded, self.stamp = load(path), _stamp(path)
-        self.batcher: Batcher[Wish, Translation] = Batcher(self._work, pool, wait=wait, most=most)
+        self.batcher: Batcher[Wish, Translation] = Batcher(
+            self._work, pool, wait=wait, most=most, size=lambda wish: len(wish.sentence)
+        )
         self.pool = pool
 
     @property

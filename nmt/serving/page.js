@@ -2,7 +2,7 @@
 // that a link shows the same again.
 
 const $ = (id) => document.getElementById(id)
-const state = { text: "", model: "", prefix: [], looks: [], beside: [], contrast: null }
+const state = { text: "", model: "", sentence: 0, prefix: [], looks: [], beside: [], contrast: null }
 let models = []
 let shown = null // the answer that is on the page
 let chosen = null // the place in the translation whose choices are open
@@ -11,13 +11,9 @@ let asked = 0 // the number of the last question; older answers are not shown
 async function ask(path, fields) {
   const response = await fetch(path, {
     method: "POST", headers: { "Content-Type": "application/json" },
-    body: JSON.stringify({ ...fields, api_key: sessionStorage.getItem("api_key") ?? undefined }),
+    body: JSON.stringify({ ...fields, api_key: $("key").querySelector("input").value || undefined }),
   })
   const answer = await response.json()
-  if (response.status === 403) {
-    const key = prompt(`${answer.error}\nAPI key:`)
-    if (key) { sessionStorage.setItem("api_key", key); return ask(path, fields) }
-  }
   if (!response.ok) throw new Error(answer.error)
   return answer
 }
@@ -37,26 +33,28 @@ const written = (piece) => piece.replaceAll("▁", " ")
 const percent = (logProb) => `${(100 * Math.exp(logProb)).toFixed(1)} %`
 const fields = () => {
   const model = models.find((one) => one.name === state.model)
-  return { q: state.text, source: model.source, target: model.target, model: model.name }
+  return { q: state.text, sentence: state.sentence, source: model.source, target: model.target, model: model.name }
 }
 
 // The state in the address
 
-function remember() {
+function remember(step) { // a step can be taken back by the browser's Back
   const held = new URLSearchParams({ text: state.text, model: state.model })
+  if (state.sentence) held.set("sentence", state.sentence)
   if (state.prefix.length) held.set("prefix", state.prefix.join(","))
   if (state.looks.length) held.set("looks", state.looks.map((pair) => pair.join(":")).join(","))
   if (state.beside.length) held.set("beside", state.beside.join(","))
   if (state.contrast) { held.set("this", state.contrast[0]); held.set("that", state.contrast[1]) }
-  history.replaceState(null, "", `#${held}`)
+  if (`#${held}` !== location.hash) history[step ? "pushState" : "replaceState"](null, "", `#${held}`)
   $("link").href = `#${held}`
 }
 
 function recall() {
   const held = new URLSearchParams(location.hash.slice(1))
-  const numbers = (text, cut) => (text ? text.split(cut).map(Number) : [])
-  state.text = held.get("text") ?? ""
+  const numbers = (text, cut) => (text ? text.split(cut).map(Number).filter(Number.isInteger) : [])
+  state.text = held.get("text") ?? $("text").value // what was typed while the page was loading stays
   state.model = models.some((one) => one.name === held.get("model")) ? held.get("model") : models[0].name
+  state.sentence = Number(held.get("sentence")) || 0
   state.prefix = numbers(held.get("prefix"), ",")
   state.looks = (held.get("looks") ?? "").split(",").filter(Boolean).map((pair) => numbers(pair, ":"))
   state.beside = (held.get("beside") ?? "").split(",").filter((name) => models.some((one) => one.name === name))
@@ -67,22 +65,25 @@ function recall() {
 
 // Asking and showing
 
-async function refresh() {
+async function refresh(step = false) {
   const number = ++asked
-  remember()
+  remember(step)
   close()
   const model = models.find((one) => one.name === state.model)
   for (const id of ["looked", "searched", "contrasting"]) $(id).hidden = true
   $("classifying").hidden = !model.labels
   $("translating").classList.toggle("labels", Boolean(model.labels))
-  if (!state.text.trim()) { $("source").replaceChildren(); $("target").replaceChildren(); return say("") }
+  if (!state.text.trim()) { for (const id of ["source", "target", "plain"]) $(id).replaceChildren(); $("sentences").hidden = true; return say("") }
   try {
     if (model.labels) return await label(number, new Set())
     const answer = await ask("/explain", { ...fields(), prefix: state.prefix, looks: state.looks })
     const others = await Promise.all(state.beside.filter((name) => name !== state.model).map((name) =>
       ask("/explain", { ...fields(), model: name, translation: answer.text }).then((found) => ({ ...found, model: name }))))
+    const free = !state.prefix.length && !state.looks.length
+    const whole = answer.sentences.length > 1 ? (await ask("/translate", { ...fields(), sentence: undefined })).translatedText : free ? answer.text : ""
     if (number !== asked) return
     say("")
+    $("plain").textContent = whole
     show(answer, others)
   } catch (error) { if (number === asked) say(error.message) }
 }
@@ -91,6 +92,11 @@ const say = (text) => { $("message").textContent = text }
 
 function show(answer, others) {
   shown = answer
+  $("sentences").hidden = answer.sentences.length < 2
+  $("sentences").replaceChildren("Explained: ", ...answer.sentences.map((text, i) => element("button", {
+    type: "button", textContent: text.length > 30 ? `${text.slice(0, 30)}…` : text, "aria-pressed": i === state.sentence,
+    onclick: () => { state.sentence = i; forget(); refresh(true) },
+  })))
   $("source").replaceChildren(...answer.source.map((piece, i) => word(piece, {
     onclick: () => chosen !== null && direct(i), ondragover: (event) => event.preventDefault(),
     ondrop: (event) => { event.preventDefault(); chosen = Number(event.dataTransfer.getData("text/plain")); direct(i) },
@@ -101,7 +107,10 @@ function show(answer, others) {
       onclick: () => open(i), onmouseenter: () => point(i), onfocus: () => point(i), onmouseleave: () => point(chosen),
       ondragstart: (event) => event.dataTransfer.setData("text/plain", i),
     })
-    made.classList.toggle("chosen", i < state.prefix.length || state.looks.some(([at]) => at === i))
+    made.classList.toggle("chosen", i < state.prefix.length)
+    const look = state.looks.find(([at]) => at === i)
+    made.classList.toggle("looked", Boolean(look))
+    if (look) made.title += `, seeing only “${answer.source[look[1]]}”`
     return made
   }))
   $("reset").hidden = !state.prefix.length && !state.looks.length
@@ -155,7 +164,12 @@ function choose(i, token) {
   state.prefix = [...shown.target.slice(0, i).map((step) => step.token), token]
   state.looks = state.looks.filter(([at]) => at <= i)
   state.contrast = null
-  refresh()
+  again(i)
+}
+
+async function again(i) { // the focus stays where it was
+  await refresh(true)
+  $("target").querySelectorAll("button")[i]?.focus()
 }
 
 function direct(position) {
@@ -163,7 +177,7 @@ function direct(position) {
   state.prefix = shown.target.slice(0, at).map((step) => step.token)
   state.looks = [...state.looks.filter(([step]) => step < at), [at, position]]
   state.contrast = null
-  refresh()
+  again(at)
 }
 
 // Where it looked
@@ -200,7 +214,8 @@ function showTree(answer) {
   $("searched").hidden = false
   const left = tree.filter((node) => node.fate === "left").length
   $("beam").textContent = `${tree.length - 1} words were tried, at most ${width} beginnings at a time; ${left} were given up. ` +
-    "Thick: what was written. Click a word to see what else might have followed it."
+    "The beginnings with the highest log-probability in all go on, so a word may win that is not the likeliest by itself; at the " +
+    "end the score, log-probability a word, decides. Thick: what was written. Click a word to see what else might have followed it."
   const children = tree.map(() => [])
   tree.forEach((node, i) => { if (node.parent >= 0) children[node.parent].push(i) })
   const depth = [], height = []
@@ -229,9 +244,9 @@ function showTree(answer) {
   tree.forEach((node, i) => {
     if (!i) return
     const from = at[depth[node.parent]] + widths[depth[node.parent]] - 14, to = at[depth[i]] - 4
-    const label = svg("text", { x: at[depth[i]], y: y(i) + 4, "fill-opacity": 0.6 + 0.4 * Math.exp(node.log_prob) })
+    const label = svg("text", { x: at[depth[i]], y: y(i) + 4, "fill-opacity": node.fate === "left" ? 1 : 0.6 + 0.4 * Math.exp(node.log_prob) })
     label.textContent = written(node.piece).trim() || node.piece
-    const group = svg("g", { class: node.fate, tabindex: 0, role: "button", "aria-label": `${written(node.piece)}, ${percent(node.log_prob)}, ${node.fate}` },
+    const group = svg("g", { class: node.fate, tabindex: node.fate === "written" ? 0 : -1, role: "button", "aria-label": `${written(node.piece)}, ${percent(node.log_prob)}, ${node.fate}` },
       svg("path", { d: `M${from} ${y(node.parent)}C${to - 4} ${y(node.parent)} ${from + 8} ${y(i)} ${to} ${y(i)}` }), label)
     group.addEventListener("click", () => tell(answer, children, i))
     group.addEventListener("keydown", (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); tell(answer, children, i) } })
@@ -286,7 +301,7 @@ async function compare() {
       element("span", { className: answer.influence[i] < 0 ? "bar against" : "bar", style: `width:${(10 * Math.abs(answer.influence[i])) / most}rem` }),
       ` ${answer.influence[i] >= 0 ? "for this" : "for that"} ${Math.abs(answer.influence[i]).toFixed(2)}`)))
     $("contrasted").replaceChildren(element("div", { className: "both" }, ...each), element("table", { className: "bars" },
-      element("caption", { textContent: "Words of the source: how far the first falls behind if the word is hidden (nats)" }),
+      element("caption", { textContent: "Words of the source: by how much the first loses log-probability against the second if the word is hidden" }),
       element("tbody", {}, ...rows)))
   } catch (error) { say(error.message) }
 }
@@ -319,24 +334,25 @@ async function label(number, off) {
 
 // The beginning
 
-function changed(reset) {
-  if (reset) { state.prefix = []; state.looks = []; state.contrast = null }
-  refresh()
-}
+function forget() { state.prefix = []; state.looks = []; state.contrast = null }
+
+function changed() { forget(); state.sentence = 0; refresh() }
 
 let waiting = 0
 $("text").addEventListener("input", () => {
   clearTimeout(waiting)
-  waiting = setTimeout(() => { state.text = $("text").value; changed(true) }, 250)
+  waiting = setTimeout(() => { if (models.length) { state.text = $("text").value; changed() } }, 250)
 })
-$("model").addEventListener("change", () => { state.model = $("model").value; changed(true) })
-$("reset").addEventListener("click", () => changed(true))
+$("model").addEventListener("change", () => { state.model = $("model").value; changed() })
+$("reset").addEventListener("click", () => { forget(); refresh(true) })
+$("key").addEventListener("change", () => refresh())
 $("contrast").addEventListener("click", compare)
 $("link").addEventListener("click", () => navigator.clipboard?.writeText(location.href))
-addEventListener("hashchange", () => { recall(); refresh() })
+addEventListener("popstate", () => { recall(); refresh() })
 addEventListener("keydown", (event) => { if (event.key === "Escape") { close(); point(null) } })
 
 models = await (await fetch("/models")).json()
+$("key").hidden = !(await (await fetch("/frontend/settings")).json()).keyRequired
 $("model").append(...models.map((one) => new Option(one.labels ? `${one.name} (labels)` : `${one.name}: ${one.source} → ${one.target}`, one.name)))
 recall()
 const translators = models.filter((one) => one.attention)

@@ -7,18 +7,33 @@ from collections.abc import Sequence
 from nmt.corpus.documents import sentences
 from nmt.tokenizer.words import spaceless
 
+LONGEST = 500
+"""Characters that are translated as one sentence; longer ones are cut between words."""
+
 
 def spans(text: str) -> list[range]:
     """Where the sentences of a text stand in it. A line break ends a sentence."""
-    found, begin = [], 0
+    found, begin = list[range](), 0
     for line in text.splitlines(keepends=True):
         at = begin
         for sentence in sentences(line):
             at = text.index(sentence, at)
-            found.append(range(at, at + len(sentence)))
+            found += _cut(text, range(at, at + len(sentence)))
             at += len(sentence)
         begin += len(line)
     return found
+
+
+def _cut(text: str, place: range) -> list[range]:
+    """A place in parts of at most LONGEST characters, cut at spaces where there are any."""
+    if len(place) <= LONGEST:
+        return [place]
+    space = text.rfind(" ", place.start + 1, place.start + LONGEST + 1)
+    end = space if space > 0 else place.start + LONGEST
+    begin = end + 1 if space > 0 else end
+    while begin < place.stop and text[begin].isspace():
+        begin += 1
+    return [range(place.start, end), *_cut(text, range(begin, place.stop))]
 
 
 def joined(text: str, places: Sequence[range], translations: Sequence[str]) -> str:

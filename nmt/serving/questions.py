@@ -44,7 +44,9 @@ class Question:
         if fields.get("units") not in (None, "", units):
             raise Refused(400, "units: choose word or piece")
         glossary = fields.get("glossary") or {}
-        if not isinstance(glossary, Mapping) or not all(isinstance(v, str) and k.strip() for k, v in glossary.items()):
+        if not isinstance(glossary, Mapping) or not all(
+            isinstance(v, str) and v.strip() and k.strip() for k, v in glossary.items()
+        ):
             raise Refused(400, "glossary: give an object of source words and their translations")
         prefix = fields.get("prefix") or ""
         if not isinstance(prefix, str):
@@ -52,22 +54,21 @@ class Question:
         for text in (prefix, *glossary, *glossary.values()):
             _check_unicode("prefix, glossary", text)
         words = {name: _words(fields, name) for name in ("required", "forbidden")}
-        limits.check_texts([*texts, prefix, *glossary, *glossary.values(), *words["required"], *words["forbidden"]])
+        wishes = [prefix, *glossary, *glossary.values(), *words["required"], *words["forbidden"]]
+        limits.check_texts(wishes, "glossary, prefix, required and forbidden together")
         return cls(
             texts, single, text_of(fields, "source"), text_of(fields, "target"), name_of(fields), form == "html",
-            count(fields, "alternatives", MOST_ALTERNATIVES), details, units, {k: v for k, v in glossary.items() if v},
+            count(fields, "alternatives", MOST_ALTERNATIVES), details, units, dict(glossary),
             Constraint(prefix, tuple(words["required"]), tuple(words["forbidden"])),
         )  # fmt: skip
 
     def constraint_for(self, sentence: str, first: bool) -> Constraint | None:
         """What the translation of a sentence must hold: of the glossary, what its words ask for; the prefix stands at the
         beginning of the first sentence."""
-        padded = f" {''.join(c if c.isalnum() else ' ' for c in sentence)} "
-        asked = [
-            to
-            for word, to in self.glossary.items()
-            if f" {word} " in padded or (not word.isalnum() and word in sentence)
-        ]
+        text = sentence.casefold()
+        padded = f" {''.join(c if c.isalnum() else ' ' for c in text)} "
+        pairs = [(word.casefold(), to) for word, to in self.glossary.items()]
+        asked = [to for word, to in pairs if f" {word} " in padded or (not word.isalnum() and word in text)]
         wish = Constraint(
             self.constraint.prefix if first else "", (*self.constraint.required, *asked), self.constraint.forbidden
         )

@@ -48,8 +48,8 @@ def specification(limits: Limits) -> dict[str, Any]:
             "/explain": _asked(
                 "Why a sentence is translated so: attention, other words at each place, the search",
                 {
-                    "q": STRING, **languages, "prefix": NUMBERS, "whole": FLAG, "translation": STRING,
-                    "looks": {"type": "array", "items": NUMBERS},
+                    "q": STRING, **languages, "sentence": NUMBERS["items"], "prefix": NUMBERS, "whole": FLAG,
+                    "translation": STRING, "looks": {"type": "array", "items": NUMBERS},
                 },
                 ["q", "source", "target"], anything, limits,
             ),
