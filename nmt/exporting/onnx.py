@@ -29,8 +29,10 @@ from nmt.inference.translator import Translator
 from nmt.layers.cells import full
 from nmt.network.seq2seq import Seq2Seq
 from nmt.search.beam import Beam
+from nmt.search.greedy import Greedy
 from nmt.storage.files import write_atomically
 
+log = logging.getLogger(__name__)
 OPSET = 17
 POSITIONS = 13
 """Words of the sentence that a graph is made with."""
@@ -112,6 +114,9 @@ def write_graphs(model: Seq2Seq, folder: Path) -> None:
 def _settings(translator: Translator) -> dict[str, Any]:
     search = translator.search
     width = search.width if isinstance(search, Beam) else 1
+    usual = isinstance(search, Beam) and search.penalty.name == "average" and not search.penalty.coverage
+    if not usual and not isinstance(search, Greedy):
+        log.warning("translate.py searches with a beam of %s by mean log-probability, not as this model does", width)
     return {
         "languages": list(translator.languages), "bos": BOS, "eos": EOS, "pad": PAD,
         "lowercase": translator.tokenizer.lowercase, "by_word": translator.tokenizer.by_word, "width": width,
