@@ -14,7 +14,8 @@ from importlib.machinery import PathFinder
 class Finder(PathFinder):
     @staticmethod
     def find_spec(name, path=None, target=None):
-        absent = ("matplotlib", "tensorboard", "datasets", "pyarrow", "pandas", "babel", "num2words")
+        absent = ("matplotlib", "tensorboard", "datasets", "pyarrow", "pandas", "babel", "num2words",
+                  "starlette", "uvicorn", "prometheus_client", "onnx", "huggingface_hub")
         return None if name.split(".")[0] in absent else PathFinder.find_spec(name, path, target)
 
 sys.meta_path = [Finder if finder is PathFinder else finder for finder in sys.meta_path]
@@ -48,6 +49,13 @@ for arguments in (["translate", "model=OUT", "attention_map=x.png"], ["train", "
         configure(arguments[0], arguments[1:])
     except nmt.UserError as error:
         said.append(str(error))
+from nmt import export, serve
+for command, arguments in (("serve", ["model=OUT"]), ("export", ["model=OUT", "format=onnx", "output=graphs"]),
+                           ("export", ["model=hf:someone/model", "format=card", "output=card"])):
+    try:
+        {{"serve": serve, "export": export}}[command].run(configure(command, arguments))
+    except nmt.UserError as error:
+        said.append(str(error))
 translator = nmt.load("OUT")
 try:
     translator.attention("en 1 2").plot()
@@ -58,7 +66,7 @@ print(json.dumps({{"said": said, "answer": translator.translate("en 1 2"), "load
     done = without(code, tmp_path)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout.splitlines()[-1])
-    for message, extra in zip(told["said"], ("plots", "hub", "hub", "plots"), strict=True):
+    for message, extra in zip(told["said"], ("plots", "hub", "hub", "serve", "export", "hub", "plots"), strict=True):
         assert f"pip install 'nmt[{extra}]'" in message
     assert "pip install 'nmt[plots,tensorboard]'" in done.stderr
     assert "tensorboard --logdir" not in done.stderr

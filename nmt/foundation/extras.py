@@ -16,9 +16,9 @@ EXTRAS = {
     "sklearn": ("pictures", "handwritten digits"),
     "onnx": ("export", "ONNX graphs"),
     "huggingface_hub": ("hub", "models of the hub"),
-    "starlette": ("serve", "a server"),
-    "uvicorn": ("serve", "a server"),
-    "prometheus_client": ("serve", "a server"),
+    "starlette": ("serve", "servers"),
+    "uvicorn": ("serve", "servers"),
+    "prometheus_client": ("serve", "servers"),
     "datasets": ("hub", "data of the hub and parquet files"),
 }
 """The extra of nmt that installs each package, and what it is for."""
