@@ -58,6 +58,7 @@ def run(settings: ServeSettings) -> None:
 def _server(settings: ServeSettings) -> Server:
     from nmt.data.text import find_file, read_lines
     from nmt.foundation.errors import UserError
+    from nmt.inference.neighbors import read_index
     from nmt.serving.app import Server
     from nmt.serving.limits import Limits
 
@@ -71,7 +72,8 @@ def _server(settings: ServeSettings) -> Server:
         settings.max_characters, settings.max_texts, settings.max_bytes, settings.max_seconds, settings.max_open,
         settings.per_minute, keys,
     )  # fmt: skip
-    return Server(_models(settings), limits, show_texts=settings.log_texts)
+    index = read_index(find_file(settings.index)) if settings.index else None
+    return Server(_models(settings), limits, show_texts=settings.log_texts, index=index)
 
 
 def _models(settings: ServeSettings) -> Models:

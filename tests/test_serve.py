@@ -14,6 +14,7 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import torch
 from builders import trained
 from commands import ROOT, run
 from hypothesis import HealthCheck, given, settings
@@ -374,7 +375,7 @@ names = ("q", "source", "target", "format", "alternatives", "alignment", "attent
 
 
 @given(
-    path=st.sampled_from(["/translate", "/detect", "/score", "/classify", "/explain", "/contrast"]),
+    path=st.sampled_from(["/translate", "/detect", "/score", "/classify", "/explain", "/contrast", "/neighbors"]),
     fields=st.dictionaries(st.sampled_from(names), values, max_size=6),
     right=st.booleans(),
 )
@@ -458,6 +459,61 @@ def test_influence_is_a_difference_of_probabilities(small_run):
     assert len(values) == 2
     assert influence(translator, "a b", first, first) == pytest.approx([0, 0], abs=1e-5)
     assert influence(translator, "a b", second, first) == pytest.approx([-value for value in values], abs=1e-5)
+
+
+@pytest.fixture(scope="module")
+def index(small_run, tmp_path_factory):
+    folder, draw = tmp_path_factory.mktemp("index"), random.Random(3)
+    lines = [*(sentence(draw) for _ in range(300)), "a b c d", ""]
+    (folder / "s").write_text("\n".join(lines) + "\n")
+    (folder / "t").write_text("\n".join(line[::-1] for line in lines) + "\n")
+    result = run(
+        "index", f"model={small_run}", f"source={folder}/s", f"target={folder}/t", f"output={folder}/index.safetensors"
+    )
+    assert result.returncode == 0, result.stderr.decode()
+    return folder / "index.safetensors", lines
+
+
+def test_neighbors_are_those_of_the_encoder(index, small_run, pair):
+    """Against the cosine of summaries, one sentence at a time."""
+    file, lines = index
+    translator = load(small_run)
+
+    def summary(line):
+        [memory] = translator.memories(translator.encode([line]))
+        return memory.summary[0] / memory.summary[0].norm()
+
+    with torch.inference_mode():
+        own = summary("a b c d")
+        truth = sorted({line: float(own @ summary(line)) for line in lines if line}.items(), key=lambda one: -one[1])
+    with TestClient(served(f"model={small_run}", f"index={file}").app()) as client:
+        found = client.post("/neighbors", json={"q": "a b c d", **pair, "count": 7}).json()["neighbors"]
+        assert client.get("/frontend/settings").json()["neighbors"]
+        assert client.post("/neighbors", json={"q": "  ", **pair}).status_code == 400
+    assert (found[0]["source"], found[0]["target"]) == ("a b c d", "d c b a")
+    assert [one["similarity"] for one in found] == pytest.approx([value for _, value in truth[:7]], abs=2e-3)
+    assert len({one["source"] for one in found}) == 7
+
+
+def test_an_index_of_another_model_is_refused(index, small_run, pair, tmp_path, client):
+    assert "has no index" in client.post("/neighbors", json={"q": "a b", **pair}).json()["error"]
+    other = trained(tmp_path / "other", "experiment=reverse", "data.train=40", "data.validation=5", "data.test=5", "trainer.max_epochs=1",
+                    "sizes.encoder=8", "sizes.decoder=8", "sizes.readout=8", "model.embedding_size=8", "attention.size=8")  # fmt: skip
+    with TestClient(served(f"model={other}", f"index={index[0]}").app()) as asked:
+        answer = asked.post("/neighbors", json={"q": "a b", **pair})
+        assert (answer.status_code, "of another model" in answer.json()["error"]) == (400, True)
+    (tmp_path / "no.safetensors").write_bytes(b"x" * 40)
+    result = run("serve", f"model={small_run}", f"index={tmp_path}/no.safetensors")
+    assert b"not an index of nmt.index" in result.stderr
+    result = run(
+        "index",
+        f"model={small_run}",
+        f"source={tmp_path}/no.safetensors",
+        f"target={index[0].parent}/t",
+        f"output={tmp_path}/x.safetensors",
+    )
+    assert result.returncode == 1
+    assert b"Traceback" not in result.stderr
 
 
 # As a process
@@ -561,8 +617,8 @@ def browser():
 
 
 @pytest.fixture(scope="module")
-def page_of(small_run, classifier):
-    process, url = start(f"model=[{small_run},{classifier}]", "names=[reverse,labels]")
+def page_of(small_run, classifier, index):
+    process, url = start(f"model=[{small_run},{classifier}]", "names=[reverse,labels]", f"index={index[0]}")
     yield url
     end(process)
 
@@ -579,6 +635,8 @@ def test_the_page_explains(browser, page_of, small_run):
     assert shown[-1] == "</s>"
     assert page.locator("#maps table tbody tr").count() == len(shown)
     assert page.locator("#tree svg g.written").count() == len(shown)
+    page.wait_for_selector("#neighbors li")
+    assert page.locator("#neighbors li").nth(0).inner_text().startswith("a b c d")
     page.locator("#target button").nth(0).hover()
     weights = [
         float(one.evaluate("e => e.style.getPropertyValue('--w')")) for one in page.locator("#source button").all()

@@ -127,6 +127,7 @@ class ServeSettings(ModelSettings):
     names: list[str] | None = None
     host: str
     port: Annotated[int, Range(0, 65535)]
+    index: str | None = None
     keys: str | None = None
     origins: list[str] | None = None
     max_characters: Size
@@ -291,6 +292,23 @@ class ExportSettings(Settings):
     model: str
     format: Literal["onnx", "card"]
     output: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndexSettings(Settings):
+    """conf/index.yaml."""
+
+    model: str
+    source: str
+    target: str
+    output: str
+    device: str
+
+    def conflicts(self) -> list[Fault]:
+        found = super().conflicts()
+        if not self.output.endswith(".safetensors"):
+            found.append(Fault("output", "the name must end in .safetensors", self.output))
+        return found
 
 
 def map_name(name: str | None, key: str = "attention_map") -> list[Fault]:

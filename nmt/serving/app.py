@@ -22,8 +22,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from nmt.foundation.errors import UserError
+from nmt.inference.neighbors import Index
 from nmt.serving.answers import labelled, scored, translated
-from nmt.serving.insight import contrasted, explained
+from nmt.serving.insight import contrasted, explained, neighbors
 from nmt.serving.limits import Limits, Pace, Refused
 from nmt.serving.measures import Measures
 from nmt.serving.models import Models
@@ -40,8 +41,8 @@ GUARDED = {"Content-Security-Policy": "default-src 'self'; img-src 'self' data:"
 class Server:
     """Answers requests. `show_texts`: texts may stand in the log."""
 
-    def __init__(self, models: Models, limits: Limits, *, show_texts: bool = False) -> None:
-        self.models, self.limits, self.show_texts = models, limits, show_texts
+    def __init__(self, models: Models, limits: Limits, *, show_texts: bool = False, index: Index | None = None) -> None:
+        self.models, self.limits, self.show_texts, self.index = models, limits, show_texts, index
         self.pace, self.measures, self._open = Pace(limits.per_minute), Measures(), 0
 
     # What can be asked
@@ -71,6 +72,9 @@ class Server:
     async def contrast(self, fields: Mapping[str, Any]) -> Any:
         return await self._looked_into(contrasted, fields)
 
+    async def neighbors(self, fields: Mapping[str, Any]) -> Any:
+        return await self._looked_into(partial(neighbors, index=self.index), fields)
+
     async def _looked_into(self, work: Callable[..., Any], fields: Mapping[str, Any]) -> Any:
         served = self.models.translator(text_of(fields, "source"), text_of(fields, "target"), name_of(fields))
         call = partial(work, served, fields, self.limits)
@@ -94,7 +98,8 @@ class Server:
         source = next(iter(self.models.languages), "")
         target = next(iter(self.models.languages.get(source, [])), "")
         return {
-            "apiKeys": bool(self.limits.keys), "keyRequired": bool(self.limits.keys), "charLimit": self.limits.characters,
+            "apiKeys": bool(self.limits.keys), "keyRequired": bool(self.limits.keys),
+            "neighbors": self.index is not None, "charLimit": self.limits.characters,
             "filesTranslation": False, "frontendTimeout": 500, "suggestions": False, "supportedFilesFormat": [],
             "language": {
                 side: {"code": code, "name": _name(code)} for side, code in (("source", source), ("target", target))
@@ -189,7 +194,7 @@ class Server:
             route("/metrics", metrics),
             asked("/translate", self.translate), asked("/detect", self.detect),
             asked("/score", self.score), asked("/classify", self.classify),
-            asked("/explain", self.explain), asked("/contrast", self.contrast),
+            asked("/explain", self.explain), asked("/contrast", self.contrast), asked("/neighbors", self.neighbors),
             told("/languages", self.languages), told("/health", lambda: {"status": "ok"}),
             told("/frontend/settings", self.settings), told("/models", self._models),
             told("/openapi.json", lambda: specification(self.limits)),

@@ -8,6 +8,7 @@ from typing import Any
 
 from nmt.foundation.interfaces import EOS
 from nmt.inference.explain import explain, influence
+from nmt.inference.neighbors import Index, mark, summaries
 from nmt.serving.limits import Limits, Refused
 from nmt.serving.models import Served
 from nmt.serving.passages import spans
@@ -73,6 +74,25 @@ def explained(served: Served, fields: Mapping[str, Any], limits: Limits) -> dict
             for text, one in zip(texts, found.others, strict=True)
         ],
     }  # fmt: skip
+
+
+def neighbors(served: Served, fields: Mapping[str, Any], limits: Limits, index: Index | None) -> dict[str, Any]:
+    """The answer to /neighbors: training sentences that the encoder reads as it reads this one."""
+    if index is None:
+        raise Refused(400, "this server has no index: make one by nmt.index, and give nmt.serve index=FILE")
+    (sentence, _), number = sentence_of(fields, limits), count(fields, "count", 50) or 5
+    if not sentence:
+        raise Refused(400, "there are no words in the text")
+    if mark(served.translator) != index.model:
+        raise Refused(400, f"the index is of another model than {served.name}")
+    [vector] = summaries(served.translator, [sentence])
+    found = index.nearest(vector, number)
+    return {
+        "neighbors": [
+            {"source": index.sources[i], "target": index.targets[i], "similarity": round(value, 4)}
+            for i, value in found
+        ]
+    }
 
 
 def contrasted(served: Served, fields: Mapping[str, Any], limits: Limits) -> dict[str, Any]:

@@ -15,6 +15,7 @@ PATHS = (
     "/classify",
     "/explain",
     "/contrast",
+    "/neighbors",
     "/health",
     "/metrics",
     "/frontend/settings",

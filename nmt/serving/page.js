@@ -4,6 +4,7 @@
 const $ = (id) => document.getElementById(id)
 const state = { text: "", model: "", sentence: 0, prefix: [], looks: [], beside: [], contrast: null }
 let models = []
+let settings = {}
 let shown = null // the answer that is on the page
 let chosen = null // the place in the translation whose choices are open
 let asked = 0 // the number of the last question; older answers are not shown
@@ -70,7 +71,7 @@ async function refresh(step = false) {
   remember(step)
   close()
   const model = models.find((one) => one.name === state.model)
-  for (const id of ["looked", "searched", "contrasting"]) $(id).hidden = true
+  for (const id of ["looked", "searched", "contrasting", "alike"]) $(id).hidden = true
   $("classifying").hidden = !model.labels
   $("translating").classList.toggle("labels", Boolean(model.labels))
   if (!state.text.trim()) { for (const id of ["source", "target", "plain"]) $(id).replaceChildren(); $("sentences").hidden = true; return say("") }
@@ -85,6 +86,7 @@ async function refresh(step = false) {
     say("")
     $("plain").textContent = whole
     show(answer, others)
+    if (settings.neighbors) await alike(number)
   } catch (error) { if (number === asked) say(error.message) }
 }
 
@@ -282,6 +284,16 @@ function depthOf(tree, i) {
   return steps
 }
 
+// Training sentences
+
+async function alike(number) {
+  const found = (await ask("/neighbors", fields())).neighbors
+  if (number !== asked) return
+  $("alike").hidden = false
+  $("neighbors").replaceChildren(...found.map((one) => element("li", {},
+    element("span", { textContent: one.source }), element("br"), element("span", { className: "note", textContent: `${one.target} (${one.similarity.toFixed(2)})` }))))
+}
+
 // Why this and not that
 
 async function compare() {
@@ -352,7 +364,8 @@ addEventListener("popstate", () => { recall(); refresh() })
 addEventListener("keydown", (event) => { if (event.key === "Escape") { close(); point(null) } })
 
 models = await (await fetch("/models")).json()
-$("key").hidden = !(await (await fetch("/frontend/settings")).json()).keyRequired
+settings = await (await fetch("/frontend/settings")).json()
+$("key").hidden = !settings.keyRequired
 $("model").append(...models.map((one) => new Option(one.labels ? `${one.name} (labels)` : `${one.name}: ${one.source} → ${one.target}`, one.name)))
 recall()
 const translators = models.filter((one) => one.attention)

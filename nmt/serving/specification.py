@@ -53,6 +53,11 @@ def specification(limits: Limits) -> dict[str, Any]:
                 },
                 ["q", "source", "target"], anything, limits,
             ),
+            "/neighbors": _asked(
+                "Training sentences that the model reads alike",
+                {"q": STRING, **languages, "sentence": NUMBERS["items"], "count": NUMBERS["items"]},
+                ["q", "source", "target"], anything, limits,
+            ),
             "/contrast": _asked(
                 "Which source words speak for one translation rather than another",
                 {"q": STRING, "translations": LIST_OF_STRINGS, **languages}, ["q", "translations", "source", "target"],
