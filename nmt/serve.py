@@ -31,8 +31,6 @@ def run(settings: ServeSettings) -> None:
     import uvicorn
 
     log = logging.getLogger("nmt.serve")
-    if not settings.log_texts:
-        logging.getLogger("nmt.inference").setLevel(logging.ERROR)  # its warnings quote the input
     server = _server(settings)
     place = socket.socket(socket.AF_INET6 if ":" in settings.host else socket.AF_INET)
     place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -47,6 +45,8 @@ def run(settings: ServeSettings) -> None:
     app = server.app(origins=settings.origins or [], reload=settings.reload)
     shown = f"[{settings.host}]" if ":" in settings.host else settings.host
     log.info("http://%s:%s", shown, place.getsockname()[1])
+    if not settings.log_texts:
+        logging.getLogger("nmt.inference").setLevel(logging.ERROR)  # its warnings quote the input
     config = uvicorn.Config(app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=60)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(
