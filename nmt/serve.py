@@ -48,10 +48,8 @@ def run(settings: ServeSettings) -> None:
     if not settings.log_texts:
         logging.getLogger("nmt.inference").setLevel(logging.ERROR)  # its warnings quote the input
     config = uvicorn.Config(app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=60)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(
-            number, lambda *_: None
-        )  # uvicorn gives the signal on when all is answered: then this has ended well
+    for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn gives it on when all is answered: then this has ended well
+        signal.signal(number, lambda *_: None)
     uvicorn.Server(config).run(sockets=[place])
 
 
