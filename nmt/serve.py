@@ -76,20 +76,16 @@ def _server(settings: ServeSettings) -> Server:
 
 def _models(settings: ServeSettings) -> Models:
     from concurrent.futures import ThreadPoolExecutor
-    from pathlib import Path
 
-    from nmt.configuration.model_settings import models
     from nmt.serving.models import Models, Served
 
-    paths = models(settings.model)
-    names = settings.names or [Path(path).resolve().name.removesuffix(".safetensors") for path in paths]
     pool = ThreadPoolExecutor(1, "model")  # one batch at a time; it uses all threads of the machine
 
     def load(path: str) -> Loaded:
         return _loaded(settings, path)
 
-    wait = settings.wait / 1000
-    return Models([Served(n, p, load, pool, wait=wait, most=settings.batch) for n, p in zip(names, paths, strict=True)])
+    wait, most = settings.wait / 1000, settings.batch
+    return Models([Served(name, path, load, pool, wait=wait, most=most) for name, path in settings.called.items()])
 
 
 def _loaded(settings: ServeSettings, path: str) -> Loaded:

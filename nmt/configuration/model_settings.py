@@ -142,10 +142,18 @@ class ServeSettings(ModelSettings):
     log_texts: bool
     search: Group
 
+    @property
+    def called(self) -> dict[str, str]:
+        """The models' paths by their names."""
+        return dict(zip(self._names, models(self.model), strict=True))
+
+    @property
+    def _names(self) -> list[str]:
+        return self.names or [Path(path).resolve().name.removesuffix(".safetensors") for path in models(self.model)]
+
     def conflicts(self) -> list[Fault]:
         found = super().conflicts() + build.faults_of_building("search", self.search)
-        paths = models(self.model)
-        names = self.names or [Path(path).resolve().name.removesuffix(".safetensors") for path in paths]
+        paths, names = models(self.model), self._names
         if len(names) != len(paths):
             found.append(Fault("names", f"give one for each of {len(paths)} models", shown(self.names)))
         elif len(set(names)) < len(names):

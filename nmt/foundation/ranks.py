@@ -170,8 +170,9 @@ class Ranks:
 def _difference(there: object, here: object) -> str:
     if not isinstance(there, Mapping) or not isinstance(here, Mapping):
         return ""
-    key = next(key for key in {**here, **there} if there.get(key) != here.get(key))
-    return f" ({key}: {there.get(key)}, not {here.get(key)})"
+    absent = "nothing"
+    key = next(key for key in {**here, **there} if there.get(key, absent) != here.get(key, absent))
+    return f" ({key}: {there.get(key, absent)}, not {here.get(key, absent)})"
 
 
 ALONE = Ranks()

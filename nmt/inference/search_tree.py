@@ -103,8 +103,8 @@ class Directed:
     """A model's step in which the attention of some steps is directed to one position of the source each: `looks` names the
     position by the number of the step, from 0. All other positions are hidden from it there."""
 
-    def __init__(self, step: ModelStep, looks: Mapping[int, int], number: int = 0) -> None:
-        self.step, self.looks, self.number = step, looks, number
+    def __init__(self, step: ModelStep, looks: Mapping[int, int]) -> None:
+        self.step, self.looks = step, looks
         self.device, self.mask = step.device, step.mask
 
     def before_the_first_word(self, state: SearchState) -> Counted:
