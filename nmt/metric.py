@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Literal
@@ -70,6 +70,11 @@ class Metric:
             raise UserError(f"metric.tokenize={tokenize}: cannot be used here ({_first_line(error)}){how}") from error
         return found
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """How texts are compared, as `similarity` takes it."""
+        return {"tokenize": self.tokenize, "lowercase": self.lowercase, "char_order": self.char_order}
+
     def better(self, new: float, old: float | None) -> bool:
         """Whether `new` improves on `old`."""
         return old is None or (new < old if self.name in LOWER_IS_BETTER else new > old)
@@ -108,6 +113,19 @@ class Metric:
         case = "spaces counted, case not" if self.lowercase else "case and spaces counted"
         results["exact"] = Result(100 * same / max(1, len(references)), f"whole lines, {case}")
         return results
+
+
+def similarity(
+    name: Literal["bleu", "chrf"], tokenize: str = "13a", lowercase: bool = False, char_order: int = 6
+) -> Callable[[str, str], float]:
+    """How like a reference a sentence is, from 0 to 100: (sentence, reference) → sentence BLEU of the orders that it has, or
+    chrF, by sacreBLEU."""
+    from sacrebleu.metrics import BLEU, CHRF
+
+    metric: Any = CHRF(char_order=char_order, lowercase=lowercase)
+    if name == "bleu":
+        metric = BLEU(tokenize=tokenize, lowercase=lowercase, effective_order=True)
+    return lambda text, reference: metric.sentence_score(text, [reference]).score
 
 
 def _first_line(error: Exception) -> str:

@@ -226,7 +226,7 @@ WEIGHTS = (
 CHOSEN = [
     (group, choice)
     for group in ("encoder", "decoder", "attention", "window", "normalizer", "objective", "schedule", "optimizer", "metric", "tokenizer")
-    for choice in choices(group) if choice != "file"  # tests/test_fine_tuning.py
+    for choice in choices(group) if choice not in ("file", "distillation")  # test_fine_tuning.py, test_objectives.py
 ] + [(group, None) for group in ("model", "filters", "batching", "translation", "trainer", "sizes", "")]  # fmt: skip
 
 
@@ -343,7 +343,7 @@ AXES = {
     "attention": [[f"attention={c}"] for c in choices("attention")],
     "window": [[f"window={c}"] for c in choices("window")],
     "normalizer": [[f"normalizer={c}"] for c in choices("normalizer")],
-    "objective": [["objective=cross_entropy"], ["objective.doubly_stochastic=0.5"], ["objective=scheduled_sampling", "objective.pace=0.1"]],
+    "objective": [["objective=cross_entropy"], ["objective.doubly_stochastic=0.5"], ["objective=scheduled_sampling", "objective.pace=0.1"], ["objective=minimum_risk", "objective.candidates=3"]],
     "search": [[f"search={c}"] for c in choices("search")] + [["search=beam", "search.coverage=0.1"]],
     "metric": [[f"metric={c}"] for c in choices("metric")],
     "optimizer": [[f"optimizer={c}", "optimizer.lr=0.01"] for c in choices("optimizer")],
@@ -354,7 +354,7 @@ AXES = {
                ["decoder.transition_depth=2", "encoder.transition_depth=2"]],
     "dropout": [["model.dropout=0.2"], ["model.variational_dropout=true", "decoder.recurrent_dropout=0.2", "encoder.recurrent_dropout=0.2"]],
     "bridge": [[f"decoder.bridge={b}"] for b in ("tanh", "mean", "last", "none")],
-    "copy": [[], ["model.copy=true"]],
+    "copy": [[], ["model.copy=true"], ["model.lexical=true"], ["model.copy=true", "model.lexical=true"]],
     "columns": [[], ["data.source=[en,de]"], ["data.factors=[tag]"], ["data.alignment=links", "objective.guided_alignment=0.5"]],
     "precision": [["trainer.precision=float32"], ["trainer.precision=bfloat16"]],
     "trainer": [["trainer.ema=0.9"], ["trainer.accumulate=2", "trainer.validate_every_updates=2", "trainer.average=2"]],

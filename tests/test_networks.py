@@ -31,11 +31,13 @@ EXTRAS = {
     "last bridge": ("decoder.bridge=last", "cell=lstm"),
     "no bridge": ("decoder.bridge=none",),
     "copy": ("model.copy=true",),
+    "lexical": ("model.lexical=true",),
+    "lexical, copy": ("model.lexical=true", "model.copy=true"),
 }
 
 
 def possible(decoder, extra):
-    return decoder != "fixed" or "model.copy=true" not in extra
+    return decoder != "fixed" or not {"model.copy=true", "model.lexical=true"} & {*extra}
 
 
 every_extra = pytest.mark.parametrize("extra", EXTRAS.values(), ids=EXTRAS.keys())
@@ -50,7 +52,7 @@ def score_of(decoder):
 @every_decoder
 def test_contracts_of_decoders(decoder, extra):
     if not possible(decoder, extra):
-        with pytest.raises(ValueError, match=r"model\.copy .* no attention"):
+        with pytest.raises(ValueError, match=r"model\.(copy|lexical) .* no attention"):
             network(decoder, score_of(decoder), *extra)
         return
     if "encoder=unidirectional" in extra or "encoder=alternating" in extra:
@@ -353,6 +355,55 @@ def test_the_loss_of_copying_in_one(smoothing, monkeypatch):
         torch.autograd.grad(3 * total, leaves, retain_graph=True), torch.autograd.grad(3 * truth, leaves), strict=True
     ):
         torch.testing.assert_close(mine, theirs)
+
+
+# The lexical model
+
+
+def test_the_lexical_model_is_its_equation():
+    """Nguyen & Chiang 2018, word by word; the loss; a beam's rows; and what a source word is, not where it stands, decides."""
+    model, data = network("bahdanau", "concat", "model.lexical=true"), batch()
+    output, memory = run(model, data)
+    found, lexical = model.log_probs(output, memory), model.lexical
+    size = model.output.in_features
+    for b in range(3):
+        for t in range(data.inputs.size(1)):
+            f = sum(
+                output.weights[b, t, s] * model.source_embedding.weight[word] for s, word in enumerate(data.source[b])
+            ).tanh()
+            h = (lexical.hidden.weight @ f).tanh() + f
+            logits = model.output.weight @ output.readout[b, t, :size] + lexical.output.weight @ h + model.output.bias
+            torch.testing.assert_close(found[b, t], logits.log_softmax(0))
+    real = data.targets != PAD
+    gold = found.gather(2, data.targets.unsqueeze(2)).squeeze(2)[real]
+    torch.testing.assert_close(model.loss(output, memory, data.targets, 0.0)[1], -gold.sum())
+    rows, layout = torch.tensor([0, 0, 1, 2, 2]), Layout(width=2, places=torch.tensor([0, 1, 2, 4, 5]))
+    held = replace(memory, layout=layout)
+    step = model.decode(data.inputs[rows, :1], model.start(memory).select(rows), held)
+    torch.testing.assert_close(model.log_probs(step, held)[:, 0], found[rows, 0])
+
+
+@pytest.mark.parametrize("copying", [False, True])
+def test_each_word_of_the_loss_may_have_a_weight(copying, monkeypatch):
+    monkeypatch.setattr(fused_cross_entropy, "SLICE", 16)
+
+    def of(*shape):
+        return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+
+    x, weight, bias, g, c, each = of(7, 4), of(5, 4), of(5), of(7), of(7), torch.randn(7, dtype=torch.float64)
+    targets, held = torch.tensor([0, 4, 2, 2, 1, 3, 0]), {}
+    if copying:
+        held = {"generated": torch.sigmoid(g), "copied": torch.sigmoid(c)}
+    found, _ = fused_cross_entropy.linear_cross_entropy(x, weight, bias, targets, 0.1, **held, weights=each)
+    truth = 0.0
+    for i in range(7):
+        one = {name: value[i : i + 1] for name, value in held.items()}
+        loss, _ = fused_cross_entropy.linear_cross_entropy(x[i : i + 1], weight, bias, targets[i : i + 1], 0.1, **one)
+        truth = truth + each[i] * loss
+    torch.testing.assert_close(found, truth)
+    leaves = (x, weight, bias, g, c) if copying else (x, weight, bias)
+    mine, theirs = (torch.autograd.grad(loss, leaves, retain_graph=True) for loss in (found, truth))
+    torch.testing.assert_close(mine, theirs)
 
 
 def test_sampled_words_are_words_that_a_search_could_choose():

@@ -18,9 +18,11 @@ from nmt.corpus.labels import LabelSet
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import TextBatch
 from nmt.foundation.ranks import ALONE, together
+from nmt.inference.candidates import Candidates
 from nmt.metric import Metric
 from nmt.network.seq2label import label_loss
 from nmt.objective.cross_entropy import CrossEntropy
+from nmt.objective.minimum_risk import MinimumRisk
 from nmt.objective.scheduled_sampling import ScheduledSampling
 from nmt.task import Task
 from nmt.training.trainer import Trainer
@@ -110,6 +112,21 @@ def words():
     ]
 
 
+def risk():
+    """Three candidates a sentence, and a figure that depends on them."""
+    judged = {"tokenize": "none", "lowercase": False, "char_order": 6}
+    objective = MinimumRisk(candidates=3, cost="chrf")
+    objective.take_critic(
+        Candidates(
+            lambda rows: [" ".join(map(str, row)) for row in rows],
+            max_length_factor=1.0,
+            max_length_offset=2,
+            judged=judged,
+        )
+    )
+    return objective
+
+
 def main(file):
     torch.set_num_threads(1)
     found = {}
@@ -117,7 +134,11 @@ def main(file):
     with together(False) as ranks:
         for decoder in choices("decoder"):
             attention = "none" if decoder == "fixed" else "concat"
-            for kind, objective in (("cross_entropy", CrossEntropy()), ("scheduled_sampling", ScheduledSampling())):
+            for kind, objective in (
+                ("cross_entropy", CrossEntropy()),
+                ("scheduled_sampling", ScheduledSampling()),
+                ("minimum_risk", risk()),
+            ):
                 make = lambda d=decoder, a=attention: network(d, a, *dropout)  # noqa: E731
                 found |= compared(f"{decoder} {kind}", ranks, make, words(), objective)
         make = lambda: network("bahdanau", "concat", *dropout).float()  # noqa: E731

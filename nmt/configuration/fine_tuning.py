@@ -17,7 +17,9 @@ from nmt.storage.checkpoint import Checkpoint
 
 NETWORK = ("cell", "sizes", "model", "encoder", "decoder", "attention", "window", "normalizer", "tokenizer")
 """What a configuration takes over from the model that it starts from."""
-VOCABULARY = ("source_embedding.weight", "target_embedding.weight", "output.weight", "output.bias")
+VOCABULARY = (
+    "source_embedding.weight", "target_embedding.weight", "output.weight", "output.bias", "lexical.output.weight",
+)  # fmt: skip
 """Parameters with a row for each piece."""
 
 

@@ -20,6 +20,7 @@ import yaml
 from nmt.configuration import build
 from nmt.configuration.devices import device_of, find_device, usable_precision
 from nmt.configuration.fine_tuning import freeze, read_initial, take_weights
+from nmt.configuration.loading import load
 from nmt.configuration.training_settings import ClassifySettings, TrainingSettings, TrainSettings
 from nmt.corpus.filters import Filters
 from nmt.corpus.labels import LabelSet
@@ -30,6 +31,9 @@ from nmt.foundation.errors import UserError
 from nmt.foundation.extras import advice, installed
 from nmt.foundation.ranks import ALONE, Lost, Ranks, note_folder, noted_folder, together
 from nmt.foundation.terminal import set_up_logging
+from nmt.inference.candidates import Candidates
+from nmt.inference.translator import Translator
+from nmt.network import Judging, Taught
 from nmt.network.seq2seq import Seq2Seq
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
@@ -258,9 +262,18 @@ def task_of(settings: TrainingSettings, device: torch.device, saved: Checkpoint 
 def _translation(settings: TrainSettings, device: torch.device, saved: Checkpoint | None, ranks: Ranks) -> Translation:
     config = settings.values
     start = read_initial(settings.init) if settings.init and saved is None else None
+    objective, teachers = build.make(config, "objective"), None
+    if isinstance(objective, Taught):
+        teachers = _teachers(objective.teacher, device)
+        objective.take_teachers(teachers.models)
     filters, known = build.make(config, "filters"), saved or start
     splits = loaded(config, filters)
-    tokenizer = build.make(config, "tokenizer") if known is None else ckpt.tokenizer_from(known)
+    if known is not None:
+        tokenizer = ckpt.tokenizer_from(known)
+    elif teachers is not None:
+        tokenizer = teachers.tokenizer.sampled(config["tokenizer"]["sampling"])
+    else:
+        tokenizer = build.make(config, "tokenizer")
     if start is not None:
         if settings.init_vocabulary == "grow":
             train = filters.text(splits.train) if splits.train.home is None else splits.train
@@ -269,6 +282,14 @@ def _translation(settings: TrainSettings, device: torch.device, saved: Checkpoin
         tokenizer = tokenizer.sampled(config["tokenizer"]["sampling"])
     data = prepare(splits, filters, tokenizer, ranks)
     tokenizer = data.tokenizer
+    if teachers is not None and teachers.tokenizer.models != tokenizer.models:
+        raise UserError(
+            f"objective.teacher={', '.join(objective.teacher)}: has another vocabulary than the model to train"
+        )
+    if isinstance(objective, Judging):
+        lengths = {key: settings.translation[key] for key in ("max_length_factor", "max_length_offset")}
+        judge = build.make(config, "metric").of(splits.languages[1])
+        objective.take_critic(Candidates(tokenizer.decode, **lengths, judged=judge.options))
     network = build.network(config, tokenizer.source_size, tokenizer.target_size, tokenizer.columns)
     if start is not None:
         take_weights(network, start)
@@ -282,7 +303,7 @@ def _translation(settings: TrainSettings, device: torch.device, saved: Checkpoin
     return Translation(
         data,
         network,
-        build.make(config, "objective"),
+        objective,
         batching=build.make(config, "batching"),
         metric=build.make(config, "metric").of(splits.languages[1]),
         search=build.make(config, "search"),
@@ -290,6 +311,17 @@ def _translation(settings: TrainSettings, device: torch.device, saved: Checkpoin
         max_validation=settings.max_validation,
         options=settings.translation,
     )
+
+
+def _teachers(paths: Sequence[str], device: torch.device) -> Translator:
+    """The models of objective.teacher, which share one vocabulary. Raises UserError if they are no translation models."""
+    try:
+        found = load(paths, str(device))
+    except UserError as error:
+        raise UserError(str(error).replace("model=", "objective.teacher=")) from None
+    if not isinstance(found, Translator):
+        raise UserError(f"objective.teacher={', '.join(paths)}: is a classifier; name a model made by nmt.train")
+    return found
 
 
 def _use_vectors(network: Seq2Seq, tokenizer: Tokenizer, paths: Sequence[str | None]) -> None:

@@ -150,6 +150,9 @@ class TrainSettings(TrainingSettings):
         if guided and not self.data.get("alignment"):
             why = "needs the alignments of the training pairs: set data.alignment too"
             found.append(Fault("objective.guided_alignment", why, shown(guided)))
+        if self.objective["_target_"].endswith(".MinimumRisk") and (self.window or {}).get("estimator") == "reinforce":
+            why = "has samples and a reward of its own: use window.estimator=straight_through, or another objective"
+            found.append(Fault("window.estimator", why, "reinforce"))
         if self.data.get("alignment") and not guided:
             why = "is read by objective.guided_alignment only: set that above 0"
             found.append(Fault("data.alignment", why, shown(self.data["alignment"])))
@@ -197,6 +200,9 @@ class TrainSettings(TrainingSettings):
         if (self.window or {}).get("estimator") == "straight_through":
             for key in ("reward", "entropy", "expected", "decay"):
                 found[f"window.{key}"] = "belongs to window.estimator=reinforce"
+        if self.objective.get("teacher"):
+            own = [f"tokenizer.{key}" for key in self.tokenizer if key not in ("_target_", "sampling")]
+            found |= dict.fromkeys([*own, "sizes.vocabulary"], "the vocabulary is the teacher's")
         found["search.n_best"] = "training keeps the best translation only; give it to nmt.translate"
         objective = self.objective
         if objective.get("decay") == "constant":

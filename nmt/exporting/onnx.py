@@ -26,7 +26,6 @@ from torch import Tensor, nn
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import BOS, EOS, PAD, Memory, State
 from nmt.inference.translator import Translator
-from nmt.layers.cells import full
 from nmt.network.seq2seq import Seq2Seq
 from nmt.search.beam import Beam
 from nmt.search.greedy import Greedy
@@ -67,7 +66,7 @@ class _Step(nn.Module):
         memory = _filled(self.memory, held[size:])
         output = self.model.decode(words.unsqueeze(1), _like(self.state, held[:size]), memory)
         if self.model.copying is None:
-            log_probs = torch.log_softmax(full(self.model.output(output.readout)), -1)
+            log_probs = torch.log_softmax(self.model.logits(output.readout), -1)
         else:
             log_probs = self.model.log_probs(output, memory)
         weights = [] if output.weights is None else [output.weights.squeeze(1)]

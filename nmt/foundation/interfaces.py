@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -109,10 +109,10 @@ class Memory:
 
     `keys` (memory projected for scoring), `inputs` (memory projected to what a recurrent decoder adds to its gates) and
     `start` (what the decoder's first state is made from) are made once per sentence by `Decoder.prepare`; `source`
-    holds the source words where they can be copied. `grids`: rows and columns of the positions that are places of a picture;
-    they stand row by row, after the words if there are any (None: there are no pictures). Several rows may
-    read the memory of the same sentence; it is never copied for them. The rows are in the order of their sentences: equally
-    many per sentence, or as `layout` says.
+    holds the source words where they can be copied, `embedded` their vectors where words are predicted from them. `grids`:
+    rows and columns of the positions that are places of a picture; they stand row by row, after the words if there are any
+    (None: there are no pictures). Several rows may read the memory of the same sentence; it is never copied for them. The
+    rows are in the order of their sentences: equally many per sentence, or as `layout` says.
     """
 
     values: Float[Tensor, "B S HM"]
@@ -122,6 +122,7 @@ class Memory:
     inputs: Float[Tensor, "B S G"] | None = None
     start: Float[Tensor, "B M"] | None = None
     source: Int[Tensor, "B W"] | None = None
+    embedded: Float[Tensor, "B W E"] | None = None
     grids: Int[Tensor, "B 2"] | None = None
     layout: Layout | None = None
 
@@ -231,6 +232,25 @@ class Request:
     @property
     def constrained(self) -> bool:
         return bool(self.prefix or self.required or self.forbidden)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A translation of a training sentence: its tokens without BOS and EOS; how like the reference it is, from 0 to 1."""
+
+    tokens: list[int]
+    quality: float
+
+
+@runtime_checkable
+class Critic(Protocol):
+    """What an objective that looks at whole translations knows of search, text and metrics."""
+
+    def __call__(
+        self, network: Any, batch: Batch, count: int, source: Literal["sample", "beam"], metric: Literal["bleu", "chrf"]
+    ) -> list[list[Candidate]]:
+        """At most `count` different translations of each sentence by the network as it is now, judged."""
+        ...
 
 
 @runtime_checkable

@@ -2,5 +2,5 @@
 
 Imported by: analysis, configuration, exporting, serving, task, align, evaluate, index, label, score, serve, translate.
 Read: translation, generation, workers, unknown, pointing, word_alignment, attention, translator, search_tree, explain,
-neighbors, text_classifier, formats, streams, prompt.
+neighbors, candidates, text_classifier, formats, streams, prompt.
 """

@@ -38,12 +38,13 @@ class _LinearCrossEntropy(Function):
         dtype: torch.dtype,
         generated: Tensor | None,
         copied: Tensor | None,
+        weights: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
         needed = any(ctx.needs_input_grad)
         low, low_weight, vocabulary = x.to(dtype), weight.to(dtype), weight.size(0)
         accurate = torch.promote_types(dtype, torch.float32)
-        rows = min(x.size(0), max(1, SLICE // vocabulary))
+        rows = max(1, min(x.size(0), SLICE // vocabulary))
         total, nll = (torch.zeros((), dtype=accurate, device=x.device) for _ in range(2))
         dx, dw, db = torch.empty_like(x), torch.zeros_like(weight), torch.zeros_like(bias)
         d_generated, d_copied = (None if held is None else torch.empty_like(held) for held in (generated, copied))
@@ -51,7 +52,9 @@ class _LinearCrossEntropy(Function):
         buffer = torch.empty(rows, vocabulary, dtype=accurate, device=x.device)
         low_buffer = buffer if dtype == accurate else torch.empty_like(buffer, dtype=dtype)
         for start in range(0, x.size(0), rows):
-            part, gold = low[start : start + rows], targets[start : start + rows, None]
+            rows_ = slice(start, start + rows)
+            part, gold = low[rows_], targets[rows_, None]
+            each = None if weights is None else weights[rows_, None].to(accurate)
             logits, low_logits = buffer[: len(part)], low_buffer[: len(part)]
             torch.mm(part, low_weight.t(), out=low_logits)
             if dtype != accurate:
@@ -67,22 +70,23 @@ class _LinearCrossEntropy(Function):
             normalizer = largest - p.amax(-1, keepdim=True).log()
             gold_log_p, share = gold_logits - normalizer, None
             if generated is not None and copied is not None:
-                rows_ = slice(start, start + rows)
                 g, c = (held[rows_, None].to(accurate) for held in (generated, copied))
                 gold_log_p, share, d_g, d_c = _with_copying(gold_log_p, g, c)
                 share = (1 - smoothing) * share
-                d_generated[rows_] = ((1 - smoothing) * d_g).squeeze(1)  # type: ignore[index]
-                d_copied[rows_] = ((1 - smoothing) * d_c).squeeze(1)  # type: ignore[index]
-            gold_nll = -gold_log_p.sum()
-            nll += gold_nll
-            total += (1 - smoothing) * gold_nll + smoothing * (normalizer - sums / vocabulary).sum()
+                scale = (1 - smoothing) if each is None else (1 - smoothing) * each
+                d_generated[rows_] = (scale * d_g).squeeze(1)  # type: ignore[index]
+                d_copied[rows_] = (scale * d_c).squeeze(1)  # type: ignore[index]
+            nll -= gold_log_p.sum()
+            losses = smoothing * (normalizer - sums / vocabulary) - (1 - smoothing) * gold_log_p
+            total += losses.sum() if each is None else (each * losses).sum()
             if needed:
                 d = p if share is None else p.mul_(share + smoothing)
                 d = d.sub_(smoothing / vocabulary) if smoothing else d
                 d.scatter_add_(1, gold, d.new_full(gold.shape, smoothing - 1) if share is None else -share)
+                d = d if each is None else d.mul_(each)
                 db += d.sum(0)
                 low_d = d if dtype == accurate else low_logits.copy_(d)
-                dx[start : start + rows] = low_d @ low_weight
+                dx[rows_] = low_d @ low_weight
                 if dtype == weight.dtype:
                     dw.addmm_(low_d.t(), part)
                 else:
@@ -95,7 +99,7 @@ class _LinearCrossEntropy(Function):
     @staticmethod
     def backward(ctx: Any, d: Tensor, _: None) -> tuple[Tensor | None, ...]:
         dx, dw, db, *of_copying = (None if held is None else held.mul(d.to(held.dtype)) for held in ctx.saved_tensors)
-        return dx, dw, db, None, None, None, *of_copying
+        return dx, dw, db, None, None, None, *of_copying, None
 
 
 def _with_copying(log_p: Tensor, g: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -113,13 +117,15 @@ def linear_cross_entropy(
     smoothing: float = 0.0,
     generated: Float[Tensor, " n"] | None = None,
     copied: Float[Tensor, " n"] | None = None,
+    weights: Float[Tensor, " n"] | None = None,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """(smoothed loss, plain negative log-likelihood), both summed over n tokens, in nats; only the first has a gradient.
 
     Under autocast the products run in autocast's type, all sums in float32. `targets` must not contain padding. With
     copying, `generated` is the probability that a token is not copied, `copied` that of the gold token if it is.
+    `weights` multiply the loss of each token, not its plain one.
     """
     device = x.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
     with torch.autocast(device, enabled=False):
-        return _LinearCrossEntropy.apply(x, weight, bias, targets, smoothing, dtype, generated, copied)
+        return _LinearCrossEntropy.apply(x, weight, bias, targets, smoothing, dtype, generated, copied, weights)

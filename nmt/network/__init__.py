@@ -1,20 +1,36 @@
 """Whole networks: one that translates, one that classifies.
 
 Imported by: objective, inference, task, configuration, exporting.
-Read: this file, seq2seq, copying, seq2label.
+Read: this file, seq2seq, copying, lexical, seq2label.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
-from nmt.foundation.interfaces import Loss
+from nmt.foundation.interfaces import Critic, Loss
 
 Objective = Callable[[Any, Any, int, int], Loss]
 """(network, batch, updates done so far, updates in all) → what is minimised. An objective is one file in nmt/objective."""
+
+
+@runtime_checkable
+class Judging(Protocol):
+    """An objective that looks at what the network writes."""
+
+    def take_critic(self, critic: Critic) -> None: ...
+
+
+@runtime_checkable
+class Taught(Protocol):
+    """An objective with trained models, the teachers: where they are, and what takes them once they are read."""
+
+    teacher: list[str]
+
+    def take_teachers(self, teachers: Sequence[Any]) -> None: ...
 
 
 class Network(nn.Module):

@@ -21,6 +21,7 @@ from nmt.layers.packed import Linear
 from nmt.layers.words import Factored, Words, draw, embedding
 from nmt.network import Network
 from nmt.network.copying import Copying
+from nmt.network.lexical import Lexical
 
 LOGITS = 2**23
 """The number of logits held at a time when given words are scored."""
@@ -31,10 +32,11 @@ Tying = Literal["none", "output", "all"]
 class Seq2Seq(Network):
     """Embeddings, encoder, decoder and output layer. The caller must match the sizes of the parts.
 
-    `copy`: each word is generated, or copied from the source: see copying.py. `radices`: how many values each factor of
+    `copy`: each word is generated, or copied from the source: see copying.py. `lexical`: words are also predicted from the
+    source words attended to: see lexical.py. `radices`: how many values each factor of
     the source words has; a factor's vector has `factor_size` features, and the encoder reads them beside the word's.
     A picture has no words: without a source vocabulary, `tying=all` is that of target and output. Raises ValueError if
-    `tying` would share matrices of different shapes, or if there is no attention, or no word, to copy by.
+    `tying` would share matrices of different shapes, or if there is no attention, or no word, for `copy` or `lexical`.
     """
 
     encoder: Encoder
@@ -55,14 +57,20 @@ class Seq2Seq(Network):
         word_dropout: Fraction = 0.0,
         readout_dropout: Fraction = 0.0,
         copy: bool = False,
+        lexical: bool = False,
         factor_size: Width = 32,
         radices: Sequence[int] = (),
     ) -> None:
         super().__init__()
-        if copy and not decoder.attends:
-            raise ValueError("model.copy copies the words attended to, and this decoder has no attention: leave it out")
-        if copy and encoder.reader is not None:
-            raise ValueError("model.copy copies words of the source, and this encoder reads pictures: leave it out")
+        for key, on, uses in (("copy", copy, "copies"), ("lexical", lexical, "translates")):
+            if on and not decoder.attends:
+                raise ValueError(
+                    f"model.{key} {uses} the words attended to, and this decoder has no attention: leave it out"
+                )
+            if on and encoder.reader is not None:
+                raise ValueError(
+                    f"model.{key} {uses} words of the source, and this encoder reads pictures: leave it out"
+                )
         if tying != "none" and decoder.readout_size != embedding_size:
             raise ValueError(
                 f"model.tying={tying} makes the output layer ({decoder.readout_size} wide) and the target embedding "
@@ -83,7 +91,8 @@ class Seq2Seq(Network):
         else:
             self.output.weight = self.target_embedding.weight
         nn.init.zeros_(self.output.bias)
-        self.copying = Copying(decoder.readout_size) if copy else None
+        self.lexical = Lexical(embedding_size, target_vocabulary) if lexical else None
+        self.copying = Copying(decoder.readout_size + lexical * embedding_size) if copy else None
         drops = WordDropout(word_dropout), Dropout(dropout, variational_dropout)
         if self.source_embedding is not None:
             factored = Factored(self.source_embedding, radices, factor_size) if radices else self.source_embedding
@@ -96,9 +105,11 @@ class Seq2Seq(Network):
     ) -> Memory:
         """The memory of B sentences or pictures, prepared for the decoder."""
         memory = self.decoder.prepare(self.encoder(source, lengths, pictures))
-        if self.copying is None or self.source_embedding is None:
+        if self.source_embedding is None or (self.copying is None and self.lexical is None):
             return memory
-        return replace(memory, source=source % self.source_embedding.num_embeddings)
+        words = source % self.source_embedding.num_embeddings
+        embedded = None if self.lexical is None else self.words.dropout(self.source_embedding(words))
+        return replace(memory, source=None if self.copying is None else words, embedded=embedded)
 
     def start(self, memory: Memory) -> State:
         """The state before the first word, one row a sentence. In training, it says what variational dropout drops."""
@@ -113,16 +124,26 @@ class Seq2Seq(Network):
     def decode(self, inputs: Int[Tensor, "N T"], state: State, memory: Memory) -> DecoderOutput:
         """Readouts after each of the input words (BOS first), all dropout applied."""
         output = self.decoder(self.words(inputs, state.masks.get("words")), state, memory)
-        return replace(output, readout=self.readout_dropout(output.readout, state.masks.get("readout")))
+        readout = self.readout_dropout(output.readout, state.masks.get("readout"))
+        if self.lexical is not None and output.weights is not None:
+            readout = torch.cat([readout, self.lexical(output.weights, memory)], -1)
+        return replace(output, readout=readout)
 
     def teach(self, batch: Batch) -> tuple[DecoderOutput, Memory]:
         """Teacher forcing: readouts and attention of a whole batch, and its memory."""
         memory = self.encode(batch.source, batch.source_lengths, batch.pictures)
         return self.decode(batch.inputs, self.start(memory), memory), memory
 
+    def logits(self, readout: Float[Tensor, "N T D"]) -> Float[Tensor, "N T V"]:
+        """Unnormalised log-probabilities of the words of the vocabulary."""
+        if self.lexical is None:
+            return full(self.output(readout))
+        own, seen = readout.split([self.output.in_features, self.lexical.output.in_features], -1)
+        return full(self.output(own)) + full(self.lexical.output(seen))
+
     def log_probs(self, output: DecoderOutput, memory: Memory) -> Float[Tensor, "N T V"]:
         """Log-probabilities of the next word at each position."""
-        logits = full(self.output(output.readout))
+        logits = self.logits(output.readout)
         if self.copying is None:
             return torch.log_softmax(logits, -1, out=None if torch.is_grad_enabled() else logits)
         return self.copying.log_probs(logits, output, memory)
@@ -139,19 +160,29 @@ class Seq2Seq(Network):
         return torch.cat(found, 1)
 
     def loss(
-        self, output: DecoderOutput, memory: Memory, targets: Int[Tensor, "B T"], smoothing: float
+        self,
+        output: DecoderOutput,
+        memory: Memory,
+        targets: Int[Tensor, "N T"],
+        smoothing: float,
+        weights: Float[Tensor, "N T"] | None = None,
     ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         """Cross-entropy of the real words among the targets: (smoothed, plain), sums in nats; only the first has a
-        gradient. In training, the first has what a window adds that chooses by chance."""
-        real = targets != PAD
+        gradient, and a weight for each word, if there are `weights`. In training, the first has what a window adds that
+        chooses by chance."""
+        real = targets != PAD if weights is None else (targets != PAD) & (weights != 0)
         readout, copying = output.readout[real], {}
+        each = None if weights is None else weights[real]
         if self.copying is not None:
             copying = {
                 "generated": self.copying.generated(readout).squeeze(-1),
                 "copied": self.copying.copied(output, memory, targets)[real],
             }
+        weight = self.output.weight
+        if self.lexical is not None:
+            weight = torch.cat([weight, self.lexical.output.weight], 1)
         loss, nll = linear_cross_entropy(
-            readout, self.output.weight, self.output.bias, targets[real], smoothing, **copying
+            readout, weight, self.output.bias, targets[real], smoothing, **copying, weights=each
         )
         if self.training and self.decoder.attends and self.decoder.attention.window.rewarded:
             with torch.no_grad():

@@ -12,10 +12,11 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 from nmt.foundation.interfaces import Hypothesis, Request, Search, SearchState, Step
 from nmt.foundation.ranges import Count, Positive, Ratio, Width
+from nmt.metric import similarity
 from nmt.search.beam import Beam
 from nmt.search.sample import Sample
 
@@ -55,7 +56,7 @@ class MBR:
         weights: defaultdict[str, float] = defaultdict(float)
         for hypothesis, text in zip(hypotheses, texts, strict=True):
             weights[text] += math.exp(hypothesis.log_prob - hypotheses[0].log_prob) if self.weighted else 1.0
-        utility = self._utility()
+        utility = similarity(self.utility)
         first = {text: hypothesis for hypothesis, text in reversed(list(zip(hypotheses, texts, strict=True)))}
         whole = sum(weights.values())
         scored = [
@@ -63,9 +64,3 @@ class MBR:
             for text in weights
         ]
         return sorted(scored, key=lambda pair: -pair[0].score)[: self.n_best]
-
-    def _utility(self) -> Any:
-        from sacrebleu.metrics import BLEU, CHRF
-
-        metric = CHRF() if self.utility == "chrf" else BLEU(effective_order=True)
-        return lambda text, other: metric.sentence_score(text, [other]).score

@@ -1,0 +1,270 @@
+"""Objectives that look at what the network writes, or at what another network thinks."""
+
+import itertools
+
+import pytest
+import torch
+from builders import batch, choices, network, trained
+from commands import failed, run
+from sacrebleu.metrics import BLEU, CHRF
+
+import nmt
+from nmt.foundation.interfaces import BOS, EOS, PAD, Candidate
+from nmt.inference.candidates import Candidates
+from nmt.objective.cross_entropy import CrossEntropy
+from nmt.objective.distillation import Distillation
+from nmt.objective.minimum_risk import MinimumRisk
+from nmt.storage import checkpoint as ckpt
+
+every_decoder = pytest.mark.parametrize("decoder", choices("decoder"))
+
+
+def score_of(decoder):
+    return "none" if decoder == "fixed" else "concat"
+
+
+def log_p(model, data, sentence, tokens):
+    """log P of one translation of one sentence, word by word, from the distribution of single steps."""
+    length = int(data.source_lengths[sentence])
+    memory = model.encode(data.source[sentence : sentence + 1, :length], data.source_lengths[sentence : sentence + 1])
+    state, word, total = model.start(memory), BOS, 0.0
+    for following in [*tokens, EOS]:
+        output = model.decode(torch.tensor([[word]]), state, memory)
+        total = total + model.output(output.readout)[0, 0].log_softmax(0)[following]
+        state, word = output.state, following
+    return total
+
+
+def quality_of(sentence, tokens):
+    """Any figure between 0 and 1 that depends on both."""
+    return (7 * sentence + 3 * sum((k + 1) * token for k, token in enumerate(tokens)) + 2 * len(tokens)) % 11 / 11
+
+
+def critic_of(sets):
+    """Proposes given translations."""
+    return lambda *_: [[Candidate([*tokens], quality_of(b, tokens)) for tokens in each] for b, each in enumerate(sets)]
+
+
+@every_decoder
+@pytest.mark.parametrize("sharpness", [1.0, 0.3])
+@pytest.mark.parametrize("likelihood", [0.0, 0.4])
+def test_minimum_risk_is_its_equation(decoder, sharpness, likelihood):
+    """Shen et al. 2016, eq. 10-11, with all translations of up to two words (of three) of the first sentence and a few of the
+    others: value, and the gradient of every parameter."""
+    model, data = network(decoder, score_of(decoder)).train(), batch()
+    everything = [tokens for n in range(3) for tokens in itertools.product((4, 6, 9), repeat=n)]
+    sets = [everything, [(4,), (5, 6, 7, 8)], [(), (9, 9, 9), (4, 5)]]
+    objective = MinimumRisk(sharpness=sharpness, likelihood=likelihood)
+    objective.take_critic(critic_of(sets))
+    found = objective(model, data, 0)
+    risks = []
+    for b, each in enumerate(sets):
+        scores = torch.stack([sharpness * log_p(model, data, b, tokens) for tokens in each])
+        costs = torch.tensor([1 - quality_of(b, tokens) for tokens in each], dtype=torch.float64)
+        risks.append((scores.exp() * costs).sum() / scores.exp().sum())
+    teacher = sum(
+        -log_p(model, data, b, [t for t in row if t not in (PAD, EOS)]) for b, row in enumerate(data.targets.tolist())
+    )
+    truth = (1 - likelihood) * data.num_tokens * sum(risks) / len(risks) + likelihood * teacher
+    torch.testing.assert_close(found.total, truth)
+    if likelihood:
+        torch.testing.assert_close(found.nll, teacher)
+    mine, theirs = (
+        torch.autograd.grad(loss, list(model.parameters()), allow_unused=True) for loss in (found.total, truth)
+    )
+    for (name, _), one, other in zip(model.named_parameters(), mine, theirs, strict=True):
+        assert (one is None) == (other is None), name
+        if one is not None:
+            torch.testing.assert_close(one, other, msg=name)
+
+
+def test_one_candidate_teaches_nothing():
+    """A sentence whose samples are all the same has a risk, and no gradient."""
+    model, data = network("luong", "dot").train(), batch()
+    objective = MinimumRisk(likelihood=0.0)
+    objective.take_critic(critic_of([[(4,)], [(5, 6)], [()]]))
+    found = objective(model, data, 0)
+    truth = sum(1 - quality_of(b, tokens) for b, tokens in enumerate([(4,), (5, 6), ()])) / 3
+    assert found.total.item() == pytest.approx(truth * data.num_tokens)
+    found.total.backward()
+    assert all(p.grad is None or not p.grad.any() for p in model.parameters())
+
+
+def test_the_whole_space_has_the_gradient_of_the_expected_cost():
+    """Sharpness 1 and every translation: R is E[cost] over the model's own distribution (given that it has at most one word)."""
+    model, data = network("luong", "dot").train(), batch()
+    words = range(4, 11)
+    sets = [[(), *((w,) for w in words)]] * 3
+    objective = MinimumRisk(sharpness=1.0, likelihood=0.0)
+    objective.take_critic(critic_of(sets))
+    found = objective(model, data, 0)
+    costs = []
+    for b, each in enumerate(sets):
+        p = torch.stack([log_p(model, data, b, tokens) for tokens in each]).softmax(0)
+        costs.append(sum(p[k] * (1 - quality_of(b, tokens)) for k, tokens in enumerate(each)))
+    torch.testing.assert_close(found.total, data.num_tokens * sum(costs) / 3)
+
+
+def test_validation_is_the_cross_entropy():
+    model, data = network("bahdanau", "concat").eval(), batch()
+    truth = CrossEntropy()(model, data, 0)
+    for objective in (MinimumRisk(), Distillation(teacher="somewhere")):
+        found = objective(model, data, 0)
+        torch.testing.assert_close((found.total, found.nll), (truth.total, truth.nll))
+
+
+# What proposes and judges
+
+
+@pytest.fixture(scope="module")
+def reversing(small_run):
+    return nmt.load(small_run, device="cpu", max_length_offset=3)
+
+
+def of_lines(translator, lines, references):
+    """A batch of texts, as training makes them."""
+    from nmt.corpus.batching import pad
+    from nmt.foundation.interfaces import Batch
+
+    source, lengths = pad(translator.tokenizer.encode_source(lines), range(len(lines)))
+    targets, _ = pad(translator.tokenizer.encode_target(references), range(len(lines)))
+    inputs = torch.cat([torch.full_like(targets[:, :1], BOS), targets[:, :-1]], 1)
+    return Batch(source, lengths, inputs, targets, int((targets != PAD).sum()))
+
+
+@pytest.mark.parametrize("source", ["sample", "beam"])
+@pytest.mark.parametrize("metric", ["bleu", "chrf"])
+def test_candidates_are_what_the_network_writes(reversing, source, metric):
+    """Different, judged by sacreBLEU on their texts, made without dropout, the same for the same state of the generator; and the
+    network goes on training."""
+    model, tokenizer = reversing.models[0].train(), reversing.tokenizer
+    lines = ["a b c d e", "i h", "f g h"]
+    references = ["e d c b a", "h i", "h g f"]
+    data = of_lines(reversing, lines, references)
+    options = {"tokenize": "none", "lowercase": False, "char_order": 6}
+    critic = Candidates(tokenizer.decode, max_length_factor=2.0, max_length_offset=3, judged=options)
+    torch.manual_seed(3)
+    found = critic(model, data, 5, source, metric)
+    assert model.training
+    model.eval()
+    judge = BLEU(effective_order=True, tokenize="none") if metric == "bleu" else CHRF()
+    for line, each, reference in zip(lines, found, references, strict=True):
+        assert 2 <= len({tuple(candidate.tokens) for candidate in each}) == len(each) <= 5
+        assert all(len(c.tokens) <= 2 * len(tokenizer.encode_source([line])[0]) + 3 for c in each)
+        for candidate in each:
+            [text] = tokenizer.decode([candidate.tokens])
+            assert candidate.quality == pytest.approx(judge.sentence_score(text, [reference]).score / 100)
+    if source == "beam":
+        wide = reversing.searching(nmt.search.beam.Beam(width=5, n_best=5)).translations(lines)
+        assert [c.tokens for c in found[0]] == [h.tokens for h in wide[0].hypotheses]
+    model.train()
+    torch.manual_seed(3)
+    assert critic(model, data, 5, source, metric) == found
+    if source == "sample":
+        assert critic(model, data, 5, source, metric) != found
+    model.eval()
+
+
+def as_text(rows):
+    return [" ".join("abcdefghijk"[i] * 3 for i in row) for row in rows]
+
+
+def test_the_risk_falls():
+    """Samples and sentence chrF alone teach three sentences to a network that knows nothing."""
+    model, data = network("luong", "dot").train(), batch()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    judged = {"tokenize": "none", "lowercase": False, "char_order": 6}
+    objective = MinimumRisk(candidates=8, cost="chrf", sharpness=1.0, likelihood=0.0)
+    objective.take_critic(Candidates(as_text, max_length_factor=1.0, max_length_offset=1, judged=judged))
+    risks = []
+    for _ in range(100):
+        loss = objective(model, data, 0).total / data.num_tokens
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        risks.append(loss.item())
+    assert min(risks[:10]) > 0.75
+    assert max(risks[-10:]) < 0.55
+    assert all(0 <= risk <= 1 for risk in risks)
+
+
+def test_a_run_with_samples_resumes(small_run, tmp_path):
+    """What was stopped goes on bit for bit."""
+    settings = [
+        "experiment=reverse", "data.train=80", "data.validation=20", "data.test=20", f"init={small_run}", "optimizer.lr=0.01",
+        "objective=minimum_risk", "objective.candidates=4", "trainer.max_epochs=2", "batching.sentences=20",
+    ]  # fmt: skip
+    whole = trained(tmp_path / "whole", *settings)
+    with pytest.raises(SystemExit):
+        trained(tmp_path / "part", *settings, "trainer.stop_after=1")
+    assert run("train", f"resume={tmp_path}/part", "trainer.stop_after=0").returncode == 0
+    ours, theirs = (ckpt.read(folder / ckpt.LAST).part("model") for folder in (tmp_path / "part", whole))
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+# Distillation
+
+
+@every_decoder
+@pytest.mark.parametrize("weight", [1.0, 0.3])
+def test_distillation_is_its_equation(decoder, weight):
+    """Kim & Rush 2016, eq. for word-level knowledge distillation, with two teachers, word by word."""
+    model, data = network(decoder, score_of(decoder)).train(), batch()
+    teachers = [network("bahdanau", "general"), network("luong", "dot")]
+    objective = Distillation(teacher=["a", "b"], weight=weight)
+    objective.take_teachers(teachers)
+    found = objective(model, data, 0)
+    given = CrossEntropy()(model, data, 0)
+    output, memory = model.teach(data)
+    mine, truth = model.log_probs(output, memory), 0.0
+    theirs = [teacher.log_probs(*teacher.teach(data)).exp() for teacher in teachers]
+    for b, t in itertools.product(range(3), range(data.targets.size(1))):
+        if data.targets[b, t] != PAD:
+            for v in range(mine.size(-1)):
+                truth = truth - (theirs[0][b, t, v] + theirs[1][b, t, v]) / 2 * mine[b, t, v]
+    torch.testing.assert_close(found.total, (1 - weight) * given.total + weight * truth)
+    found.total.backward()
+    assert all(p.grad is None for teacher in teachers for p in teacher.parameters())
+
+
+def test_the_best_student_of_itself():
+    """The cross-entropy with a teacher's distribution is least, and flat, at the teacher."""
+    teacher, data = network("luong", "general"), batch()
+    model = network("luong", "general").train()
+    model.load_state_dict(teacher.state_dict())
+    objective = Distillation(teacher="a", weight=1.0)
+    objective.take_teachers([teacher])
+    loss = objective(model, data, 0).total
+    gradients = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
+    assert all(g is None or g.abs().max() < 1e-12 for g in gradients)
+    assert loss.item() > 1.0
+
+
+def test_a_student_has_its_teachers_vocabulary(small_run, tmp_path):
+    data = [
+        "experiment=reverse",
+        "data.train=100",
+        "data.validation=20",
+        "data.test=20",
+        "data.seed=7",
+        "trainer.max_epochs=1",
+    ]
+    sizes = ["sizes.encoder=8", "sizes.decoder=16", "sizes.readout=8", "model.embedding_size=8", "attention.size=8"]
+    student = trained(tmp_path / "student", *data, *sizes, "objective=distillation", f"objective.teacher={small_run}")
+    own, theirs = (ckpt.tokenizer_from(ckpt.read(folder / ckpt.BEST)) for folder in (student, small_run))
+    assert own.models == theirs.models
+    assert run("translate", f"model={student}", stdin="a b\n").stdout.count(b"\n") == 1
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["objective=distillation"], "objective.teacher: name the run directory of a trained model"),
+    (["objective=distillation", "objective.teacher=nowhere"], "objective.teacher=nowhere"),
+    (["objective=distillation", "objective.teacher=a", "sizes.vocabulary=50"], "the vocabulary is the teacher's"),
+    (["objective=distillation", "objective.teacher=a", "objective.weight=1", "objective.label_smoothing=0.1"], "leaves them out"),
+    (["objective=minimum_risk", "objective.candidates=1"], "give at least 2"),
+    (["objective=minimum_risk", "objective.likelihood=0", "objective.label_smoothing=0.1"], "leaves it out"),
+    (["objective=minimum_risk", "window=hard", "window.estimator=reinforce"], "window.estimator"),
+])  # fmt: skip
+def test_what_does_not_fit_is_named(arguments, message, tmp_path):
+    failed(run("train", "experiment=reverse", *arguments, f"run_dir={tmp_path}/run"), message)
+    assert not (tmp_path / "run").exists()
