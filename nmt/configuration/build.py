@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -18,7 +18,7 @@ from nmt.corpus.labels import LabelSet
 from nmt.encoder import Encoder
 from nmt.encoder.several import Several
 from nmt.foundation.errors import UserError
-from nmt.foundation.ranges import Size, Width
+from nmt.foundation.ranges import NonNegative, Ratio, Size, Width
 from nmt.inference.translator import Translator
 from nmt.metric import Metric
 from nmt.network.seq2label import Seq2Label
@@ -40,6 +40,26 @@ class Sizes:
     decoder: Width | None = None
     readout: Width | None = None
     vocabulary: Size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Synthetic:
+    """Where the further pairs of nmt.backtranslate come from: see conf/backtranslate.yaml."""
+
+    direction: Literal["backward", "forward"] = "backward"
+    text: str | None = None
+    model: str | list[str] | None = None
+    search: Literal["sample", "greedy", "beam"] = "sample"
+    width: Width = 5
+    keep: Ratio = 1.0
+    tag: str | None = "<back>"
+    real: NonNegative = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.keep:
+            raise ValueError("synthetic.keep=0 keeps nothing: give a share, such as 0.9")
+        if self.tag is not None and (not self.tag.strip() or "\n" in self.tag):
+            raise ValueError("synthetic.tag: is put in front of the source text: give a word, such as <back>, or null")
 
 
 CHOICES: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -71,6 +91,7 @@ FIXED: dict[str, tuple[Any, tuple[str, ...]]] = {
     "batching": (Batching, ()),
     "metric": (Metric, ()),
     "trainer": (Trainer, ()),
+    "synthetic": (Synthetic, ()),
     "network": (Seq2Label, ("vocabulary", "labels", "encoder", "pooling")),
 }
 """Groups that always configure the same class."""

@@ -209,6 +209,8 @@ def _run(command: str, run: Callable[[Any], Any], overrides: Sequence[str]) -> A
 
 
 def _sweep(command: str, run: Callable[[Any], Any], overrides: Sequence[str], dry: bool) -> Any:
+    if command == "backtranslate":
+        raise UserError("nmt.backtranslate makes several runs already: call it once for each, or sweep over nmt.train")
     from nmt.configuration.sweeps import sweep
     from nmt.foundation.terminal import set_up_logging
     from nmt.training.memory import keep_freed_memory

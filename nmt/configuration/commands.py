@@ -16,11 +16,12 @@ from nmt.configuration.model_settings import (
     TranslateSettings,
 )
 from nmt.configuration.settings import Settings
-from nmt.configuration.training_settings import ClassifySettings, TrainSettings
+from nmt.configuration.training_settings import BacktranslateSettings, ClassifySettings, TrainSettings
 
 COMMANDS: dict[str, type[Settings]] = {
     "train": TrainSettings,
     "classify": ClassifySettings,
+    "backtranslate": BacktranslateSettings,
     "translate": TranslateSettings,
     "evaluate": EvaluateSettings,
     "score": ScoreSettings,

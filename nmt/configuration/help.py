@@ -29,9 +29,12 @@ def help_of(command: str, overrides: Sequence[str]) -> str:
     """Usage, groups with their choices, and every key with its value and what it means. Raises Faults for overrides that do
     not fit."""
     config, chosen = compose(command, overrides), choices_of(command, overrides)
-    text = Path(CONF, f"{command}.yaml").read_text(encoding="utf-8")
-    usage, body = text.split("defaults:\n", 1)
-    defaults, keys = re.split(r"\n(?=\w)", body.split("\nhydra:")[0], maxsplit=1)
+    usage, defaults, keys = _read(command)
+    for other in re.findall(r"^  - ([a-z]+)$", defaults, re.MULTILINE):  # a command that also has what another has
+        _, of_other, others = _read(other)
+        own = {match["key"] for line in keys.splitlines() if (match := _LINE.fullmatch(line)) and not match["indent"]}
+        kept = [line for line in others.splitlines() if line.partition(":")[0] not in own]
+        defaults, keys = f"{defaults}\n{of_other}", "\n".join([keys, *kept])
     groups = [match for line in defaults.splitlines() if (match := _GROUP.fullmatch(line))]
     parts = ["\n".join(line.removeprefix("#").removeprefix(" ") for line in usage.splitlines())]
     if groups:
@@ -43,6 +46,13 @@ def help_of(command: str, overrides: Sequence[str]) -> str:
             parts.append("\n".join(_group(group, str(choice), config[group])))
     parts.append("Flags:\n" + FLAGS.replace("{command}", command))
     return "\n\n".join(parts)
+
+
+def _read(command: str) -> tuple[str, str, str]:
+    """The parts of a command's file: usage, defaults list, keys."""
+    usage, body = Path(CONF, f"{command}.yaml").read_text(encoding="utf-8").split("defaults:\n", 1)
+    defaults, keys = re.split(r"\n(?=\w)", body.split("\nhydra:")[0], maxsplit=1)
+    return usage, defaults, keys
 
 
 def _choices(match: re.Match[str]) -> str:

@@ -214,6 +214,44 @@ class TrainSettings(TrainingSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
+class BacktranslateSettings(TrainSettings):
+    """conf/backtranslate.yaml."""
+
+    synthetic: Group
+
+    def conflicts(self) -> list[Fault]:
+        found, synthetic = super().conflicts(), self.synthetic
+        forward = synthetic["direction"] == "forward"
+        if self.run_dir is None:
+            found.append(
+                Fault("run_dir", "name a folder: everything is kept there, and the same command goes on in it")
+            )
+        if forward and not synthetic["model"]:
+            why = "is needed to translate forwards: a run directory, or several as [A,B]"
+            found.append(Fault("synthetic.model", why))
+        if not forward and not synthetic["text"]:
+            found.append(Fault("synthetic.text", "give a file with text of the target language, a sentence a line"))
+        if self.resume:
+            found.append(Fault("resume", "the same command goes on where it stopped; leave it out", self.resume))
+        columns = self._columns
+        if not columns.plain or columns.sources > 1 or self.data.get("alignment"):
+            found.append(
+                Fault("data", "back-translation makes plain texts: one source, no factors, alignments or pictures")
+            )
+        if "source" in self.data and "config" in self.data:
+            found.append(Fault("data", "a mixture cannot be turned round: give the real pairs, by data=text, tsv …"))
+        return found
+
+    def idle(self) -> dict[str, str]:
+        found, synthetic = super().idle(), self.synthetic
+        if synthetic["search"] != "beam":
+            found["synthetic.width"] = f"belongs to synthetic.search=beam, and it is {synthetic['search']}"
+        if synthetic["direction"] == "forward":
+            found["synthetic.tag"] = "is for pairs made backwards (synthetic.direction=backward)"
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
 class ClassifySettings(TrainingSettings):
     """conf/classify.yaml."""
 

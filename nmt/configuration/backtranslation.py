@@ -1,0 +1,231 @@
+"""The steps of nmt.backtranslate, each done once, in one folder:
+
+    corpus/        the real pairs: train.SOURCE, train.TARGET, validation.…, test.…
+    reverse/       the model that translates, unless another is given: a run of nmt.train with the languages exchanged
+    translations   of the text, with log-probabilities; grows while they are made
+    synthetic.…    the pairs that are kept
+    mixture.yml    how they are mixed with the real ones
+    model/         a run of nmt.train on the mixture
+
+A step that was interrupted goes on where it stopped; one that is finished is not done again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from nmt.configuration import build
+from nmt.configuration.compose import compose
+from nmt.configuration.configure import changed, saved_run
+from nmt.configuration.model_settings import TranslateSettings
+from nmt.configuration.runs import loaded
+from nmt.configuration.training_settings import BacktranslateSettings, TrainSettings
+from nmt.data import Pairs
+from nmt.data.text import find_file, stream_lines
+from nmt.foundation.errors import UserError
+from nmt.foundation.terminal import set_up_logging
+from nmt.inference.formats import one_line
+from nmt.storage import checkpoint as ckpt
+from nmt.storage.files import write_atomically
+from nmt.storage.lock import Lock
+
+log = logging.getLogger(__name__)
+FREE = ("device", "run_dir", "resume", "sweep", "tracker", "keep_validations")
+"""Keys that may differ when the command goes on."""
+SETTINGS = "settings.json"
+
+
+class Backtranslation:
+    """`train` and `translate` are what the commands of these names do."""
+
+    def __init__(
+        self,
+        settings: BacktranslateSettings,
+        train: Callable[[TrainSettings], float],
+        translate: Callable[[TranslateSettings], None],
+    ) -> None:
+        self.settings, self.train, self.translate = settings, train, translate
+        self.folder, self.how = Path(str(settings.run_dir)), build.make(settings.values, "synthetic")
+        self.languages = ("source", "target")
+
+    def go(self) -> float:
+        """Does what is left to do; returns the test score of the last model."""
+        if self.how.text is not None:
+            find_file(self.how.text)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with Lock(self.folder / ".lock", f"run_dir={self.folder}"):
+            self._check_settings()
+            self._corpus()
+            model = self.how.model or str(self._reverse())
+            self._translations(model)
+            self._select()
+            return self._final()
+
+    def _check_settings(self) -> None:
+        """Raises UserError if the folder was begun with other settings, or holds something else."""
+        file, now = self.folder / SETTINGS, {k: v for k, v in self.settings.values.items() if k not in FREE}
+        if not file.exists():
+            others = [path.name for path in self.folder.iterdir() if path.name != ".lock"]
+            if others:
+                raise UserError(
+                    f"run_dir={self.folder}: holds {others[0]}, which nmt.backtranslate has not made; choose another"
+                )
+            write_atomically(file, json.dumps(now, indent=2, ensure_ascii=False).encode())
+            return
+        before = json.loads(file.read_text(encoding="utf-8"))
+        for key, value in _flat(json.loads(json.dumps(now))):
+            if (old := dict(_flat(before)).get(key)) != value:
+                raise UserError(
+                    f"run_dir={self.folder}: was begun with {key}={old}, not {value}; choose another folder"
+                )
+
+    def _corpus(self) -> None:
+        """The real pairs as files, whatever they come from."""
+        notes = self.folder / "corpus.json"
+        if not notes.exists():
+            filters = build.make(self.settings.values, "filters")
+            splits, folder = loaded(self.settings.values, filters), self.folder / "corpus"
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            parts = {"train": splits.train, "validation": splits.validation, "test": splits.test, **splits.beside}
+            for name, pairs in parts.items():
+                if pairs is not None:
+                    _write_pairs(folder / name, splits.languages, pairs)
+            beside = [str(folder / name) for name in splits.beside]
+            said = {"languages": splits.languages, "test": splits.test is not None, "beside": beside}
+            write_atomically(notes, json.dumps({**said, "pairs": len(splits.train)}).encode())
+            log.info("step 1: %s real pairs are in %s", f"{len(splits.train):,}", folder)
+        self.facts = json.loads(notes.read_text())
+        self.languages = tuple(self.facts["languages"])
+
+    def _reverse(self) -> Path:
+        """The model of the other direction, trained."""
+        folder, source, target = self.folder / "reverse", *self.languages
+        data = {"_target_": "nmt.data.text.TextFiles", **self._real(), "source": target, "target": source}
+        self._trained(folder, {**self._plain, "data": data}, "step 2: the model that translates backwards")
+        return folder
+
+    def _real(self) -> dict[str, Any]:
+        corpus, test = self.folder / "corpus", self.facts["test"]
+        validation = [str(corpus / "validation"), *self.facts["beside"]]
+        return {
+            "train": str(corpus / "train"), "validation": validation, "test": str(corpus / "test") if test else None,
+            "split": 0.0, "factors": None, "alignment": None,
+        }  # fmt: skip
+
+    @property
+    def _plain(self) -> dict[str, Any]:
+        """The settings as nmt.train has them."""
+        return {key: value for key, value in self.settings.values.items() if key != "synthetic"}
+
+    def _trained(self, folder: Path, values: Mapping[str, Any], what: str) -> None:
+        """A run in a folder: new, gone on with, or finished already."""
+        if (folder / "results.json").exists():
+            return
+        log.info("%s is trained in %s", what, folder)
+        if (folder / ckpt.LAST).exists():
+            saved = changed(saved_run(str(folder), "train"), "train", [])
+            self.train(TrainSettings.of({**saved, "resume": str(folder)}))
+        else:
+            self.train(TrainSettings.of({**values, "run_dir": str(folder), "resume": None}))
+        set_up_logging()
+
+    def _translations(self, model: str | list[str]) -> None:
+        """The translations of the text, which grow in a file."""
+        how, done = self.how, self.folder / "translations"
+        log.info("step 3: the text is translated into %s", done)
+        typed = [f"search={how.search}", *([f"search.width={how.width}"] if how.search == "beam" else [])]
+        if how.search == "sample":
+            typed.append(f"search.seed={self.settings.seed}")
+        values = {
+            **compose("translate", typed), "model": model, "input": self._text, "output": str(done), "format": "moses",
+            "resume": True, "device": self.settings.device,
+        }  # fmt: skip
+        self.translate(TranslateSettings.of(values))
+
+    @property
+    def _text(self) -> str:
+        """The text that is translated."""
+        return self.how.text or str(self.folder / "corpus" / f"train.{self.languages[0]}")
+
+    def _select(self) -> None:
+        """The pairs that are kept, and how they are mixed with the real ones."""
+        mixture = self.folder / "mixture.yml"
+        if mixture.exists():
+            return
+        found = self.folder / "translations"
+        scores = np.fromiter((score for _, score in _read_translations(found)), float)
+        usable = scores > -np.inf
+        if not usable.any():
+            raise UserError(f"{self._text}: no line of it could be translated")
+        least = np.quantile(scores[usable], 1 - self.how.keep)
+        first, second = self.languages if self.how.direction == "forward" else self.languages[::-1]
+        files = {name: self.folder / f"synthetic.{name}" for name in (first, second)}
+        kept = 0
+        with contextlib.ExitStack() as stack:
+            writing = {
+                name: stack.enter_context(file.with_name(f"{file.name}.partial").open("w", encoding="utf-8"))
+                for name, file in files.items()
+            }
+            lines = stream_lines(find_file(self._text), "strict")
+            for line, (text, score) in zip(lines, _read_translations(found), strict=True):
+                if score >= least and line.strip():
+                    writing[first].write(f"{one_line(line)}\n")
+                    writing[second].write(f"{text}\n")
+                    kept += 1
+        for file in files.values():
+            os.replace(file.with_name(f"{file.name}.partial"), file)
+        log.info("step 4: %s of %s pairs are kept in %s", f"{kept:,}", f"{len(scores):,}", self.folder / "synthetic.*")
+        real = self.how.real * self.facts["pairs"] / kept  # sentences of each for one of the other
+        datasets = {"synthetic": "synthetic", **({"real": "corpus/train"} if real else {})}
+        shares = ["synthetic 1.0", *([f"real {real:.9f}"] if real else []), "until synthetic inf"]
+        write_atomically(mixture, yaml.safe_dump({"datasets": datasets, "stages": ["all"], "all": shares}).encode())
+
+    def _final(self) -> float:
+        """The model of all pairs, trained; its test score."""
+        folder, real, how = self.folder / "model", self._real(), self.how
+        data = {
+            "_target_": "nmt.data.mix.Mix", "config": str(self.folder / "mixture.yml"), "validation": real["validation"],
+            "test": real["test"], "source": self.languages[0], "target": self.languages[1],
+            "tags": {"synthetic": how.tag} if how.tag and how.direction == "backward" else None,
+        }  # fmt: skip
+        self._trained(folder, {**self._plain, "data": data}, "step 5: the model of all pairs")
+        results = json.loads((folder / "results.json").read_text())
+        name = self.settings.metric["name"]
+        score = results["scores"][name]["score"] if name in results["scores"] else results["validation"][name]
+        log.info("%s %s %.2f; everything is in %s", results["part"], name, score, self.folder)
+        return float(score)
+
+
+def _write_pairs(base: Path, languages: tuple[str, str], pairs: Pairs) -> None:
+    for language, lines in zip(languages, (pairs.source, pairs.target), strict=True):
+        with Path(f"{base}.{language}").open("w", encoding="utf-8") as file:
+            file.writelines(f"{one_line(line)}\n" for line in lines)
+
+
+def _read_translations(file: Path) -> Iterator[tuple[str, float]]:
+    """Each translation with its log-probability per word; minus infinity for what says nothing."""
+    for line in stream_lines(file, "strict"):
+        rest, _, _ = line.rpartition(" ||| ")
+        rest, _, log_prob = rest.rpartition(" ||| logprob= ")
+        text = rest.partition(" ||| ")[2].strip()
+        words = len(text.split())
+        yield text, float(log_prob) / (words + 1) if words else -np.inf
+
+
+def _flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{above}{key}.")
+        else:
+            yield above + key, value
