@@ -21,7 +21,7 @@ def _seeded():
 
 
 QUICK = {f"test_{name}" for name in (
-    "choices", "columns", "command_line", "compare", "data", "documentation", "durability", "export", "fine_tuning", "growth", "learning",
+    "backtranslate", "choices", "columns", "command_line", "compare", "data", "documentation", "durability", "export", "fine_tuning", "growth", "learning",
     "mix", "progress", "prompt", "ranks", "report", "sampling", "store", "streams", "sweep", "tracker", "trainer", "translator",
     "tutorial", "words",
 )}  # fmt: skip

@@ -19,6 +19,8 @@ from nmt.configuration.devices import find_device, usable_precision
 from nmt.configuration.faults import Faults
 from nmt.configuration.training_settings import TrainSettings
 from nmt.foundation.errors import UserError
+from nmt.foundation.interfaces import Candidate
+from nmt.network import Judging, Taught
 
 TABLE = ["data.train=a.csv", "data.validation=b.csv"]
 FILES = ["data.train=a", "data.validation=b", "data.source=en", "data.target=de"]
@@ -34,7 +36,7 @@ GROUPS = [
     "search", "metric", "trainer",
 ]  # fmt: skip
 PARTNERS = {
-    "file": ["tokenizer.model=x"], "luong2015": ["decoder.bridge=tanh"],
+    "file": ["tokenizer.model=x"], "distillation": ["objective.teacher=x"], "luong2015": ["decoder.bridge=tanh"],
     "fixed": ["attention=none"], "none": ["decoder=fixed"], "monotonic": ["attention=general"],
     "sparsemax": ["attention=general"], "entmax15": ["attention=general"],
     "grid": ["data=captions", *TABLE], "convolution": ["data=digits"], "captions": ["encoder=grid"], "digits": ["encoder=convolution"],
@@ -65,7 +67,12 @@ def test_every_choice_composes_builds_and_takes_a_step(group, name):
     before = [p.detach().clone() for p in model.parameters()]
     reader = model.encoder.reader
     data = batch() if reader is None else with_pictures(batch(), reader.channels)
-    build.make(small, "objective")(model, data, 10**6).total.backward()
+    objective = build.make(small, "objective")
+    if isinstance(objective, Judging):
+        objective.take_critic(lambda *_: [[Candidate([4], 0.5), Candidate([5, 6], 0.1)]] * len(data.source))
+    if isinstance(objective, Taught):
+        objective.take_teachers([build.network(small, 11, 11)])
+    objective(model, data, 10**6).total.backward()
     build.make(small, "trainer")
     build.make(small, "schedule").factor(1, 10, 0.1)
     optimizer.step()

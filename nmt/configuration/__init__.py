@@ -2,6 +2,6 @@
 
 Imported by: commands.
 Read: command_line, help, compose, configure, settings, training_settings, model_settings, commands, check, faults, build,
-fine_tuning, runs, sweeps, launching, reports,
+fine_tuning, runs, backtranslation, sweeps, launching, reports,
 analysis_settings, loading, fingerprint, devices.
 """

@@ -134,7 +134,7 @@ class Backtranslation:
             return
         log.info("%s is trained in %s", what, folder)
         if (folder / ckpt.LAST).exists():
-            saved = changed(saved_run(str(folder), "train"), "train", [])
+            saved = changed(saved_run(str(folder), "train"), "train", ["trainer.stop_after=0"])
             self.train(TrainSettings.of({**saved, "resume": str(folder)}))
         else:
             self.train(TrainSettings.of({**values, "run_dir": str(folder), "resume": None}))
@@ -218,7 +218,7 @@ def _read_translations(file: Path) -> Iterator[tuple[str, float]]:
     for line in stream_lines(file, "strict"):
         rest, _, _ = line.rpartition(" ||| ")
         rest, _, log_prob = rest.rpartition(" ||| logprob= ")
-        text = rest.partition(" ||| ")[2].strip()
+        text = rest.partition(" ||| ")[2]
         words = len(text.split())
         yield text, float(log_prob) / (words + 1) if words else -np.inf
 

@@ -1,0 +1,178 @@
+"""nmt.backtranslate: every step is what the commands do by themselves, is done once, and is gone on with."""
+
+import json
+import random
+
+import pytest
+import yaml
+from builders import trained
+from commands import failed, run
+
+from nmt.storage import checkpoint as ckpt
+
+WORDS = ["haus", "katze", "hund", "ball", "rot", "blau", "alt", "neu", "der", "ein"]
+SIZES = [
+    "experiment=null", "sizes.encoder=8", "sizes.decoder=16", "sizes.readout=8", "model.embedding_size=8", "sizes.vocabulary=60",
+    "batching.sentences=8", "trainer.max_epochs=2", "decoder=luong", "attention=dot",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    folder, draw = tmp_path_factory.mktemp("text"), random.Random(1)
+    for part, size in (("train", 40), ("val", 6), ("test", 6), ("more", 30)):
+        rows = [draw.choices(WORDS, k=draw.choice((2, 3, 4))) for _ in range(size)]
+        (folder / f"{part}.en").write_text("".join(" ".join(row) + "\n" for row in rows))
+        (folder / f"{part}.de").write_text("".join(" ".join(reversed(row)) + "\n" for row in rows))
+    parts = [
+        f"data.{key}={folder}/{name}" for key, name in (("train", "train"), ("validation", "val"), ("test", "test"))
+    ]
+    return folder, ["data=text", *parts, "data.source=en", "data.target=de"]
+
+
+def lines(file):
+    return file.read_text().splitlines()
+
+
+@pytest.fixture(scope="module")
+def whole(text, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole") / "out"
+    result = run("backtranslate", *text[1], *SIZES, f"synthetic.text={text[0]}/more.de", f"run_dir={folder}")
+    assert result.returncode == 0, result.stderr.decode()
+    return folder
+
+
+def best(folder):
+    return {name: tensor.numpy().tobytes() for name, tensor in ckpt.read(folder / ckpt.BEST).part("model").items()}
+
+
+def test_each_step_is_what_its_command_does(whole, text, tmp_path):
+    """The reverse model is a run with the languages exchanged; the translations are its own; the model is a run on the mixture."""
+    data = [
+        f"data.{part}={text[0]}/{name}" for part, name in (("train", "train"), ("validation", "val"), ("test", "test"))
+    ]
+    reverse = trained(tmp_path / "reverse", "data=text", *data, "data.source=de", "data.target=en", *SIZES)
+    assert best(reverse) == best(whole / "reverse")
+    given = f"model={reverse}", f"input={text[0]}/more.de", f"output={tmp_path}/out", "search=sample", "search.seed=1"
+    assert run("translate", *given).returncode == 0
+    pairs = [*zip(lines(tmp_path / "out"), lines(text[0] / "more.de"), strict=True)]
+    kept = [(source, target) for source, target in pairs if source.strip()]
+    assert [*zip(lines(whole / "synthetic.en"), lines(whole / "synthetic.de"), strict=True)] == kept
+    mixed = [f"data.config={whole}/mixture.yml", f"data.validation={text[0]}/val", f"data.test={text[0]}/test"]
+    model = trained(
+        tmp_path / "model",
+        "data=mix",
+        *mixed,
+        "data.source=en",
+        "data.target=de",
+        "data.tags={synthetic: '<back>'}",
+        *SIZES,
+    )
+    assert best(model) == best(whole / "model")
+    mixture = yaml.safe_load((whole / "mixture.yml").read_text())
+    assert mixture["all"][1] == f"real {40 / len(kept):.9f}"
+    assert json.loads((whole / "model" / "results.json").read_text())["part"] == "test"
+
+
+def test_nothing_is_done_twice(whole, text):
+    before = {path: path.stat().st_mtime_ns for path in whole.rglob("*") if path.is_file() and path.name != ".lock"}
+    result = run("backtranslate", *text[1], *SIZES, f"synthetic.text={text[0]}/more.de", f"run_dir={whole}")
+    assert result.returncode == 0, result.stderr.decode()
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+@pytest.mark.parametrize(
+    "step", ["nmt.configuration.backtranslation.Backtranslation._select", "nmt.train.run", "nmt.translate.run"]
+)
+def test_what_was_interrupted_goes_on(step, whole, text, tmp_path, monkeypatch):
+    """An interruption before, in the middle of, or after a step changes nothing in the end."""
+    typed = [*text[1], *SIZES, f"synthetic.text={text[0]}/more.de", f"run_dir={tmp_path}/out"]
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(step, interrupted)
+        assert run("backtranslate", *typed).returncode != 0
+    if step == "nmt.train.run":  # in the middle of the first training
+        from nmt.configuration.runs import train
+
+        def stopped(settings):
+            return train(type(settings).of({**settings.values, "trainer": {**settings.trainer, "stop_after": 1}}))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(step, stopped)
+            assert run("backtranslate", *typed).returncode == 0
+        assert not (tmp_path / "out/reverse/results.json").exists()
+        assert (tmp_path / "out/reverse" / ckpt.LAST).exists()
+    assert run("backtranslate", *typed).returncode == 0
+    for name in ("translations", "synthetic.en", "synthetic.de", "mixture.yml", "corpus/train.en"):
+        assert (tmp_path / "out" / name).read_bytes() == (whole / name).read_bytes(), name
+    assert best(tmp_path / "out/model") == best(whole / "model")
+
+
+def test_distillation_translates_forwards(whole, text, tmp_path):
+    """An ensemble translates the source side of the training pairs; only its translations are learnt from."""
+    teachers = [trained(tmp_path / f"teacher{seed}", *text[1], *SIZES, f"seed={seed}") for seed in (1, 2)]
+    models = f"[{teachers[0]},{teachers[1]}]"
+    wishes = "synthetic.direction=forward", f"synthetic.model={models}", "synthetic.search=beam", "synthetic.real=0"
+    result = run("backtranslate", *text[1], *SIZES, *wishes, f"run_dir={tmp_path}/out")
+    assert result.returncode == 0, result.stderr.decode()
+    given = (
+        f"model={models}",
+        f"input={text[0]}/train.en",
+        f"output={tmp_path}/translated",
+        "search=beam",
+        "search.width=5",
+    )
+    assert run("translate", *given).returncode == 0
+    kept = [
+        (s, t) for s, t in zip(lines(text[0] / "train.en"), lines(tmp_path / "translated"), strict=True) if t.strip()
+    ]
+    assert [*zip(lines(tmp_path / "out/synthetic.en"), lines(tmp_path / "out/synthetic.de"), strict=True)] == kept
+    assert "real" not in (tmp_path / "out/mixture.yml").read_text()
+    assert not (tmp_path / "out/reverse").exists()
+
+
+def test_the_most_probable_are_kept(whole, text, tmp_path):
+    """By log-probability per word, a share; the model that translates may be given."""
+    wishes = (
+        f"synthetic.text={text[0]}/more.de",
+        f"synthetic.model={whole}/reverse",
+        "synthetic.keep=0.5",
+        "synthetic.tag=null",
+    )
+    assert run("backtranslate", *text[1], *SIZES, *wishes, f"run_dir={tmp_path}/out").returncode == 0
+    assert (tmp_path / "out/translations").read_bytes() == (whole / "translations").read_bytes()
+    scored = []
+    for line, source in zip(lines(whole / "translations"), lines(text[0] / "more.de"), strict=True):
+        _, translation, log_prob, _ = line.split(" ||| ")
+        if translation.strip():
+            scored.append((float(log_prob.split("= ")[1]) / (len(translation.split()) + 1), translation, source))
+    kept = [*zip(lines(tmp_path / "out/synthetic.en"), lines(tmp_path / "out/synthetic.de"), strict=True)]
+    assert 0.4 * len(scored) <= len(kept) <= 0.6 * len(scored)
+    worst = min(score for score, *pair in scored if tuple(pair) in kept)
+    assert all(score <= worst for score, *pair in scored if tuple(pair) not in kept)
+
+
+@pytest.mark.parametrize(("wishes", "message"), [
+    ([], "synthetic.text: give a file with text of the target language"),
+    (["synthetic.text=nowhere.de"], "nowhere.de: no such file"),
+    (["synthetic.direction=forward"], "synthetic.model: is needed to translate forwards"),
+    (["synthetic.text=a", "synthetic.width=9"], "synthetic.width=9: has no effect here"),
+    (["synthetic.text=a", "synthetic.keep=0"], "synthetic.keep=0 keeps nothing"),
+    (["synthetic.text=a", "synthetic.tag=' '"], "synthetic.tag: is put in front"),
+    (["synthetic.text=a", "data.factors=[pos]"], "back-translation makes plain texts"),
+    (["synthetic.text=a", "-m", "seed=1,2"], "makes several runs already"),
+    (["synthetic.text=a", "resume=x"], "resume"),
+])  # fmt: skip
+def test_what_does_not_fit_is_named(wishes, message, text, tmp_path):
+    failed(run("backtranslate", *text[1], *SIZES, *wishes, f"run_dir={tmp_path}/out"), message)
+
+
+def test_a_folder_has_one_purpose(whole, text, tmp_path):
+    typed = [*text[1], *SIZES, f"synthetic.text={text[0]}/more.de"]
+    failed(run("backtranslate", *typed, "seed=2", f"run_dir={whole}"), "was begun with seed=1, not 2")
+    (tmp_path / "notes.txt").write_text("mine")
+    failed(run("backtranslate", *typed, f"run_dir={tmp_path}"), "holds notes.txt, which nmt.backtranslate has not made")
+    failed(run("backtranslate", *typed, "run_dir=null"), "run_dir: name a folder")
