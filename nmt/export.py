@@ -28,11 +28,16 @@ def run(settings: ExportSettings) -> None:
 
     folder = Path(settings.output)
     if folder.exists():
-        raise UserError(f"output={folder}: is there already; choose a new folder")
+        raise UserError(f"output={folder}: is there already; choose another name")
     saved = ckpt.read(ckpt.find_checkpoint(settings.model))
     try:
         if settings.format == "card":
             write_card(saved, results_of(settings.model), folder)
+        elif settings.format == "html":
+            from nmt.exporting.html import write_html
+
+            ckpt.check_kind(saved, "train")
+            write_html(translator(settings.model, device="cpu"), Path(settings.model).name, folder)
         else:
             if not installed("onnx"):
                 raise UserError(advice("onnx"))
@@ -46,8 +51,11 @@ def run(settings: ExportSettings) -> None:
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
+    log = logging.getLogger("nmt.export")
+    if settings.format == "html":
+        return log.info("%s: %.1f MB; open it in a browser", folder, folder.stat().st_size / 1e6)
     sizes = sum(file.stat().st_size for file in folder.iterdir())
-    logging.getLogger("nmt.export").info("%s: %s files, %.1f MB", folder, len(list(folder.iterdir())), sizes / 1e6)
+    log.info("%s: %s files, %.1f MB", folder, len(list(folder.iterdir())), sizes / 1e6)
 
 
 main = command_line("export", run)

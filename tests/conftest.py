@@ -1,6 +1,7 @@
 """Shapes and types in nmt's signatures are executed: a wrong one fails the test that passes through it."""
 
 import os
+import shutil
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 if "PYTEST_XDIST_WORKER" in os.environ:  # tests run side by side: one thread each, for the processes they start too
@@ -21,7 +22,7 @@ def _seeded():
 
 
 QUICK = {f"test_{name}" for name in (
-    "backtranslate", "choices", "columns", "command_line", "compare", "data", "documentation", "durability", "export", "fine_tuning", "growth", "learning",
+    "backtranslate", "choices", "columns", "command_line", "compare", "data", "documentation", "durability", "export", "fine_tuning", "growth", "html", "learning",
     "mix", "progress", "prompt", "ranks", "report", "sampling", "store", "streams", "sweep", "tracker", "trainer", "translator",
     "tutorial", "words",
 )}  # fmt: skip
@@ -50,3 +51,16 @@ def small_run(tmp_path_factory):
         "data.test=20", "trainer.max_epochs=2", "sizes.encoder=16", "sizes.decoder=32", "sizes.readout=16",
         "model.embedding_size=16", "attention.size=16",
     )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="pages are tested in Chromium by playwright")
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if program is None:
+        pytest.skip("there is no Chromium")
+    with playwright.sync_playwright() as running:
+        browser = running.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield browser
+        browser.close()

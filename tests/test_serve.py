@@ -605,18 +605,6 @@ def test_sigterm_finishes_what_is_open(small_run, pair):
 
 
 @pytest.fixture(scope="module")
-def browser():
-    playwright = pytest.importorskip("playwright.sync_api", reason="the page is tested in Chromium by playwright")
-    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if program is None:
-        pytest.skip("there is no Chromium")
-    with playwright.sync_playwright() as running:
-        browser = running.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-@pytest.fixture(scope="module")
 def page_of(small_run, classifier, index):
     process, url = start(f"model=[{small_run},{classifier}]", "names=[reverse,labels]", f"index={index[0]}")
     yield url

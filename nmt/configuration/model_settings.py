@@ -298,8 +298,14 @@ class ExportSettings(Settings):
     """conf/export.yaml."""
 
     model: str
-    format: Literal["onnx", "card"]
+    format: Literal["onnx", "card", "html"]
     output: str
+
+    def conflicts(self) -> list[Fault]:
+        found = super().conflicts()
+        if self.format == "html" and not self.output.endswith(".html"):
+            found.append(Fault("output", "the name must end in .html", self.output))
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)

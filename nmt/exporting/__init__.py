@@ -1,5 +1,5 @@
-"""Trained models in forms that others read: ONNX graphs, folders for the HuggingFace hub.
+"""Trained models in forms that others read: ONNX graphs, one HTML file, folders for the HuggingFace hub.
 
 Imported by: export.
-Read: onnx, translate_onnx, card.
+Read: onnx, translate_onnx, html, card.
 """

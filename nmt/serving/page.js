@@ -10,6 +10,7 @@ let chosen = null // the place in the translation whose choices are open
 let asked = 0 // the number of the last question; older answers are not shown
 
 async function ask(path, fields) {
+  if (globalThis.answering) return answering(path, fields) // a page that is the model itself
   const response = await fetch(path, {
     method: "POST", headers: { "Content-Type": "application/json" },
     body: JSON.stringify({ ...fields, api_key: $("key").querySelector("input").value || undefined }),
@@ -363,8 +364,9 @@ $("link").addEventListener("click", () => navigator.clipboard?.writeText(locatio
 addEventListener("popstate", () => { recall(); refresh() })
 addEventListener("keydown", (event) => { if (event.key === "Escape") { close(); point(null) } })
 
-models = await (await fetch("/models")).json()
-settings = await (await fetch("/frontend/settings")).json()
+const told = async (path) => (globalThis.answering ? answering(path) : (await fetch(path)).json())
+models = await told("/models")
+settings = await told("/frontend/settings")
 $("key").hidden = !settings.keyRequired
 $("model").append(...models.map((one) => new Option(one.labels ? `${one.name} (labels)` : `${one.name}: ${one.source} → ${one.target}`, one.name)))
 recall()

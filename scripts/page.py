@@ -1,0 +1,69 @@
+"""Compares the page that is the model (nmt.export format=html) with Python, in Chromium.
+
+    python scripts/page.py RUN_DIR FILE
+
+FILE has sentences, one a line. Measured are: the size of the page; of its translations, greedy and by a beam of 5, how many
+are those of Python in float32 with the page's weights, and with the model's own; the time for a sentence of 12 words. Figures
+are in README.md beside this file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from playwright.sync_api import Page, sync_playwright
+
+import nmt
+from nmt.exporting.html import rounded, write_html
+from nmt.inference.translator import Translator
+from nmt.search.beam import Beam
+from nmt.search.greedy import Greedy
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("file")
+    arguments = parser.parse_args()
+    lines = Path(arguments.file).read_text(encoding="utf-8").splitlines()
+    translator = nmt.load(arguments.model, device="cpu")
+    assert isinstance(translator, Translator)
+    same = translator.searching(translator.search)
+    same.models = [rounded(translator.models[0]).eval()]
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as running:
+        file = Path(folder, "page.html")
+        write_html(translator, "model", file)
+        print(f"{file.stat().st_size / 1e6:.2f} MB")
+        browser = running.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        page = browser.new_page()
+        page.set_default_timeout(0)
+        page.goto(f"file://{file}")
+        page.wait_for_function("globalThis.answering !== undefined")
+        for width, search in ((1, Greedy()), (5, Beam(width=5))):
+            found = translations(page, lines, width)
+            equal = [sum(map(str.__eq__, found, one.searching(search).translate(lines))) for one in (same, translator)]
+            print(f"beam {width}: {equal[0]:,} of {len(lines):,} as Python with these weights, {equal[1]:,} as float32")
+            twelve = [line for line in lines if len(line.split()) == 12][:20] or lines[:20]
+            seconds = []
+            for line in twelve:
+                began = time.monotonic()
+                translations(page, [line], width)
+                seconds.append(time.monotonic() - began)
+            print(
+                f"beam {width}: a sentence of 12 words {1000 * statistics.median(seconds):.0f} ms (median of {len(seconds)})"
+            )
+        browser.close()
+
+
+def translations(page: Page, lines: list[str], width: int) -> list[str]:
+    ask = "async ([q, width]) => (await answering('/translate', { q, width })).translatedText"
+    return page.evaluate(ask, [lines, width])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,215 @@
+"""The page that is the model, in Chromium: what it computes is what Python computes."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+from builders import choices, network
+from commands import failed, run
+
+import nmt
+from nmt.exporting.html import rounded, write_html
+from nmt.inference.explain import explain, influence
+from nmt.inference.translator import Translator
+from nmt.search.beam import Beam
+from nmt.search.greedy import Greedy
+from nmt.serving.passages import spans
+from nmt.tokenizer import SentencePiece
+
+WORDS = [
+    "haus",
+    "katze",
+    "hund",
+    "ball",
+    "rot",
+    "blau",
+    "alt",
+    "neu",
+    "der",
+    "ein",
+    "läuft",
+    "über",
+    "straße",
+    "42",
+    "x²",
+    "…",
+    "Ω",
+]
+
+
+def texts(count, seed=1):
+    draw = random.Random(seed)
+    return [" ".join(draw.choices(WORDS, k=draw.choice((1, 2, 4, 7)))) for _ in range(count)]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return SentencePiece(vocabulary_size=60).train(texts(200), texts(200, 2))
+
+
+def opened(browser, file):
+    page, faults = browser.new_page(), []
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
+    page.goto(f"file://{file}")
+    page.wait_for_function("globalThis.answering !== undefined")
+    assert faults == []
+    return page, faults
+
+
+def ask(page, path, **fields):
+    return page.evaluate("([path, fields]) => answering(path, fields)", [path, fields])
+
+
+def close(found, truth):
+    """Probabilities that are those of Python's, but for float32."""
+    return found == pytest.approx(truth, abs=3e-3)
+
+
+NETWORKS = (
+    [(decoder, score) for decoder in choices("decoder") for score in (("none",) if decoder == "fixed" else ("concat", "general", "dot"))]
+    + [("bahdanau", score) for score in choices("attention") if score not in ("none", "concat", "general", "dot", "multi_head")]
+    + [("conditional", "multi_head", "attention.heads=2"), ("luong_feed", "multi_head", "attention.heads=4")]
+    + [("luong_feed", "dot", f"normalizer={kind}") for kind in choices("normalizer") if kind != "softmax"]
+    + [(decoder, "general", "decoder.num_layers=3", "encoder.num_layers=2", "decoder.residual=true", "encoder.residual=true")
+       for decoder in choices("decoder") if decoder != "fixed"]
+    + [("bahdanau", "concat", *more) for more in (
+        ["cell=lstm", "decoder.num_layers=2"], ["cell=norm_gru"], ["cell=norm_lstm", "encoder.num_layers=2"], ["encoder=unidirectional", "sizes.encoder=8"],
+        ["encoder=alternating", "encoder.hidden_size=8", "encoder.num_layers=2"], ["model.copy=true"], ["model.lexical=true", "model.copy=true"],
+        ["decoder.context_gate=true", "model.lexical=true"], ["decoder.bridge=none"], ["decoder.bridge=mean"], ["decoder.bridge=linear", "cell=lstm"],
+        ["encoder.layer_norm=true", "decoder.layer_norm=true"], ["model.tying=all"],
+        ["encoder.transition_depth=2", "decoder.transition_depth=3"], ["decoder=conditional", "decoder.transition_depth=2", "cell=norm_gru"],
+    )]
+    + [("luong", "dot", "decoder.bridge=last"), ("fixed", "none", "cell=lstm", "decoder.num_layers=2")]
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("choice", NETWORKS, ids=" ".join)
+def test_it_computes_what_the_network_computes(choice, browser, tokenizer, tmp_path):
+    """Translations by beam and greedily, probabilities, attention of each head, the search's tree."""
+    decoder, attention, *more = choice
+    chosen = [text for text in more if text.startswith("decoder=")]
+    model = network(chosen[0].partition("=")[2] if chosen else decoder, attention, *(t for t in more if t not in chosen),
+                    vocabulary=tokenizer.target_size).float()  # fmt: skip
+    for parameter in model.parameters():
+        parameter.data.mul_(2.0)  # so that words differ in probability
+    beam = Translator(model, tokenizer, Beam(width=4, length_penalty="wu"), max_length_offset=5)
+    write_html(beam, "tiny", tmp_path / "page.html")
+    same = Translator(rounded(model), tokenizer, Beam(width=4, n_best=4, length_penalty="wu"), max_length_offset=5)
+    page, faults = opened(browser, tmp_path / "page.html")
+    lines = texts(6, 3)
+    assert ask(page, "/translate", q=lines)["translatedText"] == same.translate(lines)
+    assert ask(page, "/translate", q=lines, width=1)["translatedText"] == same.searching(Greedy()).translate(lines)
+    for line in lines[:2]:
+        found, truth = ask(page, "/explain", q=line), explain(same, line)
+        assert [step["token"] for step in found["target"]] == [truth.tree[i].token for i in truth.path[1:]]
+        assert close([step["log_prob"] for step in found["target"]], [truth.tree[i].log_prob for i in truth.path[1:]])
+        assert sorted(node["total"] for node in found["tree"]) == pytest.approx(
+            sorted(n.total for n in truth.tree), abs=0.02
+        )
+        assert [other["tokens"] for other in found["others"]] == [one.tokens for one in truth.others]
+        for mine, theirs in ((found["attention"], truth.attention), (found["heads"], truth.heads)):
+            assert (mine is None) == (theirs is None)
+            if mine is not None:
+                assert close(np.array(mine).flatten().tolist(), theirs.flatten().tolist())
+    assert faults == []
+    page.close()
+
+
+TOKENIZERS = {
+    "unigram": {}, "unigram with bytes": {"byte_fallback": True, "vocabulary_size": 330}, "bpe": {"model": "bpe"},
+    "bpe with bytes": {"model": "bpe", "byte_fallback": True, "vocabulary_size": 330}, "char": {"model": "char"},
+    "word": {"model": "word", "vocabulary_size": 25}, "lower case": {"lowercase": True}, "two vocabularies": {"joint": False},
+    "digits": {"split_digits": True},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("options", TOKENIZERS.values(), ids=TOKENIZERS)
+def test_text_becomes_the_same_pieces(options, browser, tmp_path):
+    """Spaces of all kinds, unknown letters alone and in rows, marks, emoji: the pieces are SentencePiece's, and so is the text."""
+    tokenizer = SentencePiece(**{"vocabulary_size": 60, **options}).train(texts(200), texts(200, 2))
+    model = network("luong", "dot", vocabulary=max(tokenizer.source_size, tokenizer.target_size)).float()
+    translator = Translator(model, tokenizer, Beam(width=2), languages=("de", "en"))
+    write_html(translator, "tiny", tmp_path / "page.html")
+    page, _ = opened(browser, tmp_path / "page.html")
+    draw = random.Random(5)
+    letters = "abe hausktzß \u00a0\t 4² ΩЖ漢字 é\u0301 👍🏽 İ ▁ …,.-"
+    lines = ["", " ", "haus", " haus  katze ", "ZZZ qqq", "Haus\tBlau", "▁haus", "👍 haus 👍👍"]
+    lines += ["".join(draw.choices(letters, k=draw.randrange(1, 25))) for _ in range(150)]
+    got = ask(page, "/pieces", q=lines)
+    assert [row[0] for row in got] == tokenizer.encode_source(lines)
+    assert [row[1] for row in got] == tokenizer.encode_target(lines)
+    ids = [[draw.randrange(1, tokenizer.target_size) for _ in range(draw.randrange(0, 9))] for _ in range(100)]
+    assert ask(page, "/text", q=ids) == tokenizer.decode(ids)
+    page.close()
+
+
+@pytest.fixture(scope="module")
+def shown(browser, small_run, tmp_path_factory):
+    file = tmp_path_factory.mktemp("page") / "model.html"
+    assert run("export", f"model={small_run}", "format=html", f"output={file}").returncode == 0
+    page, faults = opened(browser, file)
+    yield page, file
+    assert faults == []
+
+
+def test_the_page_around_it_is_that_of_the_server(shown, small_run):
+    """Typing, another word, another look, a contrast: without a server."""
+    page, file = shown
+    page.fill("#text", "a b c d")
+    page.wait_for_selector("#target button")
+    translator = nmt.load(small_run)
+    exact = translator.searching(translator.search)
+    exact.models = [rounded(translator.models[0]).eval()]
+    pieces = page.locator("#target button").all_inner_texts()
+    assert " ".join(pieces[:-1]) == exact.translate("a b c d") == page.locator("#plain").inner_text()
+    assert page.locator("#maps table tbody tr").count() == len(pieces)
+    assert page.locator("#tree svg g.written").count() == len(pieces)
+    page.locator("#target button").nth(1).click()
+    choice = page.locator("#choices li button").nth(3)
+    wanted = choice.inner_text().split()[0]
+    choice.click()
+    page.wait_for_function("word => document.querySelectorAll('#target button')[1]?.innerText === word", arg=wanted)
+    forced = [json.loads(json.dumps(one)) for one in ask(page, "/explain", q="a b c d", prefix=[4, 5])["target"][:2]]
+    assert [one["token"] for one in forced] == [4, 5]
+    looked = ask(page, "/explain", q="a b c d", looks=[[0, 2]])
+    truth = explain(exact.searching(Beam(width=5, n_best=5)), "a b c d", looks={0: 2})
+    assert looked["attention"][0] == pytest.approx([0, 0, 1, 0, 0])
+    assert [one["token"] for one in looked["target"]] == [truth.tree[i].token for i in truth.path[1:]]
+    found = ask(page, "/contrast", q="a b c d", translations=["d c b a", "a b"])
+    tokens = exact.tokenizer.encode_target(["d c b a", "a b"])
+    assert found["influence"] == pytest.approx(influence(exact, "a b c d", *tokens), abs=3e-3)
+    assert file.stat().st_size < 3e6
+
+
+def test_sentences_end_where_they_end_for_the_server(shown):
+    page, _ = shown
+    text = "a b c. d e! Dr. f g h (z.B. i) a? b\nc d. e. F g… h"
+    every = ask(page, "/explain", q=text)["sentences"]
+    assert every == [text[place.start : place.stop] for place in spans(text)]
+
+
+@pytest.mark.parametrize(("overrides", "message"), [
+    (("luong", "general", "window=local_m"), "does not compute window=localm"),
+    (("luong", "general", "encoder=grid", "encoder.channels=4"), "does not compute encoder=grid"),
+])  # fmt: skip
+def test_what_cannot_be_exported_is_refused_by_name(overrides, message, tokenizer, tmp_path):
+    model = network(*overrides, vocabulary=tokenizer.target_size).float()
+    with pytest.raises(nmt.UserError, match=message):
+        write_html(Translator(model, tokenizer, Greedy()), "tiny", tmp_path / "page.html")
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_a_normalising_tokenizer_is_refused_by_name(tmp_path):
+    tokenizer = SentencePiece(vocabulary_size=60, normalization="nmt_nfkc").train(texts(200), texts(200, 2))
+    model = network("luong", "dot", vocabulary=tokenizer.target_size).float()
+    with pytest.raises(nmt.UserError, match=r"tokenizer\.normalization"):
+        write_html(Translator(model, tokenizer, Greedy()), "tiny", tmp_path / "page.html")
+
+
+def test_files_are_named(small_run, tmp_path):
+    failed(run("export", f"model={small_run}", "format=html", f"output={tmp_path}/x"), "the name must end in .html")
+    (tmp_path / "x.html").write_text("mine")
+    failed(run("export", f"model={small_run}", "format=html", f"output={tmp_path}/x.html"), "is there already")
+    assert (tmp_path / "x.html").read_text() == "mine"
