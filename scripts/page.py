@@ -3,8 +3,8 @@
     python scripts/page.py RUN_DIR FILE
 
 FILE has sentences, one a line. Measured are: the size of the page; of its translations, greedy and by a beam of 5, how many
-are those of Python in float32 with the page's weights, and with the model's own; the time for a sentence of 12 words. Figures
-are in README.md beside this file.
+are those of Python in float32 with the page's weights, and with the model's own; the time for a sentence of 12 words.
+Figures are in README.md beside this file.
 """
 
 from __future__ import annotations

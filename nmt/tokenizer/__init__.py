@@ -2,7 +2,7 @@
 
 Raw text in, raw text out: SentencePiece keeps the spaces, so nothing is tokenised before it or detokenised after it.
 
-Imported by: analysis, configuration, corpus, inference, serving, storage, task, align, compare, translate.
+Imported by: analysis, configuration, corpus, inference, serving, storage, task, align, compare, translate, exporting.
 Read: this file, words, columns, models, sampling.
 """
 
