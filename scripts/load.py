@@ -1,11 +1,13 @@
 """Measures the server under load.
 
-    python scripts/load.py RUN_DIR FILE [search=greedy …] [--seconds 20] [--soak 1200]
+    python scripts/load.py RUN_DIR FILE [search=greedy …] [--seconds 20]
+    python scripts/load.py RUN_DIR FILE --soak 1200 [--connections 16]
 
 FILE has sentences, one a line; each is a request of its own. Measured are: the time until the answer (median, 95 and 99 per
 cent) with 1, 8 and 64 connections that ask without a pause; requests per second, against a server that translates one
-sentence at a time; the memory of the server at the end of each; with --soak, its growth in so many seconds. Figures are in
-README.md beside this file.
+sentence at a time; the memory of the server at the end of each. With --soak, only its memory, every minute for so many
+seconds, while all that it can be asked is asked: texts, lists, HTML, alignments, alternatives, glossaries, explanations,
+contrasts. Figures are in README.md beside this file.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import psutil
@@ -46,8 +49,24 @@ class Server:
         self.process.communicate()
 
 
-def ask(server: Server, lines: list[str], connections: int, seconds: float) -> list[float]:
-    """Seconds of each request; raises if one is not answered."""
+def anything(draw: random.Random, lines: list[str]) -> tuple[str, dict[str, Any]]:
+    """A path and the fields of some request."""
+    line, other = draw.choice(lines), draw.choice(lines)
+    word = draw.choice(line.split() or ["x"])
+    return draw.choice([
+        ("/translate", {"q": line}),
+        ("/translate", {"q": draw.choices(lines, k=draw.randrange(1, 20))}),
+        ("/translate", {"q": f"<p>{line}</p><ul><li><b>{word}</b> {other}</li></ul>", "format": "html"}),
+        ("/translate", {"q": f"{line}\n{other}", "alignment": True, "attention": True, "scores": True}),
+        ("/translate", {"q": line, "alternatives": 3, "glossary": {word: word}}),
+        ("/explain", {"q": line}),
+        ("/contrast", {"q": line, "translations": [line, other]}),
+        ("/score", {"q": line, "translation": other}),
+    ])  # fmt: skip
+
+
+def ask(server: Server, lines: list[str], connections: int, seconds: float, mixed: bool = False) -> list[float]:
+    """Seconds of each request, which are `mixed`, or one sentence each; raises if one is not answered."""
     times: list[list[float]] = [[] for _ in range(connections)]
     until = time.monotonic() + seconds
 
@@ -56,7 +75,8 @@ def ask(server: Server, lines: list[str], connections: int, seconds: float) -> l
         with httpx2.Client(timeout=120) as client:
             while time.monotonic() < until:
                 began = time.monotonic()
-                answer = client.post(f"{server.address}/translate", json={"q": draw.choice(lines), **server.languages})
+                path, fields = anything(draw, lines) if mixed else ("/translate", {"q": draw.choice(lines)})
+                answer = client.post(f"{server.address}{path}", json={**fields, **server.languages})
                 answer.raise_for_status()
                 times[number].append(time.monotonic() - began)
 
@@ -68,6 +88,15 @@ def ask(server: Server, lines: list[str], connections: int, seconds: float) -> l
     return sorted(value for its in times for value in its)
 
 
+def soak(server: Server, lines: list[str], connections: int, seconds: float) -> None:
+    """Memory after each minute of requests of all kinds."""
+    count, until = 0, time.monotonic() + seconds
+    while time.monotonic() < until:
+        count += len(ask(server, lines, connections, min(60, until - time.monotonic()), mixed=True))
+        print(f"{count:,} requests: {server.memory:,.0f} MB", flush=True)
+    server.end()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
@@ -75,8 +104,11 @@ def main() -> None:
     parser.add_argument("overrides", nargs="*")
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--soak", type=float, default=0)
+    parser.add_argument("--connections", type=int, default=16, help="of the soak")
     chosen = parser.parse_args()
-    lines = chosen.file.read_text(encoding="utf-8").splitlines()
+    lines = [line for line in chosen.file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    if chosen.soak:
+        return soak(Server(chosen.model, chosen.overrides), lines, chosen.connections, chosen.soak)
     for name, more in (("batches", []), ("one by one", ["batch=1", "wait=0"])):
         server = Server(chosen.model, [*chosen.overrides, *more])
         ask(server, lines, 8, 5)  # until all is warm
@@ -88,10 +120,6 @@ def main() -> None:
                 f"{1000 * cuts[98]:.0f}; {len(times) / chosen.seconds:.1f} requests/s; {server.memory:,.0f} MB",
                 flush=True,
             )
-        if chosen.soak and not more:
-            start = server.memory
-            count = len(ask(server, lines, 16, chosen.soak))
-            print(f"soak: {count:,} requests in {chosen.soak:.0f} s; {start:,.0f} → {server.memory:,.0f} MB")
         server.end()
 
 
