@@ -1,6 +1,6 @@
 """What reads a source and makes the memory. An encoder is one file here and one YAML in conf/encoder.
 
-Imported by: network, configuration, exporting.
+Imported by: network, inference, configuration, exporting.
 Read: this file, layered, bidirectional, unidirectional, alternating, several, grid, convolution,
 beside.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from nmt.encoder import Encoder
 from nmt.foundation.errors import UserError
 from nmt.foundation.progress import Progress
 from nmt.inference.translator import Translator
@@ -72,12 +74,18 @@ def summaries(translator: Translator, lines: Sequence[str]) -> np.ndarray:
     return torch.nn.functional.normalize(found, dim=-1).cpu().numpy()
 
 
+_MARKS: weakref.WeakKeyDictionary[Encoder, str] = weakref.WeakKeyDictionary()
+
+
 def mark(translator: Translator) -> str:
-    """A hash of the weights of the encoder."""
-    digest = hashlib.sha256()
-    for name, weight in sorted(translator.models[0].encoder.state_dict().items()):
-        digest.update(name.encode() + weight.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
+    """A hash of the weights of the encoder, which do not change while a translator is in use."""
+    encoder = translator.models[0].encoder
+    if encoder not in _MARKS:
+        digest = hashlib.sha256()
+        for name, weight in sorted(encoder.state_dict().items()):
+            digest.update(name.encode() + weight.detach().cpu().contiguous().numpy().tobytes())
+        _MARKS[encoder] = digest.hexdigest()
+    return _MARKS[encoder]
 
 
 def read_index(file: Path) -> Index:
