@@ -183,6 +183,15 @@ def test_the_page_around_it_is_that_of_the_server(shown, small_run):
     assert file.stat().st_size < 3e6
 
 
+@pytest.mark.parametrize(("width", "search"), [(1, Greedy()), (5, Beam(width=5))], ids=["greedy", "beam"])
+def test_a_thousand_sentences(shown, small_run, width, search):
+    draw = random.Random(7)
+    lines = [" ".join(draw.choices("abcdefghi", k=draw.randrange(1, 9))) for _ in range(1000)]
+    exact = nmt.load(small_run, search=search)
+    exact.models = [rounded(exact.models[0]).eval()]
+    assert ask(shown[0], "/translate", q=lines, width=width)["translatedText"] == exact.translate(lines)
+
+
 def test_sentences_end_where_they_end_for_the_server(shown):
     page, _ = shown
     text = "a b c. d e! Dr. f g h (z.B. i) a? b\nc d. e. F g… h"
