@@ -1,6 +1,6 @@
 """The steps of nmt.backtranslate, each done once, in one folder:
 
-    corpus/        the real pairs: train.SOURCE, train.TARGET, validation.…, test.…
+    corpus/        the real pairs: train.SOURCE, train.TARGET, validation.…, test.…; what they are is in backtranslation.json
     reverse/       the model that translates, unless another is given: a run of nmt.train with the languages exchanged
     translations   of the text, with log-probabilities; grows while they are made
     synthetic.…    the pairs that are kept
@@ -27,6 +27,7 @@ import yaml
 from nmt.configuration import build
 from nmt.configuration.compose import compose
 from nmt.configuration.configure import changed, saved_run
+from nmt.configuration.faults import shown
 from nmt.configuration.model_settings import TranslateSettings
 from nmt.configuration.runs import loaded
 from nmt.configuration.training_settings import BacktranslateSettings, TrainSettings
@@ -42,7 +43,7 @@ from nmt.storage.lock import Lock
 log = logging.getLogger(__name__)
 FREE = ("device", "run_dir", "resume", "sweep", "tracker", "keep_validations")
 """Keys that may differ when the command goes on."""
-SETTINGS = "settings.json"
+NOTES = "backtranslation.json"
 
 
 class Backtranslation:
@@ -62,39 +63,28 @@ class Backtranslation:
         """Does what is left to do; returns the test score of the last model."""
         if self.how.text is not None:
             find_file(self.how.text)
-        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"run_dir={self.folder}: cannot be made ({error.strerror})") from error
         with Lock(self.folder / ".lock", f"run_dir={self.folder}"):
-            self._check_settings()
             self._corpus()
             model = self.how.model or str(self._reverse())
             self._translations(model)
             self._select()
             return self._final()
 
-    def _check_settings(self) -> None:
-        """Raises UserError if the folder was begun with other settings, or holds something else."""
-        file, now = self.folder / SETTINGS, {k: v for k, v in self.settings.values.items() if k not in FREE}
-        if not file.exists():
-            others = [path.name for path in self.folder.iterdir() if path.name != ".lock"]
-            if others:
-                raise UserError(
-                    f"run_dir={self.folder}: holds {others[0]}, which nmt.backtranslate has not made; choose another"
-                )
-            write_atomically(file, json.dumps(now, indent=2, ensure_ascii=False).encode())
-            return
-        before = json.loads(file.read_text(encoding="utf-8"))
-        for key, value in _flat(json.loads(json.dumps(now))):
-            if (old := dict(_flat(before)).get(key)) != value:
-                raise UserError(
-                    f"run_dir={self.folder}: was begun with {key}={old}, not {value}; choose another folder"
-                )
-
     def _corpus(self) -> None:
-        """The real pairs as files, whatever they come from."""
-        notes = self.folder / "corpus.json"
+        """The real pairs as files, whatever they come from. Raises UserError if the folder was begun with other settings, or
+        holds something else."""
+        notes, folder = self.folder / NOTES, self.folder / "corpus"
+        settings = dict(_flat({key: value for key, value in self.settings.values.items() if key not in FREE}))
         if not notes.exists():
-            filters = build.make(self.settings.values, "filters")
-            splits, folder = loaded(self.settings.values, filters), self.folder / "corpus"
+            others = [path.name for path in self.folder.iterdir() if path.name not in (".lock", "corpus")]
+            if others:
+                why = f"holds {others[0]}, which nmt.backtranslate has not made; choose another"
+                raise UserError(f"run_dir={self.folder}: {why}")
+            splits = loaded(self.settings.values, build.make(self.settings.values, "filters"))
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
             parts = {"train": splits.train, "validation": splits.validation, "test": splits.test, **splits.beside}
@@ -103,10 +93,16 @@ class Backtranslation:
                     _write_pairs(folder / name, splits.languages, pairs)
             beside = [str(folder / name) for name in splits.beside]
             said = {"languages": splits.languages, "test": splits.test is not None, "beside": beside}
-            write_atomically(notes, json.dumps({**said, "pairs": len(splits.train)}).encode())
+            said |= {"pairs": len(splits.train), "settings": settings}
+            write_atomically(notes, json.dumps(said, indent=2, ensure_ascii=False).encode())
             log.info("step 1: %s real pairs are in %s", f"{len(splits.train):,}", folder)
-        self.facts = json.loads(notes.read_text())
+        self.facts = json.loads(notes.read_text(encoding="utf-8"))
         self.languages = tuple(self.facts["languages"])
+        for key, value in json.loads(json.dumps(settings)).items():
+            old = self.facts["settings"].get(key)
+            if old != value:
+                what = f"was begun with {key}={shown(old)}, not {shown(value)}; choose another folder"
+                raise UserError(f"run_dir={self.folder}: {what}")
 
     def _reverse(self) -> Path:
         """The model of the other direction, trained."""
