@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 
 import pytest
 import yaml
@@ -168,6 +169,47 @@ def test_the_most_probable_are_kept(whole, text, tmp_path):
 ])  # fmt: skip
 def test_what_does_not_fit_is_named(wishes, message, text, tmp_path):
     failed(run("backtranslate", *text[1], *SIZES, *wishes, f"run_dir={tmp_path}/out"), message)
+
+
+def test_what_is_removed_is_made_again(whole, text, tmp_path):
+    """Files of the steps, but not the last one; and a text that has changed is refused, not put beside the old translations."""
+    folder = tmp_path / "out"
+    shutil.copytree(whole, folder)
+    (tmp_path / "more.de").write_bytes((text[0] / "more.de").read_bytes())
+    notes = json.loads((folder / "backtranslation.json").read_text())
+    notes["settings"]["synthetic.text"] = str(tmp_path / "more.de")
+    (folder / "backtranslation.json").write_text(json.dumps(notes))
+    typed = [*text[1], *SIZES, f"synthetic.text={tmp_path}/more.de", f"run_dir={folder}"]
+    for name in ("model", "corpus"):
+        shutil.rmtree(folder / name)
+    for name in ("synthetic.de", "translations"):
+        (folder / name).unlink()
+    assert run("backtranslate", *typed).returncode == 0
+    for name in ("translations", "synthetic.en", "synthetic.de", "corpus/train.de"):
+        assert (folder / name).read_bytes() == (whole / name).read_bytes(), name
+    assert best(folder / "model") == best(whole / "model")
+    (tmp_path / "more.de").write_text("".join(reversed((text[0] / "more.de").read_text().splitlines(keepends=True))))
+    failed(run("backtranslate", *typed), "has changed since")
+    (folder / "backtranslation.json").write_text("{")
+    failed(run("backtranslate", *typed), "backtranslation.json: is damaged")
+
+
+def test_the_model_that_translates_fits(whole, text, tmp_path):
+    typed = [*text[1], *SIZES, f"synthetic.text={text[0]}/more.de", f"run_dir={tmp_path}/out"]
+    failed(
+        run("backtranslate", *typed, f"synthetic.model={whole}/model"),
+        "translates from en to de, and de to en is needed",
+    )
+    failed(run("backtranslate", *typed, "synthetic.model=nowhere"), "synthetic.model=nowhere: no such file or folder")
+    failed(run("backtranslate", *typed, "synthetic.model=[]"), "synthetic.model=[]: give a run directory")
+    failed(
+        run("backtranslate", *text[1], f"init={whole}/model", *typed[-2:]),
+        "cannot begin the one that translates backwards",
+    )
+    assert not (tmp_path / "out").exists() or not [*(tmp_path / "out").glob("[a-z]*")]
+    failed(run("backtranslate", *typed[:-1], "run_dir=/proc/nmt"), "run_dir=/proc/nmt: cannot be made")
+    teacher = "objective=distillation", f"objective.teacher={whole}/reverse"
+    failed(run("train", *text[1], "experiment=null", *teacher, f"run_dir={tmp_path}/student"), "the other way")
 
 
 def test_a_folder_has_one_purpose(whole, text, tmp_path):

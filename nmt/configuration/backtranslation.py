@@ -28,6 +28,7 @@ from nmt.configuration import build
 from nmt.configuration.compose import compose
 from nmt.configuration.configure import changed, saved_run
 from nmt.configuration.faults import shown
+from nmt.configuration.fingerprint import hash_of_files
 from nmt.configuration.model_settings import TranslateSettings
 from nmt.configuration.runs import loaded
 from nmt.configuration.training_settings import BacktranslateSettings, TrainSettings
@@ -68,20 +69,46 @@ class Backtranslation:
         except OSError as error:
             raise UserError(f"run_dir={self.folder}: cannot be made ({error.strerror})") from error
         with Lock(self.folder / ".lock", f"run_dir={self.folder}"):
-            self._corpus()
-            model = self.how.model or str(self._reverse())
-            self._translations(model)
+            try:
+                return self._steps()
+            except (KeyboardInterrupt, SystemExit):
+                log.warning("stopped: the same command goes on")
+                raise
+
+    def _steps(self) -> float:
+        if self.how.model is not None:
+            self._check_direction(self.how.model)
+        self._corpus()
+        if not (self.folder / "model" / "results.json").exists():
+            self._translations(self.how.model or str(self._reverse()))
             self._select()
-            return self._final()
+        return self._final()
+
+    def _check_direction(self, model: str | list[str]) -> None:
+        """Raises UserError if the models that translate cannot be read, or translate the other way."""
+        data = self.settings.data
+        named = data.get("source"), data.get("target")
+        wanted = named if self.how.direction == "forward" else named[::-1]
+        for path in [model] if isinstance(model, str) else model:
+            try:
+                saved = ckpt.read(ckpt.find_checkpoint(path))
+                ckpt.check_kind(saved, "train")
+            except UserError as error:
+                raise UserError(str(error).replace("model=", "synthetic.model=")) from None
+            found = tuple(saved.meta.get("languages") or ())
+            if len(set(named)) == 2 and found == wanted[::-1]:
+                says = f"translates from {found[0]} to {found[1]}, and {wanted[0]} to {wanted[1]} is needed"
+                raise UserError(f"synthetic.model={path}: {says} (synthetic.direction={self.how.direction})")
 
     def _corpus(self) -> None:
         """The real pairs as files, whatever they come from. Raises UserError if the folder was begun with other settings, or
         holds something else."""
         notes, folder = self.folder / NOTES, self.folder / "corpus"
         settings = dict(_flat({key: value for key, value in self.settings.values.items() if key not in FREE}))
-        if not notes.exists():
+        text = hash_of_files(str(find_file(self.how.text))) if self.how.text else None
+        if not notes.exists() or not folder.is_dir():
             others = [path.name for path in self.folder.iterdir() if path.name not in (".lock", "corpus")]
-            if others:
+            if others and not notes.exists():
                 why = f"holds {others[0]}, which nmt.backtranslate has not made; choose another"
                 raise UserError(f"run_dir={self.folder}: {why}")
             splits = loaded(self.settings.values, build.make(self.settings.values, "filters"))
@@ -93,15 +120,23 @@ class Backtranslation:
                     _write_pairs(folder / name, splits.languages, pairs)
             beside = [str(folder / name) for name in splits.beside]
             said = {"languages": splits.languages, "test": splits.test is not None, "beside": beside}
-            said |= {"pairs": len(splits.train), "settings": settings}
+            said |= {"pairs": len(splits.train), "settings": settings, "text": text}
             write_atomically(notes, json.dumps(said, indent=2, ensure_ascii=False).encode())
             log.info("step 1: %s real pairs are in %s", f"{len(splits.train):,}", folder)
-        self.facts = json.loads(notes.read_text(encoding="utf-8"))
-        self.languages = tuple(self.facts["languages"])
+        try:
+            self.facts = json.loads(notes.read_text(encoding="utf-8"))
+            self.languages, begun = tuple(self.facts["languages"]), self.facts["settings"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{notes}: is damaged; remove it, or choose another run_dir") from error
+        if self.facts.get("text") != text:
+            raise UserError(
+                f"synthetic.text={self.how.text}: has changed since {self.folder} was begun; choose another run_dir"
+            )
         for key, value in json.loads(json.dumps(settings)).items():
-            old = self.facts["settings"].get(key)
-            if old != value:
-                what = f"was begun with {key}={shown(old)}, not {shown(value)}; choose another folder"
+            if begun.get(key) != value:
+                what = f"was begun with {key}={shown(begun.get(key))}, not {shown(value)}; choose another folder"
+                if (self.folder / "reverse" / "results.json").exists():
+                    what += f" (with synthetic.model={self.folder / 'reverse'} it needs no other model to translate)"
                 raise UserError(f"run_dir={self.folder}: {what}")
 
     def _reverse(self) -> Path:
@@ -156,8 +191,8 @@ class Backtranslation:
 
     def _select(self) -> None:
         """The pairs that are kept, and how they are mixed with the real ones."""
-        mixture = self.folder / "mixture.yml"
-        if mixture.exists():
+        mixture, pairs = self.folder / "mixture.yml", [self.folder / f"synthetic.{name}" for name in self.languages]
+        if mixture.exists() and all(file.exists() for file in pairs):
             return
         found = self.folder / "translations"
         scores = np.fromiter((score for _, score in _read_translations(found)), float)

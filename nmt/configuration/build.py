@@ -56,6 +56,8 @@ class Synthetic:
     real: NonNegative = 1.0
 
     def __post_init__(self) -> None:
+        if self.model == []:
+            raise ValueError("synthetic.model=[]: give a run directory, or several as [A,B], or null")
         if not self.keep:
             raise ValueError("synthetic.keep=0 keeps nothing: give a share, such as 0.9")
         if self.tag is not None and (not self.tag.strip() or "\n" in self.tag):

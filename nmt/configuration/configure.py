@@ -34,7 +34,7 @@ def configure(command: str, overrides: Sequence[str]) -> Settings:
     several = swept(overrides)
     if several:
         raise Faults(several)
-    if issubclass(kind, TrainingSettings):
+    if issubclass(kind, TrainingSettings) and command != "backtranslate":
         path, changes = _resumed(overrides)
         if path is not None:
             return _useful(kind.of({**changed(saved_run(path, command), command, changes), "resume": path}), changes)

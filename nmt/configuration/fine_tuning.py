@@ -50,6 +50,9 @@ def with_network_of(
         if not key or group == "sizes":
             why = f"network and tokenizer are those of init={path}; only single keys of theirs can change"
             found.append(Fault(f"{override.key_or_group}={shown(value)}", why))
+        elif override.key_or_group in ("model.copy", "model.lexical") and value != taken["model"].get(key, False):
+            why = f"adds to the network or takes from it, and its weights are those of init={path}; leave it out"
+            found.append(Fault(f"{override.key_or_group}={shown(value)}", why))
         elif not isinstance(taken.get(group), dict):
             found.append(unknown(override.key_or_group, []))
         else:

@@ -282,6 +282,9 @@ def _translation(settings: TrainSettings, device: torch.device, saved: Checkpoin
         tokenizer = tokenizer.sampled(config["tokenizer"]["sampling"])
     data = prepare(splits, filters, tokenizer, ranks)
     tokenizer = data.tokenizer
+    if teachers is not None and teachers.languages == splits.languages[::-1] != splits.languages:
+        says = f"translates from {teachers.languages[0]} to {teachers.languages[1]}, the other way"
+        raise UserError(f"objective.teacher={', '.join(objective.teacher)}: {says}")
     if teachers is not None and teachers.tokenizer.models != tokenizer.models:
         raise UserError(
             f"objective.teacher={', '.join(objective.teacher)}: has another vocabulary than the model to train"

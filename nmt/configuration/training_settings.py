@@ -201,7 +201,7 @@ class TrainSettings(TrainingSettings):
             for key in ("reward", "entropy", "expected", "decay"):
                 found[f"window.{key}"] = "belongs to window.estimator=reinforce"
         if self.objective.get("teacher"):
-            own = [f"tokenizer.{key}" for key in self.tokenizer if key not in ("_target_", "sampling")]
+            own = ["tokenizer", *(f"tokenizer.{key}" for key in self.tokenizer if key not in ("_target_", "sampling"))]
             found |= dict.fromkeys([*own, "sizes.vocabulary"], "the vocabulary is the teacher's")
         found["search.n_best"] = "training keeps the best translation only; give it to nmt.translate"
         objective = self.objective
@@ -231,6 +231,10 @@ class BacktranslateSettings(TrainSettings):
             found.append(Fault("synthetic.model", why))
         if not forward and not synthetic["text"]:
             found.append(Fault("synthetic.text", "give a file with text of the target language, a sentence a line"))
+        if not forward and not synthetic["model"] and (self.init or self.objective.get("teacher")):
+            key, value = ("init", self.init) if self.init else ("objective.teacher", self.objective["teacher"])
+            why = "is for the model made, and cannot begin the one that translates backwards: give synthetic.model too"
+            found.append(Fault(key, why, shown(value)))
         if self.resume:
             found.append(Fault("resume", "the same command goes on where it stopped; leave it out", self.resume))
         columns = self._columns
