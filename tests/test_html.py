@@ -195,8 +195,8 @@ def test_a_thousand_sentences(shown, small_run, width, search):
 def test_sentences_end_where_they_end_for_the_server(shown):
     page, _ = shown
     text = "a b c. d e! Dr. f g h (z.B. i) a? b\nc d. e. F g… h"
-    every = ask(page, "/explain", q=text)["sentences"]
-    assert every == [text[place.start : place.stop] for place in spans(text)]
+    for each in (text, "a b c d e f g " * 90, "abc" * 400):
+        assert ask(page, "/explain", q=each)["sentences"] == [each[place.start : place.stop] for place in spans(each)]
 
 
 @pytest.mark.parametrize(("overrides", "message"), [

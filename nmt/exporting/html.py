@@ -34,6 +34,8 @@ BROWSER = Path(__file__).with_name("browser")
 FILES = ("weights.js", "tokenizer.js", "network.js", "search.js", "answers.js")
 """In reading order; each uses those before it."""
 PAGE = Path(__file__).parent.parent / "serving"
+CHARACTERS = 500
+"""Of a sentence; longer ones are cut between words, as nmt.serve does."""
 TYPES = {1: "normal", 2: "unknown", 3: "control", 4: "defined", 5: "unused", 6: "byte"}
 """SentencePiece's types of pieces, by their numbers."""
 
@@ -130,7 +132,7 @@ def _settings(translator: Translator, name: str) -> dict[str, Any]:
         "normalizer": "softmax" if attention is None else _name(attention.normalizer),
         "search": {"width": width, "penalty": penalty.name, "alpha": penalty.alpha},
         "lengthFactor": translator.max_length_factor, "lengthOffset": translator.max_length_offset,
-        "longest": translator.max_source, "sentenceEnd": SENTENCE_END.pattern,
+        "longest": translator.max_source, "sentenceEnd": SENTENCE_END.pattern, "characters": CHARACTERS,
         "abbreviation": ABBREVIATION.pattern.replace(r"\w", r"[\p{L}\p{N}_]"),
         "source": _pieces(tokenizer, 0), "target": None if tokenizer.joint else _pieces(tokenizer, 1),
     }  # fmt: skip

@@ -56,11 +56,11 @@ function recall() {
   const numbers = (text, cut) => (text ? text.split(cut).map(Number).filter(Number.isInteger) : [])
   state.text = held.get("text") ?? $("text").value // what was typed while the page was loading stays
   state.model = models.some((one) => one.name === held.get("model")) ? held.get("model") : models[0].name
-  state.sentence = Number(held.get("sentence")) || 0
+  state.sentence = Math.max(0, Math.floor(Number(held.get("sentence"))) || 0)
   state.prefix = numbers(held.get("prefix"), ",")
   state.looks = (held.get("looks") ?? "").split(",").filter(Boolean).map((pair) => numbers(pair, ":"))
   state.beside = (held.get("beside") ?? "").split(",").filter((name) => models.some((one) => one.name === name))
-  state.contrast = held.has("this") ? [held.get("this"), held.get("that")] : null
+  state.contrast = held.has("this") && held.has("that") ? [held.get("this"), held.get("that")] : null
   $("text").value = state.text
   $("model").value = state.model
 }
@@ -75,14 +75,19 @@ async function refresh(step = false) {
   for (const id of ["looked", "searched", "contrasting", "alike"]) $(id).hidden = true
   $("classifying").hidden = !model.labels
   $("translating").classList.toggle("labels", Boolean(model.labels))
-  if (!state.text.trim()) { for (const id of ["source", "target", "plain"]) $(id).replaceChildren(); $("sentences").hidden = true; return say("") }
+  $("hint").hidden = Boolean(model.labels) || !state.text.trim()
+  if (!state.text.trim()) {
+    for (const id of ["source", "target", "plain"]) $(id).replaceChildren()
+    $("sentences").hidden = $("reset").hidden = true
+    return say("")
+  }
   try {
     if (model.labels) return await label(number, new Set())
     const answer = await ask("/explain", { ...fields(), prefix: state.prefix, looks: state.looks })
     const others = await Promise.all(state.beside.filter((name) => name !== state.model).map((name) =>
       ask("/explain", { ...fields(), model: name, translation: answer.text }).then((found) => ({ ...found, model: name }))))
     const free = !state.prefix.length && !state.looks.length
-    const whole = answer.sentences.length > 1 ? (await ask("/translate", { ...fields(), sentence: undefined })).translatedText : free ? answer.text : ""
+    const whole = answer.sentences.length > 1 && free ? (await ask("/translate", { ...fields(), sentence: undefined })).translatedText : answer.text
     if (number !== asked) return
     say("")
     $("plain").textContent = whole
@@ -95,6 +100,7 @@ const say = (text) => { $("message").textContent = text }
 
 function show(answer, others) {
   shown = answer
+  state.sentence = Math.min(state.sentence, answer.sentences.length - 1)
   $("sentences").hidden = answer.sentences.length < 2
   $("sentences").replaceChildren("Explained: ", ...answer.sentences.map((text, i) => element("button", {
     type: "button", textContent: text.length > 30 ? `${text.slice(0, 30)}…` : text, "aria-pressed": i === state.sentence,
@@ -216,9 +222,10 @@ function showTree(answer) {
   const { tree, width } = answer
   $("searched").hidden = false
   const left = tree.filter((node) => node.fate === "left").length
-  $("beam").textContent = `${tree.length - 1} words were tried, at most ${width} beginnings at a time; ${left} were given up. ` +
+  $("beam").textContent = `${tree.length - 1} words were tried, at most ${width} beginnings at a time; ${left} ${left === 1 ? "was" : "were"} given up. ` +
     "The beginnings with the highest log-probability in all go on, so a word may win that is not the likeliest by itself; at the " +
-    "end the score, log-probability a word, decides. Thick: what was written. Click a word to see what else might have followed it."
+    "end the score, log-probability a word, decides. Thick: what was written. Click a word to see what else might have followed it " +
+    "(by keyboard: the arrows)."
   const children = tree.map(() => [])
   tree.forEach((node, i) => { if (node.parent >= 0) children[node.parent].push(i) })
   const depth = [], height = []
@@ -243,6 +250,14 @@ function showTree(answer) {
     return made
   }
   const total = at[columns - 1] + widths[columns - 1]
+  const places = [] // of the words, drawn
+  const beside = { ArrowRight: (i) => children[i][0], ArrowLeft: (i) => tree[i].parent,
+    ArrowDown: (i, row) => row[row.indexOf(i) + 1], ArrowUp: (i, row) => row[row.indexOf(i) - 1] }
+  const move = (event, i) => {
+    const row = tree.map((_, k) => k).filter((k) => depth[k] === depth[i]).sort((a, b) => height[a] - height[b])
+    const next = beside[event.key]?.(i, row)
+    if (next) { event.preventDefault(); places[next].focus() }
+  }
   const drawing = svg("svg", { width: total, height: 22 * next + 12, role: "group", "aria-label": "The search as a tree" })
   tree.forEach((node, i) => {
     if (!i) return
@@ -252,14 +267,15 @@ function showTree(answer) {
     const group = svg("g", { class: node.fate, tabindex: node.fate === "written" ? 0 : -1, role: "button", "aria-label": `${written(node.piece)}, ${percent(node.log_prob)}, ${node.fate}` },
       svg("path", { d: `M${from} ${y(node.parent)}C${to - 4} ${y(node.parent)} ${from + 8} ${y(i)} ${to} ${y(i)}` }), label)
     group.addEventListener("click", () => tell(answer, children, i))
-    group.addEventListener("keydown", (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); tell(answer, children, i) } })
+    places[i] = group
+    group.addEventListener("keydown", (event) => { move(event, i); if (event.key === "Enter" || event.key === " ") { event.preventDefault(); tell(answer, children, i) } })
     drawing.append(group)
   })
   $("tree").replaceChildren(drawing)
   $("node").textContent = ""
   $("others").replaceChildren(...answer.others.map((other) => element("li", {}, element("button", {
     type: "button", textContent: other.text, title: "compare with the best",
-    onclick: () => { $("this").value = answer.text; $("that").value = other.text; compare() },
+    onclick: () => { $("this").value = answer.text; $("that").value = other.text; compare(true) },
   }), ` score ${other.score.toFixed(3)}, log-probability ${other.log_prob.toFixed(2)}`)))
 }
 
@@ -297,14 +313,14 @@ async function alike(number) {
 
 // Why this and not that
 
-async function compare() {
+async function compare(step = false) {
   const pair = [$("this").value, $("that").value]
   if (!pair.every((text) => text.trim())) return say("Give two translations to compare.")
   state.contrast = pair
-  remember()
+  remember(step)
   try {
     const answer = await ask("/contrast", { ...fields(), translations: pair })
-    say("")
+    say(state.looks.length ? "Compared are the probabilities without the look that you have directed." : "")
     const each = answer.translations.map((one) => element("div", {}, element("p", {
       textContent: `log-probability ${one.log_prob.toFixed(2)}` }), element("p", { className: "words" },
       ...one.tokens.map((piece, i) => element("span", {
@@ -359,7 +375,7 @@ $("text").addEventListener("input", () => {
 $("model").addEventListener("change", () => { state.model = $("model").value; changed() })
 $("reset").addEventListener("click", () => { forget(); refresh(true) })
 $("key").addEventListener("change", () => refresh())
-$("contrast").addEventListener("click", compare)
+$("contrast").addEventListener("click", () => compare(true))
 $("link").addEventListener("click", () => navigator.clipboard?.writeText(location.href))
 addEventListener("popstate", () => { recall(); refresh() })
 addEventListener("keydown", (event) => { if (event.key === "Escape") { close(); point(null) } })

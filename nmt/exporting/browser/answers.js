@@ -37,14 +37,22 @@ function sentencesOf(text) {
       parts.push(line.slice(begin, end).trim())
       begin = end
     }
-    return [...parts, line.slice(begin).trim()].filter(Boolean)
+    return [...parts, line.slice(begin).trim()].filter(Boolean).flatMap(shortened)
   })
+}
+
+function shortened(line) { // in parts of at most so many characters, cut at spaces where there are any
+  if (line.length <= model.characters) return [line]
+  const space = line.lastIndexOf(" ", model.characters), end = space > 0 ? space : model.characters
+  return [line.slice(0, end), ...shortened(line.slice(end).trimStart())]
 }
 
 function explained({ q, sentence = 0, prefix = [], looks = [], translation }) {
   const every = sentencesOf(q), line = every[Math.min(sentence, every.length - 1)]
   if (!line) throw new Error("there are no words in the text")
   const { ids, memory, limit } = memoryOf(line)
+  if (looks.some(([step, position]) => !(step >= 0 && position >= 0 && position <= ids.length)))
+    throw new Error(`attention can be directed to positions 0 to ${ids.length} of this text`)
   const given = translation?.trim() ? target.encode(translation) : null
   const wished = given ?? prefix
   const { found, nodes } = beam.search(memory, {
@@ -113,6 +121,15 @@ function contrasted({ q, sentence = 0, translations }) {
   }
 }
 
+async function each(items, answer) { // one after the other; between them the page may react
+  const found = []
+  for (const item of items) {
+    found.push(await answer(item))
+    await (globalThis.scheduler?.yield?.() ?? new Promise((go) => setTimeout(go)))
+  }
+  return found
+}
+
 // (path, fields) → the answer; what is wrong is an Error
 globalThis.answering = async (path, fields) => {
   const answers = {
@@ -122,8 +139,11 @@ globalThis.answering = async (path, fields) => {
     "/contrast": () => contrasted(fields),
     "/pieces": () => fields.q.map((line) => [source.encode(line), target.encode(line)]),
     "/text": () => fields.q.map((ids) => target.decode(ids)),
-    "/translate": () => ({ translatedText: Array.isArray(fields.q) ? fields.q.map((line) => translated(line, fields.width))
-      : fields.q.split("\n").map((line) => sentencesOf(line).map((one) => translated(one)).join(" ")).join("\n") }),
+    "/translate": async () => {
+      const texts = Array.isArray(fields.q) ? fields.q : fields.q.split("\n").map(sentencesOf)
+      const found = await each(texts, (one) => (Array.isArray(one) ? each(one, (line) => translated(line)) : translated(one, fields.width)))
+      return { translatedText: Array.isArray(fields.q) ? found : found.map((sentences) => sentences.join(" ")).join("\n") }
+    },
   }
   return answers[path]()
 }
