@@ -91,13 +91,18 @@ class Metric:
         fewer; `orders`: also bleu1, bleu2 and bleu3, of words, pairs and triples at most, as captions are judged."""
         from sacrebleu.metrics import BLEU, CHRF, TER
 
+        own = {
+            "tokenize": self.tokenize,
+            "lowercase": self.lowercase,
+            "force": self.tokenize == "none",
+        }  # no warning: it is meant
         metrics = {
-            "bleu": BLEU(tokenize=self.tokenize, lowercase=self.lowercase),
+            "bleu": BLEU(**own),
             "chrf": CHRF(char_order=self.char_order, lowercase=self.lowercase),
             **({"ter": TER()} if ter or self.name == "ter" else {}),
         }
         for order in (1, 2, 3) if orders else ():
-            metrics[f"bleu{order}"] = BLEU(tokenize=self.tokenize, lowercase=self.lowercase, max_ngram_order=order)
+            metrics[f"bleu{order}"] = BLEU(**own, max_ngram_order=order)
         streams: list[Any] = [
             list(references),
             *([line or None for line in other] for other in others),
@@ -124,7 +129,7 @@ def similarity(
 
     metric: Any = CHRF(char_order=char_order, lowercase=lowercase)
     if name == "bleu":
-        metric = BLEU(tokenize=tokenize, lowercase=lowercase, effective_order=True)
+        metric = BLEU(tokenize=tokenize, lowercase=lowercase, effective_order=True, force=tokenize == "none")
     return lambda text, reference: metric.sentence_score(text, [reference]).score
 
 
