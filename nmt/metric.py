@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from typing import Any, Literal
 
@@ -91,18 +92,15 @@ class Metric:
         fewer; `orders`: also bleu1, bleu2 and bleu3, of words, pairs and triples at most, as captions are judged."""
         from sacrebleu.metrics import BLEU, CHRF, TER
 
-        own = {
-            "tokenize": self.tokenize,
-            "lowercase": self.lowercase,
-            "force": self.tokenize == "none",
-        }  # no warning: it is meant
+        # Text that is compared as it is has been tokenised on purpose: no warning.
+        bleu = partial(BLEU, tokenize=self.tokenize, lowercase=self.lowercase, force=self.tokenize == "none")
         metrics = {
-            "bleu": BLEU(**own),
+            "bleu": bleu(),
             "chrf": CHRF(char_order=self.char_order, lowercase=self.lowercase),
             **({"ter": TER()} if ter or self.name == "ter" else {}),
         }
         for order in (1, 2, 3) if orders else ():
-            metrics[f"bleu{order}"] = BLEU(**own, max_ngram_order=order)
+            metrics[f"bleu{order}"] = bleu(max_ngram_order=order)
         streams: list[Any] = [
             list(references),
             *([line or None for line in other] for other in others),
