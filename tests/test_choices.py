@@ -239,7 +239,15 @@ def fitting(group, choice):
     return []
 
 
-@pytest.mark.parametrize(("group", "choice"), CHOSEN, ids=[f"{g or 'top'}={c}" for g, c in CHOSEN])
+BEYOND = {("encoder", "bidirectional+convolution"), ("encoder", "bidirectional+grid"), ("tokenizer", "bpe")} | {
+    ("optimizer", choice) for choice in choices("optimizer") if choice not in ("adam", "sgd", "adafactor")
+}
+"""Choices whose keys others have too, or PyTorch: `scripts/test -m slow tests/test_choices.py`."""
+
+
+@pytest.mark.parametrize(("group", "choice"), [
+    pytest.param(g, c, id=f"{g or 'top'}={c}", marks=[pytest.mark.slow] if (g, c) in BEYOND else []) for g, c in CHOSEN
+])  # fmt: skip
 def test_every_key_of_every_choice_means_something(corpus, group, choice):
     chosen = [*fitting(group, choice), *([f"{group}={choice}"] if choice else [])]
     if group in WEIGHTS and choice not in PICTURED:
