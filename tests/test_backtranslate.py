@@ -215,6 +215,7 @@ def test_the_model_that_translates_fits(whole, text, tmp_path):
 def test_a_folder_has_one_purpose(whole, text, tmp_path):
     typed = [*text[1], *SIZES, f"synthetic.text={text[0]}/more.de"]
     failed(run("backtranslate", *typed, "seed=2", f"run_dir={whole}"), "was begun with seed=1, not 2")
+    failed(run("backtranslate", *typed, "synthetic.tag=null", f"run_dir={whole}"), "synthetic.tag=<back>, not null")
     (tmp_path / "notes.txt").write_text("mine")
     failed(run("backtranslate", *typed, f"run_dir={tmp_path}"), "holds notes.txt, which nmt.backtranslate has not made")
     failed(run("backtranslate", *typed, "run_dir=null"), "run_dir: name a folder")

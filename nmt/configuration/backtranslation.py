@@ -30,7 +30,7 @@ from nmt.configuration.configure import changed, saved_run
 from nmt.configuration.faults import shown
 from nmt.configuration.fingerprint import hash_of_files
 from nmt.configuration.model_settings import TranslateSettings
-from nmt.configuration.runs import loaded
+from nmt.configuration.runs import flat, loaded
 from nmt.configuration.training_settings import BacktranslateSettings, TrainSettings
 from nmt.data import Pairs
 from nmt.data.text import find_file, stream_lines
@@ -104,7 +104,7 @@ class Backtranslation:
         """The real pairs as files, whatever they come from. Raises UserError if the folder was begun with other settings, or
         holds something else."""
         notes, folder = self.folder / NOTES, self.folder / "corpus"
-        settings = dict(_flat({key: value for key, value in self.settings.values.items() if key not in FREE}))
+        settings = flat({key: value for key, value in self.settings.values.items() if key not in FREE})
         text = hash_of_files(str(find_file(self.how.text))) if self.how.text else None
         if not notes.exists() or not folder.is_dir():
             others = [path.name for path in self.folder.iterdir() if path.name not in (".lock", "corpus")]
@@ -132,8 +132,8 @@ class Backtranslation:
             raise UserError(
                 f"synthetic.text={self.how.text}: has changed since {self.folder} was begun; choose another run_dir"
             )
-        for key, value in json.loads(json.dumps(settings)).items():
-            if begun.get(key) != value:
+        for key in sorted({*settings, *begun}):
+            if begun.get(key) != (value := settings.get(key)):
                 what = f"was begun with {key}={shown(begun.get(key))}, not {shown(value)}; choose another folder"
                 if (self.folder / "reverse" / "results.json").exists():
                     what += f" (with synthetic.model={self.folder / 'reverse'} it needs no other model to translate)"
@@ -252,11 +252,3 @@ def _read_translations(file: Path) -> Iterator[tuple[str, float]]:
         text = rest.partition(" ||| ")[2]
         words = len(text.split())
         yield text, float(log_prob) / (words + 1) if words else -np.inf
-
-
-def _flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{above}{key}.")
-        else:
-            yield above + key, value

@@ -63,7 +63,7 @@ def train(settings: TrainingSettings) -> float:
     score of the metric. Raises UserError if the data cannot be used."""
     keep_few_products()
     with together(find_device(settings.device).type == "cuda") as ranks:
-        told = {**_flat(settings.values), **versions()}
+        told = {**flat(settings.values), **versions()}
         ranks.agree("configuration", told, "start all with the same command and versions")
         if settings.resume is not None:
             return go_on(settings, settings.resume, ranks)
@@ -188,7 +188,7 @@ def _run(settings: TrainingSettings, folder: Path, saved: Checkpoint | None, ran
     if absent:
         log.info(advice(*absent))
     text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
-    tracking = Tracking(_trackers(config) if ranks.first else [], task, folder, _flat(config), text, at)
+    tracking = Tracking(_trackers(config) if ranks.first else [], task, folder, flat(config), text, at)
     trained = [p for p in task.network.parameters() if p.requires_grad]
     if ranks.first:
         _check_space(folder, sum(p.nbytes for p in task.network.parameters()), trainer)
@@ -213,12 +213,12 @@ def _trackers(config: Mapping[str, Any]) -> list[Tracker]:
     return [*([TensorBoard()] if installed("tensorboard") else []), *others]
 
 
-def _flat(config: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+def flat(config: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     """Values by their whole keys; choices by what they name."""
     found: dict[str, Any] = {}
     for key, value in config.items():
         if isinstance(value, Mapping):
-            found |= _flat(value, f"{above}{key}.")
+            found |= flat(value, f"{above}{key}.")
         elif value is not None:
             found[above + key] = value
     return found

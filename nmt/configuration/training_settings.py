@@ -242,7 +242,7 @@ class BacktranslateSettings(TrainSettings):
             found.append(
                 Fault("data", "back-translation makes plain texts: one source, no factors, alignments or pictures")
             )
-        if "source" in self.data and "config" in self.data:
+        if "config" in self.data:
             found.append(Fault("data", "a mixture cannot be turned round: give the real pairs, by data=text, tsv …"))
         return found
 
