@@ -212,6 +212,14 @@ def test_the_model_that_translates_fits(whole, text, tmp_path):
     failed(run("train", *text[1], "experiment=null", *teacher, f"run_dir={tmp_path}/student"), "the other way")
 
 
+@pytest.mark.parametrize(("content", "message"), [(b"\n \n", "there are no words in it"), (b"haus\n\xff\n", "line 2")])
+def test_a_text_that_cannot_be_used_is_refused_before_anything_is_trained(content, message, text, tmp_path):
+    (tmp_path / "bad.de").write_bytes(content)
+    typed = f"synthetic.text={tmp_path}/bad.de", f"run_dir={tmp_path}/out"
+    failed(run("backtranslate", *text[1], *SIZES, *typed), message)
+    assert not [*(tmp_path / "out").iterdir()]
+
+
 def test_a_folder_has_one_purpose(whole, text, tmp_path):
     typed = [*text[1], *SIZES, f"synthetic.text={text[0]}/more.de"]
     failed(run("backtranslate", *typed, "seed=2", f"run_dir={whole}"), "was begun with seed=1, not 2")

@@ -111,6 +111,10 @@ class Backtranslation:
             if others and not notes.exists():
                 why = f"holds {others[0]}, which nmt.backtranslate has not made; choose another"
                 raise UserError(f"run_dir={self.folder}: {why}")
+            if self.how.text and not sum(
+                bool(line.strip()) for line in stream_lines(find_file(self.how.text), "strict")
+            ):
+                raise UserError(f"synthetic.text={self.how.text}: there are no words in it")
             splits = loaded(self.settings.values, build.make(self.settings.values, "filters"))
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
