@@ -153,6 +153,15 @@ class TrainSettings(TrainingSettings):
         if self.objective["_target_"].endswith(".MinimumRisk") and (self.window or {}).get("estimator") == "reinforce":
             why = "has samples and a reward of its own: use window.estimator=straight_through, or another objective"
             found.append(Fault("window.estimator", why, "reinforce"))
+        if self.objective["_target_"].endswith(".RDrop"):
+            parts = [(self.model, True), *((p, p.get("num_layers", 1) > 1) for p in (self.encoder, self.decoder))]
+            drops = ("word_dropout", "readout_dropout", "recurrent_dropout", "feature_dropout")
+            if not any((between and part.get("dropout")) or any(map(part.get, drops)) for part, between in parts):
+                why = "compares two readings with different dropout, and nothing is dropped: set model.dropout"
+                found.append(Fault("objective", why, "r_drop"))
+            if self.model.get("copy"):
+                why = "is not for objective=r_drop: copied words are in no vocabulary, whose distributions it compares"
+                found.append(Fault("model.copy", why, "true"))
         if self.data.get("alignment") and not guided:
             why = "is read by objective.guided_alignment only: set that above 0"
             found.append(Fault("data.alignment", why, shown(self.data["alignment"])))
