@@ -1,19 +1,22 @@
 """Objectives that look at what the network writes, or at what another network thinks."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
-from builders import batch, choices, network, trained
+from builders import batch, choices, network, trained, with_pictures
 from commands import failed, run
 from sacrebleu.metrics import BLEU, CHRF
 
 import nmt
 from nmt.foundation.interfaces import BOS, EOS, PAD, Candidate
 from nmt.inference.candidates import Candidates
+from nmt.layers import fused_cross_entropy
 from nmt.objective.cross_entropy import CrossEntropy
 from nmt.objective.distillation import Distillation
 from nmt.objective.minimum_risk import MinimumRisk
+from nmt.objective.r_drop import RDrop
 from nmt.storage import checkpoint as ckpt
 
 every_decoder = pytest.mark.parametrize("decoder", choices("decoder"))
@@ -33,6 +36,16 @@ def log_p(model, data, sentence, tokens):
         total = total + model.output(output.readout)[0, 0].log_softmax(0)[following]
         state, word = output.state, following
     return total
+
+
+def same_with_gradients(model, found, truth):
+    """Two losses with the same value and the same gradient of every parameter."""
+    torch.testing.assert_close(found, truth)
+    mine, theirs = (torch.autograd.grad(loss, list(model.parameters()), allow_unused=True) for loss in (found, truth))
+    for (name, _), one, other in zip(model.named_parameters(), mine, theirs, strict=True):
+        assert (one is None) == (other is None), name
+        if one is not None:
+            torch.testing.assert_close(one, other, msg=name)
 
 
 def quality_of(sentence, tokens):
@@ -66,16 +79,9 @@ def test_minimum_risk_is_its_equation(decoder, sharpness, likelihood):
         -log_p(model, data, b, [t for t in row if t not in (PAD, EOS)]) for b, row in enumerate(data.targets.tolist())
     )
     truth = (1 - likelihood) * data.num_tokens * sum(risks) / len(risks) + likelihood * teacher
-    torch.testing.assert_close(found.total, truth)
     if likelihood:
         torch.testing.assert_close(found.nll, teacher)
-    mine, theirs = (
-        torch.autograd.grad(loss, list(model.parameters()), allow_unused=True) for loss in (found.total, truth)
-    )
-    for (name, _), one, other in zip(model.named_parameters(), mine, theirs, strict=True):
-        assert (one is None) == (other is None), name
-        if one is not None:
-            torch.testing.assert_close(one, other, msg=name)
+    same_with_gradients(model, found.total, truth)
 
 
 def test_one_candidate_teaches_nothing():
@@ -108,7 +114,7 @@ def test_the_whole_space_has_the_gradient_of_the_expected_cost():
 def test_validation_is_the_cross_entropy():
     model, data = network("bahdanau", "concat").eval(), batch()
     truth = CrossEntropy()(model, data, 0)
-    for objective in (MinimumRisk(), Distillation(teacher="somewhere")):
+    for objective in (MinimumRisk(), Distillation(teacher="somewhere"), RDrop(label_smoothing=0.1)):
         found = objective(model, data, 0)
         torch.testing.assert_close((found.total, found.nll), (truth.total, truth.nll))
 
@@ -256,7 +262,52 @@ def test_a_student_has_its_teachers_vocabulary(small_run, tmp_path):
     assert run("translate", f"model={student}", stdin="a b\n").stdout.count(b"\n") == 1
 
 
+# R-Drop
+
+
+@every_decoder
+@pytest.mark.parametrize("slice_", [8, 2**23])
+def test_r_drop_is_its_equation(decoder, slice_, monkeypatch):
+    """Liang et al. 2021, eq. 1-4 (half of it), word by word, from the distributions of two readings; value and every gradient."""
+    monkeypatch.setattr(fused_cross_entropy, "SLICE", slice_)
+    model = network(decoder, score_of(decoder), "model.dropout=0.3", "model.readout_dropout=0.2").train()
+    data, smoothing, alpha = batch(), 0.1, 5.0
+    torch.manual_seed(4)
+    found = RDrop(agreement=alpha, label_smoothing=smoothing)(model, data, 0)
+    assert found.num_tokens == data.num_tokens
+    torch.manual_seed(4)
+    log_p, truth, nll = model.log_probs(*model.teach(data.repeated(2))), 0.0, 0.0
+    for b, t in itertools.product(range(3), range(data.targets.size(1))):
+        gold = data.targets[b, t]
+        if gold != PAD:
+            p, q = log_p[2 * b, t], log_p[2 * b + 1, t]
+            assert not torch.allclose(p, q)
+            for one in (p, q):
+                truth = truth - ((1 - smoothing) * one[gold] + smoothing * one.mean()) / 2
+                nll = nll - one[gold] / 2
+            truth = truth + alpha / 4 * ((p.exp() * (p - q)).sum() + (q.exp() * (q - p)).sum())
+    torch.testing.assert_close(found.nll, nll.detach())
+    same_with_gradients(model, found.total, truth)
+
+
+def test_a_repeated_batch_has_each_pair_beside_itself():
+    data = batch()
+    data = replace(data, links=torch.rand(*data.targets.shape, data.source.size(1)))
+    twice = data.repeated(2)
+    assert twice.num_tokens == 2 * data.num_tokens
+    for name in ("source", "source_lengths", "inputs", "targets", "links"):
+        for k in range(2):
+            assert torch.equal(getattr(twice, name)[k::2], getattr(data, name))
+    pictured = with_pictures(data, 3)
+    seen = pictured.repeated(2).pictures
+    assert torch.equal(seen.values[::2], seen.values[1::2])
+    assert torch.equal(seen.sizes[::2], pictured.pictures.sizes)
+
+
 @pytest.mark.parametrize(("arguments", "message"), [
+    (["objective=r_drop", "model.dropout=0", "model.readout_dropout=0"], "nothing is dropped"),
+    (["objective=r_drop", "model.copy=true"], "model.copy"),
+    (["objective=r_drop", "objective.agreement=0"], "objective.agreement"),
     (["objective=distillation"], "objective.teacher: name the run directory of a trained model"),
     (["objective=distillation", "objective.teacher=nowhere"], "objective.teacher=nowhere"),
     (["objective=distillation", "objective.teacher=a", "sizes.vocabulary=50"], "the vocabulary is the teacher's"),

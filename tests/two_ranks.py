@@ -23,6 +23,7 @@ from nmt.metric import Metric
 from nmt.network.seq2label import label_loss
 from nmt.objective.cross_entropy import CrossEntropy
 from nmt.objective.minimum_risk import MinimumRisk
+from nmt.objective.r_drop import RDrop
 from nmt.objective.scheduled_sampling import ScheduledSampling
 from nmt.task import Task
 from nmt.training.trainer import Trainer
@@ -138,6 +139,7 @@ def main(file):
                 ("cross_entropy", CrossEntropy()),
                 ("scheduled_sampling", ScheduledSampling()),
                 ("minimum_risk", risk()),
+                ("r_drop", RDrop()),
             ):
                 make = lambda d=decoder, a=attention: network(d, a, *dropout)  # noqa: E731
                 found |= compared(f"{decoder} {kind}", ranks, make, words(), objective)

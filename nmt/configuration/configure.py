@@ -130,6 +130,8 @@ def changed(saved: Checkpoint, command: str, changes: Sequence[str]) -> Mapping[
         node = config.get(group) if name else config
         if key in CHOSEN_ANEW and value in options(key):
             config[key] = resolve(compose_unresolved(command, [f"{key}={value}"]))[key]
+        elif key == "run_dir":
+            found.append(Fault(key, "a run goes on in its own folder, the one of resume=: leave it out", shown(value)))
         elif group not in CHANGEABLE or key in FIXED or (not name and isinstance(config.get(group), dict)):
             why = "cannot change when resuming (the weights and the state were made with the old value)"
             groups = ", ".join(f"{group}={'|'.join(options(group))}" for group in CHOSEN_ANEW)

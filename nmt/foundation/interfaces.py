@@ -6,7 +6,7 @@ token."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
@@ -21,13 +21,17 @@ PAD, UNK, BOS, EOS = 0, 1, 2, 3
 Record = TypeVar("Record")
 
 
+def each(record: Record, change: Callable[[Tensor], Tensor], **others: Any) -> Record:
+    """A dataclass with all its tensors changed, those of its pictures too, and with other values for other fields."""
+    held: dict[str, Any] = {f.name: getattr(record, f.name) for f in fields(record)}  # type: ignore[arg-type]
+    changed: dict[str, Any] = {name: change(value) for name, value in held.items() if isinstance(value, Tensor)}
+    changed |= {name: each(value, change) for name, value in held.items() if isinstance(value, Pictures)}
+    return replace(record, **changed, **others)  # type: ignore[type-var]
+
+
 def moved(record: Record, device: torch.device) -> Record:
     """A dataclass with all its tensors on a device."""
-    held: dict[str, Any] = {f.name: getattr(record, f.name) for f in fields(record)}  # type: ignore[arg-type]
-    tensors = {name: value for name, value in held.items() if isinstance(value, Tensor)}
-    there: dict[str, Any] = {name: tensor.to(device, non_blocking=True) for name, tensor in tensors.items()}
-    there |= {name: moved(value, device) for name, value in held.items() if isinstance(value, Pictures)}
-    return replace(record, **there)  # type: ignore[type-var]
+    return each(record, lambda tensor: tensor.to(device, non_blocking=True))
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,10 @@ class Batch:
 
     def to(self, device: torch.device) -> Batch:
         return moved(self, device)
+
+    def repeated(self, times: int) -> Batch:
+        """Each pair several times, one beside the other."""
+        return each(self, lambda tensor: tensor.repeat_interleave(times, 0), num_tokens=times * self.num_tokens)
 
 
 @dataclass(frozen=True)

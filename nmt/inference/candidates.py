@@ -46,9 +46,12 @@ class Candidates:
         requests = [
             Request(int(self.factor * length) + self.offset, seed=place) for place, length in enumerate(lengths)
         ]
+        # As precise as training; autocast itself would convert the packed weights again at every step.
+        device = batch.source.device.type
+        packs = Packs("bfloat16" if torch.is_autocast_enabled(device) else "float32")
         network.eval()
         try:
-            with torch.inference_mode(), generating(Packs("float32")):
+            with torch.inference_mode(), generating(packs), torch.autocast(device, enabled=False):
                 memory = network.encode(batch.source, batch.source_lengths, batch.pictures)
                 found = search(*first_step([network], [memory], [1.0], "probability"), requests)
         finally:

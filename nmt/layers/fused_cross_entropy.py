@@ -9,6 +9,11 @@ With copying, the gold word y may also be copied, with probability c; g is the p
     loss = −(1−ε) log m − ε/V Σ_v log p_v        m = g p_y + (1−g) c        w = g p_y / m
     ∂loss/∂l = ((1−ε) w + ε) p − (1−ε) w 1_y − ε/V        ∂loss/∂g = (1−ε) (c − p_y) / m        ∂loss/∂c = −(1−ε) (1−g) / m
 
+With an agreement λ (Liang et al. 2021, eq. 2), tokens come in pairs, the same token seen twice; p and q are the two
+distributions, and each pair adds half the sum of both Kullback-Leibler divergences:
+
+    λ/2 Σ_v (p_v − q_v) a_v        a = log p − log q        ∂/∂l_p = λ/2 (p (a − Σ_v p_v a_v) + p − q)
+
 The gradient is known as soon as the loss is, so it is computed in the forward pass, while the slice is in the cache. A
 slice needs three products in total (logits, ∂x, ∂W); none is repeated. Backward only scales the results.
 """
@@ -39,12 +44,13 @@ class _LinearCrossEntropy(Function):
         generated: Tensor | None,
         copied: Tensor | None,
         weights: Tensor | None,
+        agreement: float,
     ) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
         needed = any(ctx.needs_input_grad)
         low, low_weight, vocabulary = x.to(dtype), weight.to(dtype), weight.size(0)
         accurate = torch.promote_types(dtype, torch.float32)
-        rows = max(1, min(x.size(0), SLICE // vocabulary))
+        rows = max(1, -(-min(x.size(0), SLICE // vocabulary) // 2)) * 2  # even: pairs stay together
         total, nll = (torch.zeros((), dtype=accurate, device=x.device) for _ in range(2))
         dx, dw, db = torch.empty_like(x), torch.zeros_like(weight), torch.zeros_like(bias)
         d_generated, d_copied = (None if held is None else torch.empty_like(held) for held in (generated, copied))
@@ -54,43 +60,26 @@ class _LinearCrossEntropy(Function):
         for start in range(0, x.size(0), rows):
             rows_ = slice(start, start + rows)
             part, gold = low[rows_], targets[rows_, None]
-            each = None if weights is None else weights[rows_, None].to(accurate)
             logits, low_logits = buffer[: len(part)], low_buffer[: len(part)]
             torch.mm(part, low_weight.t(), out=low_logits)
             if dtype != accurate:
                 logits.copy_(low_logits)
             logits.add_(bias)
-            largest, sums, gold_logits = (
-                logits.amax(-1, keepdim=True),
-                logits.sum(-1, keepdim=True),
-                logits.gather(1, gold),
-            )
-            p = torch.softmax(logits, -1, out=logits)
-            # The largest p is exp(largest − log Σ exp) and never rounds to 0, so log Σ exp needs no other pass of exp.
-            normalizer = largest - p.amax(-1, keepdim=True).log()
-            gold_log_p, share = gold_logits - normalizer, None
-            if generated is not None and copied is not None:
-                g, c = (held[rows_, None].to(accurate) for held in (generated, copied))
-                gold_log_p, share, d_g, d_c = _with_copying(gold_log_p, g, c)
-                share = (1 - smoothing) * share
-                scale = (1 - smoothing) if each is None else (1 - smoothing) * each
-                d_generated[rows_] = (scale * d_g).squeeze(1)  # type: ignore[index]
-                d_copied[rows_] = (scale * d_c).squeeze(1)  # type: ignore[index]
-            nll -= gold_log_p.sum()
-            losses = smoothing * (normalizer - sums / vocabulary) - (1 - smoothing) * gold_log_p
-            total += losses.sum() if each is None else (each * losses).sum()
-            if needed:
-                d = p if share is None else p.mul_(share + smoothing)
-                d = d.sub_(smoothing / vocabulary) if smoothing else d
-                d.scatter_add_(1, gold, d.new_full(gold.shape, smoothing - 1) if share is None else -share)
-                d = d if each is None else d.mul_(each)
-                db += d.sum(0)
-                low_d = d if dtype == accurate else low_logits.copy_(d)
-                dx[rows_] = low_d @ low_weight
-                if dtype == weight.dtype:
-                    dw.addmm_(low_d.t(), part)
-                else:
-                    dw.add_(low_d.t() @ part)
+            held = (None if each is None else each[rows_, None].to(accurate) for each in (generated, copied, weights))
+            loss, plain, d, of_copying = _losses(logits, gold, smoothing, agreement, *held)
+            total += loss
+            nll += plain
+            if not needed:
+                continue
+            if d_generated is not None and d_copied is not None:
+                d_generated[rows_], d_copied[rows_] = of_copying
+            db += d.sum(0)
+            low_d = d if dtype == accurate else low_logits.copy_(d)
+            dx[rows_] = low_d @ low_weight
+            if dtype == weight.dtype:
+                dw.addmm_(low_d.t(), part)
+            else:
+                dw.add_(low_d.t() @ part)
         if needed:
             ctx.save_for_backward(dx, dw, db, d_generated, d_copied)
         ctx.mark_non_differentiable(nll)
@@ -99,7 +88,41 @@ class _LinearCrossEntropy(Function):
     @staticmethod
     def backward(ctx: Any, d: Tensor, _: None) -> tuple[Tensor | None, ...]:
         dx, dw, db, *of_copying = (None if held is None else held.mul(d.to(held.dtype)) for held in ctx.saved_tensors)
-        return dx, dw, db, None, None, None, *of_copying, None
+        return dx, dw, db, None, None, None, *of_copying, None, None
+
+
+def _losses(
+    logits: Tensor,
+    gold: Tensor,
+    smoothing: float,
+    agreement: float,
+    generated: Tensor | None,
+    copied: Tensor | None,
+    weights: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
+    """(loss, −Σ log p_y, ∂loss/∂logits in the memory of the logits, (∂loss/∂g, ∂loss/∂c)) of n rows of logits [n V]."""
+    sums, gold_logits, largest = logits.sum(-1, keepdim=True), logits.gather(1, gold), logits.amax(-1, keepdim=True)
+    apart = logits[0::2] - logits[1::2] if agreement else None
+    p = torch.softmax(logits, -1, out=logits)
+    # The largest p is exp(largest − log Σ exp) and never rounds to 0, so log Σ exp needs no other pass of exp.
+    normalizer = largest - p.amax(-1, keepdim=True).log()
+    gold_log_p, share, of_copying = gold_logits - normalizer, None, tuple[Tensor, ...]()
+    if generated is not None and copied is not None:
+        gold_log_p, share, *both = _with_copying(gold_log_p, generated, copied)
+        scale = (1 - smoothing) if weights is None else (1 - smoothing) * weights
+        of_copying = tuple((scale * d).squeeze(1) for d in both)
+        share = (1 - smoothing) * share
+    losses = smoothing * (normalizer - sums / logits.size(1)) - (1 - smoothing) * gold_log_p
+    loss, pull = (losses if weights is None else weights * losses).sum(), None
+    if apart is not None:
+        divergence, pull = _divergence(p, apart.sub_(normalizer[0::2] - normalizer[1::2]))
+        loss = loss + agreement * divergence
+    d = p if share is None else p.mul_(share + smoothing)
+    d = d.sub_(smoothing / logits.size(1)) if smoothing else d
+    d.scatter_add_(1, gold, d.new_full(gold.shape, smoothing - 1) if share is None else -share)
+    d = d if weights is None else d.mul_(weights)
+    d = d if pull is None else d.add_(pull, alpha=agreement)
+    return loss, -gold_log_p.sum(), d, of_copying
 
 
 def _with_copying(log_p: Tensor, g: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -107,6 +130,17 @@ def _with_copying(log_p: Tensor, g: Tensor, c: Tensor) -> tuple[Tensor, Tensor, 
     log_m = torch.logaddexp(g.log() + log_p, torch.log1p(-g) + c.log())
     inverse = (-log_m).clamp(max=80.0).exp()  # 1/m, finite
     return log_m, (g.log() + log_p - log_m).exp(), c * inverse - (log_p - log_m).exp(), (g - 1) * inverse
+
+
+def _divergence(p: Tensor, apart: Tensor) -> tuple[Tensor, Tensor]:
+    """Half the sum of both divergences of pairs of rows, and its gradient for the logits, from log p − log q [n/2 V]."""
+    between = p[0::2] - p[1::2]
+    pull = torch.empty_like(p)
+    for rows, sign in ((slice(0, None, 2), 1), (slice(1, None, 2), -1)):
+        own = p[rows] * apart
+        torch.addcmul(own, p[rows], own.sum(-1, keepdim=True), value=-1, out=own)
+        pull[rows] = own.add_(between).mul_(sign / 2)
+    return (between * apart).sum() / 2, pull
 
 
 def linear_cross_entropy(
@@ -118,14 +152,20 @@ def linear_cross_entropy(
     generated: Float[Tensor, " n"] | None = None,
     copied: Float[Tensor, " n"] | None = None,
     weights: Float[Tensor, " n"] | None = None,
+    agreement: float = 0.0,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """(smoothed loss, plain negative log-likelihood), both summed over n tokens, in nats; only the first has a gradient.
 
     Under autocast the products run in autocast's type, all sums in float32. `targets` must not contain padding. With
     copying, `generated` is the probability that a token is not copied, `copied` that of the gold token if it is.
-    `weights` multiply the loss of each token, not its plain one.
+    `weights` multiply the loss of each token, not its plain one. With an `agreement`, rows 2i and 2i+1 are a pair, and
+    there is no copying.
     """
+    if agreement and generated is not None:
+        raise ValueError("agreement compares distributions over the vocabulary, and copied words are not in it")
     device = x.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
     with torch.autocast(device, enabled=False):
-        return _LinearCrossEntropy.apply(x, weight, bias, targets, smoothing, dtype, generated, copied, weights)
+        return _LinearCrossEntropy.apply(
+            x, weight, bias, targets, smoothing, dtype, generated, copied, weights, agreement
+        )

@@ -166,23 +166,38 @@ class Seq2Seq(Network):
         targets: Int[Tensor, "N T"],
         smoothing: float,
         weights: Float[Tensor, "N T"] | None = None,
+        agreement: float = 0.0,
     ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         """Cross-entropy of the real words among the targets: (smoothed, plain), sums in nats; only the first has a
         gradient, and a weight for each word, if there are `weights`. In training, the first has what a window adds that
-        chooses by chance."""
+        chooses by chance. With an `agreement`, each sentence has two rows, one beside the other, whose distributions are
+        compared: see fused_cross_entropy.py."""
         real = targets != PAD if weights is None else (targets != PAD) & (weights != 0)
-        readout, copying = output.readout[real], {}
-        each = None if weights is None else weights[real]
+        passes, copying = 2 if agreement else 1, {}
+
+        def words(held: Tensor) -> Tensor:
+            # The passes of a word one beside the other.
+            side_by_side, chosen = (x.unflatten(0, (-1, passes)).transpose(1, 2) for x in (held, real))
+            return side_by_side[chosen]
+
+        readout, each = words(output.readout), None if weights is None else words(weights)
         if self.copying is not None:
             copying = {
                 "generated": self.copying.generated(readout).squeeze(-1),
-                "copied": self.copying.copied(output, memory, targets)[real],
+                "copied": words(self.copying.copied(output, memory, targets)),
             }
         weight = self.output.weight
         if self.lexical is not None:
             weight = torch.cat([weight, self.lexical.output.weight], 1)
         loss, nll = linear_cross_entropy(
-            readout, weight, self.output.bias, targets[real], smoothing, **copying, weights=each
+            readout,
+            weight,
+            self.output.bias,
+            words(targets),
+            smoothing,
+            **copying,
+            weights=each,
+            agreement=agreement,
         )
         if self.training and self.decoder.attends and self.decoder.attention.window.rewarded:
             with torch.no_grad():

@@ -2,5 +2,5 @@
 objective is one file here and one YAML in conf/objective.
 
 Imported by: nothing but the configuration that names it.
-Read: cross_entropy, scheduled_sampling, minimum_risk, distillation.
+Read: cross_entropy, scheduled_sampling, r_drop, minimum_risk, distillation.
 """

@@ -71,6 +71,8 @@ class Sample:
     def distribution(self, log_probs: Float[Tensor, "n V"]) -> Float[Tensor, "n V"]:
         """The distribution that words are drawn from: the kept probabilities, not renormalised."""
         p = torch.softmax(log_probs / self.temperature, -1)
+        if not self.epsilon and not self.top_k and self.top_p == 1:
+            return p
         kept = p >= self.epsilon
         if self.top_k or self.top_p < 1:
             ranked, order = p.sort(-1, descending=True)

@@ -10,6 +10,7 @@ events.out.tfevents  the same for TensorBoard                 test.txt          
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.metadata
 import itertools
 import json
@@ -35,7 +36,8 @@ from nmt.training.trainer import Update
 log = logging.getLogger(__name__)
 
 
-def versions() -> dict[str, str]:
+@functools.cache
+def versions() -> Mapping[str, str]:
     """Versions of everything that can change a result."""
     packages = ("nmt", "torch", "numpy", "sentencepiece", "sacrebleu", "datasets", "hydra-core", "babel", "num2words")
     found = {"python": platform.python_version(), "platform": platform.platform()}
