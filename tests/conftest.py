@@ -21,6 +21,14 @@ def _seeded():
     torch.manual_seed(0)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _unsynced():
+    """Nothing here loses power: what is written is not forced on the disk. Tests of that have an fsync of their own."""
+    os.fsync, before = lambda _: None, os.fsync
+    yield
+    os.fsync = before
+
+
 QUICK = {f"test_{name}" for name in (
     "backtranslate", "choices", "columns", "command_line", "compare", "data", "documentation", "durability", "export", "fine_tuning", "growth", "html", "learning",
     "mix", "progress", "prompt", "ranks", "report", "sampling", "store", "streams", "sweep", "tracker", "trainer", "translator",

@@ -270,6 +270,7 @@ def test_another_search_may_be_chosen_when_a_run_goes_on(trained, tmp_path):
     shutil.copytree(trained, folder)
     result = run("train", f"resume={folder}", "search=greedy", "trainer.max_epochs=9", "trainer.max_updates=1")
     assert result.returncode == 0, result.stderr.decode()
+    failed(run("train", f"resume={folder}", "run_dir=elsewhere"), "run_dir=elsewhere: a run goes on in its own folder")
     errors = failed(run("train", f"resume={folder}", "decoder=luong"), "cannot change when resuming")
     assert "search=beam|diverse|greedy|mbr|sample" in errors
 

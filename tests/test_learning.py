@@ -14,7 +14,7 @@ def reverser(tmp_path_factory):
     return trained(
         tmp_path_factory.mktemp("reverse") / "run", "experiment=reverse", "model.embedding_size=32", "sizes.encoder=48",
         "sizes.decoder=96", "sizes.readout=32", "model.dropout=0", "model.readout_dropout=0", "optimizer.lr=0.005",
-        "trainer.max_epochs=12", "objective.label_smoothing=0", "search=greedy", "batching.sentences=40",
+        "trainer.max_epochs=7", "objective.label_smoothing=0", "search=greedy", "batching.sentences=40",
     )  # fmt: skip
 
 

@@ -124,14 +124,14 @@ def test_reading_says_how_far_it_is(tmp_path, clock, caplog, monkeypatch):
 def test_whatever_may_take_long_says_so(small_run, tmp_path, monkeypatch, caplog):
     caplog.set_level(logging.INFO, "nmt")
     monkeypatch.setattr(progress, "PATIENCE", -1.0)
-    lines = [f"{a} {b} {c}" for a in "abc" for b in "abc" for c in "ab"] * 20
+    lines = [f"{a} {b} {c}" for a in "abc" for b in "abc" for c in "ab"] * 4
     translator = nmt.load(str(small_run), search="greedy")
     translator.batch_tokens = 20
     monkeypatch.setattr("nmt.inference.translator.FORCED_TOKENS", 100)
     translator.translate(lines)
     translator.forced_maps(lines, lines)
     write_map(translator.forced_maps(lines[:9], lines[:9]), tmp_path / "map.html")
-    encode_lines(lines * 200, translator.tokenizer.encode_source, 1000)
+    encode_lines(lines * 100, translator.tokenizer.encode_source, 1000)
     Everyday(source="en", target="de", train=300, validation=10, test=10, seed=1).load()
     said = "\n".join(record.getMessage() for record in caplog.records)
     for what in ("translating", "scoring", "drawing map.html", "encoding", "making sentences"):
