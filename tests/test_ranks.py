@@ -82,6 +82,7 @@ def test_what_ranks_tell_one_another(found):
     assert found["of the first"] == 0
     assert found["sums"] == [1.0, 1.0]
     assert "rank 1 of them has another configuration than rank 0: start all with" in found["disagreement"]
+    assert not found["kept group"], "its threads may not survive the end of Python"
 
 
 def test_one_rank_needs_no_others():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from nmt.configuration.faults import shown
 
 COLUMN = 34
 """Where comments begin."""
+WIDTH = 125
+"""Where lists of choices are broken."""
 _LINE = re.compile(r"(?P<indent> *)(?P<key>\w+):.*?(?:\s# (?P<comment>.*))?")
 _GROUP = re.compile(r"  - (?P<group>\w+): \w+(?:\s+# (?P<comment>.*))?")
 FLAGS = """\
@@ -60,7 +63,7 @@ def _choices(match: re.Match[str]) -> str:
     named = re.findall(r"\w+", match["comment"] or "")
     there = options(match["group"])
     some = [name for name in named if name in there] if "…" not in (match["comment"] or "") else []
-    return f"  {match['group']:<16}{' '.join(some or there)}"
+    return textwrap.fill(f"  {match['group']:<16}{' '.join(some or there)}", WIDTH, subsequent_indent=18 * " ")
 
 
 def _group(group: str, choice: str, config: Mapping[str, Any]) -> Iterator[str]:

@@ -187,17 +187,20 @@ def _run(settings: TrainingSettings, folder: Path, saved: Checkpoint | None, ran
     absent = [package for package in ("matplotlib", "tensorboard") if not installed(package)]
     if absent:
         log.info(advice(*absent))
-    text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
-    tracking = Tracking(_trackers(config) if ranks.first else [], task, folder, flat(config), text, at)
     trained = [p for p in task.network.parameters() if p.requires_grad]
     if ranks.first:
         _check_space(folder, sum(p.nbytes for p in task.network.parameters()), trainer)
     optimizer = build.make(config, "optimizer", parameters=trained)
+    schedule = build.make(config, "schedule")
+    text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
+    tracking = Tracking(
+        _trackers(config) if ranks.first else [], task, folder, flat(config), text, at
+    )  # writes already
     return TrainingRun(
         task,
         trainer,
         ranks.sharded(optimizer) if trainer.shard else optimizer,
-        build.make(config, "schedule"),
+        schedule,
         files,
         tracking,
         saved=saved,
@@ -207,10 +210,10 @@ def _run(settings: TrainingSettings, folder: Path, saved: Checkpoint | None, ran
 
 
 def _trackers(config: Mapping[str, Any]) -> list[Tracker]:
-    """TensorBoard where it is installed, and the one that is chosen."""
+    """The one that is chosen, which may refuse to begin; then TensorBoard, where it is installed."""
     chosen: list[Tracker] = [build.make(config, "tracker")] if config.get("tracker") else []
     others = [tracker for tracker in chosen if not isinstance(tracker, TensorBoard)]
-    return [*([TensorBoard()] if installed("tensorboard") else []), *others]
+    return [*others, *([TensorBoard()] if installed("tensorboard") else [])]
 
 
 def flat(config: Mapping[str, Any], above: str = "") -> dict[str, Any]:

@@ -232,6 +232,10 @@ def together(cuda: bool) -> Iterator[Ranks]:
         return
     import torch.distributed as dist
 
+    # Its functions have the group of all ranks as a default, if there is one when they are imported. The threads of a group
+    # that is kept so may abort the end of Python.
+    import torch.distributed.optim  # noqa: F401
+
     # The store may hold what processes before these have left in it: every attempt has keys of its own.
     store = dist.PrefixStore(f"nmt/{ranks.attempt}", _of_torchrun())
     board = _Board(ranks, store)
