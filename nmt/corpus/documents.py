@@ -14,6 +14,8 @@ from nmt.corpus.ragged import Ragged, encode_lines
 from nmt.foundation.interfaces import EOS, TextBatch
 from nmt.tokenizer import Tokenizer
 
+LONGEST_SENTENCE = 500
+"""Characters that a server, or the page of a model, translates at once; longer sentences are cut between words."""
 SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+|(?<=[。！？])")
 
 ABBREVIATION = re.compile(

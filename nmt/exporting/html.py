@@ -18,8 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nmt.corpus.documents import ABBREVIATION, SENTENCE_END
+from nmt.corpus.documents import ABBREVIATION, LONGEST_SENTENCE, SENTENCE_END
 from nmt.encoder.layered import Layered
+from nmt.exporting import only_model
 from nmt.foundation.errors import UserError
 from nmt.inference.translator import Translator
 from nmt.network.seq2seq import Seq2Seq
@@ -34,8 +35,6 @@ BROWSER = Path(__file__).with_name("browser")
 FILES = ("weights.js", "tokenizer.js", "network.js", "search.js", "answers.js")
 """In reading order; each uses those before it."""
 PAGE = Path(__file__).parent.parent / "serving"
-CHARACTERS = 500
-"""Of a sentence; longer ones are cut between words, as nmt.serve does."""
 TYPES = {1: "normal", 2: "unknown", 3: "control", 4: "defined", 5: "unused", 6: "byte"}
 """SentencePiece's types of pieces, by their numbers."""
 
@@ -132,7 +131,7 @@ def _settings(translator: Translator, name: str) -> dict[str, Any]:
         "normalizer": "softmax" if attention is None else _name(attention.normalizer),
         "search": {"width": width, "penalty": penalty.name, "alpha": penalty.alpha},
         "lengthFactor": translator.max_length_factor, "lengthOffset": translator.max_length_offset,
-        "longest": translator.max_source, "sentenceEnd": SENTENCE_END.pattern, "characters": CHARACTERS,
+        "longest": translator.max_source, "sentenceEnd": SENTENCE_END.pattern, "characters": LONGEST_SENTENCE,
         "abbreviation": ABBREVIATION.pattern.replace(r"\w", r"[\p{L}\p{N}_]"),
         "source": _pieces(tokenizer, 0), "target": None if tokenizer.joint else _pieces(tokenizer, 1),
     }  # fmt: skip
@@ -144,11 +143,7 @@ def _name(part: object) -> str:
 
 def _exportable(translator: Translator) -> Seq2Seq:
     """The network. Raises UserError for what the page cannot do."""
-    if len(translator.models) > 1:
-        raise UserError("format=html: export each model of an ensemble alone")
-    model, columns = translator.models[0], translator.tokenizer.columns
-    if not columns.plain:
-        raise UserError(f"format=html: the model reads {columns.described}; only plain texts can be exported")
+    model = only_model(translator, "html")
     if model.decoder.attends and _name(model.decoder.attention.window) != "window":
         raise UserError(f"format=html: the page does not compute window={_name(model.decoder.attention.window)}")
     if _name(model.encoder) not in ("bidirectional", "unidirectional", "alternating"):

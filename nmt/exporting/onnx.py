@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from nmt.exporting import only_model
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import BOS, EOS, PAD, Memory, State
 from nmt.inference.translator import Translator
@@ -78,9 +79,6 @@ def write_onnx(translator: Translator, folder: Path) -> None:
 
     Raises UserError if the model cannot be exported, and says which part of it."""
     model = _exportable(translator)
-    columns = translator.tokenizer.columns
-    if not columns.plain:
-        raise UserError(f"format=onnx: the model reads {columns.described}; only plain texts can be exported")
     folder.mkdir(parents=True)
     write_graphs(model, folder)
     for name, content in zip(("source", "target"), translator.tokenizer.models, strict=True):
@@ -124,9 +122,7 @@ def _settings(translator: Translator) -> dict[str, Any]:
 
 
 def _exportable(translator: Translator) -> Seq2Seq:
-    if len(translator.models) > 1:
-        raise UserError("format=onnx: export each model of an ensemble alone")
-    model = translator.models[0]
+    model = only_model(translator, "onnx")
     if model.decoder.attends and model.decoder.attention.score.heads > 1:
         raise UserError("format=onnx: PyTorch's exporter fixes the length of sentences if there are several heads")
     for name, module in model.named_modules():

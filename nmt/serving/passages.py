@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nmt.corpus.documents import sentences
+from nmt.corpus.documents import LONGEST_SENTENCE, sentences
 from nmt.tokenizer.words import spaceless
-
-LONGEST = 500
-"""Characters that are translated as one sentence; longer ones are cut between words."""
 
 
 def spans(text: str) -> list[range]:
@@ -25,11 +22,11 @@ def spans(text: str) -> list[range]:
 
 
 def _cut(text: str, place: range) -> list[range]:
-    """A place in parts of at most LONGEST characters, cut at spaces where there are any."""
-    if len(place) <= LONGEST:
+    """A place in parts of at most LONGEST_SENTENCE characters, cut at spaces where there are any."""
+    if len(place) <= LONGEST_SENTENCE:
         return [place]
-    space = text.rfind(" ", place.start + 1, place.start + LONGEST + 1)
-    end = space if space > 0 else place.start + LONGEST
+    space = text.rfind(" ", place.start + 1, place.start + LONGEST_SENTENCE + 1)
+    end = space if space > 0 else place.start + LONGEST_SENTENCE
     begin = end + 1 if space > 0 else end
     while begin < place.stop and text[begin].isspace():
         begin += 1
