@@ -9,7 +9,11 @@ import yaml
 from builders import trained
 from commands import failed, run
 
+from nmt.configuration.backtranslation import Backtranslation, _read_translations
+from nmt.configuration.compose import compose
+from nmt.configuration.training_settings import BacktranslateSettings
 from nmt.storage import checkpoint as ckpt
+from nmt.tokenizer.words import words
 
 WORDS = ["haus", "katze", "hund", "ball", "rot", "blau", "alt", "neu", "der", "ein"]
 SIZES = [
@@ -188,6 +192,12 @@ def test_what_is_removed_is_made_again(whole, text, tmp_path):
     for name in ("translations", "synthetic.en", "synthetic.de", "corpus/train.de"):
         assert (folder / name).read_bytes() == (whole / name).read_bytes(), name
     assert best(folder / "model") == best(whole / "model")
+    (folder / "corpus/train.de").unlink()
+    assert run("backtranslate", *typed).returncode == 0
+    assert (folder / "corpus/train.de").read_bytes() == (whole / "corpus/train.de").read_bytes()
+    shutil.rmtree(folder / "model")
+    (folder / "translations").write_bytes((whole / "translations").read_bytes()[:200])
+    failed(run("backtranslate", *typed), "translations: is damaged: ", "Delete it; the same command makes it again")
     (tmp_path / "more.de").write_text("".join(reversed((text[0] / "more.de").read_text().splitlines(keepends=True))))
     failed(run("backtranslate", *typed), "has changed since")
     (folder / "backtranslation.json").write_text("{")
@@ -218,6 +228,47 @@ def test_a_text_that_cannot_be_used_is_refused_before_anything_is_trained(conten
     typed = f"synthetic.text={tmp_path}/bad.de", f"run_dir={tmp_path}/out"
     failed(run("backtranslate", *text[1], *SIZES, *typed), message)
     assert not [*(tmp_path / "out").iterdir()]
+
+
+def test_a_text_of_less_than_a_batch_is_refused_before_anything_is_trained(text, tmp_path):
+    (tmp_path / "few.de").write_text("haus\nkatze\n")
+    typed = f"synthetic.text={tmp_path}/few.de", f"run_dir={tmp_path}/out"
+    failed(run("backtranslate", *text[1], *SIZES, *typed), "few.de: makes 2 pairs, fewer than a batch of 8: lower")
+    assert not [*(tmp_path / "out").iterdir()]
+
+
+class Reached(Exception):
+    pass
+
+
+def test_what_belongs_to_a_language_is_turned_round_with_it(text, tmp_path):
+    """Vectors, tokenizers and the metric's words of the model that translates backwards."""
+    asked = []
+
+    def train(settings):
+        asked.append(settings)
+        raise Reached
+
+    typed = [
+        *text[1], *SIZES, f"synthetic.text={text[0]}/more.de", f"run_dir={tmp_path}/out", "vectors=[a.vec,b.vec]", "model.tying=none",
+        "tokenizer=file", "tokenizer.model=a.model", "tokenizer.target=b.model", "metric.tokenize=zh",
+    ]  # fmt: skip
+    values = compose("backtranslate", typed)
+    with pytest.raises(Reached):
+        Backtranslation(BacktranslateSettings(**values), train, None).go()
+    [reverse] = asked
+    assert reverse.vectors == ["b.vec", "a.vec"]
+    assert (reverse.tokenizer["model"], reverse.tokenizer["target"]) == ("b.model", "a.model")
+    assert reverse.metric["tokenize"] == "auto"
+    assert (reverse.data["source"], reverse.data["target"]) == ("de", "en")
+
+
+def test_words_of_scripts_without_spaces_are_counted(tmp_path):
+    (tmp_path / "found").write_text("0 ||| 我喜欢猫 ||| logprob= -4.0 ||| -4.0\n1 |||  ||| logprob= -1.0 ||| -1.0\n")
+    (_, score), (_, nothing) = _read_translations(tmp_path / "found")
+    assert score == -4.0 / (len(words("我喜欢猫")) + 1)
+    assert len(words("我喜欢猫")) > 1
+    assert nothing == float("-inf")
 
 
 def test_a_folder_has_one_purpose(whole, text, tmp_path):

@@ -150,7 +150,7 @@ def test_light_cells_are_their_equations(cell, directions):
 
 
 @pytest.mark.parametrize(("keys", "says"), [
-    (["encoder.transition_depth=2"], "transition_depth: cell=lrn"), (["decoder.recurrent_dropout=0.1"], "set it to update"),
+    (["encoder.transition_depth=2"], "cell=lrn needs an input"), (["decoder.recurrent_dropout=0.1"], "recurrent_dropout_of=update"),
 ])  # fmt: skip
 def test_what_a_light_cell_cannot_have(keys, says):
     with pytest.raises(ValueError, match=says):

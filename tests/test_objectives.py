@@ -194,13 +194,21 @@ def test_the_risk_falls():
     assert all(0 <= risk <= 1 for risk in risks)
 
 
-def test_a_run_with_samples_resumes(small_run, tmp_path):
+def test_an_untrained_network_is_told_to_be_trained_first(tmp_path):
+    typed = "experiment=reverse", "data.train=80", "trainer.max_updates=1", "max_validation=2", "search=greedy"
+    done = run("train", *typed, "data.test=2", "objective=minimum_risk", f"run_dir={tmp_path}/run")
+    assert done.returncode == 0, done.stderr.decode()
+    assert b"an untrained one writes noise" in done.stderr
+
+
+def test_a_run_with_samples_resumes(small_run, tmp_path, caplog):
     """What was stopped goes on bit for bit."""
     settings = [
         "experiment=reverse", "data.train=80", "data.validation=20", "data.test=20", f"init={small_run}", "optimizer.lr=0.01",
         "objective=minimum_risk", "objective.candidates=4", "trainer.max_epochs=2", "batching.sentences=20",
     ]  # fmt: skip
     whole = trained(tmp_path / "whole", *settings)
+    assert "an untrained one writes noise" not in caplog.text
     with pytest.raises(SystemExit):
         trained(tmp_path / "part", *settings, "trainer.stop_after=1")
     assert run("train", f"resume={tmp_path}/part", "trainer.stop_after=0").returncode == 0
@@ -314,6 +322,7 @@ def test_a_repeated_batch_has_each_pair_beside_itself():
     (["objective=distillation", "objective.teacher=a", "objective.weight=1", "objective.label_smoothing=0.1"], "leaves them out"),
     (["objective=minimum_risk", "objective.candidates=1"], "give at least 2"),
     (["objective=minimum_risk", "objective.likelihood=0", "objective.label_smoothing=0.1"], "leaves it out"),
+    (["objective=minimum_risk", "objective.likelihood=1"], "objective.likelihood=1: out of range"),
     (["objective=minimum_risk", "window=hard", "window.estimator=reinforce"], "window.estimator"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_named(arguments, message, tmp_path):

@@ -293,6 +293,13 @@ def test_values_of_the_gradient_are_clipped():
     assert float(norm) == pytest.approx(float(torch.cat([g.clamp(-0.5, 0.5).flatten() for g in before]).norm()))
 
 
+def test_a_warmup_that_is_longer_than_the_training_is_told(caplog):
+    fit(Trainer(max_epochs=2), network("luong", "dot"), [batch()] * 2, rule=schedule.Constant(warmup=3))
+    assert not caplog.messages
+    fit(Trainer(max_epochs=2), network("luong", "dot"), [batch()] * 2, rule=schedule.Constant(warmup=4))
+    assert [text.split(":")[0] for text in caplog.messages] == ["schedule.warmup=4"]
+
+
 def test_validation_every_so_many_updates():
     _, _, watch = fit(Trainer(max_epochs=5, validate_every_updates=4), network("luong", "dot"), [batch()] * 2, [3] * 9)
     assert [update for update, *_ in watch.validations] == [4, 8, 10]

@@ -37,9 +37,11 @@ from nmt.data.text import find_file, stream_lines
 from nmt.foundation.errors import UserError
 from nmt.foundation.terminal import set_up_logging
 from nmt.inference.formats import one_line
+from nmt.metric import WITHOUT_SPACES
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.files import write_atomically
 from nmt.storage.lock import Lock
+from nmt.tokenizer.words import words
 
 log = logging.getLogger(__name__)
 FREE = ("device", "run_dir", "resume", "sweep", "tracker", "keep_validations")
@@ -106,15 +108,13 @@ class Backtranslation:
         notes, folder = self.folder / NOTES, self.folder / "corpus"
         settings = flat({key: value for key, value in self.settings.values.items() if key not in FREE})
         text = hash_of_files(str(find_file(self.how.text))) if self.how.text else None
-        if not notes.exists() or not folder.is_dir():
+        if not notes.exists() or not all((folder / name).exists() for name in _noted(notes).get("files", [""])):
             others = [path.name for path in self.folder.iterdir() if path.name not in (".lock", "corpus")]
             if others and not notes.exists():
                 why = f"holds {others[0]}, which nmt.backtranslate has not made; choose another"
                 raise UserError(f"run_dir={self.folder}: {why}")
-            if self.how.text and not sum(
-                bool(line.strip()) for line in stream_lines(find_file(self.how.text), "strict")
-            ):
-                raise UserError(f"synthetic.text={self.how.text}: there are no words in it")
+            if self.how.text:
+                self._check_text(self.how.text)
             splits = loaded(self.settings.values, build.make(self.settings.values, "filters"))
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
@@ -125,12 +125,13 @@ class Backtranslation:
             beside = [str(folder / name) for name in splits.beside]
             said = {"languages": splits.languages, "test": splits.test is not None, "beside": beside}
             said |= {"pairs": len(splits.train), "settings": settings, "text": text}
+            said["files"] = sorted(file.name for file in folder.iterdir())
             write_atomically(notes, json.dumps(said, indent=2, ensure_ascii=False).encode())
             log.info("step 1: %s real pairs are in %s", f"{len(splits.train):,}", folder)
         try:
-            self.facts = json.loads(notes.read_text(encoding="utf-8"))
+            self.facts = _noted(notes)
             self.languages, begun = tuple(self.facts["languages"]), self.facts["settings"]
-        except (ValueError, KeyError, TypeError) as error:
+        except (KeyError, TypeError) as error:
             raise UserError(f"{notes}: is damaged; remove it, or choose another run_dir") from error
         if self.facts.get("text") != text:
             raise UserError(
@@ -143,11 +144,35 @@ class Backtranslation:
                     what += f" (with synthetic.model={self.folder / 'reverse'} it needs no other model to translate)"
                 raise UserError(f"run_dir={self.folder}: {what}")
 
+    def _check_text(self, name: str) -> None:
+        """Raises UserError if a text cannot be made pairs that a mixture takes."""
+        lines = sum(bool(line.strip()) for line in stream_lines(find_file(name), "strict"))
+        if not lines:
+            raise UserError(f"synthetic.text={name}: there are no words in it")
+        self._check_number(int(self.how.keep * lines), f"synthetic.text={name}")
+
+    def _check_number(self, pairs: int, what: str) -> None:
+        """Raises UserError if so few pairs are no batch."""
+        batch = self.settings.batching.get("sentences") or 1
+        if pairs < batch:
+            raise UserError(
+                f"{what}: makes {pairs:,} pairs, fewer than a batch of {batch:,}: lower batching.sentences, or give "
+                "more text or a larger synthetic.keep (in another run_dir, if something is in this one)"
+            )
+
     def _reverse(self) -> Path:
-        """The model of the other direction, trained."""
+        """The model of the other direction, trained. What belongs to one language goes with it."""
         folder, source, target = self.folder / "reverse", *self.languages
         data = {"_target_": "nmt.data.text.TextFiles", **self._real(), "source": target, "target": source}
-        self._trained(folder, {**self._plain, "data": data}, "step 2: the model that translates backwards")
+        values = {**self._plain, "data": data}
+        if self.settings.vectors:
+            values["vectors"] = self.settings.vectors[::-1]
+        tokenizer, metric = self.settings.tokenizer, self.settings.metric
+        if tokenizer.get("target"):
+            values["tokenizer"] = {**tokenizer, "model": tokenizer["target"], "target": tokenizer["model"]}
+        if metric["tokenize"] in WITHOUT_SPACES.values():
+            values["metric"] = {**metric, "tokenize": "auto"}
+        self._trained(folder, values, "step 2: the model that translates backwards")
         return folder
 
     def _real(self) -> dict[str, Any]:
@@ -178,6 +203,9 @@ class Backtranslation:
     def _translations(self, model: str | list[str]) -> None:
         """The translations of the text, which grow in a file."""
         how, done = self.how, self.folder / "translations"
+        if done.exists() and (count := _lines(done)) != (needed := _lines(find_file(self._text))):
+            says = f"is damaged: {count:,} lines, not {needed:,}. Delete it; the same command makes it again"
+            raise UserError(f"{done}: {says}")
         log.info("step 3: the text is translated into %s", done)
         typed = [f"search={how.search}", *([f"search.width={how.width}"] if how.search == "beam" else [])]
         if how.search == "sample":
@@ -218,6 +246,7 @@ class Backtranslation:
                     writing[first].write(f"{one_line(line)}\n")
                     writing[second].write(f"{text}\n")
                     kept += 1
+        self._check_number(kept, f"synthetic.keep={shown(self.how.keep)}")
         for file in files.values():
             os.replace(file.with_name(f"{file.name}.partial"), file)
         log.info("step 4: %s of %s pairs are kept in %s", f"{kept:,}", f"{len(scores):,}", self.folder / "synthetic.*")
@@ -242,6 +271,18 @@ class Backtranslation:
         return float(score)
 
 
+def _noted(file: Path) -> dict[str, Any]:
+    """What a folder was begun with. Raises UserError if that cannot be read."""
+    try:
+        return dict(json.loads(file.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{file}: is damaged; remove it, or choose another run_dir") from error
+
+
+def _lines(file: Path) -> int:
+    return sum(1 for _ in stream_lines(file, "strict"))
+
+
 def _write_pairs(base: Path, languages: tuple[str, str], pairs: Pairs) -> None:
     for language, lines in zip(languages, (pairs.source, pairs.target), strict=True):
         with Path(f"{base}.{language}").open("w", encoding="utf-8") as file:
@@ -254,5 +295,5 @@ def _read_translations(file: Path) -> Iterator[tuple[str, float]]:
         rest, _, _ = line.rpartition(" ||| ")
         rest, _, log_prob = rest.rpartition(" ||| logprob= ")
         text = rest.partition(" ||| ")[2]
-        words = len(text.split())
-        yield text, float(log_prob) / (words + 1) if words else -np.inf
+        count = len(words(text))
+        yield text, float(log_prob) / (count + 1) if count else -np.inf

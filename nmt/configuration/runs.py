@@ -293,6 +293,11 @@ def _translation(settings: TrainSettings, device: torch.device, saved: Checkpoin
             f"objective.teacher={', '.join(objective.teacher)}: has another vocabulary than the model to train"
         )
     if isinstance(objective, Judging):
+        if start is None and saved is None:
+            log.warning(
+                "this objective learns from what the model writes, and an untrained one writes noise: train it by "
+                "objective=cross_entropy first, then give init=RUN_DIR"
+            )
         lengths = {key: settings.translation[key] for key in ("max_length_factor", "max_length_offset")}
         judge = build.make(config, "metric").of(splits.languages[1])
         objective.take_critic(Candidates(tokenizer.decode, **lengths, judged=judge.options))

@@ -182,10 +182,14 @@ class Recurrent(nn.Module):
         long = cell.endswith("lstm")
         if kind.light and depth > 1:
             raise ValueError(
-                f"transition_depth: cell={cell} is made of its input, which deeper steps have not: set it to 1"
+                f"cell={cell} needs an input at every step of a layer, and deep transitions have one only: set "
+                "transition_depth=1 (of encoder and decoder)"
             )
         if kind.light and dropout and dropout_of == "state":
-            raise ValueError(f"recurrent_dropout_of: cell={cell} has no product of the state: set it to update")
+            raise ValueError(
+                f"cell={cell} has no product of the state from which features could be missing: set "
+                "recurrent_dropout_of=update (of encoder and decoder)"
+            )
         if kind.light:
             self.rnn: nn.Module = Inputs(gates, input_size, hidden_size, directions)
         else:

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from nmt.foundation.interfaces import BOS, EOS, PAD, Batch, Candidate, Critic, Loss, Memory, State
-from nmt.foundation.ranges import Fraction, Positive, Ratio, Width
+from nmt.foundation.ranges import Fraction, Positive, Width
 from nmt.network.seq2seq import Seq2Seq
 
 
@@ -40,7 +40,7 @@ class MinimumRisk:
         source: Literal["sample", "beam"] = "sample",
         cost: Literal["bleu", "chrf"] = "bleu",
         sharpness: Positive = 0.1,
-        likelihood: Ratio = 0.3,
+        likelihood: Fraction = 0.3,
         label_smoothing: Fraction = 0.0,
     ) -> None:
         if candidates < 2:

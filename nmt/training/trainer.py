@@ -186,6 +186,9 @@ class _Loop:
                 "start fewer, or make batches smaller (batching.sentences)"
             )
         total = min(total, trainer.max_updates) if trainer.max_updates else total
+        warmup = self.state.schedule.warmup
+        if not progress.update and warmup >= total:
+            log.warning("schedule.warmup=%s: the training has %s updates and never reaches its rate", warmup, total)
         groups = [
             self._mine(range(start, min(start + together, len(batches))))
             for start in range(progress.batch, len(batches), together)
