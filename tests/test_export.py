@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ import nmt
 from nmt.exporting.onnx import write_graphs
 from nmt.exporting.translate_onnx import run as run_graph
 from nmt.foundation.interfaces import BOS, EOS
+from nmt.tokenizer.columns import Columns
 
 NETWORKS = (
     [(decoder, score) for decoder in choices("decoder") for score in (("none",) if decoder == "fixed" else ("concat", "general", "dot"))]
@@ -91,6 +93,7 @@ def test_what_cannot_be_exported_is_refused_by_name(small_run, tmp_path, exporte
 
     class Held:
         models = (network("bahdanau", "concat", "cell=norm_gru"),)
+        tokenizer = SimpleNamespace(columns=Columns())
 
     with pytest.raises(nmt.UserError, match="encoder has a deep transition or cell=norm_gru"):
         _exportable(Held())
