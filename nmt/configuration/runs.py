@@ -193,9 +193,8 @@ def _run(settings: TrainingSettings, folder: Path, saved: Checkpoint | None, ran
     optimizer = build.make(config, "optimizer", parameters=trained)
     schedule = build.make(config, "schedule")
     text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
-    tracking = Tracking(
-        _trackers(config) if ranks.first else [], task, folder, flat(config), text, at
-    )  # writes already
+    trackers = _trackers(config) if ranks.first else []
+    tracking = Tracking(trackers, task, folder, flat(config), text, at)  # the last part: it writes already
     return TrainingRun(
         task,
         trainer,
