@@ -147,19 +147,21 @@ DropoutOf = Literal["state", "update"]
 
 @dataclass(frozen=True)
 class Kind:
-    """A cell: one step, how many gates its input has, how many parts its state; `light`: no product of the state."""
+    """A cell: one step, how many gates its input has, how many parts its state; `light`: no product of the state;
+    `vectors`: how many multiply it instead."""
 
     step: Callable[..., Cell]
     gates: int
     parts: int
     light: bool = False
+    vectors: int = 0
 
 
 CELLS = {
     "gru": Kind(gru, 3, 1),
     "lstm": Kind(lstm, 4, 2),
     "lrn": Kind(lrn, 3, 1, light=True),
-    "sru": Kind(sru, 4, 2, light=True),
+    "sru": Kind(sru, 4, 2, light=True, vectors=2),
 }
 
 

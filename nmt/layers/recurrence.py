@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from nmt.layers.cells import Cell, CellName, DropoutOf, GateNorm, kind_of, lstm, sru
+from nmt.layers.cells import Cell, CellName, DropoutOf, GateNorm, kind_of, lstm
 from nmt.layers.dropout import Dropout
 from nmt.layers.packed import Block, join, linear, packed
 
@@ -211,10 +211,10 @@ class Recurrent(nn.Module):
             GateNorm(gates, hidden_size, directions) if norm else nn.Identity() for _ in range(2)
         )
         self.cell = kind.step
-        if kind.step is sru:
-            shape = (2 * hidden_size,) if directions == 1 else (2, 1, 2 * hidden_size)
-            self.recurring = nn.Parameter(torch.zeros(shape))
-            self.cell = functools.partial(sru, v=self.recurring)
+        if kind.vectors:
+            size = kind.vectors * hidden_size
+            self.recurring = nn.Parameter(torch.zeros((size,) if directions == 1 else (2, 1, size)))
+            self.cell = functools.partial(kind.step, v=self.recurring)
         if norm and long:
             self.carried_norm = GateNorm(1, hidden_size, directions)
             self.cell = functools.partial(lstm, norm=self.carried_norm)
