@@ -42,6 +42,21 @@ def _signatures(request):
     config.update("jaxtyping_disable", request.module.__name__ in QUICK)
 
 
+UNSEEN = {f"test_{name}" for name in (
+    "backtranslate", "choices", "columns", "durability", "fine_tuning", "mix", "objectives", "sampling", "store", "streams", "trainer", "translator",
+)}  # fmt: skip
+"""Files that train often and look at no picture: most of the time of a tiny run would go into drawing."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _drawing(request):
+    with pytest.MonkeyPatch.context() as patch:
+        if request.module.__name__ in UNSEEN:
+            patch.setattr("nmt.drawing.plots.learning_curve", lambda *_: None)
+            patch.setattr("nmt.task.translation.Translation.draw", lambda *_: None)
+        yield
+
+
 @pytest.fixture
 def unchecked():
     """Signatures are not executed in this test."""
