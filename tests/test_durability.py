@@ -545,15 +545,6 @@ def test_what_cannot_go_on_leaves_nothing(tmp_path, run_dir):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["nbest", "s"]
 
 
-@pytest.mark.parametrize("name", ["$x^2$", "a" * 60])
-def test_odd_names_of_data_are_drawn(tmp_path, name):
-    from nmt.drawing.plots import learning_curve
-
-    records = [{"kind": "validation", "epoch": 1, "loss": 1.0, "bleu": 2.0, "update": 1, "best": True}]
-    learning_curve(records, "bleu", tmp_path / "x.png", f"{name} \\frac{{ $", "tokens")
-    assert (tmp_path / "x.png").stat().st_size > 0
-
-
 def test_a_sweep_of_many_keys_has_names_that_file_systems_take(tmp_path):
     many = [f"{key}={value}" for key, value in (
         ("trainer.patience", 7), ("translation.max_length_factor", 2.5), ("translation.max_length_offset", 12),

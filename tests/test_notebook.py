@@ -108,6 +108,13 @@ def test_pages_are_for_everyone(kind, tmp_path):
         assert "(right: bad)" in text
 
 
+@pytest.mark.parametrize("name", ["$x^2$", "a" * 60])
+def test_odd_names_of_data_are_drawn(tmp_path, name):
+    records = [{"kind": "validation", "epoch": 1, "loss": 1.0, "bleu": 2.0, "update": 1, "best": True}]
+    plots.learning_curve(records, "bleu", tmp_path / "x.png", f"{name} \\frac{{ $", "tokens")
+    assert (tmp_path / "x.png").stat().st_size > 0
+
+
 def test_letters_that_no_font_has_are_named(tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(plots, "_font_with", lambda character: None)
     write_map([AttentionMap(["我", "b"], ["x"], {"": np.ones((1, 2)) / 2}, ends=False)], tmp_path / "x.png")
