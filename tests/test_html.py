@@ -75,7 +75,7 @@ NETWORKS = (
     + [(decoder, "general", "decoder.num_layers=3", "encoder.num_layers=2", "decoder.residual=true", "encoder.residual=true")
        for decoder in choices("decoder") if decoder != "fixed"]
     + [("bahdanau", "concat", *more) for more in (
-        ["cell=lstm", "decoder.num_layers=2"], ["cell=norm_gru"], ["cell=lrn", "encoder.num_layers=2"], ["cell=sru", "decoder.num_layers=2"], ["cell=norm_lstm", "encoder.num_layers=2"], ["encoder=unidirectional", "sizes.encoder=8"],
+        ["cell=lstm", "decoder.num_layers=2"], ["cell=norm_gru"], ["cell=norm_lstm", "encoder.num_layers=2"], ["encoder=unidirectional", "sizes.encoder=8"],
         ["encoder=alternating", "encoder.hidden_size=8", "encoder.num_layers=2"], ["model.copy=true"], ["model.lexical=true", "model.copy=true"],
         ["decoder.context_gate=true", "model.lexical=true"], ["decoder.bridge=none"], ["decoder.bridge=mean"], ["decoder.bridge=linear", "cell=lstm"],
         ["encoder.layer_norm=true", "decoder.layer_norm=true"], ["model.tying=all"],

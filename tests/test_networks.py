@@ -21,8 +21,6 @@ DEEP = "encoder.num_layers=2", "decoder.num_layers=3"
 EXTRAS = {
     "norm_gru": ("cell=norm_gru",),
     "norm_lstm": ("cell=norm_lstm", *DEEP),
-    "lrn": ("cell=lrn", *DEEP),
-    "sru": ("cell=sru", *DEEP),
     "deep transition": ("encoder.transition_depth=2", "decoder.transition_depth=3"),
     "deep transition, normed": ("encoder.transition_depth=2", "decoder.transition_depth=2", "cell=norm_gru"),
     "residual": ("encoder.residual=true", "decoder.residual=true", *DEEP),
@@ -116,45 +114,6 @@ def test_layers_are_their_equations(cell, directions, depth):
                 torch.testing.assert_close(outputs[row, t, 4 * way : 4 * way + 4], state[0])
             if directions == 2:
                 torch.testing.assert_close(final[row, 4 * way : 4 * way + 4], state[0])
-
-
-@pytest.mark.parametrize("cell", ["lrn", "sru"])
-@pytest.mark.parametrize("directions", [1, 2])
-def test_light_cells_are_their_equations(cell, directions):
-    """Zhang & Sennrich 2019, eq. 4-6; Lei et al. 2018, eq. 1-4: unit by unit, with and without dropout of the update."""
-    layer = Recurrent(cell, 5, 4, directions, dropout=0.5, dropout_of="update").double()
-    for p in layer.parameters():
-        torch.nn.init.normal_(p)
-    lengths, x = torch.tensor([6, 2, 4]), torch.randn(3, 6, 5, dtype=torch.float64)
-    for mask in (None, torch.tensor([0.0, 2.0, 2.0, 0.0]).expand(*(() if directions == 1 else (2,)), 3, 4).double()):
-        layer.train(mask is not None)
-        outputs, (final, *_) = layer(x, lengths=lengths, mask=mask)
-        for row, length in enumerate(lengths.tolist()):
-            for way, k in [(way, k) for way in range(directions) for k in range(4)]:
-                weight, bias = layer.block("ih", direction=way)
-                kept, h, c = 1.0 if mask is None else (0.0, 2.0, 2.0, 0.0)[k], 0.0, 0.0
-                for t in range(length - 1, -1, -1) if way else range(length):
-                    first, second, new, *through = (
-                        x[row, t] @ weight[k + 4 * g] + bias[k + 4 * g] for g in range(len(bias) // 4)
-                    )
-                    if cell == "lrn":
-                        h = (torch.sigmoid(first + h) * new * kept + torch.sigmoid(second - h) * h).tanh()
-                    else:
-                        v = layer.recurring.view(directions, 8)[way]
-                        f, r = torch.sigmoid(first + v[k] * c), torch.sigmoid(second + v[4 + k] * c)
-                        c = f * c + (1 - f) * new * kept
-                        h = r * c + (1 - r) * through[0]
-                    torch.testing.assert_close(outputs[row, t, 4 * way + k], h)
-                if directions == 2:
-                    torch.testing.assert_close(final[row, 4 * way + k], h)
-
-
-@pytest.mark.parametrize(("keys", "says"), [
-    (["encoder.transition_depth=2"], "cell=lrn needs an input"), (["decoder.recurrent_dropout=0.1"], "recurrent_dropout_of=update"),
-])  # fmt: skip
-def test_what_a_light_cell_cannot_have(keys, says):
-    with pytest.raises(ValueError, match=says):
-        network("bahdanau", "dot", "cell=lrn", *keys)
 
 
 def test_normalised_gates_forget_scale_and_shift():

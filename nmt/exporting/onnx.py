@@ -127,9 +127,9 @@ def _exportable(translator: Translator) -> Seq2Seq:
         raise UserError("format=onnx: PyTorch's exporter fixes the length of sentences if there are several heads")
     for name, module in model.named_modules():
         cell = getattr(module, "cell_name", "")
-        if cell not in ("", "gru", "lstm") or getattr(module, "transition_depth", 1) > 1:
+        if cell.startswith("norm_") or getattr(module, "transition_depth", 1) > 1:
             raise UserError(
-                f"format=onnx: {name} has a deep transition or cell={cell}, and ONNX knows plain GRU and LSTM alone"
+                f"format=onnx: {name} has normalised gates or a deep transition, which ONNX's GRU and LSTM have not"
             )
     return model
 

@@ -16,19 +16,7 @@ The long short-term memory (Hochreiter & Schmidhuber 1997; forget gate of Gers e
 
     i, f, o = σ(·)    g = tanh(·)    c' = f ∘ c + i ∘ g    h' = o ∘ tanh(c')
 
-The light cells have no product of the state at all: all products can be done before the loop, for all steps at once. The
-lightweight recurrent network (Zhang & Sennrich 2019, eq. 4-6), whose input and forget gates pull in opposite directions:
-
-    i = σ(a_i + h)    f = σ(a_f − h)    h' = tanh(i ∘ a_n + f ∘ h)
-
-The simple recurrent unit (Lei et al. 2018, eq. 1-4) recurs in c alone, through vectors v; a_x is the input where the highway
-lets it pass (projected, because its size is another one):
-
-    f = σ(a_f + v_f ∘ c)    r = σ(a_r + v_r ∘ c)
-    c' = f ∘ c + (1 − f) ∘ a_n    h' = r ∘ c' + (1 − r) ∘ a_x
-
-Dropout of the update (Semeniuta et al. 2016, eq. 8-11) scales what is new (n, g, i ∘ a_n, or a_n) by a mask; what the cell
-carries over stays whole.
+Dropout of the update (Semeniuta et al. 2016, eq. 8-11) scales n, or g, by a mask; what the cell carries over stays whole.
 
 norm_gru and norm_lstm normalise every gate of a and of u over its units before they are added (Ba et al. 2016, eq. 20-22 and
 supplementary material; gate by gate as in Chen et al. 2018, RNMT+); an LSTM also normalises c' before its tanh.
@@ -37,7 +25,6 @@ supplementary material; gate by gate as in Chen et al. 2018, RNMT+); an LSTM als
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -47,8 +34,8 @@ from torch.autograd import Function
 from torch.nn import functional as F
 
 Cell = tuple[Tensor, ...]
-"""The state of one layer: (h,) for GRU and LRN, (h, c) for LSTM and SRU."""
-CellName = Literal["gru", "lstm", "norm_gru", "norm_lstm", "lrn", "sru"]
+"""The state of one layer: (h,) for a GRU, (h, c) for an LSTM."""
+CellName = Literal["gru", "lstm", "norm_gru", "norm_lstm"]
 
 
 def tanh(x: Tensor) -> Tensor:
@@ -121,53 +108,9 @@ def lstm(
     return o * tanh(c if norm is None else norm(c)), c
 
 
-def lrn(a: Tensor, u: Tensor, state: Cell, kept: Tensor | None = None) -> Cell:
-    """One LRN step from the gates of the input a [… 3Q] and the state (h [… Q],); `u` is not read. `kept`: as for `gru`."""
-    (h,) = state
-    of_i, of_f, new = a.to(h.dtype).chunk(3, -1)
-    i, f = torch.sigmoid(of_i + h), torch.sigmoid(of_f - h)
-    new = i * new if kept is None else i * new * kept
-    return (tanh(torch.addcmul(new, f, h)),)
-
-
-def sru(a: Tensor, u: Tensor, state: Cell, kept: Tensor | None = None, *, v: Tensor) -> Cell:
-    """One SRU step from the gates of the input a [… 4Q], the vectors v [… 2Q] and the state (h, c [… Q]); `u` is not read.
-    `kept`: as for `gru`."""
-    c = state[1]
-    of_f, of_r, new, passing = a.to(c.dtype).chunk(4, -1)
-    v_f, v_r = v.chunk(2, -1)
-    f, r = torch.sigmoid(torch.addcmul(of_f, v_f, c)), torch.sigmoid(torch.addcmul(of_r, v_r, c))
-    c = torch.lerp(new if kept is None else new * kept, c, f)
-    return torch.lerp(passing, c, r), c
-
-
 DropoutOf = Literal["state", "update"]
 """What recurrent dropout drops: features of the state in the recurrent products, or of what updates the state."""
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A cell: one step, how many gates its input has, how many parts its state; `light`: no product of the state;
-    `vectors`: how many multiply it instead."""
-
-    step: Callable[..., Cell]
-    gates: int
-    parts: int
-    light: bool = False
-    vectors: int = 0
-
-
-CELLS = {
-    "gru": Kind(gru, 3, 1),
-    "lstm": Kind(lstm, 4, 2),
-    "lrn": Kind(lrn, 3, 1, light=True),
-    "sru": Kind(sru, 4, 2, light=True, vectors=2),
-}
-
-
-def kind_of(cell: CellName) -> Kind:
-    """The cell of a name, normalised or not."""
-    return CELLS[cell.removeprefix("norm_")]
+CELLS: dict[str, Callable[[Tensor, Tensor, Cell, Tensor | None], Cell]] = {"gru": gru, "lstm": lstm}
 
 
 class GateNorm(nn.Module):

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from nmt.layers.cells import Cell, CellName, DropoutOf, GateNorm, kind_of, lstm
+from nmt.layers.cells import CELLS, Cell, CellName, DropoutOf, GateNorm, lstm
 from nmt.layers.dropout import Dropout
 from nmt.layers.packed import Block, join, linear, packed
 
@@ -138,21 +138,9 @@ class Transition(nn.Module):
         return self.input_bias[0] if len(self.input_bias) == 1 else self.input_bias.unsqueeze(1)
 
 
-class Inputs(nn.Module):
-    """The parameters of a light cell, which has none for its state, by the names that torch.nn.GRU gives them."""
-
-    def __init__(self, gates: int, input_size: int, hidden_size: int, directions: int) -> None:
-        super().__init__()
-        for suffix in ("", "_reverse")[:directions]:
-            weight, bias = torch.empty(gates * hidden_size, input_size), torch.empty(gates * hidden_size)
-            self.register_parameter(f"weight_ih_l0{suffix}", nn.Parameter(weight))
-            self.register_parameter(f"bias_ih_l0{suffix}", nn.Parameter(bias))
-
-
 class Recurrent(nn.Module):
     """One recurrent layer in one direction or two. The parameters live in a torch.nn.GRU or LSTM, which also runs the
-    whole sequence on GPUs (cuDNN); on CPUs the loop below does this, both directions in the same step. Light cells, which
-    have no product of the state (see cells.py), take the loop everywhere.
+    whole sequence on GPUs (cuDNN); on CPUs the loop below does this, both directions in the same step.
 
     `depth`: so many cells one after another in each step, of which only the first has an input (deep transition, Pascanu
     et al. 2014; Miceli Barone et al. 2017). `dropout`: in training, the same features of h are missing in the products of
@@ -161,8 +149,7 @@ class Recurrent(nn.Module):
     step by step on GPUs too.
 
     Padding never enters the backward direction: each sentence is reversed on its own, so that in both directions the
-    padding comes last, where nothing reads it. Raises ValueError for what a light cell cannot have: deep transitions, and
-    dropout of a product.
+    padding comes last, where nothing reads it.
     """
 
     def __init__(
@@ -177,24 +164,11 @@ class Recurrent(nn.Module):
         dropout_of: DropoutOf = "state",
     ) -> None:
         super().__init__()
-        self.size, self.directions, kind = hidden_size, directions, kind_of(cell)
-        norm, gates, self.state_parts, self.light = cell.startswith("norm_"), kind.gates, kind.parts, kind.light
-        long = cell.endswith("lstm")
-        if kind.light and depth > 1:
-            raise ValueError(
-                f"cell={cell} needs an input at every step of a layer, and deep transitions have one only: set "
-                "transition_depth=1 (of encoder and decoder)"
-            )
-        if kind.light and dropout and dropout_of == "state":
-            raise ValueError(
-                f"cell={cell} has no product of the state from which features could be missing: set "
-                "recurrent_dropout_of=update (of encoder and decoder)"
-            )
-        if kind.light:
-            self.rnn: nn.Module = Inputs(gates, input_size, hidden_size, directions)
-        else:
-            whole = nn.LSTM if long else nn.GRU
-            self.rnn = whole(input_size, hidden_size, batch_first=True, bidirectional=directions == 2)
+        self.size, self.directions = hidden_size, directions
+        name = cell.removeprefix("norm_")
+        norm, gates, self.state_parts = name != cell, 4 if name == "lstm" else 3, 2 if name == "lstm" else 1
+        kind = nn.LSTM if name == "lstm" else nn.GRU
+        self.rnn = kind(input_size, hidden_size, batch_first=True, bidirectional=directions == 2)
         for key, parameter in self.rnn.named_parameters():
             parts = parameter.data.split(hidden_size)
             for gate in parts:
@@ -204,24 +178,20 @@ class Recurrent(nn.Module):
                     nn.init.xavier_uniform_(gate)
                 else:
                     nn.init.zeros_(gate)
-            if long and key.startswith("bias_ih"):
+            if name == "lstm" and key.startswith("bias_ih"):
                 nn.init.ones_(parts[1])  # remember by default (Jozefowicz et al. 2015)
         self.transitions = nn.ModuleList(Transition(gates, hidden_size, directions, norm) for _ in range(depth - 1))
         self.input_norm, self.state_norm = (
             GateNorm(gates, hidden_size, directions) if norm else nn.Identity() for _ in range(2)
         )
-        self.cell = kind.step
-        if kind.vectors:
-            size = kind.vectors * hidden_size
-            self.recurring = nn.Parameter(torch.zeros((size,) if directions == 1 else (2, 1, size)))
-            self.cell = functools.partial(kind.step, v=self.recurring)
-        if norm and long:
+        self.cell = CELLS[name]
+        if norm and name == "lstm":
             self.carried_norm = GateNorm(1, hidden_size, directions)
             self.cell = functools.partial(lstm, norm=self.carried_norm)
             with torch.no_grad():  # the normalisation takes away the bias that remembers
                 self.input_norm.bias.select(-2, 1).fill_(1.0)  # type: ignore[operator, union-attr]
         self.dropout, self.dropout_of = Dropout(dropout, variational=True), dropout_of
-        self._plain = not norm and depth == 1 and not kind.light
+        self._plain = not norm and depth == 1
 
     def block(self, name: str, columns: slice = slice(None), direction: int = 0) -> Block:
         """The weight and bias of the inputs ("ih", some columns of it if asked) or of the state ("hh")."""
@@ -235,14 +205,11 @@ class Recurrent(nn.Module):
 
     def mask(self, *rows: int) -> Tensor | None:
         """The features that recurrent dropout keeps at all steps, [*rows size]; None if nothing is dropped."""
-        return self.dropout.mask(self.rnn.weight_ih_l0, *rows, self.size)  # type: ignore[arg-type]
+        return self.dropout.mask(self.rnn.weight_hh_l0, *rows, self.size)  # type: ignore[arg-type]
 
     def loop(self, *beside: Block, mask: Tensor | None = None) -> Loop:
         """The steps of one direction; `beside`: more blocks that multiply h. The gates of the input must have passed
         `input_norm`."""
-        if self.light:
-            others = fuse(self, "state", *beside) if beside else lambda h: ()
-            return self._steps(lambda h: (h, *others(h)), [], mask)
         first = fuse(self, "state", self.block("hh"), *beside)
         deeper = [fuse(t, "state", (t.weight[0], t.bias[0])) for t in self._transitions]
         return self._steps(first, deeper, mask)
@@ -297,7 +264,7 @@ class Recurrent(nn.Module):
         a = torch.matmul(both.flatten(1, 2), weight) + bias
         zeros = tuple(torch.stack([z, z]) for z in self._zeros(x))
         products = [
-            _alone((lambda h: h) if self.light else Shared(*self._both("hh"))),
+            _alone(Shared(*self._both("hh"))),
             *(_alone(Shared(t.weight.transpose(1, 2), t.bias.unsqueeze(1))) for t in self._transitions),
         ]
         gates = self.input_norm(a.view(2, *both.shape[1:3], -1).transpose(0, 1))
@@ -324,7 +291,7 @@ class Recurrent(nn.Module):
         return torch.cat(outputs, -1), (final,)
 
     def _zeros(self, x: Tensor) -> Cell:
-        weight: Tensor = self.rnn.weight_ih_l0  # type: ignore[assignment]
+        weight: Tensor = self.rnn.weight_hh_l0  # type: ignore[assignment]
         return tuple(weight.new_zeros(x.size(0), self.size) for _ in range(self.state_parts))
 
     def _forward_cudnn(self, x: Tensor, state: Cell | None, lengths: Tensor | None) -> tuple[Tensor, Cell]:

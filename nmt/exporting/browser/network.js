@@ -20,13 +20,7 @@ class Network {
   }
 
   updated(name, a, states, direction) {
-    const way = direction ? 1 : 0, size = states[0][0].length
-    if (this.settings.cell === "lrn") return states.map((state, n) => lrn(a[n], state))
-    if (this.settings.cell === "sru") {
-      const recurring = this.get(`${name}.recurring`).data.subarray(2 * size * way)
-      return states.map((state, n) => sru(a[n], state, recurring))
-    }
-    const matrix = this.get(`${name}.rnn.weight_hh_l0${direction}`)
+    const matrix = this.get(`${name}.rnn.weight_hh_l0${direction}`), way = direction ? 1 : 0, size = matrix.columns
     const next = this.settings.cell.endsWith("lstm") ? lstm : gru
     const norm = (part, x) => this.normedGates(`${name}.${part}`, x, size, way)
     const u = product(matrix, states.map(([h]) => h), this.get(`${name}.rnn.bias_hh_l0${direction}`))
@@ -48,11 +42,7 @@ class Network {
     return found
   }
 
-  zeros(size) { return Array.from({ length: this.parts() }, () => new Float32Array(size)) }
-
-  // GRU and LRN: [h], three gates; LSTM and SRU: [h, c], four
-
-  parts() { return this.settings.cell === "sru" || this.settings.cell.endsWith("lstm") ? 2 : 1 }
+  zeros(size) { return Array.from({ length: this.settings.cell.endsWith("lstm") ? 2 : 1 }, () => new Float32Array(size)) }
 
   normed(name, x) { // layer normalisation, if there is one of this name
     const gain = this.get(`${name}.weight`)
@@ -88,7 +78,7 @@ class Network {
   }
 
   reading(name, inputs, direction = "") { // the states of one layer after each input
-    let state = this.zeros(this.get(`${name}.rnn.weight_ih_l0${direction}`).rows / (this.parts() + 2))
+    let state = this.zeros(this.get(`${name}.rnn.weight_hh_l0${direction}`).columns)
     return this.gates(name, inputs, direction).map((a) => {
       [state] = this.updated(name, [a], [state], direction)
       return state[0]
@@ -168,7 +158,7 @@ class Network {
   // The decoder: states before the first word, and one step of several rows
 
   start(memory) {
-    const { decoder } = this.settings, parts = this.parts()
+    const { decoder, cell } = this.settings, parts = cell.endsWith("lstm") ? 2 : 1
     const weight = this.get("decoder.bridge.weight")
     const first = decoder.bridge === "mean"
       ? memory.values.reduce(sum).map((x) => x / memory.values.length) : memory.summary
@@ -291,23 +281,6 @@ function lstm(a, u, [h, c], norm) { // input, forget, candidate, output
   const cell = c.map((before, k) =>
     sigmoid(a[size + k] + u[size + k]) * before + sigmoid(a[k] + u[k]) * Math.tanh(a[2 * size + k] + u[2 * size + k]))
   return [norm(cell).map((x, k) => sigmoid(a[3 * size + k] + u[3 * size + k]) * Math.tanh(x)), cell]
-}
-
-function lrn(a, [h]) { // input, forget, new
-  const size = h.length
-  return [h.map((before, k) => Math.tanh(sigmoid(a[k] + before) * a[2 * size + k] + sigmoid(a[size + k] - before) * before))]
-}
-
-function sru(a, [h, c], recurring) { // forget, highway, new, input
-  const size = h.length
-  const cell = c.map((before, k) => {
-    const f = sigmoid(a[k] + recurring[k] * before)
-    return f * before + (1 - f) * a[2 * size + k]
-  })
-  return [cell.map((now, k) => {
-    const r = sigmoid(a[size + k] + recurring[size + k] * c[k])
-    return r * now + (1 - r) * a[3 * size + k]
-  }), cell]
 }
 
 function standard(x) { // mean 0, variance 1
