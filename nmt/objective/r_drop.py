@@ -17,7 +17,7 @@ class RDrop:
     """Cross-entropy of two readings with different dropout, and α times their divergence. Validation is the plain
     cross-entropy."""
 
-    def __init__(self, *, agreement: Positive = 5.0, label_smoothing: Fraction = 0.0) -> None:
+    def __init__(self, *, agreement: Positive = 1.0, label_smoothing: Fraction = 0.0) -> None:
         self.agreement, self.label_smoothing = agreement, label_smoothing
 
     def __call__(self, model: Seq2Seq, batch: Batch, step: int, total: int = 0) -> Loss:
