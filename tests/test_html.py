@@ -159,9 +159,8 @@ def test_the_page_around_it_is_that_of_the_server(shown, small_run):
     page, file = shown
     page.fill("#text", "a b c d")
     page.wait_for_selector("#target button")
-    translator = nmt.load(small_run)
-    exact = translator.searching(translator.search)
-    exact.models = [rounded(translator.models[0]).eval()]
+    exact = nmt.load(small_run)
+    exact.networks.models = [rounded(exact.models[0]).eval()]
     pieces = page.locator("#target button").all_inner_texts()
     assert " ".join(pieces[:-1]) == exact.translate("a b c d") == page.locator("#plain").inner_text()
     assert page.locator("#maps table tbody tr").count() == len(pieces)
@@ -188,7 +187,7 @@ def test_a_thousand_sentences(shown, small_run, width, search):
     draw = random.Random(7)
     lines = [" ".join(draw.choices("abcdefghi", k=draw.randrange(1, 9))) for _ in range(1000)]
     exact = nmt.load(small_run, search=search)
-    exact.models = [rounded(exact.models[0]).eval()]
+    exact.networks.models = [rounded(exact.models[0]).eval()]
     assert ask(shown[0], "/translate", q=lines, width=width)["translatedText"] == exact.translate(lines)
 
 

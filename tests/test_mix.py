@@ -10,7 +10,7 @@ from builders import choices, compose, trained
 from commands import run
 
 from nmt.configuration import build
-from nmt.configuration.runs import loaded
+from nmt.configuration.tasks import loaded
 from nmt.corpus.filters import Filters
 from nmt.corpus.mixing import Mixing
 from nmt.corpus.preparation import EpochBatches, prepare

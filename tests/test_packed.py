@@ -43,7 +43,7 @@ def test_everything_that_translating_multiplies_by_is_packed(small_run):
     translator = nmt.load(small_run)
     translator.translate(["a b c"])
     [model] = translator.models
-    owners = {owner for owner, _ in translator.packs._made}
+    owners = {owner for owner, _ in translator.networks.packs._made}
     linear = {module for module in model.modules() if isinstance(module, Linear)}
     assert linear <= owners
     assert {model.decoder, model.decoder.bottom} & owners

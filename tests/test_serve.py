@@ -480,7 +480,7 @@ def test_neighbors_are_those_of_the_encoder(index, small_run, pair):
     translator = load(small_run)
 
     def summary(line):
-        [memory] = translator.memories(translator.encode([line]))
+        [memory] = translator.networks.memories(translator.encode([line]))
         return memory.summary[0] / memory.summary[0].norm()
 
     with torch.inference_mode():

@@ -11,7 +11,7 @@ import pytest
 from builders import compose, trained
 
 from nmt.configuration import build
-from nmt.configuration.runs import loaded
+from nmt.configuration.tasks import loaded
 from nmt.corpus import journal, store
 from nmt.corpus.filters import Filters, symbols
 from nmt.corpus.preparation import EpochBatches, prepare

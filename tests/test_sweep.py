@@ -15,9 +15,10 @@ from commands import ROOT, failed, run
 from safetensors.torch import load_file
 
 from nmt.configuration import launching
-from nmt.configuration.sweeps import TrainingWork, _name
+from nmt.configuration.sweeps import TrainingWork
 from nmt.foundation.errors import UserError
 from nmt.sweep import job
+from nmt.sweep.names import name_of
 from nmt.sweep.runs import Run, State, alive, find
 from nmt.sweep.watch import duration, overall, time_left
 
@@ -114,11 +115,11 @@ def test_without_a_folder_the_same_sweep_goes_to_the_same_place(tmp_path, monkey
     ],
 )
 def test_names(parts, name):
-    assert _name(parts) == name
+    assert name_of(parts) == name
 
 
 def test_long_names_stay_different():
-    names = {_name([(f"key{i}", "x" * 20) for i in range(10)] + [("seed", str(seed))]) for seed in (1, 2)}
+    names = {name_of([(f"key{i}", "x" * 20) for i in range(10)] + [("seed", str(seed))]) for seed in (1, 2)}
     assert len(names) == 2
     assert max(map(len, names)) <= 120
 

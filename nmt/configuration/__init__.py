@@ -2,6 +2,5 @@
 
 Imported by: commands.
 Read: command_line, help, compose, configure, settings, training_settings, model_settings, commands, check, faults, build,
-fine_tuning, runs, backtranslation, sweeps, launching, reports,
-analysis_settings, loading, fingerprint, devices.
+fine_tuning, tasks, runs, backtranslation, sweeps, launching, reports, analysis_settings, loading, fingerprint, devices.
 """

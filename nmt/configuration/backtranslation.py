@@ -30,7 +30,8 @@ from nmt.configuration.configure import changed, saved_run
 from nmt.configuration.faults import shown
 from nmt.configuration.fingerprint import hash_of_files
 from nmt.configuration.model_settings import TranslateSettings
-from nmt.configuration.runs import flat, loaded
+from nmt.configuration.runs import flat
+from nmt.configuration.tasks import loaded
 from nmt.configuration.training_settings import BacktranslateSettings, TrainSettings
 from nmt.data import Pairs
 from nmt.data.text import find_file, stream_lines

@@ -1,15 +1,14 @@
-"""Starts or resumes a training run: settings become a task, a trainer and a run directory, and these a run."""
+"""Starts or resumes a training run: a task, a trainer and a run directory become a run."""
 
 from __future__ import annotations
 
 import contextlib
-import inspect
 import logging
 import os
 import random
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,33 +18,16 @@ import yaml
 
 from nmt.configuration import build
 from nmt.configuration.devices import device_of, find_device, usable_precision
-from nmt.configuration.fine_tuning import freeze, read_initial, take_weights
-from nmt.configuration.loading import load
-from nmt.configuration.training_settings import ClassifySettings, TrainingSettings, TrainSettings
-from nmt.corpus.filters import Filters
-from nmt.corpus.labels import LabelSet
-from nmt.corpus.preparation import prepare, texts, train_once
-from nmt.corpus.store import Storing
-from nmt.data import LabelledSplits, Splits
+from nmt.configuration.tasks import task_of
+from nmt.configuration.training_settings import TrainingSettings
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import advice, installed
-from nmt.foundation.ranks import ALONE, Lost, Ranks, note_folder, noted_folder, together
+from nmt.foundation.ranks import Lost, Ranks, note_folder, noted_folder, together
 from nmt.foundation.terminal import set_up_logging
-from nmt.inference.candidates import Candidates
-from nmt.inference.translator import Translator
-from nmt.network import Judging, Taught
-from nmt.network.seq2seq import Seq2Seq
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
 from nmt.storage.files import remove_unfinished
 from nmt.storage.lock import Lock
-from nmt.task import Task
-from nmt.task.classification import Classification
-from nmt.task.classification import fingerprints as of_classification
-from nmt.task.translation import Translation
-from nmt.task.translation import fingerprints as of_translation
-from nmt.task.vectors import load_vectors
-from nmt.tokenizer import Tokenizer
 from nmt.tracker import Tracker
 from nmt.tracker.tensorboard import TensorBoard
 from nmt.training.memory import keep_few_products
@@ -236,146 +218,3 @@ def _check_space(folder: Path, weights: int, trainer: Trainer) -> None:
             f"{folder}: {free / 1e6:,.0f} MB are free on its disk, and the checkpoints of this run take up to "
             f"{needed / 1e6:,.0f} MB. Choose another run_dir, or lower trainer.keep and trainer.average"
         )
-
-
-def fingerprints(command: str, config: Mapping[str, Any]) -> Mapping[str, str]:
-    """What identifies the data of a configuration. Raises UserError if it cannot be read."""
-    if command == "train":
-        return of_translation(loaded(config, build.make(config, "filters")))
-    return of_classification(build.make(config, "data").labelled())
-
-
-def loaded(config: Mapping[str, Any], filters: Filters) -> Splits:
-    """The parallel text of a configuration; large training text is stored, filtered."""
-    data = build.make(config, "data")
-    if "keep" in inspect.signature(data.load).parameters:
-        return data.load(Storing(config.get("store", "auto"), filters))
-    return data.load()
-
-
-def task_of(settings: TrainingSettings, device: torch.device, saved: Checkpoint | None, ranks: Ranks = ALONE) -> Task:
-    """A new task, as the settings describe it, with the tokenizer of the saved run if there is one."""
-    if isinstance(settings, TrainSettings):
-        return _translation(settings, device, saved, ranks)
-    assert isinstance(settings, ClassifySettings)
-    return _classification(settings, device, saved, ranks)
-
-
-def _translation(settings: TrainSettings, device: torch.device, saved: Checkpoint | None, ranks: Ranks) -> Translation:
-    config = settings.values
-    start = read_initial(settings.init) if settings.init and saved is None else None
-    objective, teachers = build.make(config, "objective"), None
-    if isinstance(objective, Taught):
-        teachers = _teachers(objective.teacher, device)
-        objective.take_teachers(teachers.models)
-    filters, known = build.make(config, "filters"), saved or start
-    splits = loaded(config, filters)
-    if known is not None:
-        tokenizer = ckpt.tokenizer_from(known)
-    elif teachers is not None:
-        tokenizer = teachers.tokenizer.sampled(config["tokenizer"]["sampling"])
-    else:
-        tokenizer = build.make(config, "tokenizer")
-    if start is not None:
-        if settings.init_vocabulary == "grow":
-            train = filters.text(splits.train) if splits.train.home is None else splits.train
-            source = texts(train.source, tokenizer.columns)
-            tokenizer = tokenizer.grown(train_once(build.make(config, "tokenizer"), source, train.target, ranks))
-        tokenizer = tokenizer.sampled(config["tokenizer"]["sampling"])
-    data = prepare(splits, filters, tokenizer, ranks)
-    tokenizer = data.tokenizer
-    if teachers is not None and teachers.languages == splits.languages[::-1] != splits.languages:
-        says = f"translates from {teachers.languages[0]} to {teachers.languages[1]}, the other way"
-        raise UserError(f"objective.teacher={', '.join(objective.teacher)}: {says}")
-    if teachers is not None and teachers.tokenizer.models != tokenizer.models:
-        raise UserError(
-            f"objective.teacher={', '.join(objective.teacher)}: has another vocabulary than the model to train"
-        )
-    if isinstance(objective, Judging):
-        if start is None and saved is None:
-            log.warning(
-                "this objective learns from what the model writes, and an untrained one writes noise: train it by "
-                "objective=cross_entropy first, then give init=RUN_DIR"
-            )
-        lengths = {key: settings.translation[key] for key in ("max_length_factor", "max_length_offset")}
-        judge = build.make(config, "metric").of(splits.languages[1])
-        objective.take_critic(Candidates(tokenizer.decode, **lengths, judged=judge.options))
-    network = build.network(config, tokenizer.source_size, tokenizer.target_size, tokenizer.columns)
-    if start is not None:
-        take_weights(network, start)
-        log.info(
-            "started from %s; vocabulary %s/%s", start.path, data.tokenizer.source_size, data.tokenizer.target_size
-        )
-    elif settings.vectors and saved is None:
-        _use_vectors(network, data.tokenizer, settings.vectors)
-    freeze(network, settings.freeze or [])
-    network = network.to(device)
-    return Translation(
-        data,
-        network,
-        objective,
-        batching=build.make(config, "batching"),
-        metric=build.make(config, "metric").of(splits.languages[1]),
-        search=build.make(config, "search"),
-        seed=settings.seed,
-        max_validation=settings.max_validation,
-        options=settings.translation,
-    )
-
-
-def _teachers(paths: Sequence[str], device: torch.device) -> Translator:
-    """The models of objective.teacher, which share one vocabulary. Raises UserError if they are no translation models."""
-    try:
-        found = load(paths, str(device))
-    except UserError as error:
-        raise UserError(str(error).replace("model=", "objective.teacher=")) from None
-    if not isinstance(found, Translator):
-        raise UserError(f"objective.teacher={', '.join(paths)}: is a classifier; name a model made by nmt.train")
-    return found
-
-
-def _use_vectors(network: Seq2Seq, tokenizer: Tokenizer, paths: Sequence[str | None]) -> None:
-    """Word vectors of the source and of the target; with one matrix for both, the source's come first."""
-    source = tokenizer.source_pieces(list(range(tokenizer.source_size)))
-    target = tokenizer.target_pieces(list(range(tokenizer.target_size)))
-    sides: list[tuple[Any, list[str], Sequence[str | None]]] = [
-        (network.source_embedding, source, paths[:1]),
-        (network.target_embedding, target, paths[1:]),
-    ]
-    if network.source_embedding is network.target_embedding:
-        sides = [(network.source_embedding, source, paths)]
-    for table, pieces, files in sides:
-        given = [file for file in files if file and table is not None]
-        if given:
-            load_vectors(table, pieces, given, "model.embedding_size")
-
-
-def _classification(
-    settings: ClassifySettings, device: torch.device, saved: Checkpoint | None, ranks: Ranks
-) -> Classification:
-    config: Mapping[str, Any] = settings.values
-    splits: LabelledSplits = build.make(config, "data").labelled()
-    labels = LabelSet.of(splits.train.labels, splits.several)
-    if len(labels.names) < (1 if splits.several else 2):
-        raise UserError(f"{splits.train.name}: too few labels ({', '.join(labels.names) or 'none'}); give two or more")
-    if saved is not None and list(labels.names) != saved.meta["labels"]["names"]:
-        raise UserError(f"resume={saved.path.parent}: the data has other labels than when this run began")
-    if saved is None:
-        tokenizer = train_once(build.make(config, "tokenizer"), splits.train.texts, [], ranks)
-    else:
-        tokenizer = ckpt.tokenizer_from(saved)
-    network = build.classifier(config, tokenizer.source_size, labels)
-    if settings.vectors and saved is None:
-        pieces = tokenizer.source_pieces(list(range(tokenizer.source_size)))
-        load_vectors(network.embedding, pieces, [settings.vectors], "network.embedding_size")
-    network.embedding.weight.requires_grad_(not settings.freeze)
-    return Classification(
-        splits,
-        labels,
-        tokenizer,
-        network.to(device),
-        batching=build.make(config, "batching"),
-        metric=settings.choose_by,
-        seed=settings.seed,
-        max_tokens=settings.max_tokens,
-    )

@@ -18,13 +18,14 @@ from nmt.configuration.configure import configure
 from nmt.configuration.faults import Fault, Faults, shown
 from nmt.configuration.fingerprint import hash_of_files
 from nmt.configuration.reports import report_of
-from nmt.configuration.runs import fingerprints
+from nmt.configuration.tasks import fingerprints
 from nmt.configuration.training_settings import TrainingSettings
 from nmt.foundation.errors import UserError
 from nmt.foundation.progress import waiting
 from nmt.metric import LOWER_IS_BETTER
 from nmt.storage.lock import Lock
 from nmt.sweep import watch
+from nmt.sweep.names import differing, name_of, usual_parts
 from nmt.sweep.runs import Run, State, find
 from nmt.sweep.trials import Space
 from nmt.sweep.watch import how_far, overall, scored, time_left
@@ -34,12 +35,6 @@ VOLATILE = ("run_dir", "resume", "device", "sweep", "tracker", "keep_validations
 """Keys that do not change what is learnt,"""
 VOLATILE_IN_TRAINER = ("stop_after", "save_every", "log_every", "keep")
 """and those of the trainer."""
-NAMES_FIRST = ("experiment", "data", "encoder", "decoder", "attention", "window", "normalizer", "pooling")
-"""Groups that begin the name of a folder, in this order; the seed ends it."""
-LONGEST_NAME = 120
-"""Characters of the name of a folder."""
-CHOSEN = {*NAMES_FIRST, "tokenizer", "optimizer", "schedule", "objective", "search", "metric", "trainer"}
-"""Groups, whose choices need no name before them."""
 PATIENCE = 60
 """Seconds in which a run of a sweep that was killed has to end."""
 
@@ -170,11 +165,11 @@ class TrainingWork:
 
     def plan(self, several: Sequence[Sequence[str]], keys: Sequence[str] = ()) -> list[Run]:
         described = [self._described(one) for one in several]
-        differing = list(keys) or _differing([values for _, _, values in described])
+        named_by = list(keys) or differing([values for _, _, values in described])
         found = []
         for one, (key, config, values) in zip(several, described, strict=True):
             if key not in self._known:
-                name = _name([(k, values.get(k)) for k in differing] or _usual_parts(values, config))
+                name = name_of([(k, values.get(k)) for k in named_by] or usual_parts(values, config))
                 taken = {run.name for run in self._known.values()}
                 name = f"{name}-{key[:6]}" if name in taken else name
                 self._known[key] = Run(self.folder / name, key, self.command, tuple(one))
@@ -314,33 +309,3 @@ def _at(config: Mapping[str, Any], key: str) -> Any:
     for part in key.split("."):
         node = node.get(part) if isinstance(node, Mapping) else None
     return node
-
-
-def _differing(described: Sequence[Mapping[str, str]]) -> list[str]:
-    """Keys that do not have the same value in all of them, in the order of names."""
-    keys = dict.fromkeys(key for values in described for key in values)
-    found = [key for key in keys if len({values.get(key) for values in described}) > 1]
-    place = {key: i for i, key in enumerate(NAMES_FIRST)} | {"seed": len(NAMES_FIRST) + 1}
-    return sorted(found, key=lambda key: place.get(key, len(NAMES_FIRST)))
-
-
-def _usual_parts(values: Mapping[str, str], config: Mapping[str, Any]) -> list[tuple[str, str | None]]:
-    """What names a run that is alone."""
-    keys = [key for key in ("decoder", "attention", "pooling", "seed") if isinstance(config.get(key), str | int)]
-    return [(key, str(config[key])) for key in keys] or list(values.items())
-
-
-def _name(parts: Sequence[tuple[str, str | None]]) -> str:
-    """`bahdanau-concat-seed1`: choices by their names, values after theirs."""
-    last = [key.rpartition(".")[2] for key, _ in parts]
-    said = []
-    for (key, value), short in zip(parts, last, strict=True):
-        if value is None:
-            continue
-        name = short if last.count(short) == 1 else key
-        number = re.fullmatch(r"-?[\d.]+(e-?\d+)?", value)
-        said.append(value if key in CHOSEN else f"{name}{value}" if number else f"{name}-{value}")
-    name = re.sub(r"[^\w.+-]+", "-", "-".join(said)).strip("-.") or "run"
-    if len(name) <= LONGEST_NAME:
-        return name
-    return f"{name[: LONGEST_NAME - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

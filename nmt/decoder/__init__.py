@@ -22,7 +22,7 @@ from nmt.decoder.bridge import Bridge, BridgeName
 from nmt.decoder.stack import Stack
 from nmt.foundation.interfaces import DecoderOutput, Memory, State
 from nmt.foundation.ranges import Depth, Fraction, Width
-from nmt.layers.cells import CellName, DropoutOf, full
+from nmt.layers.cells import CellName, DropoutOf, full, state_parts
 from nmt.layers.dropout import Dropout
 from nmt.layers.packed import linear
 from nmt.layers.recurrence import Recurrent, Shared
@@ -66,7 +66,7 @@ class Decoder(nn.Module):
             remedy = "choose attention=concat, general, dot …" if self.attends else "add attention=none"
             need = "needs an attention score" if self.attends else "uses no attention, yet a score is given"
             raise ValueError(f"decoder: {name} {need}: {remedy}")
-        self.cell_name, self.state_parts = cell, 2 if cell.endswith("lstm") else 1
+        self.cell_name, self.state_parts = cell, state_parts(cell)
         self.embedding_size, self.memory_size = embedding_size, memory_size
         self.hidden_size, self.readout_size, self.num_layers = hidden_size, readout_size, num_layers
         self.attention: Attention = attention  # type: ignore[assignment]  # None where `attends` is False

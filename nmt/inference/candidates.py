@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 
 from nmt.foundation.interfaces import EOS, PAD, Batch, Candidate, Request
-from nmt.inference.generation import first_step
+from nmt.inference.generation import ModelStep
 from nmt.layers.packed import Packs, generating
 from nmt.metric import similarity
 from nmt.network.seq2seq import Seq2Seq
@@ -53,7 +53,7 @@ class Candidates:
         try:
             with torch.inference_mode(), generating(packs), torch.autocast(device, enabled=False):
                 memory = network.encode(batch.source, batch.source_lengths, batch.pictures)
-                found = search(*first_step([network], [memory], [1.0], "probability"), requests)
+                found = search(ModelStep(network, memory), network.start(memory), requests)
         finally:
             network.train()
         distinct = [list({tuple(h.tokens): h.tokens for h in hypotheses}.values()) for hypotheses in found]

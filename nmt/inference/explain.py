@@ -10,10 +10,8 @@ import torch
 
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import UNK, Hypothesis, Request
-from nmt.inference.generation import first_step
 from nmt.inference.search_tree import Directed, Node, Noting
 from nmt.inference.translator import Translator
-from nmt.layers.packed import generating
 from nmt.search.constrained import Constrained
 from nmt.tokenizer.words import words
 
@@ -65,9 +63,9 @@ def explain(
         raise UserError(f"attention can be directed to positions 0 to {len(source)} of this text")
     limit = len(prefix) if whole else max(translator.request(source).max_length, len(prefix) + 10)
     request = Request(max_length=limit, prefix=tuple(prefix))
-    memories = translator.memories([source])
-    with generating(translator.packs):
-        step, state = first_step(translator.models, memories, translator.shares, translator.averaging)
+    memories = translator.networks.memories([source])
+    with translator.networks.generating():
+        step, state = translator.networks.first_step(memories)
         if looks:
             step = Directed(step, looks)  # type: ignore[arg-type]
             state = step.before_the_first_word(state)

@@ -1,4 +1,4 @@
-"""One network or an ensemble as the `Step` that searches use; and the probabilities of given translations."""
+"""One network or an ensemble as the `Step` that searches use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from nmt.foundation.interfaces import BOS, PAD, Layout, Memory, Prediction, SearchState, State, Step
@@ -81,24 +81,3 @@ def average_log_probs(each: Sequence[Tensor], shares: Sequence[float], averaging
     if averaging == "probability":
         return torch.logsumexp(stacked + shares_.log(), 0)
     return torch.where(stacked > -torch.inf, stacked * shares_, -torch.inf).sum(0)
-
-
-def first_step(
-    models: Sequence[Seq2Seq], memories: Sequence[Memory], shares: Sequence[float], averaging: Averaging
-) -> tuple[Step, SearchState]:
-    """The step of one model or several, and the state before the first word, one row per sentence."""
-    steps: list[Step] = [ModelStep(model, memory) for model, memory in zip(models, memories, strict=True)]
-    states = [model.start(memory) for model, memory in zip(models, memories, strict=True)]
-    if len(steps) == 1:
-        return steps[0], states[0]
-    return Ensemble(steps, shares, averaging), States(tuple(states))
-
-
-def forced(
-    model: Seq2Seq, memory: Memory, inputs: Int[Tensor, "B T"], targets: Int[Tensor, "B T"]
-) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T S"] | None, Float[Tensor, "B H T S"] | None]:
-    """Log-probability of each word of given translations (0 at padding); its attention (None without); the attention of
-    each head, if there are several (else None)."""
-    output = model.decode(inputs, model.start(memory), memory)
-    log_probs = model.log_probs_of(output, memory, targets)
-    return log_probs.masked_fill(targets == PAD, 0.0), output.weights, output.heads

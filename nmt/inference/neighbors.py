@@ -17,7 +17,6 @@ from nmt.encoder import Encoder
 from nmt.foundation.errors import UserError
 from nmt.foundation.progress import Progress
 from nmt.inference.translator import Translator
-from nmt.layers.packed import generating
 from nmt.storage.files import write_atomically
 
 CHUNK = 200
@@ -69,8 +68,8 @@ def make_index(translator: Translator, sources: Sequence[str], targets: Sequence
 
 def summaries(translator: Translator, lines: Sequence[str]) -> np.ndarray:
     """[lines M] what the encoder makes of each line as a whole, of length 1."""
-    with torch.inference_mode(), generating(translator.packs):
-        found = translator.memories(translator.encode(lines))[0].summary.float()
+    with torch.inference_mode(), translator.networks.generating():
+        found = translator.networks.memories(translator.encode(lines))[0].summary.float()
     return torch.nn.functional.normalize(found, dim=-1).cpu().numpy()
 
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nmt.foundation.interfaces import Hypothesis
+from nmt.foundation.errors import UserError
+from nmt.foundation.interfaces import UNK, Hypothesis, Request
+from nmt.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,25 @@ class Constraint:
     prefix: str = ""
     required: tuple[str, ...] = ()
     forbidden: tuple[str, ...] = ()
+
+    def added_to(self, request: Request, tokenizer: Tokenizer, continuing: frozenset[int], more: int) -> Request:
+        """The request with this constraint in target ids, and room for `more` tokens beside what must appear. `continuing`:
+        the pieces that go on with a word. Raises UserError if this cannot be written, or contradicts itself."""
+        texts = [self.prefix, *self.required]
+        [prefix, *required] = (tuple(ids) for ids in tokenizer.encode_target(texts))
+        for text, ids in zip(texts, (prefix, *required), strict=True):
+            if UNK in ids:
+                raise UserError(f'constraints: "{text}" cannot be written with the vocabulary of this model')
+        forbidden = tuple(
+            tuple(spelling) for text in self.forbidden if text.strip() for spelling in tokenizer.spellings(text)
+        )
+        for wanted in (prefix, *required):
+            for banned in forbidden:
+                if any(wanted[i : i + len(banned)] == banned for i in range(len(wanted))):
+                    written, other = tokenizer.decode([list(wanted), list(banned)])
+                    raise UserError(f'constraints: "{written}" must appear, but "{other}" in it must not')
+        length = max(request.max_length, len(prefix) + sum(map(len, required)) + more)
+        return Request(length, request.seed, prefix, tuple(ids for ids in required if ids), forbidden, continuing)
 
 
 @dataclass(frozen=True)

@@ -11,19 +11,19 @@ from typing import Annotated, Any, TypeVar, get_args, overload
 import numpy as np
 import torch
 
-from nmt.corpus.batching import pad
 from nmt.data.text import checked
 from nmt.drawing.attention_map import AttentionMap
 from nmt.foundation.errors import UserError
-from nmt.foundation.interfaces import BOS, UNK, Hypothesis, Memory, Pictures, Request, Reranker, Search, moved
+from nmt.foundation.interfaces import UNK, Hypothesis, Request, Reranker, Search
 from nmt.foundation.progress import Progress
 from nmt.foundation.ranges import Length, Range, Size
 from nmt.inference.attention import add, empty
-from nmt.inference.generation import Averaging, alike, average_log_probs, first_step, forced
+from nmt.inference.generation import Averaging
+from nmt.inference.networks import Networks
 from nmt.inference.translation import Constraint, Forced, Translation
 from nmt.inference.unknown import Unknown, filled
 from nmt.inference.workers import side_by_side
-from nmt.layers.packed import GenerationPrecision, Packs, generating
+from nmt.layers.packed import GenerationPrecision
 from nmt.network.seq2seq import Seq2Seq
 from nmt.search.constrained import Constrained
 from nmt.tokenizer import Tokenizer
@@ -69,15 +69,11 @@ class Translator:
         shares: Sequence[float] | None = None,
         languages: tuple[str, str] = ("source", "target"),
     ) -> None:
-        self.models: list[Seq2Seq] = [models] if isinstance(models, Seq2Seq) else list(models)
+        each = [models] if isinstance(models, Seq2Seq) else list(models)
+        self.networks = Networks(each, tokenizer.columns, precision, averaging, shares)
         self.tokenizer, self.search, self.languages = tokenizer, search, languages
         self.batch_tokens, self.max_source = batch_tokens, max_source
         self.max_length_factor, self.max_length_offset = max_length_factor, max_length_offset
-        self.precision, self.packs = precision, Packs(precision)
-        self.averaging, weights = averaging, shares or [1.0] * len(self.models)
-        if len(weights) != len(self.models) or min(weights) <= 0:
-            raise UserError(f"shares={list(weights)}: give one positive number for each of {len(self.models)} models")
-        self.shares = [weight / sum(weights) for weight in weights]
         self.unknown, self.lexicon, self._told = unknown, lexicon or {}, False
         if unknown == "copy" and not self.attends:
             raise UserError(
@@ -101,17 +97,17 @@ class Translator:
         return other
 
     @property
-    def device(self) -> torch.device:
-        return next(self.models[0].parameters()).device
+    def models(self) -> Sequence[Seq2Seq]:
+        return self.networks.models
+
+    @property
+    def attends(self) -> bool:
+        return self.networks.attends
 
     @property
     def _ranks(self) -> bool:
         """Whether a list of hypotheses is a ranking, in which no text stands twice."""
         return not getattr(self.search, "repeats", False)
-
-    @property
-    def attends(self) -> bool:
-        return any(model.decoder.attends for model in self.models)
 
     @overload
     def translate(self, lines: str) -> str: ...  # type: ignore[overload-overlap]
@@ -155,7 +151,10 @@ class Translator:
         requests = [self.request(source) for source in sources]
         if constraints is not None:
             continuing = self.tokenizer.continuing()
-            requests = [self._constrain(*each, continuing) for each in zip(requests, constraints, strict=True)]
+            requests = [
+                wish.added_to(request, self.tokenizer, continuing, self.max_length_offset)
+                for request, wish in zip(requests, constraints, strict=True)
+            ]
         results = [Translation(source, [], [], []) for source in sources]
         batches = list(self._batches(sources))
 
@@ -240,7 +239,7 @@ class Translator:
         def force(batch: list[int]) -> list[Forced]:
             given = [sources[i] for i in batch]
             with torch.inference_mode():
-                return self._force(self.memories(given), given, [targets[i] for i in batch], attention)
+                return self.networks.force(self.networks.memories(given), given, [targets[i] for i in batch], attention)
 
         for i, one in self._each(force, batches, "scoring", done):
             results[i] = one
@@ -251,7 +250,7 @@ class Translator:
     ) -> Iterator[tuple[int, Found]]:
         """What `do` finds for every line of the batches, with the line's number, as it is found; `what` is being done."""
         with Progress(what, sum(map(len, batches)), "lines") as step:
-            for batch, found in zip(batches, side_by_side(do, batches, self.device), strict=True):
+            for batch, found in zip(batches, side_by_side(do, batches, self.networks.device), strict=True):
                 yield from zip(batch, found, strict=True)
                 step(len(batch))
                 done(len(batch))
@@ -315,8 +314,8 @@ class Translator:
 
     def __repr__(self) -> str:
         names = " + ".join(type(model.decoder).__name__ for model in self.models)
-        source, target = self.languages
-        return f"Translator({source} → {target}, {names}, {type(self.search).__name__.lower()}, {self.precision})"
+        (source, target), precision = self.languages, self.networks.packs.precision
+        return f"Translator({source} → {target}, {names}, {type(self.search).__name__.lower()}, {precision})"
 
     def request(self, source: Sequence[int]) -> Request:
         """What is asked of the search for an encoded line."""
@@ -324,30 +323,11 @@ class Translator:
         seed = zlib.crc32(picture_of(source).encode(), zlib.crc32(np.asarray(source, np.int64).tobytes()))
         return Request(max_length=limit, seed=seed)
 
-    def _constrain(self, request: Request, wish: Constraint, continuing: frozenset[int]) -> Request:
-        """The request with a constraint in target ids."""
-        texts = [wish.prefix, *wish.required]
-        [prefix, *required] = (tuple(ids) for ids in self.tokenizer.encode_target(texts))
-        for text, ids in zip(texts, (prefix, *required), strict=True):
-            if UNK in ids:
-                raise UserError(f'constraints: "{text}" cannot be written with the vocabulary of this model')
-        forbidden = tuple(
-            tuple(spelling) for text in wish.forbidden if text.strip() for spelling in self.tokenizer.spellings(text)
-        )
-        for wanted in (prefix, *required):
-            for banned in forbidden:
-                if any(wanted[i : i + len(banned)] == banned for i in range(len(wanted))):
-                    written, other = self.tokenizer.decode([list(wanted), list(banned)])
-                    raise UserError(f'constraints: "{written}" must appear, but "{other}" in it must not')
-        room = len(prefix) + sum(map(len, required)) + self.max_length_offset
-        required = [ids for ids in required if ids]
-        return Request(max(request.max_length, room), request.seed, prefix, tuple(required), forbidden, continuing)
-
     @torch.inference_mode()
     def _translate(self, sources: list[list[int]], requests: list[Request], details_of: int) -> list[Translation]:
-        memories = self.memories(sources)
-        with generating(self.packs):
-            step, state = first_step(self.models, memories, self.shares, self.averaging)
+        memories = self.networks.memories(sources)
+        with self.networks.generating():
+            step, state = self.networks.first_step(memories)
             if any(request.constrained for request in requests):
                 constrained = Constrained(step, requests)
                 step, state = constrained, constrained.before_the_first_word(state)
@@ -357,8 +337,8 @@ class Translator:
         details, each = list[Forced](), max(1, FORCED_TOKENS // max([1, *map(length_of, sources), *map(len, given)]))
         for start in range(0, len(places), each):
             rows = places[start : start + each]
-            chosen = [memory.select(torch.tensor(rows, device=self.device)) for memory in memories]
-            details += self._force(chosen, [sources[i] for i in rows], given[start : start + each], True)
+            chosen = [memory.select(torch.tensor(rows, device=self.networks.device)) for memory in memories]
+            details += self.networks.force(chosen, [sources[i] for i in rows], given[start : start + each], True)
         own = iter(details)
         return [
             Translation(source, hypotheses, texts, [next(own) for _ in hypotheses[:details_of]])
@@ -373,66 +353,6 @@ class Translator:
             return [_distinct(*each) for each in written] if self._ranks else written
         ranked = [self.search.rerank(*each) if each[0] else [] for each in written]
         return [([h for h, _ in each], [text for _, text in each]) for each in ranked]
-
-    def _force(
-        self,
-        memories: list[Memory],
-        sources: Sequence[Sequence[int]],
-        targets: Sequence[Sequence[int]],
-        attention: bool,
-    ) -> list[Forced]:
-        golds, lengths = (t.to(self.device) for t in pad(targets, range(len(targets))))
-        inputs = torch.cat([torch.full_like(golds[:, :1], BOS), golds[:, :-1]], 1)
-        with generating(self.packs):
-            pairs = zip(self.models, memories, strict=True)
-            each = [forced(model, memory, inputs, golds) for model, memory in pairs]
-        log_probs = average_log_probs([one for one, _, _ in each], self.shares, self.averaging).cpu().numpy()
-        maps = alike([weights for _, weights, _ in each if weights is not None])
-        mean = torch.stack(maps).mean(0).float().cpu().numpy() if attention and maps else None
-        if mean is not None and memories[0].grids is not None:
-            return self._with_places(memories, sources, lengths.tolist(), log_probs, mean)
-        by_head = each[0][2] if attention and len(each) == 1 else None
-        heads = None if by_head is None else by_head.float().cpu().numpy()
-        return [
-            Forced(
-                log_probs[i, :length],
-                None if mean is None else mean[i, :length, : len(source) + 1],
-                None if heads is None else heads[i, :, :length, : len(source) + 1],
-            )
-            for i, (source, length) in enumerate(zip(sources, lengths.tolist(), strict=True))
-        ]
-
-    def _with_places(
-        self,
-        memories: Sequence[Memory],
-        sources: Sequence[Sequence[int]],
-        lengths: Sequence[int],
-        log_probs: np.ndarray,
-        mean: np.ndarray,
-    ) -> list[Forced]:
-        """The attention to words apart from that to places of the picture, which stand after them."""
-        memory, found = next(m for m in memories if m.mask.size(1) == mean.shape[2]), list[Forced]()
-        assert memory.grids is not None
-        real = memory.mask.cpu().numpy()
-        for i, (source, length, grid) in enumerate(zip(sources, lengths, memory.grids.tolist(), strict=True)):
-            seen, words = mean[i, :length][:, real[i]], len(source) + 1 if self.tokenizer.columns.sources else 0
-            places = seen[:, words:].reshape(length, *grid)
-            found.append(Forced(log_probs[i, :length], seen[:, :words], places=places))
-        return found
-
-    def memories(self, sources: Sequence[Sequence[int]]) -> list[Memory]:
-        """What each model remembers of encoded lines."""
-        if any(model.training for model in self.models):
-            raise ValueError("the models are in training mode; call model.eval() first")
-        ids, lengths = (t.to(self.device) for t in pad(sources, range(len(sources))))
-        low = torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision != "float32")
-        names = [picture_of(source) for source in sources] if self.tokenizer.columns.picture else None
-        with generating(self.packs), low:
-            return [model.encode(ids, lengths, self._pictures(model, names)) for model in self.models]
-
-    def _pictures(self, model: Seq2Seq, names: Sequence[str] | None) -> Pictures | None:
-        reader = model.encoder.reader
-        return None if names is None or reader is None else moved(reader(names), self.device)
 
     def _batches(self, sources: Sequence[Sequence[int]]) -> Iterator[list[int]]:
         order = sorted((i for i, source in enumerate(sources) if source), key=lambda i: -length_of(sources[i]))

@@ -38,6 +38,11 @@ Cell = tuple[Tensor, ...]
 CellName = Literal["gru", "lstm", "norm_gru", "norm_lstm"]
 
 
+def state_parts(name: CellName) -> int:
+    """How many tensors a state of these cells has."""
+    return 2 if name.endswith("lstm") else 1
+
+
 def tanh(x: Tensor) -> Tensor:
     """Hyperbolic tangent. As 2σ(2x) − 1 on CPUs, where PyTorch's logistic runs four times faster than its tanh."""
     return torch.tanh(x) if x.is_cuda else torch.sigmoid(2 * x).mul(2).sub(1)

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from nmt.layers.cells import CELLS, Cell, CellName, DropoutOf, GateNorm, lstm
+from nmt.layers.cells import CELLS, Cell, CellName, DropoutOf, GateNorm, lstm, state_parts
 from nmt.layers.dropout import Dropout
 from nmt.layers.packed import Block, join, linear, packed
 
@@ -166,7 +166,7 @@ class Recurrent(nn.Module):
         super().__init__()
         self.size, self.directions = hidden_size, directions
         name = cell.removeprefix("norm_")
-        norm, gates, self.state_parts = name != cell, 4 if name == "lstm" else 3, 2 if name == "lstm" else 1
+        norm, gates, self.state_parts = name != cell, 4 if name == "lstm" else 3, state_parts(cell)
         kind = nn.LSTM if name == "lstm" else nn.GRU
         self.rnn = kind(input_size, hidden_size, batch_first=True, bidirectional=directions == 2)
         for key, parameter in self.rnn.named_parameters():

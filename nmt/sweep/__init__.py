@@ -2,7 +2,7 @@
 of its runs, so whoever reads them sees how far it is.
 
 Imported by: analysis, configuration.
-Read: this file, runs, grid, halving, trials, job, child, watch.
+Read: this file, runs, names, grid, halving, trials, job, child, watch.
 """
 
 from __future__ import annotations
