@@ -115,13 +115,13 @@ def _tokenizer_from(
     start: Checkpoint, settings: TrainSettings, filters: Filters, splits: Splits, ranks: Ranks
 ) -> Tokenizer:
     """That of the model that training starts from, with the pieces that the new text needs if they are asked for."""
-    tokenizer, options = ckpt.tokenizer_from(start), settings.values["tokenizer"]
+    tokenizer = ckpt.tokenizer_from(start)
     if settings.init_vocabulary == "grow":
         train = filters.text(splits.train) if splits.train.home is None else splits.train
         source = texts(train.source, tokenizer.columns)
         new = train_once(build.make(settings.values, "tokenizer"), source, train.target, ranks)
         tokenizer = tokenizer.grown(new)
-    return tokenizer.sampled(options["sampling"])
+    return tokenizer.sampled(settings.values["tokenizer"]["sampling"])
 
 
 def _teachers(paths: Sequence[str], device: torch.device) -> Translator:
