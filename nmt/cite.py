@@ -38,16 +38,19 @@ def keys(text: str) -> list[str]:
 
 
 def _used(model: str) -> set[str]:
-    """Keys in the documentation of everything that a model's configuration names."""
+    """Keys in the documentation of all that a model's configuration names, and of the files that its layers are in."""
     import inspect
 
     from nmt.configuration.check import locate
+    from nmt.configuration.loading import load
+    from nmt.inference.text_classifier import TextClassifier
     from nmt.layers import cells
     from nmt.storage import checkpoint as ckpt
 
-    config = ckpt.read(ckpt.find_checkpoint(model)).meta.get("config") or {}
-    parts: list[Any] = [cells]
-    for group in config.values():
+    loaded = load(model, device="cpu")
+    network = loaded.model if isinstance(loaded, TextClassifier) else loaded.models[0]
+    parts: list[Any] = [cells, *{inspect.getmodule(layer) for layer in network.modules()}]
+    for group in ckpt.read(ckpt.find_checkpoint(model)).meta["config"].values():
         if isinstance(group, Mapping) and "_target_" in group:
             part = locate(group["_target_"], "nmt", "model")
             parts += [part, inspect.getmodule(part)]

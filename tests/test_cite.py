@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from builders import trained
 from commands import ROOT, run
 
 from nmt.cite import keys
@@ -42,4 +43,14 @@ def test_all_papers_or_those_of_a_model(small_run):
     assert everything.count("\n@") + 1 == len(ENTRIES)
     own = re.findall(r"^@\w+\{([^,]+),", run("cite", f"model={small_run}").stdout.decode(), re.MULTILINE)
     assert {"bahdanau-et-al-2015", "cho-et-al-2014", "kudo-richardson-2018"} <= set(own)
-    assert "tu-et-al-2016" not in own
+    assert not {"tu-et-al-2016", "nguyen-chiang-2018"} & set(own)
+
+
+def test_papers_of_single_settings(tmp_path):
+    model = trained(
+        tmp_path / "out", "experiment=reverse", "data.train=20", "data.validation=5", "data.test=5", "model.lexical=true",
+        "trainer.max_updates=1", "sizes.encoder=4", "sizes.decoder=8", "sizes.readout=8", "model.embedding_size=8",
+        "attention.size=8",
+    )  # fmt: skip
+    own = re.findall(r"^@\w+\{([^,]+),", run("cite", f"model={model}").stdout.decode(), re.MULTILINE)
+    assert "nguyen-chiang-2018" in own and "see-et-al-2017" not in own
