@@ -1,6 +1,6 @@
 """python -m nmt.cite [model=RUN_DIR]
 
-BibTeX of the papers that nmt implements, or of those that the parts of a model refer to in their documentation.
+BibTeX of the papers that nmt implements, or of those that the parts and settings of a model come from.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ def run(settings: CiteSettings) -> None:
     """Prints the entries, in the order of their keys."""
     from pathlib import Path
 
-    entries = {}
+    entries, conditions = {}, {}
     for line in Path(__file__).with_name("papers.bib").read_text(encoding="utf-8").splitlines():
         kind, brace, rest = line.partition("{")
         if brace and kind.startswith("@"):
-            entries[rest.partition(",")[0]] = line
-    wanted = set(entries) if settings.model is None else _used(settings.model)
+            key = rest.partition(",")[0]
+            entries[key], _, condition = line.partition(", when={")
+            if condition:
+                entries[key], conditions[key] = f"{entries[key]}}}", condition.removesuffix("}}")
+    wanted = set(entries) if settings.model is None else _used(settings.model, conditions)
     for key in sorted(wanted & set(entries)):
         print(entries[key].replace(", ", ",\n  ", 1).replace("}, ", "},\n  "))
 
@@ -37,24 +40,37 @@ def keys(text: str) -> list[str]:
     return ["-".join([*re.findall(r"\w+", authors), year]).lower() for authors, year in named]
 
 
-def _used(model: str) -> set[str]:
-    """Keys in the documentation of all that a model's configuration names, and of the files that its layers are in."""
+def holds(condition: str, settings: Mapping[str, Any]) -> bool:
+    """Whether settings are as an entry's `when` says: `key`, which must be switched on, or `key=value`, joined by "and" and
+    "or"; * stands for any letters."""
+    from fnmatch import fnmatchcase
+
+    def one(term: str) -> bool:
+        pattern, equals, wanted = term.partition("=")
+        values = [value for key, value in settings.items() if fnmatchcase(key, pattern)]
+        return any(fnmatchcase(str(value), wanted) if equals else value not in (0, "", None) for value in values)
+
+    return any(all(one(term) for term in terms.split(" and ")) for terms in condition.split(" or "))
+
+
+def _used(model: str, conditions: Mapping[str, str]) -> set[str]:
+    """Keys in the documentation of everything that a model's configuration names. An entry with a condition is used where
+    that holds."""
     import inspect
 
     from nmt.configuration.check import locate
-    from nmt.configuration.loading import load
-    from nmt.inference.text_classifier import TextClassifier
-    from nmt.layers import cells
+    from nmt.configuration.runs import flat
     from nmt.storage import checkpoint as ckpt
 
-    loaded = load(model, device="cpu")
-    network = loaded.model if isinstance(loaded, TextClassifier) else loaded.models[0]
-    parts: list[Any] = [cells, *{inspect.getmodule(layer) for layer in network.modules()}]
-    for group in ckpt.read(ckpt.find_checkpoint(model)).meta["config"].values():
+    config = ckpt.read(ckpt.find_checkpoint(model)).meta.get("config") or {}
+    parts: list[Any] = []
+    for group in config.values():
         if isinstance(group, Mapping) and "_target_" in group:
             part = locate(group["_target_"], "nmt", "model")
             parts += [part, inspect.getmodule(part)]
-    return {key for part in parts for key in keys(inspect.getdoc(part) or "")}
+    named = {key for part in parts for key in keys(inspect.getdoc(part) or "")}
+    settings = flat(config)
+    return (named - set(conditions)) | {key for key, condition in conditions.items() if holds(condition, settings)}
 
 
 main = command_line("cite", run)

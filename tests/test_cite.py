@@ -7,7 +7,7 @@ import pytest
 from builders import trained
 from commands import ROOT, run
 
-from nmt.cite import keys
+from nmt.cite import holds, keys
 
 ENTRIES = re.findall(r"^@\w+\{([^,]+),", (ROOT / "nmt/papers.bib").read_text(encoding="utf-8"), re.MULTILINE)
 PAGES = [
@@ -52,5 +52,20 @@ def test_papers_of_single_settings(tmp_path):
         "trainer.max_updates=1", "sizes.encoder=4", "sizes.decoder=8", "sizes.readout=8", "model.embedding_size=8",
         "attention.size=8",
     )  # fmt: skip
-    own = re.findall(r"^@\w+\{([^,]+),", run("cite", f"model={model}").stdout.decode(), re.MULTILINE)
-    assert "nguyen-chiang-2018" in own and "see-et-al-2017" not in own
+    printed = run("cite", f"model={model}").stdout.decode()
+    own = set(re.findall(r"^@\w+\{([^,]+),", printed, re.MULTILINE))
+    assert {"nguyen-chiang-2018", "cho-et-al-2014", "szegedy-et-al-2016"} <= own and "when" not in printed
+    switched_off = {"see-et-al-2017", "ba-et-al-2016", "gers-et-al-2000", "semeniuta-et-al-2016", "chen-et-al-2016"}
+    assert not switched_off & own
+
+
+@pytest.mark.parametrize(
+    "condition, expected",
+    [
+        ("model.copy", False), ("model.lexical", True), ("*.dropout", True), ("*.cell=*lstm", True), ("cell=gru", False),
+        ("model.copy or encoder.depth=[2-9]", True), ("model.lexical and model.copy", False), ("model.none", False),
+    ],
+)  # fmt: skip
+def test_conditions_of_entries(condition, expected):
+    settings = {"model.copy": False, "model.lexical": True, "encoder.dropout": 0.3, "model.dropout": 0.0}
+    assert holds(condition, {**settings, "encoder.cell": "norm_lstm", "encoder.depth": 2}) is expected
