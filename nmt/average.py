@@ -6,7 +6,8 @@ last-*.safetensors that trainer.keep leaves. The result is a model like any othe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from nmt.configuration.command_line import command_line
 
@@ -36,12 +37,29 @@ def run(settings: AverageSettings) -> None:
             raise UserError(
                 f"models: {first.path} and {saved.path} have different vocabularies, so their mean says nothing"
             )
+        facts = [_facts(each.meta) for each in (first, saved)]
+        differ = sorted(key for key in {*facts[0], *facts[1]} if facts[0].get(key) != facts[1].get(key))
+        if differ:
+            raise UserError(
+                f"models: {first.path} and {saved.path} differ in {', '.join(differ)}, so their mean says nothing"
+            )
     mean = {f"model/{name}": torch.stack([held[name] for held in weights]).mean(0) for name in weights[0]}
     fixed = {name: tensor for name, tensor in first.tensors.items() if name.startswith("tokenizer/")}
     meta = {key: value for key, value in first.meta.items() if key not in ("format", "training", "metrics", "update")}
     ckpt.write(Path(settings.output), {**meta, "averaged": [str(saved.path) for saved in parts]}, {**fixed, **mean})
     log = logging.getLogger("nmt.average")
     log.info("%s: the mean of %s checkpoints", settings.output, len(parts))
+
+
+def _facts(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """What weights stand for: the parts of the network by their names, labels, and how text is read."""
+    parts = {
+        name: group.get("_target_")
+        for name, group in (meta.get("config") or {}).items()
+        if name in ("encoder", "decoder", "attention", "window", "normalizer", "pooling") and isinstance(group, Mapping)
+    }
+    reads = {key: value for key, value in (meta.get("tokenizer") or {}).items() if key != "sampling"}
+    return {**parts, "labels": meta.get("labels"), "languages": meta.get("languages"), **reads}
 
 
 main = command_line("average", run)

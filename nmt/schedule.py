@@ -39,14 +39,14 @@ class Constant(Schedule):
 
 
 class Linear(Schedule):
-    """Falls linearly from 1 to `final` at the last update."""
+    """Falls linearly from 1 towards `final`, which it would reach with one more update."""
 
     def __init__(self, *, warmup: Count = 0, final: Ratio = 0.0) -> None:
         super().__init__(warmup=warmup)
         self.final = final
 
     def progress(self, step: int, total: int) -> float:
-        """From 0 after the warm-up to 1 at the last update."""
+        """From 0 after the warm-up to 1 after the last update."""
         return min(1.0, max(0, step - self.warmup) / max(1, total - self.warmup))
 
     def decay(self, step: int, total: int, epoch: float) -> float:

@@ -60,7 +60,7 @@ def test_papers_of_single_settings(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "condition, expected",
+    ("condition", "expected"),
     [
         ("model.copy", False), ("model.lexical", True), ("*.dropout", True), ("*.cell=*lstm", True), ("cell=gru", False),
         ("model.copy or encoder.depth=[2-9]", True), ("model.lexical and model.copy", False), ("model.none", False),

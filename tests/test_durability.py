@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,17 +19,20 @@ from builders import batch, compose, network, trained
 from commands import failed, run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_trainer import fit
+from test_trainer import Known, Store, fit
 
 import nmt
 from nmt.configuration.configure import configure
 from nmt.data.table import TableFiles, labels
 from nmt.foundation.errors import UserError
+from nmt.objective.cross_entropy import CrossEntropy
+from nmt.schedule import Constant
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.lock import Lock
 from nmt.task.translation import Translation
 from nmt.training.run_directory import RunDirectory, claim, claim_fresh
-from nmt.training.trainer import Trainer
+from nmt.training.state import TrainingState
+from nmt.training.trainer import PATIENCE, Trainer
 
 TINY = [
     "experiment=reverse", "data.train=60", "data.validation=10", "data.test=5", "trainer.max_epochs=2", "sizes.encoder=4",
@@ -154,6 +158,44 @@ def test_training_rolls_back_to_the_last_saved_state_if_asked():
     assert len(calls) == 4
     assert rates == pytest.approx([0.1, 0.05, 0.05])
     assert store.last[0]["progress"]["halvings"] == 1
+
+
+def test_a_batch_that_is_bad_in_itself_ends_the_rollbacks():
+    """Good updates before it do not start the count anew; a state that is saved after them does."""
+    model, bad = network("luong", "dot"), batch((5,), (9,))
+    seen = []
+
+    def objective(network, data, update, total):
+        seen.append(update)
+        loss = CrossEntropy()(network, data, update)
+        return replace(loss, total=loss.total * (math.nan if data.num_tokens == bad.num_tokens else 1.0))
+
+    task = Known(model, [batch(), batch(), batch(), bad])
+    task.objective = objective
+    optimizer, store = torch.optim.SGD(model.parameters(), lr=0.1), Store()
+    with pytest.raises(UserError, match="not a number any more"):
+        Trainer(max_epochs=3, on_nan="rollback").fit(task, optimizer=optimizer, schedule=Constant(), store=store)
+    assert len(seen) == 4 * PATIENCE
+
+
+def test_what_was_saved_stays_when_training_ends_with_an_error(tmp_path, monkeypatch):
+    """Before the first validation too; without an update that is saved, the folder is free again."""
+
+    def fails_after(updates):
+        def fit(self, task, *, store, **parts):
+            state = TrainingState(task.network, parts["optimizer"], parts["schedule"], ema=0.0, scale=False)
+            state.progress.update = updates
+            store.save_last(*state.save())
+            raise UserError("no number")
+
+        return fit
+
+    for updates in (0, 3):
+        monkeypatch.setattr(Trainer, "fit", fails_after(updates))
+        with pytest.raises(UserError, match="no number"):
+            trained(tmp_path / f"run{updates}", *TINY)
+        assert (tmp_path / f"run{updates}" / ckpt.LAST).exists() == (updates > 0)
+    assert not (tmp_path / "run0").exists()
 
 
 def test_a_validation_that_is_no_number_is_never_best():

@@ -3,10 +3,11 @@
 import pytest
 import sentencepiece
 import torch
-from builders import trained
+from builders import network, trained
 from commands import failed, run
 
 import nmt
+from nmt.configuration.fine_tuning import freeze
 from nmt.search.greedy import Greedy
 from nmt.storage import checkpoint as ckpt
 from nmt.tokenizer import SentencePiece, SentencePieceFile
@@ -112,6 +113,14 @@ def test_parts_can_be_frozen(base, texts, tmp_path):
     for name, value in ours.items():
         still = name.startswith(("encoder.", "source_embedding."))
         assert torch.equal(value, theirs[name]) == still, name
+
+
+def test_tied_embeddings_are_frozen_by_any_of_their_names():
+    for name in ("output", "source_embedding", "target_embedding"):
+        model = network("luong", "dot", "model.tying=all", "decoder.readout_size=8", "model.embedding_size=8")
+        freeze(model, [name])
+        assert not model.output.weight.requires_grad
+        assert model.output.bias.requires_grad == (name != "output")
 
 
 # A tokenizer of one's own
@@ -245,4 +254,8 @@ def test_faults_of_averaging_are_told(base, texts, tmp_path):
     same = trained(tmp_path / "same", *texts[1], *SIZES, "sizes.vocabulary=12", "decoder=luong", "attention=dot", "cell=lstm",
                    "trainer.max_updates=1")  # fmt: skip
     failed(run("average", f"models=[{base},{same}]", out), "different")
+    saved = ckpt.read(base / ckpt.BEST)
+    meta = {**saved.meta, "tokenizer": {**saved.meta["tokenizer"], "lowercase": True}, "languages": ["x", "y"]}
+    ckpt.write(tmp_path / "lower.safetensors", meta, saved.tensors)
+    failed(run("average", f"models=[{base},{tmp_path}/lower.safetensors]", out), "differ in languages, lowercase")
     assert not (tmp_path / "mean.safetensors").exists()

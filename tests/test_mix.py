@@ -3,6 +3,8 @@
 import collections
 import math
 import random
+from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -10,10 +12,11 @@ from builders import choices, compose, trained
 from commands import run
 
 from nmt.configuration import build
-from nmt.configuration.tasks import loaded
+from nmt.configuration.tasks import filters_of, loaded
 from nmt.corpus.filters import Filters
 from nmt.corpus.mixing import Mixing
 from nmt.corpus.preparation import EpochBatches, prepare
+from nmt.corpus.store import chunk_of
 from nmt.data.mix import Mix
 from nmt.data.modifiers import MISTAKES, MODIFIERS, applied, modifier
 from nmt.foundation.errors import UserError
@@ -231,6 +234,28 @@ def test_a_stored_mixture_is_the_same(folder, tmp_path, monkeypatch):
     memory, disk = (loaded({**config, "store": wanted}, Filters()) for wanted in ("memory", "disk"))
     assert [*memory.train.source] == [*disk.train.source]
     assert [pairs.home is None for pairs in disk.mixture.corpora.values()] == [False] * 3
+
+
+def test_tags_are_neither_judged_nor_changed(folder):
+    """Filters and modifiers see the text behind a tag."""
+    judged = Filters(drop_identical=True)
+    judged.tags = ("<m>",)
+    assert judged.judged(["<m> X Y", "<m>  ", "<m> X", "X Y"], ["X Y", "a", "Y", "X Y"])[0] == [2]
+    config = compose(*typed(folder, "mix.yml", "data.tags={medium: '<m>'}"))
+    filters = filters_of(config)
+    assert filters.tags == ("<m>",)
+    splits = loaded(config, filters)
+    stage = replace(splits.mixture.stages[0], weights={"medium": Fraction(1)}, until="medium", passes=None)
+    for name, settings in (("UpperCase", {}), ("Prefix", {"min_words": 1})):
+        changed = replace(stage, modifiers=[modifier(name, 1.0, settings)])
+        data = prepare(
+            replace(splits, mixture=replace(splits.mixture, stages=[changed])), filters, build.make(config, "tokenizer")
+        )
+        mixing = Mixing.of(data.splits.mixture, data.kept, 1)
+        batches = EpochBatches(data, build.make(config, "batching"), 1, 0, mixing=mixing)
+        pairs = batches._modified(chunk_of(data.splits.train, batches.indices[0]), 0)
+        assert all(line.startswith("<m> ") and not line.startswith("<m> <m>") for line in pairs.source)
+        assert all(("__start__" in line) == (name == "Prefix") for line in pairs.source)
 
 
 PAIR = ("A man, 2 dogs see the apple.", "Ein Mann, 2 Hunde sehen den Apfel.")

@@ -27,13 +27,21 @@ def score_of(decoder):
 
 
 def log_p(model, data, sentence, tokens):
-    """log P of one translation of one sentence, word by word, from the distribution of single steps."""
+    """log P of one translation of one sentence, word by word, from the distribution of single steps; with copied words, by
+    See et al. 2017, eq. 9."""
     length = int(data.source_lengths[sentence])
     memory = model.encode(data.source[sentence : sentence + 1, :length], data.source_lengths[sentence : sentence + 1])
     state, word, total = model.start(memory), BOS, 0.0
     for following in [*tokens, EOS]:
         output = model.decode(torch.tensor([[word]]), state, memory)
-        total = total + model.output(output.readout)[0, 0].log_softmax(0)[following]
+        p = model.output(output.readout)[0, 0].softmax(0)[following]
+        if model.copying is not None:
+            g, same = (
+                torch.sigmoid(model.copying.gate(output.readout)).squeeze(),
+                data.source[sentence, :length] == following,
+            )
+            p = g * p + (1 - g) * (output.weights[0, 0] * same).sum()
+        total = total + p.log()
         state, word = output.state, following
     return total
 
@@ -58,13 +66,15 @@ def critic_of(sets):
     return lambda *_: [[Candidate([*tokens], quality_of(b, tokens)) for tokens in each] for b, each in enumerate(sets)]
 
 
-@every_decoder
+@pytest.mark.parametrize(
+    ("decoder", "parts"), [*((name, ()) for name in choices("decoder")), ("bahdanau", ("model.copy=true",))]
+)
 @pytest.mark.parametrize("sharpness", [1.0, 0.3])
 @pytest.mark.parametrize("likelihood", [0.0, 0.4])
-def test_minimum_risk_is_its_equation(decoder, sharpness, likelihood):
+def test_minimum_risk_is_its_equation(decoder, parts, sharpness, likelihood):
     """Shen et al. 2016, eq. 10-11, with all translations of up to two words (of three) of the first sentence and a few of the
     others: value, and the gradient of every parameter."""
-    model, data = network(decoder, score_of(decoder)).train(), batch()
+    model, data = network(decoder, score_of(decoder), *parts).train(), batch()
     everything = [tokens for n in range(3) for tokens in itertools.product((4, 6, 9), repeat=n)]
     sets = [everything, [(4,), (5, 6, 7, 8)], [(), (9, 9, 9), (4, 5)]]
     objective = MinimumRisk(sharpness=sharpness, likelihood=likelihood)
@@ -171,6 +181,40 @@ def test_candidates_are_what_the_network_writes(reversing, source, metric):
     model.eval()
 
 
+def test_writing_an_unknown_word_is_never_right(reversing):
+    """Of a word that the tokenizer does not know, the reference keeps a mark that nothing written equals."""
+    unknown = reversing.tokenizer.decode([[3]])[0].strip()
+    assert unknown == "⁇"
+    model, options = reversing.models[0], {"tokenize": "none", "lowercase": False, "char_order": 6}
+    critic = Candidates(lambda rows: ["⁇ b" for _ in rows], max_length_factor=1.0, max_length_offset=1, judged=options)
+    [found] = critic(model.train(), of_lines(reversing, ["a b"], ["b a"]), 2, "beam", "chrf")
+    model.eval()
+    assert all(candidate.quality < 0.9 for candidate in found)
+
+
+def test_captions_may_be_as_long_as_when_translating():
+    """A picture counts as 32 tokens, a sentence without one as its words."""
+    asked = []
+
+    class Reached(Exception):
+        pass
+
+    def search(self, step, state, requests):
+        asked.extend(request.max_length for request in requests)
+        raise Reached
+
+    data = with_pictures(batch(), 3)
+    data = replace(data, pictures=replace(data.pictures, sizes=data.pictures.sizes * torch.tensor([[1], [0], [1]])))
+    model = network("luong", "dot")
+    model.encode, model.start = (lambda *_: None), (lambda *_: None)
+    critic = Candidates(as_text, max_length_factor=2.0, max_length_offset=5, judged={})
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Reached):
+        patch.setattr("nmt.search.beam.Beam.__call__", search)
+        critic(model, data, 2, "beam", "bleu")
+    words = (data.source_lengths - 1).tolist()
+    assert asked == [2 * (n + 32 * seen) + 5 for n, seen in zip(words, (1, 0, 1), strict=True)]
+
+
 def as_text(rows):
     return [" ".join("abcdefghijk"[i] * 3 for i in row) for row in rows]
 
@@ -270,6 +314,25 @@ def test_a_student_has_its_teachers_vocabulary(small_run, tmp_path):
     assert run("translate", f"model={student}", stdin="a b\n").stdout.count(b"\n") == 1
 
 
+def test_two_vocabularies_share_no_matrix(tmp_path):
+    """The tokenizer is the teacher's, so it is its vocabulary that must be one."""
+    data = ["experiment=reverse", "data.train=60", "data.validation=5", "data.test=5", "trainer.max_updates=1"]
+    sizes = ["sizes.encoder=8", "sizes.decoder=16", "sizes.readout=8", "model.embedding_size=8", "attention.size=8"]
+    teacher = trained(tmp_path / "teacher", *data, *sizes, "tokenizer.joint=false", "model.tying=output")
+    taught = [*data, *sizes, "objective=distillation", f"objective.teacher={teacher}"]
+    failed(run("train", *taught, "model.tying=all", f"run_dir={tmp_path}/student"), "model.tying: needs one vocabulary")
+    trained(tmp_path / "student", *taught, "model.tying=output")
+
+
+def test_a_teacher_reads_pictures_alike(tmp_path):
+    data = ["experiment=read_digits", "data.train=30", "data.validation=5", "data.test=5", "trainer.max_updates=1"]
+    teacher = trained(tmp_path / "teacher", *data)
+    taught = [*data, "objective=distillation", f"objective.teacher={teacher}"]
+    failed(
+        run("train", *taught, "encoder.channels=3", f"run_dir={tmp_path}/student"), "reads pictures as", "channels=3"
+    )
+
+
 # R-Drop
 
 
@@ -324,6 +387,8 @@ def test_a_repeated_batch_has_each_pair_beside_itself():
     (["objective=minimum_risk", "objective.likelihood=0", "objective.label_smoothing=0.1"], "leaves it out"),
     (["objective=minimum_risk", "objective.likelihood=1"], "objective.likelihood=1: out of range"),
     (["objective=minimum_risk", "window=hard", "window.estimator=reinforce"], "window.estimator"),
+    (["objective=distillation", "objective.teacher=a", "objective.weight=1", "window=hard", "window.estimator=reinforce"],
+     "window.estimator"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_named(arguments, message, tmp_path):
     failed(run("train", "experiment=reverse", *arguments, f"run_dir={tmp_path}/run"), message)

@@ -217,6 +217,27 @@ def test_average_of_the_best_snapshots_is_tried_at_the_end():
     assert watch.validations[-1][2]
 
 
+def test_an_average_that_is_no_better_is_not_told():
+    _, store, watch = fit(Trainer(max_epochs=4, average=2), network("luong", "dot"), [batch()], [4, 1, 3, 2, 1.5])
+    assert [state["update"] for state, _ in store.best] == [1, 2]
+    assert [update for update, _, _ in watch.validations] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("fewer", [2, 0])
+def test_fewer_snapshots_may_be_averaged_when_a_run_goes_on(fewer):
+    model, losses = network("luong", "dot"), [4, 1, 3, 2, 5]
+    _, store, _ = fit(Trainer(max_epochs=4, average=4), model, [batch()], losses)
+    begun = store.last[0]["progress"] | {"averaged": False}
+    resume = ({**store.last[0], "progress": begun}, store.last[1])
+    progress = Trainer(max_epochs=5, average=fewer).fit(
+        Known(model, [batch()], [2.5, 0.5]), optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        schedule=schedule.Constant(), store=store, resume=resume,
+    )  # fmt: skip
+    kept = [update for update, _ in progress.snapshots]
+    assert kept == ([2, 4] if fewer else [1, 2, 3, 4])
+    assert progress.best == (0.5 if fewer else 1)
+
+
 def test_a_loss_that_is_no_number_is_reported():
     model = network("luong", "dot")
     with torch.no_grad():

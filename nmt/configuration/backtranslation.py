@@ -67,6 +67,8 @@ class Backtranslation:
         """Does what is left to do; returns the test score of the last model."""
         if self.how.text is not None:
             find_file(self.how.text)
+        if self.how.model is not None:
+            self._check_direction(self.how.model)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -79,8 +81,6 @@ class Backtranslation:
                 raise
 
     def _steps(self) -> float:
-        if self.how.model is not None:
-            self._check_direction(self.how.model)
         self._corpus()
         if not (self.folder / "model" / "results.json").exists():
             self._translations(self.how.model or str(self._reverse()))
@@ -117,6 +117,10 @@ class Backtranslation:
             if self.how.text:
                 self._check_text(self.how.text)
             splits = loaded(self.settings.values, build.make(self.settings.values, "filters"))
+            batch = self.settings.batching.get("sentences") or 1
+            if self.how.real and len(splits.train) < batch:
+                says = f"{len(splits.train):,} pairs, fewer than a batch of {batch:,}: lower batching.sentences"
+                raise UserError(f"{splits.train.name}: {says}, or set synthetic.real=0")
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
             parts = {"train": splits.train, "validation": splits.validation, "test": splits.test, **splits.beside}
@@ -168,6 +172,9 @@ class Backtranslation:
         values = {**self._plain, "data": data}
         if self.settings.vectors:
             values["vectors"] = self.settings.vectors[::-1]
+        if self.settings.freeze:
+            other = {"source_embedding": "target_embedding", "target_embedding": "source_embedding"}
+            values["freeze"] = [other.get(name, name) for name in self.settings.freeze]
         tokenizer, metric = self.settings.tokenizer, self.settings.metric
         if tokenizer.get("target"):
             values["tokenizer"] = {**tokenizer, "model": tokenizer["target"], "target": tokenizer["model"]}
@@ -196,7 +203,8 @@ class Backtranslation:
         log.info("%s is trained in %s", what, folder)
         if (folder / ckpt.LAST).exists():
             saved = changed(saved_run(str(folder), "train"), "train", ["trainer.stop_after=0"])
-            self.train(TrainSettings.of({**saved, "resume": str(folder)}))
+            free = {key: self.settings.values[key] for key in ("device", "tracker", "keep_validations")}
+            self.train(TrainSettings.of({**saved, **free, "resume": str(folder)}))
         else:
             self.train(TrainSettings.of({**values, "run_dir": str(folder), "resume": None}))
         set_up_logging()

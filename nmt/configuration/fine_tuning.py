@@ -82,8 +82,9 @@ def take_weights(network: Seq2Seq, saved: Checkpoint) -> None:
 
 
 def freeze(network: torch.nn.Module, names: Sequence[str]) -> None:
-    """Parameters whose names begin so are not trained. Raises UserError for names that none has, or if none is left."""
-    parameters = dict(network.named_parameters())
+    """Parameters whose names begin so are not trained; tied embeddings have several names. Raises UserError for names that
+    none has, or if none is left."""
+    parameters = dict(network.named_parameters(remove_duplicate=False))
     chosen = {name: [p for n, p in parameters.items() if n == name or n.startswith(f"{name}.")] for name in names}
     nothing = [name for name, its in chosen.items() if not its]
     if nothing:

@@ -78,13 +78,21 @@ def begin(settings: TrainingSettings, ranks: Ranks) -> float:
         except Lost:
             raise
         except Exception:
-            if not (folder / ckpt.BEST).exists():  # nothing worth keeping: the folder is free again
+            if not _begun(folder):  # nothing worth keeping: the folder is free again
                 set_up_logging()
                 clear(folder)
                 lock.release()
                 with contextlib.suppress(OSError):
                     folder.rmdir()
             raise
+
+
+def _begun(folder: Path) -> bool:
+    """Whether a run has made an update that is saved."""
+    try:
+        return _progress(ckpt.read(folder / ckpt.LAST)).update > 0
+    except UserError:
+        return (folder / ckpt.BEST).exists()
 
 
 def go_on(settings: TrainingSettings, path: str, ranks: Ranks) -> float:
@@ -112,12 +120,12 @@ def go_on(settings: TrainingSettings, path: str, ranks: Ranks) -> float:
 
 
 def _judged_anew(settings: TrainingSettings, saved: Checkpoint) -> None:
-    """If another metric judges the run from now on, the next validation is the best so far."""
+    """If another metric, or more or less text, judges the run from now on, the next validation is the best so far."""
     _progress(saved)
     before, now = saved.meta["config"], settings.values
-    if all(before.get(key) == now.get(key) for key in ("metric", "choose_by")):
+    if all(before.get(key) == now.get(key) for key in ("metric", "choose_by", "max_validation")):
         return
-    log.info("another metric than before: the next validation is the best so far")
+    log.info("another metric or max_validation than before: the next validation is the best so far")
     saved.meta["training"]["progress"] |= {"best": None, "worse": 0, "snapshots": []}
 
 

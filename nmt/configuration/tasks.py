@@ -40,8 +40,16 @@ log = logging.getLogger(__name__)
 def fingerprints(command: str, config: Mapping[str, Any]) -> Mapping[str, str]:
     """What identifies the data of a configuration. Raises UserError if it cannot be read."""
     if command == "train":
-        return of_translation(loaded(config, build.make(config, "filters")))
+        return of_translation(loaded(config, filters_of(config)))
     return of_classification(build.make(config, "data").labelled())
+
+
+def filters_of(config: Mapping[str, Any]) -> Filters:
+    """The filters of a configuration, which know the tags of its data."""
+    filters: Filters = build.make(config, "filters")
+    if tags := config["data"].get("tags"):
+        filters.tags = tuple(tags.values())
+    return filters
 
 
 def loaded(config: Mapping[str, Any], filters: Filters) -> Splits:
@@ -67,7 +75,7 @@ def _translation(settings: TrainSettings, device: torch.device, saved: Checkpoin
     if isinstance(objective, Taught):
         teachers = _teachers(objective.teacher, device)
         objective.take_teachers(teachers.models)
-    filters = build.make(config, "filters")
+    filters = filters_of(config)
     splits = loaded(config, filters)
     if saved is not None:
         tokenizer = ckpt.tokenizer_from(saved)
@@ -81,6 +89,12 @@ def _translation(settings: TrainSettings, device: torch.device, saved: Checkpoin
     tokenizer = data.tokenizer
     if teachers is not None:
         _check_teachers(teachers, objective.teacher, splits.languages, tokenizer)
+        shared = [f"model.{key}" for key, on in (("tying", "all"), ("copy", True)) if config["model"].get(key) == on]
+        if shared and not tokenizer.joint:
+            needs = (
+                "one vocabulary for both languages, and the teacher has two: set model.tying=output, model.copy=false"
+            )
+            raise UserError(f"{', '.join(shared)}: needs {needs}")
     if isinstance(objective, Judging):
         if start is None and saved is None:
             log.warning(
@@ -91,6 +105,8 @@ def _translation(settings: TrainSettings, device: torch.device, saved: Checkpoin
         judge = build.make(config, "metric").of(splits.languages[1])
         objective.take_critic(Candidates(tokenizer.decode, **lengths, judged=judge.options))
     network = build.network(config, tokenizer.source_size, tokenizer.target_size, tokenizer.columns)
+    if teachers is not None:
+        _check_readers(teachers.models, objective.teacher, network)
     if start is not None:
         take_weights(network, start)
         log.info("started from %s; vocabulary %s/%s", start.path, tokenizer.source_size, tokenizer.target_size)
@@ -138,13 +154,35 @@ def _teachers(paths: Sequence[str], device: torch.device) -> Translator:
 def _check_teachers(
     teachers: Translator, paths: Sequence[str], languages: tuple[str, str], tokenizer: Tokenizer
 ) -> None:
-    """Raises UserError if they translate the other way, or have another vocabulary."""
+    """Raises UserError if they translate the other way, or have another vocabulary or read other columns."""
     named = f"objective.teacher={', '.join(paths)}"
     if teachers.languages == languages[::-1] != languages:
         source, target = teachers.languages
         raise UserError(f"{named}: translates from {source} to {target}, the other way")
-    if teachers.tokenizer.models != tokenizer.models:
+    theirs = teachers.tokenizer
+    if (theirs.models, theirs.lowercase) != (tokenizer.models, tokenizer.lowercase):
         raise UserError(f"{named}: has another vocabulary than the model to train")
+    if theirs.columns != tokenizer.columns:
+        raise UserError(
+            f"{named}: reads {theirs.columns.described}, and the model to train {tokenizer.columns.described}"
+        )
+
+
+def _check_readers(teachers: Sequence[Seq2Seq], paths: Sequence[str], network: Seq2Seq) -> None:
+    """Raises UserError if a teacher reads pictures in another way: the batches are made for the network to train."""
+    for teacher, path in zip(teachers, paths, strict=True):
+        theirs, ours = (_reading(each) for each in (teacher, network))
+        if theirs != ours:
+            raise UserError(f"objective.teacher={path}: reads pictures as {theirs}, and the model to train as {ours}")
+
+
+def _reading(network: Seq2Seq) -> str:
+    """How a network reads pictures."""
+    reader = network.encoder.reader
+    if reader is None:
+        return "none"
+    longest = getattr(reader.read, "longest", None)
+    return f"{type(reader.read).__name__.lower()}, channels={reader.channels}" + f", longest={longest}" * bool(longest)
 
 
 def _use_vectors(network: Seq2Seq, tokenizer: Tokenizer, paths: Sequence[str | None]) -> None:

@@ -153,6 +153,9 @@ class TrainSettings(TrainingSettings):
         if self.objective["_target_"].endswith(".MinimumRisk") and (self.window or {}).get("estimator") == "reinforce":
             why = "has samples and a reward of its own: use window.estimator=straight_through, or another objective"
             found.append(Fault("window.estimator", why, "reinforce"))
+        if self.objective.get("weight") == 1 and (self.window or {}).get("estimator") == "reinforce":
+            why = "learns from the reference words, and objective.weight=1 leaves them out: use straight_through"
+            found.append(Fault("window.estimator", why, "reinforce"))
         if self.objective["_target_"].endswith(".RDrop"):
             parts = [(self.model, True), *((p, p.get("num_layers", 1) > 1) for p in (self.encoder, self.decoder))]
             drops = ("word_dropout", "readout_dropout", "recurrent_dropout", "feature_dropout")

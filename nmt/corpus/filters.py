@@ -6,11 +6,12 @@ import hashlib
 import json
 import logging
 import unicodedata
+from collections.abc import Sequence
 
 import numpy as np
 
 from nmt.corpus.ragged import Corpus
-from nmt.data import Pairs, Text
+from nmt.data import Pairs, Text, tag_of
 from nmt.foundation.errors import UserError
 from nmt.foundation.ranges import NonNegative, Ratio, Size
 
@@ -23,8 +24,10 @@ class Filters:
     max_length: longest sentence in tokens (either side); max_ratio: largest ratio of token counts (0: any);
     drop_duplicates: keep the first of equal pairs; drop_identical: no pairs with equal sides; max_symbols: largest share of
     the characters of either side, spaces left out, that are digits, punctuation or other symbols. Pairs with an empty side
-    are always dropped.
+    are always dropped. `tags` in front of source lines are not judged.
     """
+
+    tags: Sequence[str] = ()
 
     def __init__(
         self,
@@ -52,7 +55,8 @@ class Filters:
     def judged(self, source: Text, target: Text) -> tuple[list[int], dict[str, int]]:
         """Which pairs are kept, as far as a pair alone can say, and how many are not, by the reason."""
         keep, counts = [], {"empty": 0, "identical": 0, "symbols": 0}
-        for i, pair in enumerate(zip(source, target, strict=True)):
+        for i, (first, second) in enumerate(zip(source, target, strict=True)):
+            pair = first.removeprefix(tag_of(first, self.tags)), second
             if not pair[0].strip() or not pair[1].strip():
                 counts["empty"] += 1
             elif self.drop_identical and pair[0].strip() == pair[1].strip():

@@ -17,7 +17,7 @@ from nmt.corpus.journal import alone
 from nmt.corpus.mixing import Mixing
 from nmt.corpus.ragged import Corpus, encode, joined
 from nmt.corpus.store import chunk_of, encoded
-from nmt.data import Pairs, Splits, Stage, Text
+from nmt.data import Pairs, Splits, Stage, Text, tag_of
 from nmt.data.mix import chained
 from nmt.data.modifiers import Modifier, applied
 from nmt.foundation.errors import UserError
@@ -145,10 +145,14 @@ class EpochBatches:
     def _modified(self, pairs: Pairs, i: int) -> Pairs:
         """What the modifiers of its stage make of a batch: a pure function of (seed, epoch, batch)."""
         draw, found = random.Random(f"{self.key} {i}"), list[tuple[str, str]]()
-        for pair in zip(pairs.source, pairs.target, strict=True):
-            found += applied(self.modifiers[i], pair, draw)
-        source, target = zip(*found, strict=True)
-        return Pairs(source, target, pairs.name)
+        mixture = self.data.splits.mixture
+        assert mixture is not None, "only mixtures have modifiers"
+        for source, target in zip(pairs.source, pairs.target, strict=True):
+            tag = tag_of(source, mixture.tags)
+            made = applied(self.modifiers[i], (source.removeprefix(tag), target), draw)
+            found += [(tag + source, target) for source, target in made]
+        sources, targets = zip(*found, strict=True)
+        return Pairs(sources, targets, pairs.name)
 
     def read(self, indices: Sequence[int]) -> Iterator[Batch]:
         return ahead(self, indices, self.ahead)

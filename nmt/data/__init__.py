@@ -135,11 +135,18 @@ class Stage:
 
 @dataclass(frozen=True)
 class Mixture:
-    """The corpora and how they are mixed. `settings`: what was written, which identifies it."""
+    """The corpora and how they are mixed. `settings`: what was written, which identifies it. `tags` stand in front of source
+    lines."""
 
     corpora: Mapping[str, Pairs]
     stages: Sequence[Stage]
     settings: str = ""
+    tags: Sequence[str] = ()
+
+
+def tag_of(line: str, tags: Sequence[str]) -> str:
+    """The tag in front of a source line, with the space after it; "" if there is none."""
+    return next((f"{tag} " for tag in tags if line.startswith(f"{tag} ")), "")
 
 
 @dataclass(frozen=True)

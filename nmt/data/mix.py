@@ -80,7 +80,8 @@ class Mix:
             corpora[name] = keep(_chained(name, streams), True)
         names = short_names(self.validation)
         own, *others = (in_memory(self._stream(part, None)) for part in self.validation)
-        mixture = Mixture(corpora, self.stages, self.text + str(sorted(self.tags.items())))
+        settings = self.text + str(sorted(self.tags.items()))
+        mixture = Mixture(corpora, self.stages, settings, tuple(self.tags.values()))
         return Splits(
             train=chained(list(corpora.values()), str(self.file)),
             validation=own,

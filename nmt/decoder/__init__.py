@@ -119,7 +119,7 @@ class Decoder(nn.Module):
         """One step of attention in a loop: from h, its products with `Attention.query_blocks` and what attention remembers,
         to the weights [N 1 HS], their sum of `with_inputs` [N G], and what to remember."""
         assert memory.inputs is not None, "with_inputs makes them"
-        attention, inputs = self.attention, Shared(memory.by_head(memory.inputs), low_precision=False)
+        attention, inputs = self.attention, Shared(memory.by_head(memory.inputs))
 
         def look(h: Tensor, products: Sequence[Tensor], carry: Carry) -> tuple[Tensor, Tensor, Carry]:
             weights, carry = attention.attend(attention.query(h, *products).unsqueeze(1), memory, carry)

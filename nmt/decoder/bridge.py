@@ -51,6 +51,7 @@ class Bridge(nn.Module):
     def states(self, start: Float[Tensor, "B M"]) -> tuple[Cell, ...]:
         """The state of each layer."""
         if self.kind in ("last", "none"):
+            start = full(start)  # like the states that follow
             nothing = start.new_zeros(start.size(0), self.hidden_size)
             first = start if self.kind == "last" else nothing
             return tuple((first, nothing)[: self.parts] for _ in range(self.num_layers))

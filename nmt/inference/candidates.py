@@ -9,11 +9,16 @@ import torch
 
 from nmt.foundation.interfaces import EOS, PAD, Batch, Candidate, Request
 from nmt.inference.generation import ModelStep
+from nmt.inference.unknown import MARK
 from nmt.layers.packed import Packs, generating
 from nmt.metric import similarity
 from nmt.network.seq2seq import Seq2Seq
 from nmt.search.beam import Beam
 from nmt.search.sample import Sample
+from nmt.tokenizer.columns import PICTURE
+
+NOT_WRITTEN = "\ufffd"
+"""Stands for unknown words in references, so that writing an unknown word is never right."""
 
 
 class Candidates:
@@ -42,9 +47,12 @@ class Candidates:
     ) -> list[list[Candidate]]:
         seed = int(torch.randint(2**31, ()))
         search = Sample(n_best=count, seed=seed) if source == "sample" else Beam(width=count, n_best=count)
-        lengths = (batch.source_lengths - 1).tolist()  # without EOS
+        lengths = batch.source_lengths - 1  # without EOS
+        if batch.pictures is not None:
+            lengths = lengths + PICTURE * batch.pictures.sizes.prod(1).bool()
         requests = [
-            Request(int(self.factor * length) + self.offset, seed=place) for place, length in enumerate(lengths)
+            Request(int(self.factor * length) + self.offset, seed=place)
+            for place, length in enumerate(lengths.tolist())
         ]
         # As precise as training; autocast itself would convert the packed weights again at every step.
         device = batch.source.device.type
@@ -61,6 +69,7 @@ class Candidates:
         references = self.decode(
             [[token for token in row if token not in (PAD, EOS)] for row in batch.targets.tolist()]
         )
+        references = [text.replace(MARK, NOT_WRITTEN) for text in references]
         like = similarity(metric, **self.judged)
         return [
             [Candidate(tokens, like(next(texts), reference) / 100) for tokens in each]

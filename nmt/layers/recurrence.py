@@ -87,9 +87,9 @@ class Shared:
     in autocast's type (the result too); the operand is converted once.
     """
 
-    def __init__(self, operand: Tensor, bias: Tensor | None = None, low_precision: bool = True) -> None:
+    def __init__(self, operand: Tensor, bias: Tensor | None = None) -> None:
         device = operand.device.type
-        if low_precision and torch.is_autocast_enabled(device):
+        if torch.is_autocast_enabled(device):
             dtype = torch.get_autocast_dtype(device)
             operand, bias = operand.to(dtype), None if bias is None else bias.to(dtype)
         self._tape: list[tuple[Tensor, Tensor]] = []

@@ -30,12 +30,13 @@ class Copying(nn.Module):
         """g: the probability that a word is not copied."""
         return torch.sigmoid(full(self.gate(readout))).clamp(1e-6, 1 - 1e-6)
 
-    def copied(self, output: DecoderOutput, memory: Memory, words: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:
-        """The attention that all occurrences of each of the words get; a row a sentence."""
+    def copied(self, output: DecoderOutput, memory: Memory, words: Int[Tensor, "N T"]) -> Float[Tensor, "N T"]:
+        """The attention that all occurrences of each of the words get."""
         assert output.weights is not None
         assert memory.source is not None
-        same = words.unsqueeze(2) == memory.source.unsqueeze(1)
-        return (output.weights * same).sum(2).clamp(max=1.0)
+        same = memory.spread(words.unsqueeze(2)) == memory.source.unsqueeze(1)
+        mass = (memory.spread(output.weights) * same).sum(2, keepdim=True).clamp(max=1.0)
+        return memory.gather(mass, words.size(1)).squeeze(2)
 
     def log_probs(
         self, logits: Float[Tensor, "N T V"], output: DecoderOutput, memory: Memory

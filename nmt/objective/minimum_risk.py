@@ -66,7 +66,7 @@ class MinimumRisk:
         proposed = self.critic(model, batch, self.candidates, self.source, self.cost)
         memory = model.encode(batch.source, batch.source_lengths, batch.pictures)
         state = model.start(memory)
-        risk = self._risk(model, state, memory, proposed) * batch.num_tokens
+        risk = self._risk(model, state, memory, proposed, batch.num_tokens / len(proposed))
         if not self.likelihood:
             return Loss(total=risk, nll=torch.full_like(risk, torch.nan).detach(), num_tokens=batch.num_tokens)
         output = model.decode(batch.inputs, state, memory)
@@ -74,9 +74,9 @@ class MinimumRisk:
         return Loss((1 - self.likelihood) * risk + self.likelihood * loss, nll, batch.num_tokens)
 
     def _risk(
-        self, model: Seq2Seq, state: State, memory: Memory, proposed: Sequence[Sequence[Candidate]]
+        self, model: Seq2Seq, state: State, memory: Memory, proposed: Sequence[Sequence[Candidate]], scale: float
     ) -> Float[Tensor, ""]:
-        """The mean risk of the sentences, with its gradient."""
+        """`scale` times the sum of the sentences' risks, with its gradient."""
         device, most = memory.values.device, max(map(len, proposed))
         empty = Candidate([], 0.0)
         grid = [candidate for each in proposed for candidate in [*each, *[empty] * (most - len(each))]]
@@ -93,6 +93,6 @@ class MinimumRisk:
             q = torch.softmax((self.sharpness * log_p).masked_fill(~there, -torch.inf), 1)
             risk = (q * costs.to(q.dtype)).sum(1)
             weights = self.sharpness * q * (costs - risk.unsqueeze(1))  # ∂R/∂ log P
-            each = weights.view(-1, 1).expand_as(targets).to(output.readout.dtype) / len(proposed)
+            each = (scale * weights).view(-1, 1).expand_as(targets).to(output.readout.dtype)
         likelihood, _ = model.loss(output, memory, targets, 0.0, each)  # −Σ weight · log P
-        return risk.mean().to(likelihood.dtype) + likelihood.detach() - likelihood
+        return scale * risk.sum().to(likelihood.dtype) + likelihood.detach() - likelihood

@@ -25,12 +25,9 @@ from nmt.training.state import Progress, TrainingState
 log = logging.getLogger(__name__)
 Precision = Literal["float32", "bfloat16", "float16"]
 OnNaN = Literal["stop", "skip", "rollback"]
-REMEDY = (
-    "lower optimizer.lr or trainer.clip_norm (resume= takes both), or use trainer.precision=float32. The last good state is "
-    "saved"
-)
+REMEDY = "lower optimizer.lr or trainer.clip_norm, or use trainer.precision=float32"
 PATIENCE = 10
-"""Updates that may be left out, or rolled back, one after another before training stops."""
+"""Updates that may be left out one after another, and how often one state may be taken up again, before training stops."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +143,7 @@ class Trainer:
                     loop.save()
             state.progress.finished = True
             [stop] = task.ranks.sums(len(interrupted))
-            if not stop and not state.progress.averaged:
+            if self.average and not stop and not state.progress.averaged:
                 loop.try_average()
             [stop] = task.ranks.sums(len(interrupted))
             loop.save()
@@ -167,7 +164,7 @@ class _Loop:
         self.device = state.parameters[0].device
         self.autocast = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}[trainer.precision]
         self.saved_at = self.counted_from = time.monotonic()
-        self._unsound = 0
+        self._unsound, self._saved = 0, state.progress.update
         self._reset()
 
     def _reset(self) -> None:
@@ -253,7 +250,9 @@ class _Loop:
         scaled = self.state.scaler.is_enabled() and math.isfinite(found)  # the scaler looks by itself
         if scaled or math.isfinite(float(norm) + found):
             self.state.step()
-            self._tokens, self._loss, self._unsound = self._tokens + int(tokens), self._loss + found, 0
+            self._tokens, self._loss = self._tokens + int(tokens), self._loss + found
+            if self.trainer.on_nan != "rollback":
+                self._unsound = 0
             return norm
         self._unsound += 1
         return self._without(norm)
@@ -263,7 +262,7 @@ class _Loop:
         progress, policy = self.state.progress, self.trainer.on_nan
         where = f"the loss or its gradient is not a number any more (update {progress.update + 1:,})"
         if policy == "stop" or self._unsound >= PATIENCE:
-            raise UserError(f"{where}: {REMEDY}")
+            raise UserError(f"{where}: {self._remedy}")
         if policy == "skip":
             log.warning("%s: left out", where)
             progress.skipped += 1
@@ -297,7 +296,7 @@ class _Loop:
         loss = metrics.get("loss", math.inf)
         if not math.isfinite(score) or math.isnan(loss):
             raise UserError(
-                f"the validation {self.task.metric} or loss is not a number (update {progress.update:,}): {REMEDY}"
+                f"the validation {self.task.metric} or loss is not a number (update {progress.update:,}): {self._remedy}"
             )
         best = self.task.better(score, progress.best) or (score == progress.best and loss < progress.best_loss)
         progress.worse = 0 if best else progress.worse + 1
@@ -317,7 +316,7 @@ class _Loop:
     def _snapshot(self, score: float, weights: dict[str, Tensor]) -> None:
         """Keeps the weights of the best validations."""
         kept = [*self.state.progress.snapshots, (self.state.progress.update, score)]
-        if len(kept) > self.trainer.average:
+        while len(kept) > self.trainer.average:
             worst = kept[0]
             for snapshot in kept[1:]:
                 worst = snapshot if self.task.better(worst[1], snapshot[1]) else worst
@@ -341,23 +340,32 @@ class _Loop:
         weights = self.store.average(updates)
         with self.state.using(weights):
             metrics = self.task.validate()
-        best = self.task.better(metrics[self.task.metric], progress.best)
-        if best:
-            progress.best, progress.best_update = metrics[self.task.metric], progress.update
-            self._keep_best({"update": progress.update, "metrics": metrics, "averaged": updates}, weights)
+        score, name = metrics[self.task.metric], self.task.metric
+        if not self.task.better(score, progress.best):
+            log.info("the mean of the %s best is no better: %s %.2f", len(updates), name, score)
+            return
+        progress.best, progress.best_update = score, progress.update
+        self._keep_best({"update": progress.update, "metrics": metrics, "averaged": updates}, weights)
         for observer in self.observers:
-            observer.on_validation(progress.update, float(progress.epoch), metrics, best)
+            observer.on_validation(progress.update, float(progress.epoch), metrics, True)
 
     def save(self) -> None:
         """Everything needed to go on from here. Raises UserError, and saves nothing, if weights are not numbers."""
         if not self.state.sound():
-            raise UserError(f"weights are not numbers any more (update {self.state.progress.update:,}): {REMEDY}")
+            raise UserError(f"weights are not numbers any more (update {self.state.progress.update:,}): {self._remedy}")
         now = time.monotonic()
         self.state.progress.seconds += now - self.counted_from
         self.counted_from = now
         if (state := self.state.save()) is not None:
             self.store.save_last(*state)
+        if self.state.progress.update != self._saved:
+            self._saved, self._unsound = self.state.progress.update, 0
         self.saved_at = time.monotonic()
+
+    @property
+    def _remedy(self) -> str:
+        """What to do against numbers that are none."""
+        return f"{REMEDY}. Update {self._saved:,} is saved, and resume= takes these too" if self._saved else REMEDY
 
 
 def _draw_for(seed: int, epoch: int, batch: int) -> None:
