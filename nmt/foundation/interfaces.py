@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
@@ -151,7 +151,7 @@ class Memory:
             return held
         return held.unflatten(-1, (self.heads, -1)).transpose(1, 2).flatten(1, 2)
 
-    def spread(self, rows: Float[Tensor, "N T X"]) -> Float[Tensor, "B n X"]:
+    def spread(self, rows: Shaped[Tensor, "N T X"]) -> Shaped[Tensor, "B n X"]:
         """The rows grouped by sentence: n = T · (rows per sentence), with zeros in empty places."""
         sentences = self.mask.size(0)
         if self.layout is not None:
