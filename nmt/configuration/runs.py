@@ -123,9 +123,10 @@ def _judged_anew(settings: TrainingSettings, saved: Checkpoint) -> None:
     """If another metric, or more or less text, judges the run from now on, the next validation is the best so far."""
     _progress(saved)
     before, now = saved.meta["config"], settings.values
-    if all(before.get(key) == now.get(key) for key in ("metric", "choose_by", "max_validation")):
+    changed = [key for key in ("metric", "choose_by", "max_validation") if before.get(key) != now.get(key)]
+    if not changed:
         return
-    log.info("another metric or max_validation than before: the next validation is the best so far")
+    log.info("another %s than before: the next validation is the best so far", ", ".join(changed))
     saved.meta["training"]["progress"] |= {"best": None, "worse": 0, "snapshots": []}
 
 

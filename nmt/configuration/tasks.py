@@ -89,12 +89,9 @@ def _translation(settings: TrainSettings, device: torch.device, saved: Checkpoin
     tokenizer = data.tokenizer
     if teachers is not None:
         _check_teachers(teachers, objective.teacher, splits.languages, tokenizer)
-        shared = [f"model.{key}" for key, on in (("tying", "all"), ("copy", True)) if config["model"].get(key) == on]
-        if shared and not tokenizer.joint:
-            needs = (
-                "one vocabulary for both languages, and the teacher has two: set model.tying=output, model.copy=false"
-            )
-            raise UserError(f"{', '.join(shared)}: needs {needs}")
+        if settings.needs_joint and not tokenizer.joint:
+            key, instead = next(iter(settings.needs_joint.items()))
+            raise UserError(f"{key}: needs one vocabulary for both languages, and the teacher has two: set {instead}")
     if isinstance(objective, Judging):
         if start is None and saved is None:
             log.warning(

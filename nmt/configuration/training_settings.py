@@ -88,11 +88,17 @@ class TrainSettings(TrainingSettings):
     def conflicts(self) -> list[Fault]:
         found = super().conflicts() + self._attention_conflicts() + self._beginning_conflicts()
         found += self._data_conflicts() + self._picture_conflicts()
-        for key, value, instead in (("tying", "all", "model.tying=output"), ("copy", True, "model.copy=false")):
-            if self.model.get(key) == value and not _joint(self.tokenizer):
+        if not _joint(self.tokenizer):
+            for key, instead in self.needs_joint.items():
                 remedy = f"needs one vocabulary for both languages: set tokenizer.joint=true or {instead}"
-                found.append(Fault(f"model.{key}", remedy, shown(value)))
+                found.append(Fault(key, remedy, shown(self.model[key.partition(".")[2]])))
         return found
+
+    @property
+    def needs_joint(self) -> dict[str, str]:
+        """What of the network needs one vocabulary for both languages, and what to set instead."""
+        choices = (("tying", "all", "model.tying=output"), ("copy", True, "model.copy=false"))
+        return {f"model.{key}": instead for key, value, instead in choices if self.model.get(key) == value}
 
     def _attention_conflicts(self) -> list[Fault]:
         """What needs attention where there is none."""
