@@ -24,6 +24,7 @@ from torch.nn.utils.rnn import pad_sequence
 from nmt.foundation.interfaces import BOS, EOS, PAD, Batch, Candidate, Critic, Loss, Memory, State
 from nmt.foundation.ranges import Fraction, Positive, Width
 from nmt.network.seq2seq import Seq2Seq
+from nmt.objective.cross_entropy import CrossEntropy
 
 
 class MinimumRisk:
@@ -59,9 +60,7 @@ class MinimumRisk:
 
     def __call__(self, model: Seq2Seq, batch: Batch, step: int, total: int = 0) -> Loss:
         if not model.training:
-            output, memory = model.teach(batch)
-            loss, nll = model.loss(output, memory, batch.targets, 0.0)
-            return Loss(total=loss, nll=nll, num_tokens=batch.num_tokens)
+            return CrossEntropy()(model, batch, step)
         assert self.critic is not None
         proposed = self.critic(model, batch, self.candidates, self.source, self.cost)
         memory = model.encode(batch.source, batch.source_lengths, batch.pictures)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from nmt.foundation.interfaces import Batch, Loss
 from nmt.foundation.ranges import Fraction, Positive
 from nmt.network.seq2seq import Seq2Seq
+from nmt.objective.cross_entropy import CrossEntropy
 
 
 class RDrop:
@@ -22,9 +23,7 @@ class RDrop:
 
     def __call__(self, model: Seq2Seq, batch: Batch, step: int, total: int = 0) -> Loss:
         if not model.training:
-            output, memory = model.teach(batch)
-            loss, nll = model.loss(output, memory, batch.targets, 0.0)
-            return Loss(total=loss, nll=nll, num_tokens=batch.num_tokens)
+            return CrossEntropy()(model, batch, step)
         twice = batch.repeated(2)
         output, memory = model.teach(twice)
         loss, nll = model.loss(output, memory, twice.targets, self.label_smoothing, agreement=self.agreement)
