@@ -77,7 +77,7 @@ class Backtranslation:
             try:
                 return self._steps()
             except (KeyboardInterrupt, SystemExit):
-                log.warning("stopped: the same command goes on")
+                log.warning("stopped: the same command of nmt.backtranslate goes on with this step and all others")
                 raise
 
     def _steps(self) -> float:

@@ -60,7 +60,7 @@ def sweep(command: str, run: Callable[[Any], Any], overrides: Sequence[str], *, 
         try:
             work.conclude(work.way(work))
         except KeyboardInterrupt:
-            log.warning("stopped: the same command goes on")
+            log.warning("stopped: the command of the sweep, typed again, goes on with this run and all others")
             raise
 
 
