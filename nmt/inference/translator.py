@@ -204,7 +204,7 @@ class Translator:
         for i, row in enumerate(rows):
             if len(row) > self.max_source:
                 shown = lines[i][:40]
-                log.warning('"%s …" has %s tokens: only the first %s are translated', shown, len(row), self.max_source)
+                log.warning('"%s …" has %s tokens: only the first %s are read', shown, len(row), self.max_source)
                 rows[i] = self.tokenizer.columns.shortened(row, self.max_source)
         strange = [
             i for i, row in enumerate(rows) if len(row) and 2 * row.count(UNK) >= len(row)
