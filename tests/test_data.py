@@ -483,4 +483,5 @@ def test_missing_files_and_columns_say_what_was_meant(tmp_path):
     assert "It has: en,de. Is it data=csv?" in told(
         "data=tsv", f"data.train={tmp_path}/c", "data.source=en", "data.target=de"
     )
-    assert "is a folder, not a file" in told("data=tsv", f"data.train={tmp_path}", "data.source=en", "data.target=de")
+    said = told("data=tsv", f"data.train={tmp_path}", "data.source=en", "data.target=de")
+    assert re.search(r"is a folder, not a file. In that folder: .*train\.en", said)

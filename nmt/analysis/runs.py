@@ -89,7 +89,8 @@ def collect(folders: Sequence[str], *, different_data: bool = False) -> tuple[li
     for name in folders:
         folder = Path(name)
         if not folder.is_dir():
-            raise UserError(f"{name}: there is no such folder")
+            what = "is a file; give the folder of a run or a sweep" if folder.exists() else "there is no such folder"
+            raise UserError(f"{name}: {what}")
         below = [place for depth in range(1, DEPTH) for place in sorted(folder.glob("/".join(["*"] * depth)))]
         places = [folder, *(place for place in below if place.is_dir())]
         swept += [run for place in places if any(place.glob(f"*/{RECORD}")) for run in find(place)]

@@ -37,22 +37,23 @@ def systems_of(
 ) -> list[System]:
     """Raises UserError if a path is neither a model nor a file with a line for each line of the reference. `load`: the
     translator of a run directory or checkpoint."""
+    file, lines = reference
+    written = dict[str, Sequence[str]]()
+    for path in paths:  # files first: a model takes its time
+        if not (Path(path).is_dir() or path.endswith(".safetensors")):
+            output = find_file(path)
+            written[path] = read_lines(output)
+            check_aligned(file, len(lines), output, len(written[path]))
+        elif source is None:
+            raise UserError(f"{path}: a model needs the text that it translates: add source=FILE")
     found = []
     for path, name in zip(paths, short_names(list(paths)), strict=True):
-        file, lines = reference
-        if Path(path).is_dir() or path.endswith(".safetensors"):
-            if source is None:
-                raise UserError(f"{path}: a model needs the text that it translates: add source=FILE")
-            model = load(path)
-            log.info("%s translates", name)
-            found.append(
-                System(name, _kept(Path(path), source) or [*map(one_line, model.translate(list(source)))], model)
-            )
-        else:
-            output = find_file(path)
-            written = read_lines(output)
-            check_aligned(file, len(lines), output, len(written))
-            found.append(System(name, written))
+        if path in written or source is None:
+            found.append(System(name, written[path]))
+            continue
+        model = load(path)
+        log.info("%s translates", name)
+        found.append(System(name, _kept(Path(path), source) or [*map(one_line, model.translate(list(source)))], model))
     return found
 
 

@@ -167,8 +167,10 @@ def find_file(path: str) -> Path:
             return candidate
     if Path(path).is_fifo() or Path(path).is_char_device():
         return _kept(path)
-    what = "is a folder, not a file" if Path(path).is_dir() else "no such file"
-    there = [p.name for p in Path(path).parent.glob("*") if p.is_file()] if Path(path).parent.is_dir() else []
+    what, folder = (
+        ("is a folder, not a file", Path(path)) if Path(path).is_dir() else ("no such file", Path(path).parent)
+    )
+    there = [p.name for p in folder.glob("[!.]*") if p.is_file()]
     near = sorted(there, key=lambda name: (-difflib.SequenceMatcher(None, name, Path(path).name).ratio(), name))
     shown = f". In that folder: {', '.join(near[:8])}{' …' if len(near) > 8 else ''}" if near else ""
     slices = ". Some rows of a part are NAME@START:STOP" if re.search(r"@|\[[^]]*:", path) else ""
