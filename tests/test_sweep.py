@@ -128,6 +128,17 @@ def test_long_names_stay_different():
     ("typed", "said"),
     [
         (["hydra/launcher=workres"], "there is no such launcher (there are: "),
+        (["hydra/launcher=workers", "hydra.launcher.n_job=2"], "no such key; did you mean n_jobs?"),
+        (
+            ["hydra/launcher=workers", "hydra.launcher.n_jobs=two"],
+            "hydra.launcher.n_jobs=two: Value 'two' of type 'str'",
+        ),
+        (["hydra.launcher.n_jobs=2"], "hydra.launcher.n_jobs: no such key"),
+        (["hydra/launcher=slurm"], "this machine has no Slurm"),
+        (["hydra.launcher=workers"], "who runs a sweep is chosen by hydra/launcher=NAME"),
+        (["hydra.sweep.dir=runs/mine"], "the folder of a sweep is run_dir=DIR"),
+        (["hydra/sweeper=optuna"], "how a sweep goes is chosen by sweep=NAME"),
+        (["hydra.verbose=true"], "a sweep takes hydra/launcher=NAME and hydra.launcher.KEY=VALUE"),
         (["optimizer.lr=interval(0.1,0.2)"], "an interval is searched by sweep=optuna only"),
         (["decoder=lung"], "did you mean luong?"),
         (["sweep=halving", "sweep.factor=1", "seed=1,2"], "every run would go on"),

@@ -203,9 +203,8 @@ def _cached(command: str, chosen: tuple[tuple[str, Any], ...]) -> tuple[Any, Map
     from omegaconf import OmegaConf
 
     with _sources():
-        path = [f"hydra.searchpath=[{','.join(_beside)}]"] if _beside else []
         overrides = [f"~{group}" if choice is None else f"{group}={choice}" for group, choice in chosen]
-        config = compose_by_hydra(command, overrides=[*overrides, *path], return_hydra_config=True)
+        config = compose_by_hydra(command, overrides=[*overrides, *search_path()], return_hydra_config=True)
     OmegaConf.set_struct(config, False)
     OmegaConf.set_readonly(config, False)
     choices = {group: choice for group, choice in config.hydra.runtime.choices.items() if "/" not in group}
@@ -216,6 +215,28 @@ def _cached(command: str, chosen: tuple[tuple[str, Any], ...]) -> tuple[Any, Map
 def _choices(command: str) -> Mapping[str, Any]:
     """The groups of a command and their usual choices."""
     return _cached(command, ())[1]
+
+
+def faults_of_hydra(chosen: Sequence[str], settings: Sequence[str]) -> list[Fault]:
+    """What is wrong with settings of Hydra's own, such as hydra.launcher.n_jobs=two, where `chosen` are the choices."""
+    from hydra import compose as compose_by_hydra
+    from omegaconf import OmegaConf
+
+    parsed, found = parse(settings)
+    if found:
+        return found
+    try:
+        with _sources():
+            config = compose_by_hydra(overrides=[*chosen, *search_path()], return_hydra_config=True)
+    except _unusable() as error:
+        return [Fault(" ".join(chosen), str(error).splitlines()[0])]
+    OmegaConf.set_readonly(config.hydra, None)
+    for text, override in zip(settings, parsed, strict=True):
+        try:
+            found += apply(config, [override])
+        except _unusable() as error:
+            found.append(Fault(text, str(error).splitlines()[0]))
+    return found
 
 
 @functools.cache
@@ -236,6 +257,11 @@ def search_beside(folder: str) -> None:
     _beside.append(str(Path(folder).resolve()))
     _cached.cache_clear()
     options.cache_clear()
+
+
+def search_path() -> list[str]:
+    """What Hydra has to be told for it to look in those folders."""
+    return [f"hydra.searchpath=[{','.join(_beside)}]"] if _beside else []
 
 
 @contextmanager

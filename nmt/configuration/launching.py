@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
+import shutil
 import socket
 import sys
 from collections.abc import Callable, Sequence
@@ -11,6 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from nmt.configuration.compose import faults_of_hydra, search_path
+from nmt.configuration.faults import Faults
 from nmt.foundation.errors import UserError
 from nmt.sweep import job
 from nmt.sweep.runs import Run, find
@@ -23,20 +27,42 @@ LAUNCHERS = {
     "ray_here": ("ray", "ray"), "ray": ("ray", "ray"), "ray_aws": ("ray", "ray"),
 }  # fmt: skip
 """Launchers that are not part of Hydra: the package of each, and the extra that installs it."""
-PREFIX = "hydra/launcher="
+SLURM = ("slurm", "submitit_slurm")
+CHOICE, SETTING = "hydra/launcher=", "hydra.launcher."
+"""What of Hydra's own is set for a sweep; where runs are kept, what is tried and what is logged, the sweep decides."""
+INSTEAD = {
+    "launcher": "who runs a sweep is chosen by hydra/launcher=NAME",
+    "run": "the folder of a sweep is run_dir=DIR",
+    "sweep": "the folder of a sweep is run_dir=DIR",
+    "sweeper": "how a sweep goes is chosen by sweep=NAME (grid, halving, optuna)",
+}
 
 
 def check(overrides: Sequence[str], choices: Sequence[str]) -> None:
-    """Raises UserError if the settings of Hydra name a launcher that is not there or not installed."""
+    """Raises UserError if the settings of Hydra are none that a sweep takes, or name a launcher that is not there, not
+    installed, or without such a setting."""
     for text in overrides:
-        name = text.removeprefix(PREFIX)
-        if not text.startswith(PREFIX) or name == "basic":
+        if not text.startswith((CHOICE, SETTING)):
+            usual = f"of Hydra's own, a sweep takes {CHOICE}NAME and {SETTING}KEY=VALUE"
+            raise UserError(f"{text}: {INSTEAD.get(re.split('[./=]', f'{text}=')[1], usual)}")
+        name = text.removeprefix(CHOICE)
+        if text.startswith(SETTING) or name == "basic":
             continue
         package, extra = LAUNCHERS.get(name, (None, None))
         if package and not _there(package):
             raise UserError(f"{text} needs hydra-{package}-launcher: pip install 'nmt[{extra}]'")
         if name not in choices:
             raise UserError(f"{text}: there is no such launcher (there are: {', '.join(choices)})")
+        if name in SLURM and not shutil.which("srun"):
+            raise UserError(
+                f"{text}: this machine has no Slurm (no command srun); {CHOICE}slurm_here tries the same here"
+            )
+    found = faults_of_hydra(
+        [text for text in overrides if text.startswith(CHOICE)],
+        [text for text in overrides if text.startswith(SETTING)],
+    )
+    if found:
+        raise Faults(found)
 
 
 def _there(package: str) -> bool:
@@ -60,7 +86,7 @@ def launch(folder: Path, runs: Sequence[Run], epochs: int, settings: Sequence[st
         f"+sweeper='{os.getpid()}@{socket.gethostname()}'",
     ]
     own = [f"hydra.sweep.dir='{quoted}/{NOTES}'", "hydra.sweep.subdir=.", "hydra.output_subdir=null"]
-    own += ["hydra/job_logging=none", "hydra/hydra_logging=none"]
+    own += ["hydra/job_logging=none", "hydra/hydra_logging=none", *search_path()]
     typed, sys.argv = sys.argv, [sys.argv[0], "-m", *fixed, *own, *settings]
     try:
         _hydra(conf)(train)()
