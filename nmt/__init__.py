@@ -15,13 +15,13 @@ __version__ = "0.1.0"
 __all__ = ["TextClassifier", "Translator", "UserError", "__version__", "load"]
 
 if TYPE_CHECKING:
-    from nmt.configuration.loading import load
     from nmt.foundation.errors import UserError
     from nmt.inference.text_classifier import TextClassifier
     from nmt.inference.translator import Translator
+    from nmt.loading import load
 
 _PLACES = {
-    "load": "nmt.configuration.loading",
+    "load": "nmt.loading",
     "TextClassifier": "nmt.inference.text_classifier",
     "Translator": "nmt.inference.translator",
     "UserError": "nmt.foundation.errors",

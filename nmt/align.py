@@ -27,12 +27,12 @@ def run(settings: AlignSettings) -> float | None:
     import logging
     from pathlib import Path
 
-    from nmt.configuration.fingerprint import fingerprint
     from nmt.data.links import Links, write_links
-    from nmt.data.text import check_aligned, find_file, read_lines
+    from nmt.data.sources.text import check_aligned, find_file, read_lines
     from nmt.drawing.attention_map import AttentionMap, write_map
     from nmt.inference.streams import Sink
     from nmt.inference.word_alignment import error_rate, symmetrize
+    from nmt.pipeline.fingerprint import fingerprint
 
     files = [find_file(settings.source), find_file(settings.target)]
     source, target = (read_lines(file) for file in files)
@@ -69,7 +69,7 @@ def run(settings: AlignSettings) -> float | None:
 def _gold(name: str, beside: Path, count: int) -> list[tuple[Links, Links]]:
     """Sure and possible links of each pair. Raises UserError for a line that holds anything else."""
     from nmt.data.links import parse_links
-    from nmt.data.text import check_aligned, find_file, read_lines
+    from nmt.data.sources.text import check_aligned, find_file, read_lines
     from nmt.foundation.errors import UserError
 
     file, found = find_file(name), []
@@ -120,10 +120,10 @@ def _by_attention(
     settings: AlignSettings, model: str | list[str] | None, source: Sequence[str], target: Sequence[str]
 ) -> Iterator[AttentionMap]:
     """The attention of a model that is forced to write the targets."""
-    from nmt.configuration.loading import translator_for
     from nmt.foundation.errors import UserError
     from nmt.foundation.progress import Progress
     from nmt.inference.streams import CHUNK
+    from nmt.loading import translator_for
 
     translator = translator_for(settings, model)
     if not translator.attends:
@@ -142,7 +142,7 @@ def _by_vectors(
     """The attention of word vectors, without training; 0 where a word has none."""
     import numpy as np
 
-    from nmt.corpus.word_vectors import nearest, read_vectors
+    from nmt.data.word_vectors import nearest, read_vectors
     from nmt.drawing.attention_map import AttentionMap
     from nmt.foundation.errors import UserError
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def run(settings: BacktranslateSettings) -> float:
     """Every step that has not been done; returns the test score of the last model."""
-    from nmt.configuration.backtranslation import Backtranslation
+    from nmt.pipeline.backtranslation import Backtranslation
     from nmt.train import run as train
     from nmt.translate import run as translate
 

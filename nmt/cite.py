@@ -59,7 +59,7 @@ def _used(model: str, conditions: Mapping[str, str]) -> set[str]:
     import inspect
 
     from nmt.configuration.check import locate
-    from nmt.configuration.runs import flat
+    from nmt.pipeline.run_training import flat
     from nmt.storage import checkpoint as ckpt
 
     config = ckpt.read(ckpt.find_checkpoint(model)).meta.get("config") or {}

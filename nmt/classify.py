@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def run(settings: ClassifySettings) -> float:
     """Trains, tests and explains one model; returns the test score of the chosen metric."""
-    from nmt.configuration.runs import train
+    from nmt.pipeline.run_training import train
 
     return train(settings)
 

@@ -22,16 +22,16 @@ def run(settings: CompareSettings) -> None:
     from collections import Counter
     from pathlib import Path
 
-    from nmt.analysis.comparison import Compared
+    from nmt.analysis.comparison import Comparison
     from nmt.analysis.examples import markdown, most_different, section
     from nmt.analysis.systems import aligned, example, systems_of
     from nmt.analysis.tables import markdown as as_markdown
     from nmt.analysis.tables import page_table, terminal
-    from nmt.configuration.loading import translator
-    from nmt.data.text import check_aligned, find_file, read_lines
+    from nmt.data.sources.text import check_aligned, find_file, read_lines
     from nmt.drawing.pages import page
     from nmt.foundation.errors import UserError
     from nmt.foundation.progress import Progress
+    from nmt.loading import translator
     from nmt.metric import Metric
     from nmt.storage.files import write_atomically
     from nmt.tokenizer.words import words
@@ -51,7 +51,7 @@ def run(settings: CompareSettings) -> None:
     models = [system.model for system in systems if system.model is not None]
     language = models[0].languages[1] if models else ""
     counted = read_lines(find_file(settings.train)) if settings.train else reference
-    compared = Compared(
+    compared = Comparison(
         source,
         reference,
         {system.name: system.lines for system in systems},

@@ -17,12 +17,12 @@ def run(settings: EvaluateSettings) -> float:
     """Prints one line per metric, `name score signature`, on stdout; returns the score of the chosen metric."""
     from pathlib import Path
 
-    from nmt.configuration.loading import translator_for
     from nmt.data import listed
-    from nmt.data.text import check_aligned, find_file, read_lines
+    from nmt.data.sources.text import check_aligned, find_file, read_lines
     from nmt.foundation.errors import UserError
     from nmt.foundation.progress import Progress
     from nmt.inference.formats import one_line
+    from nmt.loading import translator_for
     from nmt.metric import Metric
     from nmt.storage.files import write_atomically
 

@@ -20,10 +20,10 @@ def run(settings: ExportSettings) -> None:
     import shutil
     from pathlib import Path
 
-    from nmt.configuration.loading import translator
     from nmt.exporting.card import results_of, write_card
     from nmt.foundation.errors import UserError
     from nmt.foundation.extras import advice, installed
+    from nmt.loading import translator
     from nmt.storage import checkpoint as ckpt
 
     folder = Path(settings.output)

@@ -19,10 +19,10 @@ def run(settings: IndexSettings) -> None:
     import logging
     from pathlib import Path
 
-    from nmt.configuration.loading import translator
-    from nmt.data.text import check_aligned, find_file, read_lines
+    from nmt.data.sources.text import check_aligned, find_file, read_lines
     from nmt.foundation.errors import UserError
     from nmt.inference.neighbors import make_index
+    from nmt.loading import translator
 
     files = [find_file(settings.source), find_file(settings.target)]
     sources, targets = map(read_lines, files)

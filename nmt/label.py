@@ -20,12 +20,12 @@ def run(settings: LabelSettings) -> None:
     import json
     from pathlib import Path
 
-    from nmt.configuration.fingerprint import fingerprint
-    from nmt.configuration.loading import text_classifier
     from nmt.drawing.explanation import as_json, write_explanations
     from nmt.foundation.errors import UserError
     from nmt.foundation.progress import Progress
     from nmt.inference.streams import Sink, Source
+    from nmt.loading import text_classifier
+    from nmt.pipeline.fingerprint import fingerprint
 
     source, sink = (
         Source(settings.input, settings.errors),

@@ -18,7 +18,7 @@ def run(settings: ReportSettings) -> None:
     """Prints the tables, writes the files; says which."""
     from pathlib import Path
 
-    from nmt.configuration.reports import report_of
+    from nmt.pipeline.run_reports import report_of
 
     report_of(
         settings.folders,

@@ -21,12 +21,12 @@ def run(settings: ScoreSettings) -> float:
     import logging
     import math
 
-    from nmt.configuration.fingerprint import fingerprint
-    from nmt.configuration.loading import translator_for
-    from nmt.data.text import check_aligned, find_file, stream_lines
+    from nmt.data.sources.text import check_aligned, find_file, stream_lines
     from nmt.foundation.errors import UserError
     from nmt.foundation.progress import Progress
     from nmt.inference.streams import Sink
+    from nmt.loading import translator_for
+    from nmt.pipeline.fingerprint import fingerprint
 
     log = logging.getLogger("nmt.score")
     errors = settings.errors

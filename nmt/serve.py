@@ -13,7 +13,7 @@ from nmt.configuration.command_line import command_line
 if TYPE_CHECKING:
     from nmt.configuration.model_settings import ServeSettings
     from nmt.serving.app import Server
-    from nmt.serving.models import Loaded, Models
+    from nmt.serving.served_models import Loaded, Models
 
 
 def run(settings: ServeSettings) -> None:
@@ -54,7 +54,7 @@ def run(settings: ServeSettings) -> None:
 
 
 def _server(settings: ServeSettings) -> Server:
-    from nmt.data.text import find_file, read_lines
+    from nmt.data.sources.text import find_file, read_lines
     from nmt.foundation.errors import UserError
     from nmt.inference.neighbors import read_index
     from nmt.serving.app import Server
@@ -77,7 +77,7 @@ def _server(settings: ServeSettings) -> Server:
 def _models(settings: ServeSettings) -> Models:
     from concurrent.futures import ThreadPoolExecutor
 
-    from nmt.serving.models import Models, Served
+    from nmt.serving.served_models import Models, Served
 
     pool = ThreadPoolExecutor(1, "model")  # one batch at a time; it uses all threads of the machine
 
@@ -91,9 +91,9 @@ def _models(settings: ServeSettings) -> Models:
 def _loaded(settings: ServeSettings, path: str) -> Loaded:
     """A model of either kind. Raises UserError if it cannot be used, or reads other than plain text."""
     from nmt.configuration import build
-    from nmt.configuration.loading import text_classifier, translator_for
     from nmt.foundation.errors import UserError
-    from nmt.serving.models import Loaded
+    from nmt.loading import text_classifier, translator_for
+    from nmt.serving.served_models import Loaded
     from nmt.storage.checkpoint import find_checkpoint, read
 
     if read(find_checkpoint(path)).meta.get("command") == "classify":

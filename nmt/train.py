@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def run(settings: TrainSettings) -> float:
     """Trains, tests and draws one model; returns the test score of the chosen metric."""
-    from nmt.configuration.runs import train
+    from nmt.pipeline.run_training import train
 
     return train(settings)
 

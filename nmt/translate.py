@@ -21,7 +21,6 @@ def run(settings: TranslateSettings) -> None:
     import sys
     from pathlib import Path
 
-    from nmt.configuration.fingerprint import fingerprint
     from nmt.configuration.model_settings import models
     from nmt.drawing.attention_map import write_map
     from nmt.foundation.errors import UserError
@@ -30,6 +29,7 @@ def run(settings: TranslateSettings) -> None:
     from nmt.inference.prompt import at_terminal
     from nmt.inference.streams import Sink, Source, check_complete
     from nmt.inference.translation import Translation
+    from nmt.pipeline.fingerprint import fingerprint
 
     show, form = settings.attention_map, settings.format
     source = Source(settings.input, settings.errors, prefix=settings.prefix, constraints=settings.constraints)
@@ -94,9 +94,9 @@ def _models(settings: TranslateSettings, source: Source) -> tuple[Translator, di
     what is asked for, or if the input is not what they read."""
     from functools import partial
 
-    from nmt.configuration.loading import translator_for
     from nmt.configuration.model_settings import models
     from nmt.foundation.errors import UserError
+    from nmt.loading import translator_for
 
     translator = translator_for(settings)
     columns = translator.tokenizer.columns

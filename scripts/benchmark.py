@@ -31,14 +31,15 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from nmt.configuration import build, loading
+from nmt import loading
+from nmt.configuration import build
 from nmt.configuration.compose import compose
-from nmt.corpus.batching import padding_share
-from nmt.corpus.preparation import EpochBatches, prepare
-from nmt.decoder.readout import Maxout
+from nmt.data.batching import padding_share
+from nmt.data.preparation import EpochBatches, prepare
 from nmt.foundation.interfaces import Batch
-from nmt.layers.packed import int8_is_native
-from nmt.network.seq2seq import Seq2Seq
+from nmt.model.decoder.readout import Maxout
+from nmt.model.layers.packed import int8_is_native
+from nmt.model.seq2seq import Seq2Seq
 from nmt.search.beam import Beam
 from nmt.search.greedy import Greedy
 from nmt.training.memory import keep_freed_memory

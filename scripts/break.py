@@ -36,14 +36,14 @@ import torch
 
 import nmt
 from nmt.configuration.configure import configure
-from nmt.configuration.runs import train
-from nmt.corpus.word_vectors import read_vectors
-from nmt.data.table import TableFiles
+from nmt.data.sources.table import TableFiles
+from nmt.data.word_vectors import read_vectors
 from nmt.drawing import plots
 from nmt.foundation.errors import UserError
 from nmt.inference.streams import Source
+from nmt.pipeline.run_training import train
 from nmt.storage import checkpoint as ckpt
-from nmt.task.translation import Translation
+from nmt.training.task.translation_task import Translation
 
 TINY = [
     "experiment=reverse", "data.train=40", "data.validation=6", "data.test=4", "trainer.max_epochs=2", "sizes.encoder=4",
@@ -287,7 +287,7 @@ def with_header(path: Path, generator: random.Random) -> bytes:
     saved = ckpt.read(path)
     odd: tuple[Any, ...] = (
         None, -1, 0, 10**7, 10**9, 10**400, 1e308, float("nan"), "x", "", [], {}, [[]], True, "os.system", "${oc.env:HOME}",
-        "???", -(10**9), "nmt.decoder.luong.Luong",
+        "???", -(10**9), "nmt.model.decoder.luong.Luong",
     )  # fmt: skip
 
     def change(node: Any) -> Any:

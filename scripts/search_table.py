@@ -16,9 +16,9 @@ from typing import Any
 import sacrebleu
 
 from nmt import Translator
-from nmt.configuration.loading import translator
-from nmt.data.text import read_lines
+from nmt.data.sources.text import read_lines
 from nmt.foundation.interfaces import Search
+from nmt.loading import translator
 from nmt.search.beam import Beam
 from nmt.search.diverse import Diverse
 from nmt.search.greedy import Greedy

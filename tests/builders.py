@@ -31,7 +31,7 @@ def compose(*overrides: str, name: str = "train") -> dict:
 def trained(folder: Path, *overrides: str, name: str = "train") -> Path:
     """The folder of a run that is made here and now."""
     from nmt.configuration.configure import configure
-    from nmt.configuration.runs import train
+    from nmt.pipeline.run_training import train
 
     train(configure(name, [*overrides, f"run_dir={folder}"]))
     for handler in logging.getLogger("nmt").handlers[:]:

@@ -54,7 +54,7 @@ def _drawing(request):
     with pytest.MonkeyPatch.context() as patch:
         if request.module.__name__ in UNSEEN:
             patch.setattr("nmt.drawing.plots.learning_curve", lambda *_: None)
-            patch.setattr("nmt.task.translation.Translation.draw", lambda *_: None)
+            patch.setattr("nmt.training.task.translation_task.TranslationTask.draw", lambda *_: None)
         yield
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 from torch.nn import functional as F
 
-from nmt.objective.cross_entropy import CrossEntropy
+from nmt.training.objective.cross_entropy import CrossEntropy
 
 
 def run(model, data, inputs=None):

@@ -6,9 +6,9 @@ import pytest
 import torch
 from builders import choices, compose
 
-from nmt.attention import Attention, average
 from nmt.configuration import build
 from nmt.foundation.interfaces import Memory
+from nmt.model.attention import Attention, average
 
 SCORES = [name for name in choices("attention") if name != "none"]
 B, T, S, SIZE = 2, 3, 4, 6
@@ -97,7 +97,7 @@ def test_vectors_start_as_short_as_their_size_asks(name):
 
 
 def test_dot_says_what_to_change_when_sizes_differ():
-    from nmt.attention.dot import Dot
+    from nmt.model.attention.dot import Dot
 
     with pytest.raises(ValueError, match=r"decoder.hidden_size=8.*attention=general"):
         Dot(query_size=6, memory_size=8)

@@ -9,9 +9,9 @@ import yaml
 from builders import trained
 from commands import failed, run
 
-from nmt.configuration.backtranslation import Backtranslation, _read_translations
 from nmt.configuration.compose import compose
 from nmt.configuration.training_settings import BacktranslateSettings
+from nmt.pipeline.backtranslation import Backtranslation, _read_translations
 from nmt.storage import checkpoint as ckpt
 from nmt.tokenizer.words import words
 
@@ -87,7 +87,7 @@ def test_nothing_is_done_twice(whole, text):
 
 
 @pytest.mark.parametrize(
-    "step", ["nmt.configuration.backtranslation.Backtranslation._select", "nmt.train.run", "nmt.translate.run"]
+    "step", ["nmt.pipeline.backtranslation.Backtranslation._select", "nmt.train.run", "nmt.translate.run"]
 )
 def test_what_was_interrupted_goes_on(step, whole, text, tmp_path, monkeypatch):
     """An interruption before, in the middle of, or after a step changes nothing in the end."""
@@ -100,7 +100,7 @@ def test_what_was_interrupted_goes_on(step, whole, text, tmp_path, monkeypatch):
         patch.setattr(step, interrupted)
         assert run("backtranslate", *typed).returncode != 0
     if step == "nmt.train.run":  # in the middle of the first training
-        from nmt.configuration.runs import train
+        from nmt.pipeline.run_training import train
 
         def stopped(settings):
             return train(type(settings).of({**settings.values, "trainer": {**settings.trainer, "stop_after": 1}}))

@@ -74,13 +74,13 @@ def test_a_newer_format_asks_for_a_newer_version(small_run, tmp_path):
 
 @pytest.mark.parametrize(
     "target",
-    ["os.system", "nmt.configuration.command_line.friendly", "nmt.attention.concat.torch.load", "pickle.loads"],
+    ["os.system", "nmt.configuration.command_line.friendly", "nmt.model.attention.concat.torch.load", "pickle.loads"],
 )
 def test_a_checkpoint_cannot_name_what_to_run(small_run, tmp_path, target):
     saved = ckpt.read(small_run / ckpt.BEST)
     config = {**saved.meta["config"], "attention": {"_target_": target}}
     ckpt.write(tmp_path / "evil.safetensors", {**saved.meta, "config": config}, saved.tensors)
-    with pytest.raises(UserError, match="not a class of nmt.attention"):
+    with pytest.raises(UserError, match="not a class of nmt.model.attention"):
         nmt.load(tmp_path / "evil.safetensors")
 
 

@@ -21,10 +21,10 @@ from PIL import Image
 from nmt.configuration import build
 from nmt.configuration.check import _signature, locate
 from nmt.configuration.configure import configure
-from nmt.configuration.devices import usable_precision
-from nmt.configuration.faults import Faults
-from nmt.configuration.runs import train
+from nmt.configuration.faults import ConfigErrors
+from nmt.foundation.devices import usable_precision
 from nmt.foundation.errors import UserError
+from nmt.pipeline.run_training import train
 from nmt.storage import checkpoint as ckpt
 from nmt.training.run_directory import RunDirectory
 
@@ -80,7 +80,7 @@ def corpus(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    monkeypatch.setattr("nmt.configuration.runs._trackers", lambda _: [])
+    monkeypatch.setattr("nmt.pipeline.run_training._trackers", lambda _: [])
 
 
 def outcome(corpus, *overrides):
@@ -314,7 +314,7 @@ def test_what_would_change_nothing_is_refused_by_the_other_commands(small_run):
         ("translate", ["averaging=log_probability"], "averaging"), ("translate", ["shares=[1]"], "shares"),
         ("align", [*pair, "symmetrize=union"], "reverse=RUN_DIR"), ("score", [*pair, "averaging=probability"], "only one model"),
     ):  # fmt: skip
-        with pytest.raises(Faults, match="has no effect here") as caught:
+        with pytest.raises(ConfigErrors, match="has no effect here") as caught:
             configure(command, [f"model={small_run}", *overrides])
         assert said in str(caught.value)
 

@@ -14,26 +14,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt.configuration import build
-from nmt.configuration.loading import text_classifier
-from nmt.corpus.batching import Batching
-from nmt.corpus.documents import collate_texts, encode_documents, sentences
-from nmt.corpus.labels import LabelSet, report
 from nmt.data import Labelled, LabelledSplits
+from nmt.data.batching import Batching
+from nmt.data.documents import collate_texts, encode_documents, sentences
+from nmt.data.labels import LabelSet, report
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Memory, TextBatch
 from nmt.inference.text_classifier import TextClassifier, removal
-from nmt.network.seq2label import Seq2Label, label_loss
-from nmt.pooling.feedforward import Feedforward
-from nmt.pooling.final_state import FinalState
-from nmt.pooling.hierarchical import Hierarchical
-from nmt.pooling.max import Max
-from nmt.pooling.mean import Mean
-from nmt.pooling.structured import Structured
-from nmt.pooling.word_context import WordContext
+from nmt.loading import text_classifier
+from nmt.model.pooling.feedforward import Feedforward
+from nmt.model.pooling.final_state import FinalState
+from nmt.model.pooling.hierarchical import Hierarchical
+from nmt.model.pooling.max import Max
+from nmt.model.pooling.mean import Mean
+from nmt.model.pooling.structured import Structured
+from nmt.model.pooling.word_context import WordContext
+from nmt.model.seq2label import Seq2Label, label_loss
 from nmt.storage import checkpoint as ckpt
-from nmt.task.classification import Classification
-from nmt.task.vectors import use_vectors
 from nmt.tokenizer import SentencePiece
+from nmt.training.task.classification_task import ClassificationTask
+from nmt.training.task.pretrained_vectors import use_vectors
 
 POOLINGS = choices("pooling")
 LENGTHS = [5, 1, 3]
@@ -361,7 +361,7 @@ def test_labels_that_training_has_not_seen_are_missed(tokenizer, caplog):
     train = Labelled(["good day", "bad film"], [("a",), ("b",)], "train")
     validation = Labelled(["good", "bad", "film", "day"], [("a",), ("c",), ("c",), ("b",)], "validation")
     with caplog.at_level("WARNING", "nmt"):
-        task = Classification(
+        task = ClassificationTask(
             LabelledSplits(train, validation, None, False), labels, tokenizer, network,
             batching=Batching(sentences=2), metric="macro_f1", seed=1, max_tokens=9,
         )  # fmt: skip
@@ -429,7 +429,7 @@ def test_labels_in_columns_of_their_own(tmp_path):
 def test_numbered_labels_get_their_names(tmp_path):
     import datasets
 
-    from nmt.data.table import labels
+    from nmt.data.sources.table import labels
 
     features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["neg", "pos"])})
     table = datasets.Dataset.from_dict({"text": ["a", "b"], "label": [1, 0]}, features=features)
@@ -662,7 +662,7 @@ def test_several_labels_vectors_and_last(tmp_path):
 
 
 def test_a_wrong_label_column_does_not_flood_the_terminal():
-    from nmt.task.classification import _some
+    from nmt.training.task.classification_task import _some
 
     told = _some([f"a whole sentence that is no label, number {i}" for i in range(500)])
     assert len(told) < 500

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 
 import nmt
 from nmt.configuration import build
-from nmt.corpus.batching import Batching, collate
-from nmt.corpus.filters import Filters
-from nmt.corpus.preparation import EpochBatches, prepare
 from nmt.data import Pairs, Splits, short_names
+from nmt.data.batching import Batching, collate
+from nmt.data.filters import Filters
+from nmt.data.preparation import EpochBatches, prepare
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import EOS, PAD
-from nmt.objective.cross_entropy import CrossEntropy
 from nmt.tokenizer import SentencePiece
 from nmt.tokenizer.columns import Columns
+from nmt.training.objective.cross_entropy import CrossEntropy
 
 TWO = Columns(sources=2)
 TAGGED = Columns(factors=(("a", "b", "c"), ("x",)))

@@ -310,7 +310,7 @@ def test_a_disk_without_room_is_told_before_the_first_update(corpus, tmp_path, m
 def test_flags_may_follow_what_they_are_about():
     result = run("train", "decoder=luong", "--cfg", "job")
     assert result.returncode == 0, result.stderr.decode()
-    assert b"nmt.decoder.luong.Luong" in result.stdout
+    assert b"nmt.model.decoder.luong.Luong" in result.stdout
 
 
 def test_resume_extends_a_finished_run(corpus, tmp_path):
@@ -382,12 +382,12 @@ def test_bad_input_to_translation(trained, tmp_path):
 def test_a_new_score_is_two_files(tmp_path):
     """README, "Add a score": one Python file, one YAML, no edits, and everything knows it."""
     readme = (ROOT / "README.md").read_text()
-    code = re.search(r"```python\n(# nmt/attention/cosine\.py.*?)```", readme, re.DOTALL)[1]
+    code = re.search(r"```python\n(# nmt/model/attention/cosine\.py.*?)```", readme, re.DOTALL)[1]
     yaml = re.search(r"```yaml\n(# conf/attention/cosine\.yaml.*?)```", readme, re.DOTALL)[1]
     for folder in ("nmt", "conf", "tests"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    (tmp_path / "nmt/attention/cosine.py").write_text(code)
+    (tmp_path / "nmt/model/attention/cosine.py").write_text(code)
     (tmp_path / "conf/attention/cosine.yaml").write_text(yaml)
     contract = subprocess.run(
         [sys.executable, "-m", "pytest", "-k", "cosine", "tests/test_attention.py", "tests/test_decoders.py", "tests/test_config.py"],

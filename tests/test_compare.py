@@ -6,9 +6,17 @@ from collections import Counter
 import pytest
 from commands import failed, run
 
-from nmt.analysis.comparison import Compared, copied, detached, repeats
+from nmt.analysis.comparison import Comparison, copied, detached, repeats
 from nmt.analysis.examples import marked, most_different
-from nmt.analysis.words import bare, case_class, frequency_class, length_buckets, ngrams, tokens, word_accuracy
+from nmt.analysis.word_statistics import (
+    bare,
+    case_class,
+    frequency_class,
+    length_buckets,
+    ngrams,
+    tokens,
+    word_accuracy,
+)
 from nmt.metric import Metric
 
 REFERENCE = [
@@ -22,7 +30,7 @@ SOURCE = ["A man sleeps.", "Two dogs run in the park.", "The woman sings a song.
 
 def compared(**outputs):
     counts = Counter(token for line in REFERENCE for token in tokens(line))
-    return Compared(SOURCE, REFERENCE, outputs, Metric(tokenize="13a"), counts, "the reference")
+    return Comparison(SOURCE, REFERENCE, outputs, Metric(tokenize="13a"), counts, "the reference")
 
 
 def test_words_and_marks_are_told_apart():

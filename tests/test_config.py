@@ -15,12 +15,12 @@ from nmt.configuration import build
 from nmt.configuration import compose as composition
 from nmt.configuration.commands import COMMANDS
 from nmt.configuration.configure import configure
-from nmt.configuration.devices import find_device, usable_precision
-from nmt.configuration.faults import Faults
+from nmt.configuration.faults import ConfigErrors
 from nmt.configuration.training_settings import TrainSettings
+from nmt.foundation.devices import find_device, usable_precision
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Candidate
-from nmt.network import Judging, Taught
+from nmt.model import NeedsReward, NeedsTeacher
 
 TABLE = ["data.train=a.csv", "data.validation=b.csv"]
 FILES = ["data.train=a", "data.validation=b", "data.source=en", "data.target=de"]
@@ -68,9 +68,9 @@ def test_every_choice_composes_builds_and_takes_a_step(group, name):
     reader = model.encoder.reader
     data = batch() if reader is None else with_pictures(batch(), reader.channels)
     objective = build.make(small, "objective")
-    if isinstance(objective, Judging):
+    if isinstance(objective, NeedsReward):
         objective.take_critic(lambda *_: [[Candidate([4], 0.5), Candidate([5, 6], 0.1)]] * len(data.source))
-    if isinstance(objective, Taught):
+    if isinstance(objective, NeedsTeacher):
         objective.take_teachers([build.network(small, 11, 11)])
     objective(model, data, 10**6).total.backward()
     build.make(small, "trainer")
@@ -124,7 +124,7 @@ def test_every_choice_of_a_classifier_is_its_own_file():
 def test_keys_of_the_command_line_win_over_everything():
     found = compose("experiment=multi30k_fast", "optimizer=sgd", "optimizer.lr=0.3", "trainer.max_epochs=7", "seed=9")
     assert (found["optimizer"]["lr"], found["trainer"]["max_epochs"], found["seed"]) == (0.3, 7, 9)
-    assert found["decoder"]["_target_"] == "nmt.decoder.luong.Luong"
+    assert found["decoder"]["_target_"] == "nmt.model.decoder.luong.Luong"
     assert found["decoder"]["hidden_size"] == 384
     wider = compose("experiment=multi30k_fast", "sizes.decoder=100", "decoder=bahdanau")
     assert wider["decoder"]["hidden_size"] == 100
@@ -156,7 +156,7 @@ def test_choices_of_ones_own_lie_beside_those_of_the_toolkit(tmp_path, monkeypat
         monkeypatch.undo()
         composition._cached.cache_clear()
         composition.options.cache_clear()
-    with pytest.raises(Faults, match="no 'mine' to choose for experiment"):
+    with pytest.raises(ConfigErrors, match="no 'mine' to choose for experiment"):
         compose("experiment=mine")
 
 
@@ -176,7 +176,7 @@ def test_the_settings_of_a_command_are_the_keys_of_its_yaml(command):
 
 
 def faults(*overrides: str) -> str:
-    with pytest.raises(Faults) as caught:
+    with pytest.raises(ConfigErrors) as caught:
         configure("train", list(overrides))
     return str(caught.value)
 
@@ -201,7 +201,7 @@ def test_all_faults_are_listed_at_once():
 
 
 def test_faults_are_values():
-    with pytest.raises(Faults) as caught:
+    with pytest.raises(ConfigErrors) as caught:
         configure("train", ["trainer.max_epoch=3", "optimizer=addam", "seed=-1"])
     found = {fault.key: fault for fault in caught.value.faults}
     assert found["trainer.max_epoch"].nearest == "max_epochs"
@@ -259,7 +259,7 @@ def test_precision_without_hardware_falls_back_and_says_so(monkeypatch, caplog):
 
 def test_every_optimizer_of_torch_is_a_choice_or_has_a_reason():
     """Each with all its parameters that are settings, so that a new version of PyTorch is noticed."""
-    from nmt.optimizer import NOT_SETTINGS, OF_TORCH
+    from nmt.training.optimizer import NOT_SETTINGS, OF_TORCH
 
     kinds = {
         name: kind
@@ -303,6 +303,6 @@ def test_every_optimizer_of_torch_is_a_choice_or_has_a_reason():
     ],
 )
 def test_parameters_of_torch_are_checked_as_ours_are(overrides, said):
-    with pytest.raises(Faults) as caught:
+    with pytest.raises(ConfigErrors) as caught:
         configure("train", overrides)
     assert said in str(caught.value)

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from nmt.layers import fused_cross_entropy as cross_entropy
-from nmt.layers.fused_cross_entropy import linear_cross_entropy
+from nmt.model.layers import fused_cross_entropy as cross_entropy
+from nmt.model.layers.fused_cross_entropy import linear_cross_entropy
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

@@ -15,14 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt.configuration import build
-from nmt.corpus import ragged as corpus
-from nmt.corpus.batching import Batching, collate, padding_share
-from nmt.corpus.filters import Filters
-from nmt.corpus.ragged import Corpus
 from nmt.data import Pairs
-from nmt.data.everyday import Everyday
-from nmt.data.table import TableFiles
-from nmt.data.text import TextFiles, read_lines
+from nmt.data import ragged as corpus
+from nmt.data.batching import Batching, collate, padding_share
+from nmt.data.filters import Filters
+from nmt.data.ragged import Corpus
+from nmt.data.sources.everyday import Everyday
+from nmt.data.sources.table import TableFiles
+from nmt.data.sources.text import TextFiles, read_lines
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import BOS, EOS, PAD
 from nmt.tokenizer import SentencePiece

@@ -7,8 +7,8 @@ from builders import batch, network, pairs_of_choices
 from contracts import run
 from torch.nn import functional as F
 
-from nmt.attention import average
 from nmt.foundation.interfaces import BOS
+from nmt.model.attention import average
 
 PAIRS = pairs_of_choices()
 CELLS = ["gru", "lstm"]

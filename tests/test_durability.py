@@ -23,15 +23,15 @@ from test_trainer import Known, Store, fit
 
 import nmt
 from nmt.configuration.configure import configure
-from nmt.data.table import TableFiles, labels
+from nmt.data.sources.table import TableFiles, labels
 from nmt.foundation.errors import UserError
-from nmt.objective.cross_entropy import CrossEntropy
-from nmt.schedule import Constant
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.lock import Lock
-from nmt.task.translation import Translation
+from nmt.training.objective.cross_entropy import CrossEntropy
 from nmt.training.run_directory import RunDirectory, claim, claim_fresh
+from nmt.training.schedule import Constant
 from nmt.training.state import TrainingState
+from nmt.training.task.translation_task import TranslationTask
 from nmt.training.trainer import PATIENCE, Trainer
 
 TINY = [
@@ -434,7 +434,7 @@ def test_one_long_line_does_not_stop_a_tokenizer(caplog):
     ],
 )
 def test_vectors_that_are_none_are_named(tmp_path, content, message):
-    from nmt.corpus.word_vectors import read_vectors
+    from nmt.data.word_vectors import read_vectors
 
     (tmp_path / "v").write_text(content)
     with pytest.raises(UserError, match=message):
@@ -442,7 +442,7 @@ def test_vectors_that_are_none_are_named(tmp_path, content, message):
 
 
 def test_vectors_of_words_with_spaces_and_tabs(tmp_path):
-    from nmt.corpus.word_vectors import read_vectors
+    from nmt.data.word_vectors import read_vectors
 
     (tmp_path / "v").write_text("a 1 2\n. . . 3 4\nb\t5\t6\nat name@domain.com 7 8\n")
     found = read_vectors(str(tmp_path / "v"))
@@ -465,7 +465,7 @@ def test_a_strangers_partial_output_is_never_continued_or_overwritten(tmp_path, 
     for extra in ([], ["resume=true"]):
         failed(run(*command, f"model={run_dir}", *extra), "part of other work (other origin unknown)")
     assert partial.read_text() == "1\n2\n3\n"
-    from nmt.configuration.fingerprint import fingerprint
+    from nmt.pipeline.fingerprint import fingerprint
 
     ours = fingerprint(configure("translate", [*command[1:], f"model={run_dir}"]))
     (tmp_path / "out.partial.json").write_text(json.dumps(ours))
@@ -557,7 +557,7 @@ def test_a_folder_that_disappears_is_one_message(tmp_path, monkeypatch, moment):
     folder = tmp_path / "run"
     original = {
         "update": (RunDirectory, "on_update"), "validation": (RunDirectory, "on_validation"),
-        "the test": (Translation, "test"),
+        "the test": (TranslationTask, "test"),
     }[moment]  # fmt: skip
     action = getattr(*original)
 

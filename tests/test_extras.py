@@ -38,7 +38,7 @@ def test_everything_but_pictures_works_without_extras(tmp_path):
     code = f"""
 import json
 from nmt.configuration.configure import configure
-from nmt.configuration.runs import train
+from nmt.pipeline.run_training import train
 train(configure("train", {text}, 'sizes.decoder=8', 'sizes.readout=8', 'model.embedding_size=8', 'sizes.vocabulary=30',
                           'trainer.max_epochs=1']))
 import nmt

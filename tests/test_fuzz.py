@@ -19,10 +19,10 @@ from nmt import score
 from nmt.configuration.commands import COMMANDS
 from nmt.configuration.configure import configure
 from nmt.configuration.settings import Settings
-from nmt.corpus.labels import LabelSet
-from nmt.corpus.word_vectors import read_vectors
+from nmt.data.labels import LabelSet
 from nmt.data.links import parse_links, write_links
-from nmt.data.table import TableFiles
+from nmt.data.sources.table import TableFiles
+from nmt.data.word_vectors import read_vectors
 from nmt.foundation.errors import UserError
 from nmt.inference.streams import Source
 from nmt.inference.translation import Constraint

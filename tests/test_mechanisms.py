@@ -8,19 +8,19 @@ import torch
 from builders import batch, choices, compose, network
 from torch.nn import functional as F
 
-from nmt.attention import Attention, average
-from nmt.attention.multi_head import MultiHead
-from nmt.attention.uniform import Uniform
 from nmt.configuration import build
 from nmt.foundation.interfaces import Memory
-from nmt.normalizer.entmax15 import Entmax15
-from nmt.normalizer.softmax import Softmax
-from nmt.normalizer.sparsemax import Sparsemax
-from nmt.objective.cross_entropy import CrossEntropy
-from nmt.window.hard import Hard
-from nmt.window.local_m import LocalM
-from nmt.window.local_p import LocalP
-from nmt.window.monotonic import Monotonic, expectation
+from nmt.model.attention import Attention, average
+from nmt.model.attention.multi_head import MultiHead
+from nmt.model.attention.normalizer.entmax15 import Entmax15
+from nmt.model.attention.normalizer.softmax import Softmax
+from nmt.model.attention.normalizer.sparsemax import Sparsemax
+from nmt.model.attention.uniform import Uniform
+from nmt.model.attention.window.hard import Hard
+from nmt.model.attention.window.local_m import LocalM
+from nmt.model.attention.window.local_p import LocalP
+from nmt.model.attention.window.monotonic import Monotonic, expectation
+from nmt.training.objective.cross_entropy import CrossEntropy
 
 B, T, S, SIZE = 2, 4, 5, 6
 LENGTHS = (5, 3)

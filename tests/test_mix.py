@@ -12,14 +12,14 @@ from builders import choices, compose, trained
 from commands import run
 
 from nmt.configuration import build
-from nmt.configuration.tasks import filters_of, loaded
-from nmt.corpus.filters import Filters
-from nmt.corpus.mixing import Mixing
-from nmt.corpus.preparation import EpochBatches, prepare
-from nmt.corpus.store import chunk_of
-from nmt.data.mix import Mix
+from nmt.data.filters import Filters
+from nmt.data.mixing import Mixing
 from nmt.data.modifiers import MISTAKES, MODIFIERS, applied, modifier
+from nmt.data.preparation import EpochBatches, prepare
+from nmt.data.sources.mix import Mix
+from nmt.data.store import chunk_of
 from nmt.foundation.errors import UserError
+from nmt.pipeline.assembly import filters_of, loaded
 from nmt.storage import checkpoint as ckpt
 
 FULL = """
@@ -177,7 +177,7 @@ def test_a_mixture_resumes_bit_for_bit_at_any_update(folder, tmp_path, monkeypat
 
 def _resumed(folder, updates):
     from nmt.configuration.configure import configure
-    from nmt.configuration.runs import train
+    from nmt.pipeline.run_training import train
 
     train(configure("train", [f"resume={folder}", f"trainer.max_updates={updates}"]))
 

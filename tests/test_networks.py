@@ -11,11 +11,11 @@ from contracts import run
 from torch.nn import functional as F
 
 from nmt.foundation.interfaces import BOS, PAD, Layout
-from nmt.layers import fused_cross_entropy
-from nmt.layers.cells import GateNorm, gru, lstm
-from nmt.layers.recurrence import Recurrent
-from nmt.objective.cross_entropy import CrossEntropy
-from nmt.objective.scheduled_sampling import ScheduledSampling
+from nmt.model.layers import fused_cross_entropy
+from nmt.model.layers.cells import GateNorm, gru, lstm
+from nmt.model.layers.recurrence import Recurrent
+from nmt.training.objective.cross_entropy import CrossEntropy
+from nmt.training.objective.scheduled_sampling import ScheduledSampling
 
 DEEP = "encoder.num_layers=2", "decoder.num_layers=3"
 EXTRAS = {

@@ -12,12 +12,12 @@ from sacrebleu.metrics import BLEU, CHRF
 import nmt
 from nmt.foundation.interfaces import BOS, EOS, PAD, Candidate
 from nmt.inference.candidates import Candidates
-from nmt.layers import fused_cross_entropy
-from nmt.objective.cross_entropy import CrossEntropy
-from nmt.objective.distillation import Distillation
-from nmt.objective.minimum_risk import MinimumRisk
-from nmt.objective.r_drop import RDrop
+from nmt.model.layers import fused_cross_entropy
 from nmt.storage import checkpoint as ckpt
+from nmt.training.objective.cross_entropy import CrossEntropy
+from nmt.training.objective.distillation import Distillation
+from nmt.training.objective.minimum_risk import MinimumRisk
+from nmt.training.objective.r_drop import RDrop
 
 every_decoder = pytest.mark.parametrize("decoder", choices("decoder"))
 
@@ -139,7 +139,7 @@ def reversing(small_run):
 
 def of_lines(translator, lines, references):
     """A batch of texts, as training makes them."""
-    from nmt.corpus.batching import pad
+    from nmt.data.batching import pad
     from nmt.foundation.interfaces import Batch
 
     source, lengths = pad(translator.tokenizer.encode_source(lines), range(len(lines)))

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 import nmt
 from nmt.foundation.interfaces import Layout
-from nmt.layers.packed import Linear, Packs, generating, int8_is_native
+from nmt.model.layers.packed import PackableLinear, PackedWeights, generating, int8_is_native
 
 TOLERANCE = {"float32": 1e-5, "bfloat16": 0.01, "int8": 0.02}
 PRECISIONS = [
@@ -18,8 +18,8 @@ PRECISIONS = [
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_packed_products_are_close_to_exact_ones(precision):
-    layer, x = Linear(64, 300), torch.randn(3, 7, 64)
-    with torch.no_grad(), generating(Packs(precision)):
+    layer, x = PackableLinear(64, 300), torch.randn(3, 7, 64)
+    with torch.no_grad(), generating(PackedWeights(precision)):
         low = layer(x)
     exact = F.linear(x, layer.weight, layer.bias)
     assert (low - exact).std() / exact.std() < TOLERANCE[precision]
@@ -28,10 +28,10 @@ def test_packed_products_are_close_to_exact_ones(precision):
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_row_does_not_depend_on_its_neighbours(precision):
-    layer, x = Linear(64, 300), torch.randn(5, 64)
+    layer, x = PackableLinear(64, 300), torch.randn(5, 64)
     x[0] *= 1000
     x[1] = 0
-    with torch.no_grad(), generating(Packs(precision)):
+    with torch.no_grad(), generating(PackedWeights(precision)):
         together, alone = layer(x), torch.cat([layer(row) for row in x.split(1)])
     rounding = 0.0 if precision == "int8" else 1e-6 * float(alone.abs().max())  # sums of whole numbers are exact
     torch.testing.assert_close(together, alone, atol=rounding, rtol=0)
@@ -44,14 +44,14 @@ def test_everything_that_translating_multiplies_by_is_packed(small_run):
     translator.translate(["a b c"])
     [model] = translator.models
     owners = {owner for owner, _ in translator.networks.packs._made}
-    linear = {module for module in model.modules() if isinstance(module, Linear)}
+    linear = {module for module in model.modules() if isinstance(module, PackableLinear)}
     assert linear <= owners
     assert {model.decoder, model.decoder.bottom} & owners
 
 
 def test_gradients_are_never_taken_through_packed_weights():
-    layer = Linear(4, 4)
-    with generating(Packs("float32")):
+    layer = PackableLinear(4, 4)
+    with generating(PackedWeights("float32")):
         layer(torch.randn(2, 4)).sum().backward()
     assert layer.weight.grad is not None
 

@@ -16,18 +16,18 @@ from torch.nn import functional as F
 
 import nmt
 from nmt.configuration import build
-from nmt.corpus.filters import fingerprint
-from nmt.data.captions import Captions
-from nmt.data.digits import Digits, digit_words, number_words, page
+from nmt.data.filters import fingerprint
 from nmt.data.pictures import Features, Images, Reader, features_of
+from nmt.data.sources.captions import Captions
+from nmt.data.sources.digits import Digits, digit_words, number_words, page
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Pictures
 from nmt.inference.pointing import inside, pointing
 from nmt.metric import Metric
-from nmt.objective.cross_entropy import CrossEntropy
 from nmt.storage import checkpoint as ckpt
 from nmt.tokenizer import SentencePiece
 from nmt.tokenizer.columns import Columns, Pictured
+from nmt.training.objective.cross_entropy import CrossEntropy
 
 ENCODERS = {
     "grid": ["encoder=grid", "encoder.channels=3"],
@@ -183,7 +183,8 @@ def test_the_gradient_is_that_of_all_choices_together(monkeypatch):
     for choice in itertools.product(range(2), repeat=data.targets.size(1)):
         steps = iter(choice)
         monkeypatch.setattr(
-            "nmt.window.hard.drawn", lambda weights, steps=steps: torch.full(weights.shape[:2], next(steps))
+            "nmt.model.attention.window.hard.drawn",
+            lambda weights, steps=steps: torch.full(weights.shape[:2], next(steps)),
         )
         output, memory = model.teach(data)
         loss, nll = model.loss(output, memory, data.targets, 0.0)

@@ -192,7 +192,7 @@ def test_what_runs_alone_says_so(monkeypatch, small_run):
 
 
 def test_a_gpu_for_each(monkeypatch):
-    from nmt.configuration import devices
+    from nmt.foundation import devices
 
     monkeypatch.setattr(devices, "find_device", lambda name: torch.device(name))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)

@@ -6,9 +6,9 @@ from torch.autograd import gradcheck
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from nmt.layers.cells import gru, lstm, tanh
-from nmt.layers.packed import Packs, generating
-from nmt.layers.recurrence import Recurrent, Shared, fuse
+from nmt.model.layers.cells import gru, lstm, tanh
+from nmt.model.layers.packed import PackedWeights, generating
+from nmt.model.layers.recurrence import Recurrent, Shared, fuse
 
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
@@ -100,7 +100,7 @@ def test_fused_products_equal_separate_ones():
     expected = (x @ first.t(), x @ second.t() + bias)
     owner = torch.nn.Identity()
     torch.testing.assert_close(fuse(owner, "both", (first, None), (second, bias))(x), expected)
-    with torch.no_grad(), generating(Packs("float32")):
+    with torch.no_grad(), generating(PackedWeights("float32")):
         torch.testing.assert_close(fuse(owner, "both", (first, None), (second, bias))(x), expected)
 
 

@@ -14,8 +14,8 @@ import yaml
 from commands import failed, run
 
 from nmt.analysis import tables
-from nmt.analysis.report import Report, csv_text, write
-from nmt.analysis.runs import Finished, collect, configurations, differing, flat
+from nmt.analysis.run_report import Report, csv_text, write
+from nmt.analysis.run_results import Finished, collect, configurations, differing, flat
 from nmt.analysis.significance import agreement, holm, mean_and_deviation, over_seeds, over_sentences
 from nmt.analysis.tables import Table
 from nmt.metric import Metric
@@ -52,8 +52,8 @@ def make_run(folder, decoder, seed, quality, data="d", unfinished=False):
     ]
     folder.mkdir(parents=True)
     config = {
-        "seed": seed, "run_dir": str(folder), "decoder": {"_target_": f"nmt.decoder.{decoder}.X", "hidden_size": 8},
-        "attention": {"_target_": "nmt.attention.dot.Dot"}, "metric": {"name": "bleu"}, "trainer": {"max_epochs": 2, "keep": seed},
+        "seed": seed, "run_dir": str(folder), "decoder": {"_target_": f"nmt.model.decoder.{decoder}.X", "hidden_size": 8},
+        "attention": {"_target_": "nmt.model.attention.dot.Dot"}, "metric": {"name": "bleu"}, "trainer": {"max_epochs": 2, "keep": seed},
     }  # fmt: skip
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     records = [
@@ -202,7 +202,7 @@ def test_figures_that_only_some_runs_have_do_not_stop_a_report(sweep):
 
 
 def test_keys_of_a_choice_are_columns_only_where_it_is_chosen():
-    one = flat({"decoder": {"_target_": "nmt.decoder.luong.L", "a": 1}, "attention": {}, "x": True, "seed": 3})
+    one = flat({"decoder": {"_target_": "nmt.model.decoder.luong.L", "a": 1}, "attention": {}, "x": True, "seed": 3})
     assert one == {"decoder": "luong", "decoder.a": "1", "attention": "none", "x": "true"}
     rows = [{"d": "l", "d.a": "1"}, {"d": "l", "d.a": "2"}, {"d": "b", "d.h": "8"}]
     assert differing(rows) == ["d", "d.a"]

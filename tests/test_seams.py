@@ -11,14 +11,14 @@ from torch.nn.parallel import DistributedDataParallel
 import nmt
 from nmt.configuration import build
 from nmt.configuration.compose import compose as composed
-from nmt.corpus.filters import Filters, fingerprint
-from nmt.corpus.preparation import prepare
 from nmt.data import Pairs, Selection, Splits
+from nmt.data.filters import Filters, fingerprint
+from nmt.data.preparation import prepare
 from nmt.foundation.interfaces import SearchState
 from nmt.inference.workers import side_by_side
-from nmt.objective.cross_entropy import CrossEntropy
-from nmt.objective.scheduled_sampling import ScheduledSampling
 from nmt.search.greedy import Greedy
+from nmt.training.objective.cross_entropy import CrossEntropy
+from nmt.training.objective.scheduled_sampling import ScheduledSampling
 
 
 @pytest.fixture

@@ -25,9 +25,9 @@ httpx = pytest.importorskip("httpx2", reason="tests of the server need httpx2")
 from starlette.testclient import TestClient
 
 from nmt.configuration.configure import configure
-from nmt.configuration.loading import load
 from nmt.foundation.errors import UserError
 from nmt.inference.explain import explain, influence
+from nmt.loading import load
 from nmt.serve import _server
 from nmt.serving import markup
 from nmt.serving.batcher import Batcher
@@ -307,7 +307,7 @@ def test_limits(small_run, pair):
 
 
 def test_too_many_and_too_slow(small_run, pair, monkeypatch):
-    from nmt.serving.models import Served
+    from nmt.serving.served_models import Served
 
     original, go = Served._work, threading.Event()
     monkeypatch.setattr(Served, "_work", lambda self, wishes: (go.wait(20), original(self, wishes))[1])

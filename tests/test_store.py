@@ -11,14 +11,13 @@ import pytest
 from builders import compose, trained
 
 from nmt.configuration import build
-from nmt.configuration.tasks import loaded
-from nmt.corpus import journal, store
-from nmt.corpus.filters import Filters, symbols
-from nmt.corpus.preparation import EpochBatches, prepare
-from nmt.data import Pairs
+from nmt.data import Pairs, journal, store
+from nmt.data.filters import Filters, symbols
+from nmt.data.preparation import EpochBatches, prepare
+from nmt.data.sources.text import TextFiles
 from nmt.data.stream import CHUNK, in_memory
-from nmt.data.text import TextFiles
 from nmt.foundation.errors import UserError
+from nmt.pipeline.assembly import loaded
 from nmt.storage import checkpoint as ckpt
 from nmt.tokenizer import SentencePiece
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from nmt import translate
 from nmt.configuration.configure import configure
-from nmt.configuration.fingerprint import fingerprint
 from nmt.foundation.errors import UserError
 from nmt.inference import streams
+from nmt.pipeline.fingerprint import fingerprint
 
 FORMATS = [("text", 1), ("pharaoh", 1), ("jsonl", 3), ("moses", 3)]
 

@@ -14,12 +14,12 @@ from builders import compose, trained
 from commands import ROOT, failed, run
 from safetensors.torch import load_file
 
-from nmt.configuration import launching
-from nmt.configuration.sweeps import TrainingWork
 from nmt.foundation.errors import UserError
+from nmt.pipeline import launchers as launching
+from nmt.pipeline.sweep_command import TrainingJob
 from nmt.sweep import job
 from nmt.sweep.names import name_of
-from nmt.sweep.runs import Run, State, alive, find
+from nmt.sweep.run_status import Run, RunState, alive, find
 from nmt.sweep.watch import duration, overall, time_left
 
 TINY = [
@@ -62,7 +62,7 @@ def test_folders_are_named_by_what_differs_and_failures_are_told(plain):
     assert "2 of 4 done, 2 failed" in told
     assert {file.parent.name for file in folder.glob("*/results.json")} == {"luong-seed1", "luong-seed2"}
     assert {each.name: each.state for each in find(folder)} == {
-        "luong-seed1": State.FINISHED, "luong-seed2": State.FINISHED, "fixed-seed1": State.FAILED, "fixed-seed2": State.FAILED,
+        "luong-seed1": RunState.FINISHED, "luong-seed2": RunState.FINISHED, "fixed-seed1": RunState.FAILED, "fixed-seed2": RunState.FAILED,
     }  # fmt: skip
 
 
@@ -97,10 +97,10 @@ def test_a_dry_run_lists_and_makes_nothing(plain, tmp_path):
 
 def test_without_a_folder_the_same_sweep_goes_to_the_same_place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    work = [TrainingWork("train", [*TINY, f"seed={seeds}"], []) for seeds in ("1,2", "1,2,3")]
+    work = [TrainingJob("train", [*TINY, f"seed={seeds}"], []) for seeds in ("1,2", "1,2,3")]
     assert work[0].folder == work[1].folder
     assert str(work[0].folder).startswith("runs/grid-reverse-")
-    other = TrainingWork("train", [*TINY[:1], "data.train=70", *TINY[2:], "seed=1,2"], [])
+    other = TrainingJob("train", [*TINY[:1], "data.train=70", *TINY[2:], "seed=1,2"], [])
     assert other.folder != work[0].folder
 
 
@@ -187,7 +187,7 @@ def test_a_damaged_record_names_its_file(tmp_path):
 def test_what_an_interruption_has_left_is_resumed(tmp_path):
     truth = {f"seed{seed}": alone(tmp_path / "whole" / f"seed{seed}", f"seed={seed}") for seed in (1, 2)}
     assert swept(tmp_path / "parts", "seed=1,2", "trainer.stop_after=1").returncode == 1  # as if each had been stopped
-    assert [each.state for each in find(tmp_path / "parts")] == [State.FAILED, State.FAILED]
+    assert [each.state for each in find(tmp_path / "parts")] == [RunState.FAILED, RunState.FAILED]
     assert swept(tmp_path / "parts", "seed=1,2").returncode == 0
     assert results(tmp_path / "parts") == truth
     for name in truth:
@@ -272,7 +272,7 @@ def test_halving_promotes_the_best_and_resumes_them(tmp_path):
     assert halved.returncode == 0, halved.stderr.decode()
     states = {each.name: each.state for each in find(tmp_path / "halved")}
     assert states == {
-        "lr0.003": State.FINISHED, "lr1e-05": State.HALTED, "lr2e-05": State.HALTED, "lr3e-05": State.HALTED,
+        "lr0.003": RunState.FINISHED, "lr1e-05": RunState.HALTED, "lr2e-05": RunState.HALTED, "lr3e-05": RunState.HALTED,
     }  # fmt: skip
     assert attempts(tmp_path / "halved") == {"lr0.003": 2, "lr1e-05": 1, "lr2e-05": 1, "lr3e-05": 1}
     alone(tmp_path / "plain" / "run", "optimizer.lr=0.003", "metric=loss")
@@ -369,7 +369,7 @@ def test_how_far_a_sweep_is(tmp_path):
 def test_every_run_of_a_preset_can_be_made(preset):
     of_recipe = {"luong2015": ["experiment=luong2015", "data=reverse"], "pictures": ["experiment=read_digits"]}
     typed = [f"sweep={preset}", *of_recipe.get(preset, ["data=reverse"])]
-    work = TrainingWork("train", typed, [])
+    work = TrainingJob("train", typed, [])
     runs = work.plan(work.grid(work.way.grids))
     assert len(runs) == {"attention": 39, "luong2015": 10, "low_resource": 24, "seeds": 3, "pictures": 18}[preset]
     different = [each for each in runs if not {"seed=2", "seed=3"} & {*each.overrides}]

@@ -46,7 +46,7 @@ def found_steps(folder):
 def test_being_watched_changes_nothing_that_is_learnt(tmp_path, monkeypatch):
     from safetensors.torch import load_file
 
-    from nmt.configuration import runs
+    from nmt.pipeline import run_training as runs
 
     watched = trained(tmp_path / "watched")
     monkeypatch.setattr(runs, "_trackers", lambda config: [])
@@ -95,7 +95,7 @@ def test_trackio_keeps_figures_in_its_database(tmp_path):
 @pytest.mark.parametrize("name", ["wandb", "mlflow", "trackio"])
 def test_a_tracker_that_is_not_installed_says_how_to_get_it(tmp_path, monkeypatch, name):
     monkeypatch.setitem(sys.modules, name, None)
-    from nmt import tracker
+    from nmt.training import tracker
 
     monkeypatch.setattr(tracker, "installed", lambda package: package != name)
     told = failed(run("train", *TINY, f"tracker={name}", f"run_dir={tmp_path}/run"), f"pip install 'nmt[{name}]'")

@@ -17,14 +17,14 @@ import torch
 from builders import NO_DROPOUT, SIZES, batch, choices, compose, network
 from safetensors.torch import load_file, save_file
 
-from nmt import schedule
 from nmt.configuration import build
 from nmt.metric import Metric
-from nmt.objective.cross_entropy import CrossEntropy
-from nmt.objective.scheduled_sampling import ScheduledSampling
 from nmt.storage import checkpoint as ckpt
-from nmt.task import Task
+from nmt.training import schedule
+from nmt.training.objective.cross_entropy import CrossEntropy
+from nmt.training.objective.scheduled_sampling import ScheduledSampling
 from nmt.training.state import TrainingState
+from nmt.training.task import Task
 from nmt.training.trainer import Trainer
 
 RUN = [
@@ -247,7 +247,7 @@ def test_a_loss_that_is_no_number_is_reported():
 
 
 def test_schedules_by_hand():
-    linear = schedule.Linear(warmup=10, final=0.1)
+    linear = schedule.LinearDecay(warmup=10, final=0.1)
     assert [linear.factor(s, 110, 0) for s in (0, 9, 10, 60, 110)] == pytest.approx([0.1, 1, 1, 0.55, 0.1])
     root = schedule.InverseSqrt(warmup=4)
     assert [root.factor(s, 0, 0) for s in (0, 1, 3, 15)] == pytest.approx([0.25, 0.5, 1, 0.5])
@@ -293,7 +293,7 @@ def test_schedules_are_their_formulas():
     assert cosine.factor(10, 110, 0) == 1
     assert cosine.factor(60, 110, 0) == pytest.approx(0.6)
     assert cosine.factor(110, 110, 0) == cosine.factor(500, 110, 0) == pytest.approx(0.2)
-    assert [schedule.Step(shrink=0.5, every=2).factor(0, 0, epoch) for epoch in (0, 1.9, 2, 3.5, 4)] == [
+    assert [schedule.StepDecay(shrink=0.5, every=2).factor(0, 0, epoch) for epoch in (0, 1.9, 2, 3.5, 4)] == [
         1,
         1,
         0.5,
@@ -353,7 +353,7 @@ def test_every_dropout_acts_in_training_only():
 
 
 def test_variational_dropout_drops_the_same_features_at_every_step():
-    from nmt.layers.dropout import Dropout
+    from nmt.model.layers.dropout import Dropout
 
     kept = Dropout(0.5, variational=True)(torch.ones(3, 7, 50))
     assert (kept == kept[:, :1]).all()
@@ -361,7 +361,7 @@ def test_variational_dropout_drops_the_same_features_at_every_step():
 
 
 def test_dropout_drops_as_often_as_asked_and_keeps_the_mean():
-    from nmt.layers.dropout import dropout
+    from nmt.model.layers.dropout import dropout
 
     torch.manual_seed(1)
     x = torch.ones(1000, 1000)

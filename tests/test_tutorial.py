@@ -7,10 +7,10 @@ import pytest
 from builders import choices, compose
 
 import nmt
-from nmt.attention import Attention
-from nmt.attention.contract import can_look_at_one_word, does_not_see_padding, is_a_distribution
-from nmt.attention.dot import Dot
 from nmt.configuration import build
+from nmt.model.attention import Attention
+from nmt.model.attention.contract import can_look_at_one_word, does_not_see_padding, is_a_distribution
+from nmt.model.attention.dot import Dot
 
 NOTEBOOK = Path(nmt.__file__).with_name("tutorial.ipynb")
 

@@ -14,20 +14,20 @@ sys.path.insert(0, str(Path(__file__).parent))
 import torch
 from builders import batch, choices, compose, network, with_pictures
 
-from nmt import schedule
 from nmt.configuration import build
-from nmt.corpus.labels import LabelSet
+from nmt.data.labels import LabelSet
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import TextBatch
 from nmt.foundation.ranks import ALONE, together
 from nmt.inference.candidates import Candidates
 from nmt.metric import Metric
-from nmt.network.seq2label import label_loss
-from nmt.objective.cross_entropy import CrossEntropy
-from nmt.objective.minimum_risk import MinimumRisk
-from nmt.objective.r_drop import RDrop
-from nmt.objective.scheduled_sampling import ScheduledSampling
-from nmt.task import Task
+from nmt.model.seq2label import label_loss
+from nmt.training import schedule
+from nmt.training.objective.cross_entropy import CrossEntropy
+from nmt.training.objective.minimum_risk import MinimumRisk
+from nmt.training.objective.r_drop import RDrop
+from nmt.training.objective.scheduled_sampling import ScheduledSampling
+from nmt.training.task import Task
 from nmt.training.trainer import Trainer
 
 UPDATES = 50

@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from nmt.analysis.runs import Configuration
+from nmt.analysis.run_results import Configuration
 from nmt.analysis.significance import mean_and_deviation
-from nmt.analysis.words import length_buckets
+from nmt.analysis.word_statistics import length_buckets
 from nmt.metric import Metric
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nmt.analysis.significance import Judged, agreement, over_sentences
-from nmt.analysis.tables import Table
-from nmt.analysis.words import (
+from nmt.analysis.significance import SignificanceResult, agreement, over_sentences
+from nmt.analysis.tables import ReportTable
+from nmt.analysis.word_statistics import (
     CASES,
     FREQUENCIES,
     Bucket,
@@ -33,7 +33,7 @@ FEWEST = 3
 
 
 @dataclass(frozen=True)
-class Compared:
+class Comparison:
     """A text, its reference, and what systems wrote; `counts`: how often words of the target language are in `counted`, the
     training text or else the reference; `links`: by sentence, the source word that each word of the reference is aligned
     with, if a model could align them."""
@@ -45,7 +45,7 @@ class Compared:
     counts: Mapping[str, int]
     counted: str
     links: Sequence[Sequence[str]] | None = None
-    judged: dict[str, dict[str, Judged]] = field(default_factory=dict)
+    judged: dict[str, dict[str, SignificanceResult]] = field(default_factory=dict)
 
     def test(self, samples: int, trials: int) -> None:
         """Makes the tests of significance, of all systems against the first."""
@@ -54,12 +54,12 @@ class Compared:
                 self.outputs, self.reference, self.metric, name, samples=samples, trials=trials
             )
 
-    def tables(self) -> list[Table]:
+    def tables(self) -> list[ReportTable]:
         made = [self.scores(), self.faults(), self.by_frequency(), self.by_case(), self.by_source_word()]
         made += [*self.by_length(), self.by_sentence_score(), *self.by_ngram()]
         return [table for table in made if table is not None]
 
-    def scores(self) -> Table:
+    def scores(self) -> ReportTable:
         """All metrics, and how sure they are."""
         rows, first = [], next(iter(self.outputs))
         wanted = sum(len(words(line)) for line in self.reference)
@@ -88,9 +88,9 @@ class Compared:
                 f" p: by chance as different from {first} (paired bootstrap · approximate randomisation, Holm's "
                 "method). people: how often people agree with a difference of that size (Kocmi et al. 2024; 50 % is a coin)."
             )
-        return Table("Scores", head, rows, note=note)
+        return ReportTable("Scores", head, rows, note=note)
 
-    def faults(self) -> Table:
+    def faults(self) -> ReportTable:
         """Outputs that look wrong whatever the reference is."""
         kinds = {
             "empty": lambda i, out: not out.strip(),
@@ -111,9 +111,9 @@ class Compared:
             "Sentences. Copied: four of five words are the source's. Repeating: a word or phrase three times in a row. "
             "Nothing of the reference: no word of three letters or more is in it, which hallucinations have in common."
         )
-        return Table("What looks wrong", ["output is", *self.outputs], rows, note=note)
+        return ReportTable("What looks wrong", ["output is", *self.outputs], rows, note=note)
 
-    def _word_table(self, title: str, of, order: Sequence[str], note: str) -> Table:  # type: ignore[no-untyped-def]
+    def _word_table(self, title: str, of, order: Sequence[str], note: str) -> ReportTable:  # type: ignore[no-untyped-def]
         reference = [tokens(line) for line in self.reference]
         found = {n: word_accuracy([tokens(line) for line in o], reference, of) for n, o in self.outputs.items()}
         some = next(iter(found.values()))
@@ -123,18 +123,18 @@ class Compared:
                 wanted = some[name].wanted if name in some else 0
                 each_f1 = [f"{each[name].f1:.1f}" if name in each else "0.0" for each in found.values()]
                 rows.append([name, f"{wanted:,}", *each_f1])
-        return Table(title, ["words", "expected", *found], rows, note=note)
+        return ReportTable(title, ["words", "expected", *found], rows, note=note)
 
-    def by_frequency(self) -> Table:
+    def by_frequency(self) -> ReportTable:
         return self._word_table(
             "Words by frequency", frequency_class(self.counts), FREQUENCIES,
             f"F1 (per cent) of the words that are as often in {self.counted} as the row says.",
         )  # fmt: skip
 
-    def by_case(self) -> Table:
+    def by_case(self) -> ReportTable:
         return self._word_table("Words by case", case_class, CASES, "F1 (per cent).")
 
-    def by_source_word(self) -> Table | None:
+    def by_source_word(self) -> ReportTable | None:
         """Source words whose translations one system has right more often than another."""
         if self.links is None:
             return None
@@ -163,17 +163,17 @@ class Compared:
             rows.append([source, f"{wanted[source]:,}", *(f"{share:.0f}" for share in shares)])
         if not rows:
             return None
-        return Table(
+        return ReportTable(
             "Source words", ["source word", "expected", *self.outputs], rows,
             note="Words of the reference that are aligned with the source word by the attention of the first model, and the "
             "per cent of them that each system wrote. Those in which systems differ most.",
         )  # fmt: skip
 
-    def by_length(self) -> list[Table]:
+    def by_length(self) -> list[ReportTable]:
         measured = self.source or self.reference
         name = "source" if self.source else "reference"
         rows = [[f"{b.name} words", str(len(b.places)), *self._bleu(b)] for b in length_buckets(measured, 5)]
-        by_size = Table(
+        by_size = ReportTable(
             "Sentences by length", [f"{name} has", "sentences", *self.outputs], rows, note="BLEU of each group."
         )
         rows = []
@@ -183,7 +183,7 @@ class Compared:
                 pairs = zip(lines, self.reference, strict=True)
                 counts.append(sum(low <= len(words(line)) - len(words(wanted)) < high for line, wanted in pairs))
             rows.append([_range(low, high), *map(str, counts)])
-        differing = Table(
+        differing = ReportTable(
             "Sentences by length difference", ["words more than the reference", *self.outputs], rows, note="Sentences."
         )
         return [by_size, differing]
@@ -207,15 +207,15 @@ class Compared:
             for name, lines in self.outputs.items()
         }
 
-    def by_sentence_score(self) -> Table:
+    def by_sentence_score(self) -> ReportTable:
         scores, rows = self.sentence_scores(), []
         for low in range(0, 100, 20):
             high = low + 20 if low < 80 else 101
             counts = [sum(low <= score < high for score in each) for each in scores.values()]
             rows.append([f"{low}–{min(high, 100)}", *map(str, counts)])
-        return Table("Sentences by score", ["chrF", *self.outputs], rows, note="Sentences.")
+        return ReportTable("Sentences by score", ["chrF", *self.outputs], rows, note="Sentences.")
 
-    def by_ngram(self) -> list[Table]:
+    def by_ngram(self) -> list[ReportTable]:
         """What the first system has right and another one misses, and the other way round."""
         first, *others = self.outputs
         found = []
@@ -239,7 +239,7 @@ class Compared:
                 note = (
                     f"N-grams of the reference of up to {LONGEST} words that one has right and the other misses, net."
                 )
-                found.append(Table(f"N-grams: {first} and {other}", head, rows, note=note))
+                found.append(ReportTable(f"N-grams: {first} and {other}", head, rows, note=note))
         return found
 
 

@@ -7,7 +7,7 @@ import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nmt.analysis.comparison import Compared
+from nmt.analysis.comparison import Comparison
 from nmt.drawing.attention_map import AttentionMap, tables_of
 from nmt.tokenizer.words import words
 
@@ -33,7 +33,7 @@ class Example:
         }  # fmt: skip
 
 
-def most_different(compared: Compared, count: int) -> list[int]:
+def most_different(compared: Comparison, count: int) -> list[int]:
     """Places of the sentences in which some system's chrF is furthest from that of the first; half of them are those that
     the first wins, if there are so many."""
     scores = compared.sentence_scores()

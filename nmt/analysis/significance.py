@@ -18,7 +18,7 @@ SEED = 12345
 
 
 @dataclass(frozen=True)
-class Judged:
+class SignificanceResult:
     """One system against the first: its score; half the width of the score's 95 % confidence interval over test sentences;
     and the probabilities, by paired bootstrap and by approximate randomisation, that a difference as large comes by
     chance (None for the first system), corrected for the number of comparisons by Holm's method."""
@@ -38,7 +38,7 @@ def over_sentences(
     *,
     samples: int,
     trials: int,
-) -> dict[str, Judged]:
+) -> dict[str, SignificanceResult]:
     """The first of the systems against each other one. `name`: bleu or chrf; `samples`: of the bootstrap; `trials`: of the
     randomisation (0: none)."""
     from sacrebleu.metrics import BLEU, CHRF
@@ -65,7 +65,8 @@ def over_sentences(
     randoms = holm([found[other][3] for other in others])
     corrected = {first: (None, None), **{o: (b, r) for o, b, r in zip(others, boots, randoms, strict=True)}}
     return {
-        each: Judged(score, ci, *corrected[each], signature) for each, (score, ci, _, _, signature) in found.items()
+        each: SignificanceResult(score, ci, *corrected[each], signature)
+        for each, (score, ci, _, _, signature) in found.items()
     }
 
 

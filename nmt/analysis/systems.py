@@ -11,7 +11,7 @@ import numpy as np
 
 from nmt.analysis.examples import Example
 from nmt.data import short_names
-from nmt.data.text import check_aligned, find_file, read_lines
+from nmt.data.sources.text import check_aligned, find_file, read_lines
 from nmt.foundation.errors import UserError
 from nmt.inference.formats import one_line
 from nmt.inference.translator import Translator

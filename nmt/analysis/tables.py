@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Table:
+class ReportTable:
     """Columns' names and rows of text. The first `keys` columns say what a row is; `strong`: rows that stand out; `note`:
     what a reader has to know."""
 
@@ -23,12 +23,12 @@ class Table:
     note: str = ""
 
 
-def terminal(table: Table, width: int | None = None) -> str:
+def terminal(table: ReportTable, width: int | None = None) -> str:
     """Aligned columns, as wide as the terminal; rows that stand out begin with a star."""
     from rich.console import Console
-    from rich.table import Table as Shown
+    from rich.table import Table
 
-    shown = Shown(title=table.title, title_justify="left", caption=table.note or None, caption_justify="left", box=None)
+    shown = Table(title=table.title, title_justify="left", caption=table.note or None, caption_justify="left", box=None)
     for i, name in enumerate(["", *table.head] if table.strong else table.head):
         shown.add_column(name, justify="left" if i < table.keys + bool(table.strong) else "right", overflow="fold")
     for i, row in enumerate(table.rows):
@@ -40,7 +40,7 @@ def terminal(table: Table, width: int | None = None) -> str:
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
-def markdown(table: Table) -> str:
+def markdown(table: ReportTable) -> str:
     """A heading and a pipe table; rows that stand out are bold."""
     aligned = ["---" if i < table.keys else "---:" for i in range(len(table.head))]
     lines = [f"### {table.title}", "", _row(map(_escaped, table.head)), _row(aligned)]
@@ -58,7 +58,7 @@ def _escaped(cell: str) -> str:
     return re.sub(r"([|\\*_<>`\[\]])", r"\\\1", cell).replace("\n", " ")
 
 
-def latex(table: Table) -> str:
+def latex(table: ReportTable) -> str:
     """A booktabs table; rows that stand out are bold."""
     columns = "".join("l" if i < table.keys else "r" for i in range(len(table.head)))
     lines = [r"\begin{table}", r"\centering", rf"\begin{{tabular}}{{{columns}}}", r"\toprule"]
@@ -82,7 +82,7 @@ def _tex(text: str) -> str:
     return "".join(_TEX.get(c, "\\" + c if c in "&%$#_{}" else rf"\char`\{c}{{}}" if c in "~^" else c) for c in text)
 
 
-def page_table(table: Table) -> str:
+def page_table(table: ReportTable) -> str:
     """HTML with headings of columns and rows; rows that stand out have the class `strong`."""
     keys = [" class=key"] * table.keys + [""] * len(table.head)
     named = zip(table.head, keys, strict=False)

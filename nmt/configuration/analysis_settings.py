@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nmt.configuration.build import Group
-from nmt.configuration.faults import Fault, shown
+from nmt.configuration.faults import ConfigError, shown
 from nmt.configuration.settings import Settings
 from nmt.foundation.ranges import Count, Size
 
@@ -21,8 +21,12 @@ class ReportSettings(Settings):
     samples: Size = 1000
     trials: Count = 1000
 
-    def conflicts(self) -> list[Fault]:
-        return [] if self.folders else [Fault("folders", "name a folder with runs, as in nmt.report runs/x", shown([]))]
+    def conflicts(self) -> list[ConfigError]:
+        return (
+            []
+            if self.folders
+            else [ConfigError("folders", "name a folder with runs, as in nmt.report runs/x", shown([]))]
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,9 +44,9 @@ class CompareSettings(Settings):
     trials: Count = 10000
     metric: Group
 
-    def conflicts(self) -> list[Fault]:
+    def conflicts(self) -> list[ConfigError]:
         found = self._same_files()
         if not self.systems:
-            found.append(Fault("systems", "name a run, a model or a file, as in nmt.compare … A B", shown([])))
+            found.append(ConfigError("systems", "name a run, a model or a file, as in nmt.compare … A B", shown([])))
         repeated = sorted({name for name in self.systems if self.systems.count(name) > 1})
-        return found + [Fault("systems", "is named twice", name) for name in repeated]
+        return found + [ConfigError("systems", "is named twice", name) for name in repeated]

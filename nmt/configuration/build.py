@@ -9,20 +9,20 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from nmt.attention import Attention
 from nmt.configuration.check import locate, mismatches
-from nmt.configuration.faults import Fault, shown, unknown
-from nmt.corpus.batching import Batching
-from nmt.corpus.filters import Filters
-from nmt.corpus.labels import LabelSet
-from nmt.encoder import Encoder
-from nmt.encoder.several import Several
+from nmt.configuration.faults import ConfigError, shown, unknown
+from nmt.data.batching import Batching
+from nmt.data.filters import Filters
+from nmt.data.labels import LabelSet
 from nmt.foundation.errors import UserError
 from nmt.foundation.ranges import NonNegative, Ratio, Size, Width
 from nmt.inference.translator import Translator
 from nmt.metric import Metric
-from nmt.network.seq2label import Seq2Label
-from nmt.network.seq2seq import Seq2Seq
+from nmt.model.attention import Attention
+from nmt.model.encoder import Encoder
+from nmt.model.encoder.several import MultiSource
+from nmt.model.seq2label import Seq2Label
+from nmt.model.seq2seq import Seq2Seq
 from nmt.tokenizer.columns import Columns
 from nmt.training.trainer import Trainer
 
@@ -67,23 +67,23 @@ class Synthetic:
 CHOICES: dict[str, tuple[str, tuple[str, ...]]] = {
     "data": ("nmt.data", ()),
     "tokenizer": ("nmt.tokenizer", ()),
-    "encoder": ("nmt.encoder", ("embedding_size",)),
-    "decoder": ("nmt.decoder", ("attention", "embedding_size", "memory_size")),
-    "attention": ("nmt.attention", ("query_size", "memory_size")),
-    "window": ("nmt.window", ("query_size",)),
-    "normalizer": ("nmt.normalizer", ()),
-    "optimizer": ("nmt.optimizer", ("parameters",)),
-    "schedule": ("nmt.schedule", ()),
-    "objective": ("nmt.objective", ()),
+    "encoder": ("nmt.model.encoder", ("embedding_size",)),
+    "decoder": ("nmt.model.decoder", ("attention", "embedding_size", "memory_size")),
+    "attention": ("nmt.model.attention", ("query_size", "memory_size")),
+    "window": ("nmt.model.attention.window", ("query_size",)),
+    "normalizer": ("nmt.model.attention.normalizer", ()),
+    "optimizer": ("nmt.training.optimizer", ("parameters",)),
+    "schedule": ("nmt.training.schedule", ()),
+    "objective": ("nmt.training.objective", ()),
     "search": ("nmt.search", ()),
-    "pooling": ("nmt.pooling", ("memory_size",)),
+    "pooling": ("nmt.model.pooling", ("memory_size",)),
     "sweep": ("nmt.sweep", ()),
-    "tracker": ("nmt.tracker", ()),
+    "tracker": ("nmt.training.tracker", ()),
 }
 """Groups whose `_target_` chooses a class: the package it must come from, and the arguments that this file supplies."""
 PLAIN = {
-    "window": {"_target_": "nmt.window.Window"},
-    "normalizer": {"_target_": "nmt.normalizer.softmax.Softmax"},
+    "window": {"_target_": "nmt.model.attention.window.Window"},
+    "normalizer": {"_target_": "nmt.model.attention.normalizer.softmax.Softmax"},
 }
 """Window and normaliser of attention if nothing else is chosen."""
 FIXED: dict[str, tuple[Any, tuple[str, ...]]] = {
@@ -108,7 +108,7 @@ def make(config: Config, group: str, **given: Any) -> Any:
     return target(**values, **given)
 
 
-def faults_of(group: str, node: Group) -> list[Fault]:
+def faults_of(group: str, node: Group) -> list[ConfigError]:
     """What is wrong with the keys and values of one group."""
     if group == "translation":  # null: as the model was trained
         chosen = {key: value for key, value in node.items() if value is not None}
@@ -121,18 +121,18 @@ def faults_of(group: str, node: Group) -> list[Fault]:
     try:
         return mismatches(node, locate(str(node.get("_target_", "")), package, group), group, given)
     except UserError:
-        return [Fault(f"{group}._target_", f"not a class of {package}", shown(node.get("_target_")))]
+        return [ConfigError(f"{group}._target_", f"not a class of {package}", shown(node.get("_target_")))]
 
 
-def faults_of_building(group: str, node: Group, **given: Any) -> list[Fault]:
+def faults_of_building(group: str, node: Group, **given: Any) -> list[ConfigError]:
     """The error that an object raises when it is built from values that are each valid alone."""
     return [] if faults_of(group, node) else _said(lambda: make({group: node}, group, **given))
 
 
-def impossible(config: Config, faulty: Set[str]) -> list[Fault]:
+def impossible(config: Config, faulty: Set[str]) -> list[ConfigError]:
     """The errors that the parts of a training raise when they are built, on the meta device and with a small
     vocabulary. Groups in `faulty` are left out."""
-    found: list[Fault] = []
+    found: list[ConfigError] = []
     for group, node in config.items():
         alone = {**FIXED, **CHOICES}.get(group, (None, ("not alone",)))[1] == ()
         if alone and isinstance(node, Mapping) and group not in faulty:
@@ -147,11 +147,11 @@ def impossible(config: Config, faulty: Set[str]) -> list[Fault]:
     return found
 
 
-def _said(action: Callable[[], Any]) -> list[Fault]:
+def _said(action: Callable[[], Any]) -> list[ConfigError]:
     try:
         action()
     except ValueError as error:
-        return [Fault("", str(error))]
+        return [ConfigError("", str(error))]
     return []
 
 
@@ -161,7 +161,7 @@ def network(config: Config, source_vocabulary: int, target_vocabulary: int, colu
     embedding_size, columns = config["model"]["embedding_size"], columns or Columns()
     read = embedding_size + len(columns.factors) * config["model"].get("factor_size", 32)
     encoders: list[Encoder] = [make(config, "encoder", embedding_size=read) for _ in range(max(1, columns.sources))]
-    encoder = encoders[0] if len(encoders) == 1 else Several(encoders)
+    encoder = encoders[0] if len(encoders) == 1 else MultiSource(encoders)
     attention = None
     if "_target_" in config["attention"]:
         query_size = config["decoder"]["hidden_size"]

@@ -14,7 +14,7 @@ import typing
 from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any, Literal, Union
 
-from nmt.configuration.faults import Fault, shown, unknown
+from nmt.configuration.faults import ConfigError, shown, unknown
 from nmt.foundation.errors import UserError
 from nmt.foundation.ranges import Range
 
@@ -38,7 +38,7 @@ def locate(target: str, package: str, key: str) -> Callable[..., Any]:
 
 def mismatches(
     node: Mapping[str, Any], target: Callable[..., Any], path: str = "", given: Collection[str] = ()
-) -> list[Fault]:
+) -> list[ConfigError]:
     """What is wrong with `node` as keyword arguments of `target`; parameters in `given` are supplied elsewhere. `path`:
     the name of the group, if `node` is a group."""
     hints, parameters = _signature(target, given)
@@ -54,7 +54,7 @@ def mismatches(
         else:
             problem = mismatch(value, hints[key])
             if problem:
-                found.append(Fault(whole, problem, shown(value)))
+                found.append(ConfigError(whole, problem, shown(value)))
     for name, parameter in parameters.items():
         if parameter.default is parameter.empty and name not in node:
             found.append(_missing(f"{path}.{name}" if path else name, hints[name]))
@@ -74,8 +74,8 @@ def _signature(target: Callable[..., Any], given: Collection[str]) -> tuple[dict
     return hints, parameters
 
 
-def _missing(key: str, hint: Any) -> Fault:
-    return Fault(key, f"missing; give {key}=<{expected(hint)}>")
+def _missing(key: str, hint: Any) -> ConfigError:
+    return ConfigError(key, f"missing; give {key}=<{expected(hint)}>")
 
 
 def mismatch(value: Any, hint: Any) -> str | None:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nmt.configuration.compose import CONF, compose_unresolved, search_beside
-from nmt.configuration.faults import Fault, Faults
+from nmt.configuration.faults import ConfigError, ConfigErrors
 from nmt.foundation.errors import UserError, quoted
 from nmt.foundation.ranks import Silent, connected, of_torchrun
 
@@ -34,7 +34,7 @@ TOGETHER = ("train", "classify")
 """Commands that may run in several processes."""
 FIRST_TELLS = 5.0
 """Seconds in which the first of several processes can tell what all of them have found."""
-ONE_RUN = {"_target_": "nmt.sweep.grid.Grid", "grids": None}
+ONE_RUN = {"_target_": "nmt.sweep.grid_search.GridSearch", "grids": None}
 """The usual way of sweeping, which a single run may have too."""
 FLAGS = (*SWEEP, DRY, *BESIDE, *PRINT, *HELP, *COMPLETION, "--version")
 
@@ -181,7 +181,7 @@ def _print(command: str, what: Sequence[str], overrides: Sequence[str]) -> None:
 
     several = swept(overrides)
     if several:
-        raise Faults(several)
+        raise ConfigErrors(several)
     print(OmegaConf.to_yaml(compose_unresolved(command, overrides)), end="")
 
 
@@ -194,7 +194,9 @@ def _run(command: str, run: Callable[[Any], Any], overrides: Sequence[str]) -> A
 
     of_hydra = [text for text in overrides if text.lstrip("+~").startswith("hydra")]
     if of_hydra:
-        raise Faults([Fault(text, "is for sweeps (-m); the folder of a run is run_dir=DIR") for text in of_hydra])
+        raise ConfigErrors(
+            [ConfigError(text, "is for sweeps (-m); the folder of a run is run_dir=DIR") for text in of_hydra]
+        )
     if not of_torchrun().first:
         hush()
     settings = configure(command, overrides)
@@ -202,7 +204,9 @@ def _run(command: str, run: Callable[[Any], Any], overrides: Sequence[str]) -> A
         raise UserError(f"nmt.{command} runs in one process: start it without torchrun")
     sweep = getattr(settings, "sweep", None)
     if sweep and ({"_target_": sweep["_target_"], "grids": sweep.get("grids")} != ONE_RUN):
-        raise Faults([Fault("sweep", "says how several runs are made: add -m, or sweep=grid for a single one")])
+        raise ConfigErrors(
+            [ConfigError("sweep", "says how several runs are made: add -m, or sweep=grid for a single one")]
+        )
     set_up_logging()
     keep_freed_memory()
     return run(settings)
@@ -211,8 +215,8 @@ def _run(command: str, run: Callable[[Any], Any], overrides: Sequence[str]) -> A
 def _sweep(command: str, run: Callable[[Any], Any], overrides: Sequence[str], dry: bool) -> Any:
     if command == "backtranslate":
         raise UserError("nmt.backtranslate makes several runs already: call it once for each, or sweep over nmt.train")
-    from nmt.configuration.sweeps import sweep
     from nmt.foundation.terminal import set_up_logging
+    from nmt.pipeline.sweep_command import sweep
     from nmt.training.memory import keep_freed_memory
 
     if of_torchrun().several:

@@ -21,8 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nmt.configuration.faults import Fault, Faults, not_a_choice, unknown
+from nmt.configuration.faults import ConfigError, ConfigErrors, not_a_choice, unknown
 from nmt.foundation.errors import UserError
+from nmt.storage.upgrade import with_renamed_targets
 
 _package = Path(__file__).resolve().parent.parent
 CONF = str(_package / "conf" if (_package / "conf").is_dir() else _package.parent / "conf")
@@ -40,10 +41,10 @@ class Typed:
     values: tuple[Any, ...]
 
 
-class Unfit(Faults):
+class PartialConfig(ConfigErrors):
     """Part of the command line does not fit; `rest` is the configuration without it, which may have more faults."""
 
-    def __init__(self, faults: Sequence[Fault], rest: Any) -> None:
+    def __init__(self, faults: Sequence[ConfigError], rest: Any) -> None:
         super().__init__(faults)
         self.rest = rest
 
@@ -54,15 +55,15 @@ def compose(command: str, overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def compose_unresolved(command: str, overrides: Sequence[str]) -> Any:
-    """The same as an OmegaConf object, its ${references} unresolved. Raises Unfit if a choice or key does not exist."""
+    """The same as an OmegaConf object with unresolved ${references}. Raises PartialConfig for unknown choices or keys."""
     typed, found = _read(command, overrides)
     try:
         config, _ = _by_the_rule(command, {g: c for g, c in typed.choices.items() if not _wrong_choice(g, c)})
     except _unusable() as error:
-        raise Faults([*found, Fault("", str(error).splitlines()[0])]) from error
+        raise ConfigErrors([*found, ConfigError("", str(error).splitlines()[0])]) from error
     found += apply(config, typed.values, _choices(command))
     if found:
-        raise Unfit(found, config)
+        raise PartialConfig(found, config)
     return config
 
 
@@ -71,7 +72,7 @@ def choices_of(command: str, overrides: Sequence[str]) -> Mapping[str, Any]:
     return _by_the_rule(command, _read(command, overrides)[0].choices)[1]
 
 
-def apply(config: Any, overrides: Sequence[Any], groups: Collection[str] = ()) -> list[Fault]:
+def apply(config: Any, overrides: Sequence[Any], groups: Collection[str] = ()) -> list[ConfigError]:
     """Sets the keys of the overrides in a configuration; returns a fault for each key that it does not have. `groups`:
     more names to suggest in faults at the top level."""
     from hydra.core.override_parser.types import OverrideType
@@ -97,7 +98,7 @@ def apply(config: Any, overrides: Sequence[Any], groups: Collection[str] = ()) -
 _PARSED: dict[str, list[Any]] = {}
 
 
-def parse(overrides: Sequence[str]) -> tuple[list[Any], list[Fault]]:
+def parse(overrides: Sequence[str]) -> tuple[list[Any], list[ConfigError]]:
     """Overrides parsed by Hydra's grammar, and a fault for each that cannot be parsed."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
@@ -116,15 +117,15 @@ def parse(overrides: Sequence[str]) -> tuple[list[Any], list[Fault]]:
                 key, equals, value = text.partition("=")
                 quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("'", "'\\''")
                 quotes = f". Put the value between quotes twice: {key}='\"{quoted}\"'" if equals else ""
-                found.append(Fault(text, f"not of the form key=value{quotes}"))
+                found.append(ConfigError(text, f"not of the form key=value{quotes}"))
     return parsed, found
 
 
 def variants(overrides: Sequence[str]) -> list[list[str]]:
-    """The command lines of all runs of a sweep. Raises Faults for what is not an override."""
+    """The command lines of all runs of a sweep. Raises ConfigErrors for what is not an override."""
     parsed, found = parse(overrides)
     if found:
-        raise Faults(found)
+        raise ConfigErrors(found)
     each = []
     for text, override in zip(overrides, parsed, strict=True):
         if override.is_sweep_override():
@@ -135,18 +136,19 @@ def variants(overrides: Sequence[str]) -> list[list[str]]:
 
 
 def resolve(config: Any) -> dict[str, Any]:
-    """A configuration as plain containers. Raises Faults if a ${reference} in it leads nowhere."""
+    """A configuration as plain containers. Raises ConfigErrors if a ${reference} in it leads nowhere."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
     try:
-        return OmegaConf.to_container(config, resolve=True, throw_on_missing=False)  # type: ignore[return-value]
+        plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=False)
     except OmegaConfBaseException as error:
         key = getattr(error, "full_key", None) or "the configuration"
-        raise Faults([Fault(key, str(error).splitlines()[0])]) from error
+        raise ConfigErrors([ConfigError(key, str(error).splitlines()[0])]) from error
+    return with_renamed_targets(plain)
 
 
-def _read(command: str, overrides: Sequence[str]) -> tuple[Typed, list[Fault]]:
+def _read(command: str, overrides: Sequence[str]) -> tuple[Typed, list[ConfigError]]:
     """What was typed, and the faults that can be seen without the whole configuration."""
     parsed, found = parse(overrides)
     groups = _choices(command)
@@ -164,11 +166,11 @@ def _read(command: str, overrides: Sequence[str]) -> tuple[Typed, list[Fault]]:
         if wrong is not None:
             found.append(wrong)
         elif choices.setdefault(key, value) != value:
-            found.append(Fault(key, f"chosen twice, {choices[key]} and {value}; leave one out"))
+            found.append(ConfigError(key, f"chosen twice, {choices[key]} and {value}; leave one out"))
     return Typed(choices, tuple(values)), found
 
 
-def _wrong_choice(group: str, value: Any) -> Fault | None:
+def _wrong_choice(group: str, value: Any) -> ConfigError | None:
     there = options(group)
     return None if value in there or (value is None and group == RECIPE) else not_a_choice(group, value, there)
 
@@ -217,7 +219,7 @@ def _choices(command: str) -> Mapping[str, Any]:
     return _cached(command, ())[1]
 
 
-def faults_of_hydra(chosen: Sequence[str], settings: Sequence[str]) -> list[Fault]:
+def faults_of_hydra(chosen: Sequence[str], settings: Sequence[str]) -> list[ConfigError]:
     """What is wrong with settings of Hydra's own, such as hydra.launcher.n_jobs=two, where `chosen` are the choices."""
     from hydra import compose as compose_by_hydra
     from omegaconf import OmegaConf
@@ -229,13 +231,13 @@ def faults_of_hydra(chosen: Sequence[str], settings: Sequence[str]) -> list[Faul
         with _sources():
             config = compose_by_hydra(overrides=[*chosen, *search_path()], return_hydra_config=True)
     except _unusable() as error:
-        return [Fault(" ".join(chosen), str(error).splitlines()[0])]
+        return [ConfigError(" ".join(chosen), str(error).splitlines()[0])]
     OmegaConf.set_readonly(config.hydra, None)
     for text, override in zip(settings, parsed, strict=True):
         try:
             found += apply(config, [override])
         except _unusable() as error:
-            found.append(Fault(text, str(error).splitlines()[0]))
+            found.append(ConfigError(text, str(error).splitlines()[0]))
     return found
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from nmt.configuration.check import mismatch
 from nmt.configuration.commands import COMMANDS
-from nmt.configuration.compose import Unfit, compose_unresolved, options, parse, resolve
-from nmt.configuration.faults import Fault, Faults, shown, unknown
-from nmt.configuration.fine_tuning import with_network_of
+from nmt.configuration.compose import PartialConfig, compose_unresolved, options, parse, resolve
+from nmt.configuration.faults import ConfigError, ConfigErrors, shown, unknown
 from nmt.configuration.settings import Settings
 from nmt.configuration.training_settings import TrainingSettings
+from nmt.pipeline.fine_tuning import with_network_of
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
 
@@ -28,19 +28,19 @@ CHANGEABLE = (
 
 
 def configure(command: str, overrides: Sequence[str]) -> Settings:
-    """The settings of a command. Raises Faults listing everything that is wrong with the command line and with the rest
-    of the configuration."""
+    """The settings of a command. Raises ConfigErrors listing everything that is wrong with the command line and with
+    the rest of the configuration."""
     kind = COMMANDS[command]
     several = swept(overrides)
     if several:
-        raise Faults(several)
+        raise ConfigErrors(several)
     if issubclass(kind, TrainingSettings) and command != "backtranslate":
         path, changes = _resumed(overrides)
         if path is not None:
             return _useful(kind.of({**changed(saved_run(path, command), command, changes), "resume": path}), changes)
     try:
         config = compose_unresolved(command, overrides)
-    except Unfit as wrong:
+    except PartialConfig as wrong:
         return kind.of(resolve(wrong.rest), also=wrong.faults)  # raises: what was typed has faults already
     plain = resolve(config)
     if plain.get("init"):
@@ -49,27 +49,29 @@ def configure(command: str, overrides: Sequence[str]) -> Settings:
         return _useful(kind.of(plain, also=found), overrides)
     try:
         settings = kind.of(plain)
-    except Faults as wrong:
-        raise Faults([*wrong.faults, *_no_data_chosen(wrong.faults, overrides)]) from None
+    except ConfigErrors as wrong:
+        raise ConfigErrors([*wrong.faults, *_no_data_chosen(wrong.faults, overrides)]) from None
     return _useful(settings, overrides)
 
 
-def _no_data_chosen(faults: Sequence[Fault], overrides: Sequence[str]) -> list[Fault]:
+def _no_data_chosen(faults: Sequence[ConfigError], overrides: Sequence[str]) -> list[ConfigError]:
     """What is wrong if keys of files are typed, and no data set that has them."""
     typed = {override.key_or_group for override in parse(overrides)[0]}
     of_data = any(fault.key.startswith("data.") for fault in faults)
     if not of_data or typed & {"data", "experiment"}:
         return []
     return [
-        Fault("data", "no data set is chosen, so this is the usual one; for your own files add data=text, tsv, csv …")
+        ConfigError(
+            "data", "no data set is chosen, so this is the usual one; for your own files add data=text, tsv, csv …"
+        )
     ]
 
 
-def swept(overrides: Sequence[str]) -> list[Fault]:
+def swept(overrides: Sequence[str]) -> list[ConfigError]:
     """Faults for keys with several values, which only a sweep has."""
     why = "several values make a sweep: add -m; a list is written in brackets, {}"
     return [
-        Fault(text, why.format(f"{key}=[{value}]"))
+        ConfigError(text, why.format(f"{key}=[{value}]"))
         for text in overrides
         if any(override.is_sweep_override() for override in parse([text])[0])
         for key, _, value in [text.partition("=")]
@@ -77,15 +79,15 @@ def swept(overrides: Sequence[str]) -> list[Fault]:
 
 
 def _useful(settings: Settings, overrides: Sequence[str]) -> Settings:
-    """The same settings. Raises Faults for what was typed and would change nothing."""
+    """The same settings. Raises ConfigErrors for what was typed and would change nothing."""
     typed, idle = parse(overrides)[0], settings.idle()
     found = [
-        Fault(key, f"has no effect here: {idle[key]}", shown(override.value()))
+        ConfigError(key, f"has no effect here: {idle[key]}", shown(override.value()))
         for override in typed
         if (key := override.key_or_group) in idle and not override.is_sweep_override()
     ]
     if found:
-        raise Faults(found)
+        raise ConfigErrors(found)
     return settings
 
 
@@ -99,19 +101,19 @@ def _resumed(overrides: Sequence[str]) -> tuple[str | None, list[str]]:
 
 
 def _check_path(key: str, value: Any) -> None:
-    """Raises Faults unless a folder is named, or none."""
+    """Raises ConfigErrors unless a folder is named, or none."""
     problem = mismatch(value, str | None)
     if problem:
-        raise Faults([Fault(key, problem, shown(value))])
+        raise ConfigErrors([ConfigError(key, problem, shown(value))])
 
 
 def saved_run(path: str, command: str) -> Checkpoint:
     """The checkpoint to resume a run from. Raises UserError if there is none, or if another command wrote it."""
     file = Path(path) / ckpt.LAST
     if not Path(path).is_dir():
-        raise Faults([Fault("resume", "there is no such folder; there is nothing to go on with", path)])
+        raise ConfigErrors([ConfigError("resume", "there is no such folder; there is nothing to go on with", path)])
     if not file.is_file():
-        raise Faults([Fault("resume", f"no {ckpt.LAST} in it; there is nothing to go on with", path)])
+        raise ConfigErrors([ConfigError("resume", f"no {ckpt.LAST} in it; there is nothing to go on with", path)])
     saved = ckpt.read(file)
     ckpt.check_kind(saved, command)
     return saved
@@ -119,10 +121,10 @@ def saved_run(path: str, command: str) -> Checkpoint:
 
 def changed(saved: Checkpoint, command: str, changes: Sequence[str]) -> Mapping[str, Any]:
     """The configuration of a run with some of its values changed. What a file says is data: no reference in it is followed.
-    Raises Faults for what cannot change."""
+    Raises ConfigErrors for what cannot change."""
     config = copy.deepcopy(saved.meta.get("config"))
     if not isinstance(config, dict):
-        raise Faults([Fault("resume", "holds no configuration; it is damaged", str(saved.path))])
+        raise ConfigErrors([ConfigError("resume", "holds no configuration; it is damaged", str(saved.path))])
     parsed, found = parse(changes)
     for override in parsed:
         key, value = override.key_or_group, override.value()
@@ -131,16 +133,18 @@ def changed(saved: Checkpoint, command: str, changes: Sequence[str]) -> Mapping[
         if key in CHOSEN_ANEW and value in options(key):
             config[key] = resolve(compose_unresolved(command, [f"{key}={value}"]))[key]
         elif key == "run_dir":
-            found.append(Fault(key, "a run goes on in its own folder, the one of resume=: leave it out", shown(value)))
+            found.append(
+                ConfigError(key, "a run goes on in its own folder, the one of resume=: leave it out", shown(value))
+            )
         elif group not in CHANGEABLE or key in FIXED or (not name and isinstance(config.get(group), dict)):
             why = "cannot change when resuming (the weights and the state were made with the old value)"
             groups = ", ".join(f"{group}={'|'.join(options(group))}" for group in CHOSEN_ANEW)
             what = f"{why}. What can: {groups}, and single keys of {', '.join(CHANGEABLE)}"
-            found.append(Fault(f"{key}={shown(value)}", what))
+            found.append(ConfigError(f"{key}={shown(value)}", what))
         elif not isinstance(node, dict) or (name or group) not in node:
             found.append(unknown(key, sorted(set(node) - {"_target_"}) if isinstance(node, dict) else []))
         else:
             node[name or group] = value
     if found:
-        raise Faults(found)
+        raise ConfigErrors(found)
     return config

@@ -11,7 +11,7 @@ from nmt.foundation.errors import UserError
 
 
 @dataclass(frozen=True)
-class Fault:
+class ConfigError:
     """One thing that is wrong: at which `key`, what the `problem` is, and what to do. `value`: what was given there;
     `choices`: what there is to choose from; `nearest`: the choice that was probably meant."""
 
@@ -28,27 +28,27 @@ class Fault:
         return f"{place}: {self.problem}{meant}{known}" if place else f"{self.problem}{meant}{known}"
 
 
-class Faults(UserError):
+class ConfigErrors(UserError):
     """All faults of a configuration together."""
 
-    def __init__(self, faults: Sequence[Fault]) -> None:
+    def __init__(self, faults: Sequence[ConfigError]) -> None:
         super().__init__("the configuration has faults:\n" + "\n".join(f"  - {fault}" for fault in faults))
         self.faults = tuple(faults)
 
 
-def unknown(key: str, known: Collection[str]) -> Fault:
+def unknown(key: str, known: Collection[str]) -> ConfigError:
     """A key that does not exist, with the keys that do; the last part of `key` is the one that is not known."""
     if not known:
-        return Fault(key, "no such key (this choice has no settings)")
+        return ConfigError(key, "no such key (this choice has no settings)")
     near = difflib.get_close_matches(key.rpartition(".")[2], known, 1, 0.6)
-    return Fault(key, "no such key", choices=tuple(sorted(known)), nearest=near[0] if near else None)
+    return ConfigError(key, "no such key", choices=tuple(sorted(known)), nearest=near[0] if near else None)
 
 
-def not_a_choice(group: str, value: Any, choices: Sequence[str]) -> Fault:
+def not_a_choice(group: str, value: Any, choices: Sequence[str]) -> ConfigError:
     """A choice that does not exist."""
     near = difflib.get_close_matches(str(value).lower(), choices, 1, 0.6)
     problem = f"there is no {str(value)!r} to choose for {group}"
-    return Fault(group, problem, shown(value), tuple(choices), near[0] if near else None)
+    return ConfigError(group, problem, shown(value), tuple(choices), near[0] if near else None)
 
 
 def shown(value: Any) -> str:

@@ -29,8 +29,8 @@ FLAGS = """\
 
 
 def help_of(command: str, overrides: Sequence[str]) -> str:
-    """Usage, groups with their choices, and every key with its value and what it means. Raises Faults for overrides that do
-    not fit."""
+    """Usage, groups with their choices, and every key with its value and what it means. Raises ConfigErrors for
+    overrides that do not fit."""
     config, chosen = compose(command, overrides), choices_of(command, overrides)
     usage, defaults, keys = _read(command)
     for other in re.findall(r"^  - ([a-z]+)$", defaults, re.MULTILINE):  # a command that also has what another has

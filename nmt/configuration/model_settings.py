@@ -9,15 +9,15 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from nmt.configuration import build
 from nmt.configuration.build import Group
-from nmt.configuration.faults import Fault, shown
+from nmt.configuration.faults import ConfigError, shown
 from nmt.configuration.settings import Settings
-from nmt.data.text import Errors
+from nmt.data.sources.text import Errors
 from nmt.foundation.extras import advice, installed
 from nmt.foundation.ranges import Count, NonNegative, Positive, Range, Size
 from nmt.inference.formats import ONE_BEST, FormatName
 from nmt.inference.generation import Averaging
 from nmt.inference.word_alignment import Symmetrization
-from nmt.layers.packed import GenerationPrecision
+from nmt.model.layers.packed import GenerationPrecision
 from nmt.tokenizer.words import Units
 
 Models = str | list[str]
@@ -34,10 +34,10 @@ class ModelSettings(Settings):
     precision: GenerationPrecision
     translation: Group
 
-    def conflicts(self) -> list[Fault]:
+    def conflicts(self) -> list[ConfigError]:
         found = self._same_files()
         if self.model == []:
-            found.append(Fault("model", "give a run directory, or several as [A,B,C]", "[]"))
+            found.append(ConfigError("model", "give a run directory, or several as [A,B,C]", "[]"))
         return found
 
     @property
@@ -53,11 +53,11 @@ class EnsembleSettings(ModelSettings):
     averaging: Averaging
     shares: list[Positive] | None = None
 
-    def conflicts(self) -> list[Fault]:
+    def conflicts(self) -> list[ConfigError]:
         found, paths = super().conflicts(), models(self.model)
         if self.shares is not None and paths and len(self.shares) != len(paths):
             found.append(
-                Fault("shares", f"give one positive number for each of {len(paths)} models", shown(self.shares))
+                ConfigError("shares", f"give one positive number for each of {len(paths)} models", shown(self.shares))
             )
         return found
 
@@ -67,9 +67,9 @@ class EnsembleSettings(ModelSettings):
         why = "there is only one model: model=[A,B] makes an ensemble"
         return {"averaging": why, "shares": why}
 
-    def _lexicon(self, path: str | None) -> list[Fault]:
+    def _lexicon(self, path: str | None) -> list[ConfigError]:
         used = not path or self.translation.get("unknown") == "copy"
-        return [] if used else [Fault("lexicon", "is for unknown words: set translation.unknown=copy too", path)]
+        return [] if used else [ConfigError("lexicon", "is for unknown words: set translation.unknown=copy too", path)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,26 +91,26 @@ class TranslateSettings(EnsembleSettings):
     compare: Models | None = None
     search: Group
 
-    def conflicts(self) -> list[Fault]:
+    def conflicts(self) -> list[ConfigError]:
         found = super().conflicts() + build.faults_of_building("search", self.search) + self._lexicon(self.lexicon)
         most = self.search.get("n_best", 1)
         if self.format in ONE_BEST and most > 1:
-            found.append(Fault("search.n_best", "shown by format=jsonl and format=moses only", shown(most)))
+            found.append(ConfigError("search.n_best", "shown by format=jsonl and format=moses only", shown(most)))
         found += map_name(self.attention_map)
         if self.compare and not self.attention_map:
             what = "names models to draw beside the main one in attention_map=FILE.html; give that too"
-            found.append(Fault("compare", what))
+            found.append(ConfigError("compare", what))
         beside, own = models(self.compare), models(self.model)
         if len(beside) > 3:
-            found.append(Fault("compare", "give at most three models beside the one that translates"))
+            found.append(ConfigError("compare", "give at most three models beside the one that translates"))
         if len({*beside, *own}) < len(beside) + len(set(own)):
-            found.append(Fault("compare", "give each model once, and not the one that translates"))
+            found.append(ConfigError("compare", "give each model once, and not the one that translates"))
         if self.resume and not (self.output and self.input):
-            found.append(Fault("resume", "needs input=FILE and output=FILE", "true"))
+            found.append(ConfigError("resume", "needs input=FILE and output=FILE", "true"))
         if self.resume and self.attention_map:
-            found.append(Fault("resume", "an attention map needs all sentences; leave attention_map out", "true"))
+            found.append(ConfigError("resume", "an attention map needs all sentences; leave attention_map out", "true"))
         if (self.prefix or self.constraints) and not self.input:
-            found.append(Fault("prefix and constraints", "belong to the lines of a file; give input=FILE"))
+            found.append(ConfigError("prefix and constraints", "belong to the lines of a file; give input=FILE"))
         return found
 
     def idle(self) -> dict[str, str]:
@@ -151,15 +151,15 @@ class ServeSettings(ModelSettings):
     def _names(self) -> list[str]:
         return self.names or [Path(path).resolve().name.removesuffix(".safetensors") for path in models(self.model)]
 
-    def conflicts(self) -> list[Fault]:
+    def conflicts(self) -> list[ConfigError]:
         found = super().conflicts() + build.faults_of_building("search", self.search)
         paths, names = models(self.model), self._names
         if len(names) != len(paths):
-            found.append(Fault("names", f"give one for each of {len(paths)} models", shown(self.names)))
+            found.append(ConfigError("names", f"give one for each of {len(paths)} models", shown(self.names)))
         elif len(set(names)) < len(names):
-            found.append(Fault("names", f"give each model another name, as names=[a,b] (now {', '.join(names)})"))
+            found.append(ConfigError("names", f"give each model another name, as names=[a,b] (now {', '.join(names)})"))
         if self.search.get("n_best", 1) > 1:
-            found.append(Fault("search.n_best", "requests say how many alternatives they want; leave it out"))
+            found.append(ConfigError("search.n_best", "requests say how many alternatives they want; leave it out"))
         return found
 
 
@@ -174,13 +174,17 @@ class EvaluateSettings(EnsembleSettings):
     search: Group
     metric: Group
 
-    def conflicts(self) -> list[Fault]:
+    def conflicts(self) -> list[ConfigError]:
         found = super().conflicts() + build.faults_of_building("search", self.search) + self._lexicon(self.lexicon)
         if self.metric.get("name") == "loss":
-            found.append(Fault("metric.name", "not a comparison of texts; choose bleu, chrf, ter or exact", "loss"))
+            found.append(
+                ConfigError("metric.name", "not a comparison of texts; choose bleu, chrf, ter or exact", "loss")
+            )
         most = self.search.get("n_best", 1)
         if most > 1:
-            found.append(Fault("search.n_best", "only the best translation is evaluated; leave it out", shown(most)))
+            found.append(
+                ConfigError("search.n_best", "only the best translation is evaluated; leave it out", shown(most))
+            )
         return found
 
 
@@ -196,14 +200,14 @@ class ScoreSettings(EnsembleSettings):
     normalize: Literal["none", "average"]
     errors: Errors
 
-    def conflicts(self) -> list[Fault]:
+    def conflicts(self) -> list[ConfigError]:
         found = super().conflicts()
         if (self.target is None) == (self.nbest is None):
             remedy = "give one of them, target=FILE (one translation per line) or nbest=FILE (Moses format)"
-            found.append(Fault("target, nbest", remedy))
+            found.append(ConfigError("target, nbest", remedy))
         elif self.nbest and (self.format != "text" or self.normalize != "none"):
             remedy = "is written back in its own format, with log-probabilities; leave format and normalize out"
-            found.append(Fault("nbest", remedy))
+            found.append(ConfigError("nbest", remedy))
         return found
 
 
@@ -225,16 +229,16 @@ class AlignSettings(EnsembleSettings):
     format: Literal["pharaoh", "json"]
     attention_map: str | None = None
 
-    def conflicts(self) -> list[Fault]:
+    def conflicts(self) -> list[ConfigError]:
         found = super().conflicts() + map_name(self.attention_map)
         if (self.model is None) == (self.vectors is None):
-            found.append(Fault("model, vectors", "give one of them, model=RUN_DIR or vectors=[SOURCE,TARGET]"))
+            found.append(ConfigError("model, vectors", "give one of them, model=RUN_DIR or vectors=[SOURCE,TARGET]"))
         elif self.vectors is not None and len(self.vectors) != 2:
-            found.append(Fault("vectors", "give two files, [SOURCE,TARGET]"))
+            found.append(ConfigError("vectors", "give two files, [SOURCE,TARGET]"))
         elif self.vectors and self.reverse:
-            found.append(Fault("reverse", "vectors already look in both directions; leave it out"))
+            found.append(ConfigError("reverse", "vectors already look in both directions; leave it out"))
         if self.vectors and self.units == "piece":
-            found.append(Fault("units", "vectors are of words; pieces are a model's", "piece"))
+            found.append(ConfigError("units", "vectors are of words; pieces are a model's", "piece"))
         return found
 
     def idle(self) -> dict[str, str]:
@@ -261,7 +265,7 @@ class LabelSettings(Settings):
     explain: str | None = None
     units: Units = "word"
 
-    def conflicts(self) -> list[Fault]:
+    def conflicts(self) -> list[ConfigError]:
         return super().conflicts() + map_name(self.explain, "explain")
 
     def idle(self) -> dict[str, str]:
@@ -282,14 +286,14 @@ class AverageSettings(Settings):
     models: list[str]
     output: str
 
-    def conflicts(self) -> list[Fault]:
+    def conflicts(self) -> list[ConfigError]:
         found = super().conflicts()
         if len(self.models) < 2:
-            found.append(Fault("models", "give at least two, as [A,B]", shown(self.models)))
+            found.append(ConfigError("models", "give at least two, as [A,B]", shown(self.models)))
         if not self.output.endswith(".safetensors"):
-            found.append(Fault("output", "the name must end in .safetensors", self.output))
+            found.append(ConfigError("output", "the name must end in .safetensors", self.output))
         elif any(Path(model).resolve() == Path(self.output).resolve() for model in self.models):
-            found.append(Fault("output", "is one of the models; choose another name", self.output))
+            found.append(ConfigError("output", "is one of the models; choose another name", self.output))
         return found
 
 
@@ -301,10 +305,10 @@ class ExportSettings(Settings):
     format: Literal["onnx", "card", "html"]
     output: str
 
-    def conflicts(self) -> list[Fault]:
+    def conflicts(self) -> list[ConfigError]:
         found = super().conflicts()
         if self.format == "html" and not self.output.endswith(".html"):
-            found.append(Fault("output", "the name must end in .html", self.output))
+            found.append(ConfigError("output", "the name must end in .html", self.output))
         return found
 
 
@@ -318,21 +322,21 @@ class IndexSettings(Settings):
     output: str
     device: str
 
-    def conflicts(self) -> list[Fault]:
+    def conflicts(self) -> list[ConfigError]:
         found = super().conflicts()
         if not self.output.endswith(".safetensors"):
-            found.append(Fault("output", "the name must end in .safetensors", self.output))
+            found.append(ConfigError("output", "the name must end in .safetensors", self.output))
         return found
 
 
-def map_name(name: str | None, key: str = "attention_map") -> list[Fault]:
+def map_name(name: str | None, key: str = "attention_map") -> list[ConfigError]:
     """What is wrong with the name of a picture."""
     if not name:
         return []
     if not name.endswith(ENDINGS):
-        return [Fault(key, "the name must end in .html, .png or .json", name)]
+        return [ConfigError(key, "the name must end in .html, .png or .json", name)]
     pictured = not name.endswith(".png") or installed("matplotlib")
-    return [] if pictured else [Fault(key, f"{advice('matplotlib')}, or write .html", name)]
+    return [] if pictured else [ConfigError(key, f"{advice('matplotlib')}, or write .html", name)]
 
 
 def models(value: Models | None) -> list[str]:

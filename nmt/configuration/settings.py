@@ -17,9 +17,9 @@ from typing import Any, ClassVar, TypeVar
 from nmt.configuration import build
 from nmt.configuration.build import Group
 from nmt.configuration.check import mismatches
-from nmt.configuration.faults import Fault, Faults, unknown
+from nmt.configuration.faults import ConfigError, ConfigErrors, unknown
 from nmt.data import listed
-from nmt.data.text import OPENERS
+from nmt.data.sources.text import OPENERS
 
 Some = TypeVar("Some", bound="Settings")
 
@@ -34,24 +34,24 @@ class Settings:
     )  # fmt: skip
 
     @classmethod
-    def of(cls: type[Some], values: Mapping[str, Any], also: Sequence[Fault] = ()) -> Some:
-        """The settings that a configuration describes. Raises Faults listing everything that is wrong with it, and the
+    def of(cls: type[Some], values: Mapping[str, Any], also: Sequence[ConfigError] = ()) -> Some:
+        """The settings that a configuration describes. Raises ConfigErrors listing everything that is wrong with it, and the
         faults in `also`, which were found before."""
         found = [*also, *cls._faults(values)]
         found += cls.impossible(values, {fault.key.partition(".")[0] for fault in found})
         if not found:
             found += cls(**values).conflicts()
         if found:
-            raise Faults(found)
+            raise ConfigErrors(found)
         return cls(**values)
 
     @classmethod
-    def impossible(cls, values: Mapping[str, Any], faulty: Set[str]) -> list[Fault]:
+    def impossible(cls, values: Mapping[str, Any], faulty: Set[str]) -> list[ConfigError]:
         """Errors that groups raise when they are built; groups in `faulty` are left out."""
         return []
 
     @classmethod
-    def _faults(cls, values: Mapping[str, Any]) -> list[Fault]:
+    def _faults(cls, values: Mapping[str, Any]) -> list[ConfigError]:
         """What is wrong with single keys and values."""
         groups = cls.groups()
         top = {key: value for key, value in values.items() if key not in groups and not isinstance(value, Mapping)}
@@ -66,7 +66,7 @@ class Settings:
             if isinstance(node, Mapping):
                 found += build.faults_of(group, node)
             elif needed or node is not None:
-                found.append(Fault(group, "missing"))
+                found.append(ConfigError(group, "missing"))
         repeated = {fault.key for fault in found if "." not in fault.key}  # e.g. encoder.cell repeats cell
         return [fault for fault in found if fault.key.rpartition(".")[2] not in repeated or "." not in fault.key]
 
@@ -77,7 +77,7 @@ class Settings:
         fields = [f for f in dataclasses.fields(cls) if hints[f.name] in (Group, Group | None)]
         return {f.name: f.default is dataclasses.MISSING for f in fields}
 
-    def conflicts(self) -> list[Fault]:
+    def conflicts(self) -> list[ConfigError]:
         """Combinations of values that are not allowed."""
         return self._same_files()
 
@@ -85,17 +85,19 @@ class Settings:
         """Keys that change nothing in this configuration, and why. Typed on the command line, they are faults."""
         return {}
 
-    def _same_files(self) -> list[Fault]:
+    def _same_files(self) -> list[ConfigError]:
         """An output that is also an input, or written twice."""
         found, taken = [], dict[Path, str]()
         for key in (*self.read, *self.written):
             for name in listed(getattr(self, key, None) or []):
                 file = Path(name).resolve()
                 if key in self.written and file.suffix in OPENERS:
-                    found.append(Fault(key, f"is written as it is, not compressed: leave {file.suffix} out", name))
+                    found.append(
+                        ConfigError(key, f"is written as it is, not compressed: leave {file.suffix} out", name)
+                    )
                 if key in self.written and file in taken:
                     how = "written" if taken[file] in self.written else "read"
-                    found.append(Fault(key, f"is {how} as {taken[file]}= too; choose another name", name))
+                    found.append(ConfigError(key, f"is {how} as {taken[file]}= too; choose another name", name))
                 taken[file] = key
         return found
 

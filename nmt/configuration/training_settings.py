@@ -11,12 +11,12 @@ import torch
 from nmt.configuration import build
 from nmt.configuration.build import Group
 from nmt.configuration.check import locate
-from nmt.configuration.faults import Fault, shown
-from nmt.configuration.fine_tuning import freeze
+from nmt.configuration.faults import ConfigError, shown
 from nmt.configuration.settings import Settings
 from nmt.foundation.errors import UserError
 from nmt.foundation.ranges import Count, Range, Size
-from nmt.layers.cells import CellName
+from nmt.model.layers.cells import CellName
+from nmt.pipeline.fine_tuning import freeze
 from nmt.tokenizer.columns import Columns
 
 Seed = Annotated[int, Range(0, 2**32 - 1)]
@@ -43,7 +43,7 @@ class TrainingSettings(Settings):
     trainer: Group
 
     @classmethod
-    def impossible(cls, values: Mapping[str, Any], faulty: Set[str]) -> list[Fault]:
+    def impossible(cls, values: Mapping[str, Any], faulty: Set[str]) -> list[ConfigError]:
         return build.impossible(values, faulty)
 
     def idle(self) -> dict[str, str]:
@@ -85,13 +85,13 @@ class TrainSettings(TrainingSettings):
     translation: Group
     metric: Group
 
-    def conflicts(self) -> list[Fault]:
+    def conflicts(self) -> list[ConfigError]:
         found = super().conflicts() + self._attention_conflicts() + self._beginning_conflicts()
         found += self._data_conflicts() + self._picture_conflicts()
         if not _joint(self.tokenizer):
             for key, instead in self.needs_joint.items():
                 remedy = f"needs one vocabulary for both languages: set tokenizer.joint=true or {instead}"
-                found.append(Fault(key, remedy, shown(self.model[key.partition(".")[2]])))
+                found.append(ConfigError(key, remedy, shown(self.model[key.partition(".")[2]])))
         return found
 
     @property
@@ -100,17 +100,17 @@ class TrainSettings(TrainingSettings):
         choices = (("tying", "all", "model.tying=output"), ("copy", True, "model.copy=false"))
         return {f"model.{key}": instead for key, value, instead in choices if self.model.get(key) == value}
 
-    def _attention_conflicts(self) -> list[Fault]:
+    def _attention_conflicts(self) -> list[ConfigError]:
         """What needs attention where there is none."""
         if self.attention:
             return []
-        why, found = "needs attention, and there is none (attention=none): leave it out", list[Fault]()
+        why, found = "needs attention, and there is none (attention=none): leave it out", list[ConfigError]()
         penalties = (("objective", "doubly_stochastic"), ("objective", "guided_alignment"))
         for group, key in (("search", "coverage"), *penalties):
             value = getattr(self, group).get(key)
-            found += [Fault(f"{group}.{key}", why, shown(value))] if value else []
+            found += [ConfigError(f"{group}.{key}", why, shown(value))] if value else []
         if self.translation.get("unknown") == "copy":
-            found.append(Fault("translation.unknown", why, "copy"))
+            found.append(ConfigError("translation.unknown", why, "copy"))
         return found
 
     @property
@@ -125,84 +125,94 @@ class TrainSettings(TrainingSettings):
         """Whether the data names pictures."""
         return getattr(locate(self.data["_target_"], "nmt.data", "data"), "pictures", False)
 
-    def _picture_conflicts(self) -> list[Fault]:
+    def _picture_conflicts(self) -> list[ConfigError]:
         """Encoders of pictures without pictures, and the other way round."""
-        encoder: Any = locate(self.encoder["_target_"], "nmt.encoder", "encoder")
+        encoder: Any = locate(self.encoder["_target_"], "nmt.model.encoder", "encoder")
         words, reads = encoder.reads_words, encoder.reads_pictures
-        found, columns = list[Fault](), self._columns
+        found, columns = list[ConfigError](), self._columns
         if reads and not columns.picture:
             why = (
                 "reads pictures, and this data has none: choose data=captions or data=digits, or encoder=bidirectional"
             )
-            found.append(Fault("encoder", why))
+            found.append(ConfigError("encoder", why))
         elif columns.picture and not reads:
             with_ = "bidirectional+grid or bidirectional+convolution" if columns.sources else "grid or convolution"
-            found.append(Fault("encoder", f"this data has pictures, and the encoder reads words alone: choose {with_}"))
+            found.append(
+                ConfigError("encoder", f"this data has pictures, and the encoder reads words alone: choose {with_}")
+            )
         elif columns.picture and words != bool(columns.sources):
             add = "set data.source, or choose" if words else "leave data.source out, or choose"
             other = "grid or convolution" if words else "bidirectional+grid or bidirectional+convolution"
-            found.append(Fault("encoder", f"reads {'words and' if words else 'only'} a picture: {add} encoder={other}"))
+            found.append(
+                ConfigError("encoder", f"reads {'words and' if words else 'only'} a picture: {add} encoder={other}")
+            )
         if columns.picture and not columns.sources and self.translation.get("unknown") == "copy":
             found.append(
-                Fault("translation.unknown", "copies source words, and a picture has none: drop or mark", "copy")
+                ConfigError("translation.unknown", "copies source words, and a picture has none: drop or mark", "copy")
             )
         if not words and self.vectors and self.vectors[:1] != [None]:
-            found.append(Fault("vectors", "there are no source words: give [null,TARGET]", shown(self.vectors)))
+            found.append(ConfigError("vectors", "there are no source words: give [null,TARGET]", shown(self.vectors)))
         return found
 
-    def _data_conflicts(self) -> list[Fault]:
+    def _data_conflicts(self) -> list[ConfigError]:
         """What the data gives and nothing reads, or the other way round."""
-        found, guided = list[Fault](), self.objective.get("guided_alignment")
+        found, guided = list[ConfigError](), self.objective.get("guided_alignment")
         if guided and not self.data.get("alignment"):
             why = "needs the alignments of the training pairs: set data.alignment too"
-            found.append(Fault("objective.guided_alignment", why, shown(guided)))
+            found.append(ConfigError("objective.guided_alignment", why, shown(guided)))
         if self.objective["_target_"].endswith(".MinimumRisk") and (self.window or {}).get("estimator") == "reinforce":
             why = "has samples and a reward of its own: use window.estimator=straight_through, or another objective"
-            found.append(Fault("window.estimator", why, "reinforce"))
+            found.append(ConfigError("window.estimator", why, "reinforce"))
         if self.objective.get("weight") == 1 and (self.window or {}).get("estimator") == "reinforce":
             why = "learns from the reference words, and objective.weight=1 leaves them out: use straight_through"
-            found.append(Fault("window.estimator", why, "reinforce"))
+            found.append(ConfigError("window.estimator", why, "reinforce"))
         if self.objective["_target_"].endswith(".RDrop"):
             parts = [(self.model, True), *((p, p.get("num_layers", 1) > 1) for p in (self.encoder, self.decoder))]
             drops = ("word_dropout", "readout_dropout", "recurrent_dropout", "feature_dropout")
             if not any((between and part.get("dropout")) or any(map(part.get, drops)) for part, between in parts):
                 why = "compares two readings with different dropout, and nothing is dropped: set model.dropout"
-                found.append(Fault("objective", why, "r_drop"))
+                found.append(ConfigError("objective", why, "r_drop"))
             if self.model.get("copy"):
                 why = "is not for objective=r_drop: copied words are in no vocabulary, whose distributions it compares"
-                found.append(Fault("model.copy", why, "true"))
+                found.append(ConfigError("model.copy", why, "true"))
         if self.data.get("alignment") and not guided:
             why = "is read by objective.guided_alignment only: set that above 0"
-            found.append(Fault("data.alignment", why, shown(self.data["alignment"])))
+            found.append(ConfigError("data.alignment", why, shown(self.data["alignment"])))
         chosen = {group: (self.values[group] or plain)["_target_"] for group, plain in build.PLAIN.items()}
         window, normalizer = (chosen[group].split(".")[-2] for group in ("window", "normalizer"))
         if guided and (normalizer != "softmax" or window in ("hard", "monotonic")):
             why = "takes the logarithm of every weight: use normalizer=softmax, and neither window=hard nor monotonic"
-            found.append(Fault("objective.guided_alignment", why, shown(guided)))
+            found.append(ConfigError("objective.guided_alignment", why, shown(guided)))
         columns = self._columns
         if columns.sources + columns.picture > 1 and window in ("local_m", "local_p", "monotonic"):
             why = "looks at places of one source, and here are several, or a picture too: use window=global or hard"
-            found.append(Fault("window", why, window))
+            found.append(ConfigError("window", why, window))
         return found
 
-    def _beginning_conflicts(self) -> list[Fault]:
+    def _beginning_conflicts(self) -> list[ConfigError]:
         """What is wrong with how the weights begin, and which of them are trained."""
-        found, tables = list[Fault](), {"source_embedding", "target_embedding", "output"}
+        found, tables = list[ConfigError](), {"source_embedding", "target_embedding", "output"}
         if self.init_vocabulary == "grow" and tables & {*(self.freeze or [])}:
-            found.append(Fault("freeze", "the vectors of the new pieces would never be trained (init_vocabulary=grow)"))
+            found.append(
+                ConfigError("freeze", "the vectors of the new pieces would never be trained (init_vocabulary=grow)")
+            )
         if self.freeze:
             with torch.device("meta"):
                 network = build.network(self.values, 10, 10, self._columns)
             try:
                 freeze(network, self.freeze)
             except UserError as error:
-                found.append(Fault("", str(error)))
+                found.append(ConfigError("", str(error)))
         if self.vectors is not None and (len(self.vectors) != 2 or self.vectors == [None, None]):
             found.append(
-                Fault("vectors", "give two files, [SOURCE,TARGET]; null for a language without", shown(self.vectors))
+                ConfigError(
+                    "vectors", "give two files, [SOURCE,TARGET]; null for a language without", shown(self.vectors)
+                )
             )
         if self.vectors and self.init:
-            found.append(Fault("vectors", f"the words of init={self.init} have vectors already; leave one of them out"))
+            found.append(
+                ConfigError("vectors", f"the words of init={self.init} have vectors already; leave one of them out")
+            )
         return found
 
     def idle(self) -> dict[str, str]:
@@ -237,31 +247,37 @@ class BacktranslateSettings(TrainSettings):
 
     synthetic: Group
 
-    def conflicts(self) -> list[Fault]:
+    def conflicts(self) -> list[ConfigError]:
         found, synthetic = super().conflicts(), self.synthetic
         forward = synthetic["direction"] == "forward"
         if self.run_dir is None:
             found.append(
-                Fault("run_dir", "name a folder: everything is kept there, and the same command goes on in it")
+                ConfigError("run_dir", "name a folder: everything is kept there, and the same command goes on in it")
             )
         if forward and not synthetic["model"]:
             why = "is needed to translate forwards: a run directory, or several as [A,B]"
-            found.append(Fault("synthetic.model", why))
+            found.append(ConfigError("synthetic.model", why))
         if not forward and not synthetic["text"]:
-            found.append(Fault("synthetic.text", "give a file with text of the target language, a sentence a line"))
+            found.append(
+                ConfigError("synthetic.text", "give a file with text of the target language, a sentence a line")
+            )
         if not forward and not synthetic["model"] and (self.init or self.objective.get("teacher")):
             key, value = ("init", self.init) if self.init else ("objective.teacher", self.objective["teacher"])
             why = "is for the model made, and cannot begin the one that translates backwards: give synthetic.model too"
-            found.append(Fault(key, why, shown(value)))
+            found.append(ConfigError(key, why, shown(value)))
         if self.resume:
-            found.append(Fault("resume", "the same command goes on where it stopped; leave it out", self.resume))
+            found.append(ConfigError("resume", "the same command goes on where it stopped; leave it out", self.resume))
         columns = self._columns
         if not columns.plain or columns.sources > 1 or self.data.get("alignment"):
             found.append(
-                Fault("data", "back-translation makes plain texts: one source, no factors, alignments or pictures")
+                ConfigError(
+                    "data", "back-translation makes plain texts: one source, no factors, alignments or pictures"
+                )
             )
         if "config" in self.data:
-            found.append(Fault("data", "a mixture cannot be turned round: give the real pairs, by data=text, tsv …"))
+            found.append(
+                ConfigError("data", "a mixture cannot be turned round: give the real pairs, by data=text, tsv …")
+            )
         return found
 
     def idle(self) -> dict[str, str]:
@@ -284,16 +300,20 @@ class ClassifySettings(TrainingSettings):
     network: Group
     pooling: Group
 
-    def conflicts(self) -> list[Fault]:
+    def conflicts(self) -> list[ConfigError]:
         found = super().conflicts()
         if not hasattr(locate(self.data["_target_"], "nmt.data", "data"), "labelled"):
-            found.append(Fault("data", "this data set has no labels; choose data=tsv, csv, jsonl, parquet or hub"))
-        if locate(self.encoder["_target_"], "nmt.encoder", "encoder").reads_pictures:  # type: ignore[attr-defined]
-            found.append(Fault("encoder", "reads pictures, and texts are classified: choose encoder=bidirectional"))
+            found.append(
+                ConfigError("data", "this data set has no labels; choose data=tsv, csv, jsonl, parquet or hub")
+            )
+        if locate(self.encoder["_target_"], "nmt.model.encoder", "encoder").reads_pictures:  # type: ignore[attr-defined]
+            found.append(
+                ConfigError("encoder", "reads pictures, and texts are classified: choose encoder=bidirectional")
+            )
         if not _joint(self.tokenizer):
-            found.append(Fault("tokenizer.joint", "there is only one language; leave it out", "false"))
+            found.append(ConfigError("tokenizer.joint", "there is only one language; leave it out", "false"))
         if self.freeze and not self.vectors:
-            found.append(Fault("freeze", "there is nothing to freeze without vectors=FILE", "true"))
+            found.append(ConfigError("freeze", "there is nothing to freeze without vectors=FILE", "true"))
         return found
 
 

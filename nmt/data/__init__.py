@@ -1,7 +1,5 @@
 """Where text comes from, parallel or labelled. A data set is one file here and one YAML in conf/data.
 
-Imported by: analysis, configuration, corpus, drawing, encoder, inference, task, align, compare, evaluate, index, score,
-serve, translate.
 Read: this file, links, split, stream, text, readers, table, hub, modifiers, mix, pictures, captions, everyday, digits,
 reverse.
 """

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from nmt.data.digits import PREFIX, page
+from nmt.data.sources.digits import PREFIX, page
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import advice, installed
 from nmt.foundation.interfaces import Pictures

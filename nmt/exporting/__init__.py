@@ -1,12 +1,11 @@
 """Trained models in forms that others read: ONNX graphs, one HTML file, folders for the HuggingFace hub.
 
-Imported by: export.
 Read: this file, onnx, translate_onnx, html, card.
 """
 
 from nmt.foundation.errors import UserError
 from nmt.inference.translator import Translator
-from nmt.network.seq2seq import Seq2Seq
+from nmt.model.seq2seq import Seq2Seq
 
 
 def only_model(translator: Translator, form: str) -> Seq2Seq:

@@ -18,17 +18,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nmt.corpus.documents import ABBREVIATION, LONGEST_SENTENCE, SENTENCE_END
-from nmt.encoder.layered import Layered
+from nmt.data.documents import ABBREVIATION, LONGEST_SENTENCE, SENTENCE_END
 from nmt.exporting import only_model
 from nmt.foundation.errors import UserError
 from nmt.inference.translator import Translator
-from nmt.network.seq2seq import Seq2Seq
+from nmt.model.encoder.layered import RNNEncoder
+from nmt.model.seq2seq import Seq2Seq
 from nmt.search.beam import Beam
 from nmt.search.greedy import Greedy
 from nmt.storage.files import write_atomically
 from nmt.tokenizer import Tokenizer
-from nmt.tokenizer.models import kind, parsed
+from nmt.tokenizer.sentencepiece_models import kind, parsed
 
 log = logging.getLogger(__name__)
 BROWSER = Path(__file__).with_name("browser")
@@ -110,7 +110,7 @@ def _packed(model: Seq2Seq) -> tuple[list[dict[str, Any]], bytes]:
 def _settings(translator: Translator, name: str) -> dict[str, Any]:
     model, tokenizer = _exportable(translator), translator.tokenizer
     decoder, encoder = model.decoder, model.encoder
-    assert isinstance(encoder, Layered)
+    assert isinstance(encoder, RNNEncoder)
     attention = decoder.attention if decoder.attends else None
     search = translator.search
     if not isinstance(search, Beam | Greedy) or (isinstance(search, Beam) and search.penalty.coverage):

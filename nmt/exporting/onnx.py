@@ -27,7 +27,7 @@ from nmt.exporting import only_model
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import BOS, EOS, PAD, Memory, State
 from nmt.inference.translator import Translator
-from nmt.network.seq2seq import Seq2Seq
+from nmt.model.seq2seq import Seq2Seq
 from nmt.search.beam import Beam
 from nmt.search.greedy import Greedy
 from nmt.storage.files import write_atomically

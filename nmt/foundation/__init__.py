@@ -1,5 +1,4 @@
 """The base of everything else: the values passed between the parts, types with ranges, errors and messages for users.
 
-Imported by: everything.
 Read: interfaces, ranges, errors, extras, terminal, progress, ranks.
 """

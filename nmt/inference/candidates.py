@@ -10,9 +10,9 @@ import torch
 from nmt.foundation.interfaces import EOS, PAD, Batch, Candidate, Request
 from nmt.inference.generation import ModelStep
 from nmt.inference.unknown import MARK
-from nmt.layers.packed import Packs, generating
 from nmt.metric import similarity
-from nmt.network.seq2seq import Seq2Seq
+from nmt.model.layers.packed import PackedWeights, generating
+from nmt.model.seq2seq import Seq2Seq
 from nmt.search.beam import Beam
 from nmt.search.sample import Sample
 from nmt.tokenizer.columns import PICTURE
@@ -56,7 +56,7 @@ class Candidates:
         ]
         # As precise as training; autocast itself would convert the packed weights again at every step.
         device = batch.source.device.type
-        packs = Packs("bfloat16" if torch.is_autocast_enabled(device) else "float32")
+        packs = PackedWeights("bfloat16" if torch.is_autocast_enabled(device) else "float32")
         network.eval()
         try:
             with torch.inference_mode(), generating(packs), torch.autocast(device, enabled=False):

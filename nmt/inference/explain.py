@@ -10,7 +10,7 @@ import torch
 
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import UNK, Hypothesis, Request
-from nmt.inference.search_tree import Directed, Node, Noting
+from nmt.inference.search_tree import ForcedPrefix, Node, RecordingStep
 from nmt.inference.translator import Translator
 from nmt.search.constrained import Constrained
 from nmt.tokenizer.words import words
@@ -67,9 +67,9 @@ def explain(
     with translator.networks.generating():
         step, state = translator.networks.first_step(memories)
         if looks:
-            step = Directed(step, looks)  # type: ignore[arg-type]
+            step = ForcedPrefix(step, looks)  # type: ignore[arg-type]
             state = step.before_the_first_word(state)
-        noting = Noting(step, TOP)
+        noting = RecordingStep(step, TOP)
         state = noting.before_the_first_word(state)
         step = noting
         if request.constrained:

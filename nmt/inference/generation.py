@@ -11,7 +11,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from nmt.foundation.interfaces import BOS, PAD, Layout, Memory, Prediction, SearchState, State, Step
-from nmt.network.seq2seq import Seq2Seq
+from nmt.model.seq2seq import Seq2Seq
 
 Averaging = Literal["probability", "log_probability"]
 

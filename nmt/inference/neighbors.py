@@ -13,10 +13,10 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from nmt.encoder import Encoder
 from nmt.foundation.errors import UserError
 from nmt.foundation.progress import Progress
 from nmt.inference.translator import Translator
+from nmt.model.encoder import Encoder
 from nmt.storage.files import write_atomically
 
 CHUNK = 200

@@ -11,13 +11,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nmt.corpus.batching import pad
+from nmt.data.batching import pad
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import BOS, PAD, Memory, Pictures, SearchState, Step, moved
 from nmt.inference.generation import Averaging, Ensemble, ModelStep, States, alike, average_log_probs
 from nmt.inference.translation import Forced
-from nmt.layers.packed import GenerationPrecision, Packs, generating
-from nmt.network.seq2seq import Seq2Seq
+from nmt.model.layers.packed import GenerationPrecision, PackedWeights, generating
+from nmt.model.seq2seq import Seq2Seq
 from nmt.tokenizer.columns import Columns, picture_of
 
 
@@ -41,7 +41,7 @@ class Networks:
             raise UserError(f"shares={list(weights)}: give one positive number for each of {len(models)} models")
         self.models, self.columns, self.averaging = models, columns, averaging
         self.shares = [weight / sum(weights) for weight in weights]
-        self.packs = Packs(precision)
+        self.packs = PackedWeights(precision)
 
     @property
     def device(self) -> torch.device:

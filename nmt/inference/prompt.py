@@ -6,7 +6,7 @@ import contextlib
 import math
 from collections.abc import Callable
 
-from nmt.data.text import not_encodable
+from nmt.data.sources.text import not_encodable
 from nmt.foundation.errors import UserError
 from nmt.inference.translation import Translation
 from nmt.inference.translator import Translator

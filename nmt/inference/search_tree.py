@@ -34,17 +34,17 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Trail:
+class SearchTrace:
     """The state of another step, and at which node each row is."""
 
     inner: SearchState
     nodes: tuple[int, ...]
 
-    def select(self, rows: Int[Tensor, " n"]) -> Trail:
-        return Trail(self.inner.select(rows), tuple(self.nodes[row] for row in rows.tolist()))
+    def select(self, rows: Int[Tensor, " n"]) -> SearchTrace:
+        return SearchTrace(self.inner.select(rows), tuple(self.nodes[row] for row in rows.tolist()))
 
 
-class Noting:
+class RecordingStep:
     """A step for one sentence that notes each word it is asked about, with the `most` best after it."""
 
     def __init__(self, step: Step, most: int) -> None:
@@ -53,11 +53,11 @@ class Noting:
         self._after: list[Tensor] = []  # log-probabilities of all words after each node
         self._seen: list[Tensor] = []  # attention while they were predicted
 
-    def before_the_first_word(self, state: SearchState) -> Trail:
-        return Trail(state, (-1,))
+    def before_the_first_word(self, state: SearchState) -> SearchTrace:
+        return SearchTrace(state, (-1,))
 
     def __call__(self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None = None) -> Prediction:
-        assert isinstance(state, Trail)
+        assert isinstance(state, SearchTrace)
         prediction, rows = self.step(tokens, state.inner, layout), list[int]()
         for parent, token, log_probs in zip(state.nodes, tokens.tolist(), prediction.log_probs, strict=True):
             own = float(self._after[parent][token]) if parent >= 0 else 0.0
@@ -68,9 +68,9 @@ class Noting:
             self._after.append(log_probs.clone())  # searches write into it
             rows.append(len(self.nodes) - 1)
         self._seen += [] if prediction.weights is None else [*prediction.weights]
-        return Prediction(prediction.log_probs, Trail(prediction.state, tuple(rows)), prediction.weights)
+        return Prediction(prediction.log_probs, SearchTrace(prediction.state, tuple(rows)), prediction.weights)
 
-    def keep(self, sentences: Int[Tensor, " b"]) -> Noting:
+    def keep(self, sentences: Int[Tensor, " b"]) -> RecordingStep:
         return self  # there is only one
 
     def attention(self, path: Sequence[int]) -> np.ndarray | None:
@@ -99,7 +99,7 @@ class Noting:
         return best
 
 
-class Directed:
+class ForcedPrefix:
     """A model's step in which the attention of some steps is directed to one position of the source each: `looks` names the
     position by the number of the step, from 0. All other positions are hidden from it there."""
 
@@ -118,8 +118,8 @@ class Directed:
         prediction = step(tokens, state.inner, layout)
         return replace(prediction, state=Counted(prediction.state, state.steps + 1))
 
-    def keep(self, sentences: Int[Tensor, " b"]) -> Directed:
-        return Directed(self.step.keep(sentences), self.looks)
+    def keep(self, sentences: Int[Tensor, " b"]) -> ForcedPrefix:
+        return ForcedPrefix(self.step.keep(sentences), self.looks)
 
 
 @dataclass(frozen=True)

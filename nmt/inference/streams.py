@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from nmt.data.text import BOM, HALF, Errors, decode_line, find_file, not_encodable, stream_lines
+from nmt.data.sources.text import BOM, HALF, Errors, decode_line, find_file, not_encodable, stream_lines
 from nmt.foundation.errors import UserError
 from nmt.inference.translation import Constraint
 from nmt.storage.files import sync_folder, write_atomically

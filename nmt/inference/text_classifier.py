@@ -10,11 +10,11 @@ from typing import overload
 import numpy as np
 import torch
 
-from nmt.corpus.documents import Documents, collate_texts, encode_documents, sentences
-from nmt.data.text import checked
+from nmt.data.documents import Documents, collate_texts, encode_documents, sentences
+from nmt.data.sources.text import checked
 from nmt.drawing.explanation import Classified
 from nmt.foundation.progress import Progress
-from nmt.network.seq2label import Seq2Label
+from nmt.model.seq2label import Seq2Label
 from nmt.tokenizer import Tokenizer
 from nmt.tokenizer.words import Units
 

@@ -11,20 +11,20 @@ from typing import Annotated, Any, TypeVar, get_args, overload
 import numpy as np
 import torch
 
-from nmt.data.text import checked
+from nmt.data.sources.text import checked
 from nmt.drawing.attention_map import AttentionMap
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import UNK, Hypothesis, Request, Reranker, Search
 from nmt.foundation.progress import Progress
 from nmt.foundation.ranges import Length, Range, Size
-from nmt.inference.attention import add, empty
+from nmt.inference.attention_weights import add, empty
 from nmt.inference.generation import Averaging
 from nmt.inference.networks import Networks
 from nmt.inference.translation import Constraint, Forced, Translation
 from nmt.inference.unknown import Unknown, filled
 from nmt.inference.workers import side_by_side
-from nmt.layers.packed import GenerationPrecision
-from nmt.network.seq2seq import Seq2Seq
+from nmt.model.layers.packed import GenerationPrecision
+from nmt.model.seq2seq import Seq2Seq
 from nmt.search.constrained import Constrained
 from nmt.tokenizer import Tokenizer
 from nmt.tokenizer.columns import length_of, picture_of

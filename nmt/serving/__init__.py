@@ -1,5 +1,4 @@
 """A server that translates for other programs, and a page that shows how.
 
-Imported by: serve.
 Read: limits, questions, batcher, models, passages, markup, answers, insight, specification, measures, app.
 """

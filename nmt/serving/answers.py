@@ -12,9 +12,9 @@ from nmt.inference.formats import described
 from nmt.inference.translation import Translation
 from nmt.serving import markup
 from nmt.serving.limits import Refused
-from nmt.serving.models import AUTO, Models, Served, Wish
 from nmt.serving.passages import joined, spans
 from nmt.serving.questions import Question
+from nmt.serving.served_models import AUTO, Models, Served, Wish
 from nmt.tokenizer.words import spaceless, words
 
 

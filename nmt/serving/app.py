@@ -27,8 +27,8 @@ from nmt.serving.answers import labelled, scored, translated
 from nmt.serving.insight import contrasted, explained, neighbors
 from nmt.serving.limits import Limits, Pace, Refused
 from nmt.serving.measures import Measures
-from nmt.serving.models import Models
 from nmt.serving.questions import Question, name_of, text_of, texts_of
+from nmt.serving.served_models import Models
 from nmt.serving.specification import specification
 
 log = logging.getLogger("nmt.serve")

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-Work = Callable[[list[Item]], list[Result]]
+Job = Callable[[list[Item]], list[Result]]
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Batcher(Generic[Item, Result]):
     each of its items is tried alone, so that an error is told to the caller whose item it is."""
 
     def __init__(
-        self, work: Work[Item, Result], pool: Executor, *, wait: float, most: int, size: Callable[[Item], int]
+        self, work: Job[Item, Result], pool: Executor, *, wait: float, most: int, size: Callable[[Item], int]
     ) -> None:
         self.work, self.wait, self.most, self.size, self._pool = work, wait, most, size, pool
         self._waiting: collections.deque[_Waiting[Item]] = collections.deque()

@@ -10,9 +10,9 @@ from nmt.foundation.interfaces import EOS
 from nmt.inference.explain import explain, influence
 from nmt.inference.neighbors import Index, mark, summaries
 from nmt.serving.limits import Limits, Refused
-from nmt.serving.models import Served
 from nmt.serving.passages import spans
 from nmt.serving.questions import count, flag, text_of, texts_of
+from nmt.serving.served_models import Served
 from nmt.tokenizer.words import words
 
 LONGEST = 1000

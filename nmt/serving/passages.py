@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nmt.corpus.documents import LONGEST_SENTENCE, sentences
+from nmt.data.documents import LONGEST_SENTENCE, sentences
 from nmt.tokenizer.words import spaceless
 
 

@@ -29,7 +29,7 @@ from nmt.tokenizer import Tokenizer
 from nmt.tokenizer.columns import Columns
 
 FORMAT = 2
-"""2: encoders are a package, nmt.encoder; a classifier's configuration holds only what trained it."""
+"""2: encoders are a package, nmt.model.encoder; a classifier's configuration holds only what trained it."""
 _CHECKSUM = ', "checksum": '
 """How the checksum is written at the end of the header's JSON."""
 BEST, LAST = "best.safetensors", "last.safetensors"

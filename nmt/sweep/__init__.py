@@ -1,7 +1,6 @@
 """Many trainings as one work that can be stopped, gone on with and added to. Everything that a sweep knows is in the folders
 of its runs, so whoever reads them sees how far it is.
 
-Imported by: analysis, configuration.
 Read: this file, runs, names, grid, halving, trials, job, child, watch.
 """
 
@@ -11,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from nmt.sweep.runs import Run
+from nmt.sweep.run_status import Run
 
 
 @runtime_checkable
-class Work(Protocol):
+class Job(Protocol):
     """What a way of sweeping can ask for. `folder`: where the runs are; `better`: whether one validation score is better
     than another; `greater`: whether greater ones are."""
 
@@ -58,17 +57,17 @@ class Work(Protocol):
         ...
 
 
-class Way:
+class Sweeper:
     """How a sweep goes. A subclass is a choice of the group `sweep`."""
 
     grids: Sequence[str] = ()
     counted = True
     """Whether all runs are known before the first is trained."""
 
-    def __call__(self, work: Work) -> list[Run]:
+    def __call__(self, work: Job) -> list[Run]:
         """Trains what there is to train; returns all runs."""
         raise NotImplementedError
 
-    def planned(self, work: Work) -> list[Run]:
+    def planned(self, work: Job) -> list[Run]:
         """The runs that are known before the first is trained."""
         return work.plan(work.grid(self.grids))

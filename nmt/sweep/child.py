@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 
-from nmt.sweep.runs import alive
+from nmt.sweep.run_status import alive
 
 MERCY = 60
 """Seconds to save everything."""

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 
 from nmt.foundation.errors import UserError
 from nmt.foundation.ranges import Size
-from nmt.sweep import Way, Work
-from nmt.sweep.runs import Run
+from nmt.sweep import Job, Sweeper
+from nmt.sweep.run_status import Run
 
 
-class Halving(Way):
+class Halving(Sweeper):
     """Rung i ends after epochs · factorⁱ epochs. There the best 1/factor of the runs go on (at least one); when one is
     left, or the next rung would be longer than the training, those that are left are trained to their end.
 
-    epochs: of the first rung; factor: how many times longer each rung is than the one before; grids: as in `Grid`.
+    epochs: of the first rung; factor: how many times longer each rung is than the one before; grids: as in `GridSearch`.
     """
 
     def __init__(self, *, epochs: Size = 1, factor: Size = 3, grids: list[str] | None = None) -> None:
@@ -23,7 +23,7 @@ class Halving(Way):
             raise ValueError(f"sweep.factor={factor}: every run would go on; give 2 or more")
         self.epochs, self.factor, self.grids = epochs, factor, tuple(grids or ())
 
-    def __call__(self, work: Work) -> list[Run]:
+    def __call__(self, work: Job) -> list[Run]:
         every = self.planned(work)
         running, epochs = every, self.epochs
         whole = min(work.horizon(run) for run in every)
@@ -42,7 +42,7 @@ class Halving(Way):
         work.train(running)
         return every
 
-    def _best(self, work: Work, runs: Sequence[Run], epochs: int) -> list[Run]:
+    def _best(self, work: Job, runs: Sequence[Run], epochs: int) -> list[Run]:
         """Those that go on. Raises UserError if no run has a score."""
         scores = {run.name: work.score(run, epochs) for run in runs}
         known = {name: score for name, score in scores.items() if score is not None}

@@ -17,7 +17,7 @@ from typing import Any
 import nmt
 from nmt.foundation.errors import UserError, quoted
 from nmt.storage.lock import Lock
-from nmt.sweep.runs import Run
+from nmt.sweep.run_status import Run
 
 OUTPUT = "output.log"
 """What the process has printed; train.log begins only when the configuration is right."""

@@ -11,14 +11,14 @@ from typing import Any
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import advice, installed
 from nmt.foundation.ranges import Count, Size
-from nmt.sweep import Way, Work
-from nmt.sweep.runs import Run, State
+from nmt.sweep import Job, Sweeper
+from nmt.sweep.run_status import Run, RunState
 
 JOURNAL = "optuna.journal"
 """What optuna-dashboard opens."""
 
 
-class Trials(Way):
+class Trials(Sweeper):
     """trials: how many runs; parallel: how many of them are chosen, and given to the launcher, together; seed: of the
     sampler, a tree-structured Parzen estimator (Bergstra et al. 2011).
 
@@ -30,10 +30,10 @@ class Trials(Way):
     def __init__(self, *, trials: Size = 30, parallel: Size = 1, seed: Count = 1) -> None:
         self.trials, self.parallel, self.seed = trials, parallel, seed
 
-    def planned(self, work: Work) -> list[Run]:
+    def planned(self, work: Job) -> list[Run]:
         return []
 
-    def __call__(self, work: Work) -> list[Run]:
+    def __call__(self, work: Job) -> list[Run]:
         study = self._study(work)
         space = {key: value.distribution() for key, value in work.spaces().items()}
         if not space:
@@ -60,7 +60,7 @@ class Trials(Way):
             work.tell(f"best of {len(done)} trials: {found} ({study.best_value:.2f} on validation)")
         return [runs[number] for number in sorted(runs)]
 
-    def _study(self, work: Work) -> Any:
+    def _study(self, work: Job) -> Any:
         if not installed("optuna"):
             raise UserError(advice("optuna"))
         import optuna
@@ -78,18 +78,18 @@ class Trials(Way):
         )
 
     @staticmethod
-    def _overrides(work: Work, values: Mapping[str, Any]) -> list[str]:
+    def _overrides(work: Job, values: Mapping[str, Any]) -> list[str]:
         return [*work.fixed(), *(f"{key}={value}" for key, value in values.items())]
 
     @staticmethod
-    def _tell(study: Any, work: Work, number: int, run: Run) -> None:
+    def _tell(study: Any, work: Job, number: int, run: Run) -> None:
         """The outcome of a trial. One that was interrupted, not failed, stays open."""
         from optuna.trial import TrialState
 
         score = work.score(run)
-        if run.state is State.FINISHED and score is not None:
+        if run.state is RunState.FINISHED and score is not None:
             study.tell(number, score)
-        elif run.state is State.FAILED:
+        elif run.state is RunState.FAILED:
             study.tell(number, state=TrialState.FAIL)
 
 

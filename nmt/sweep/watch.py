@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from nmt.foundation.terminal import console
-from nmt.sweep.runs import Run, State
+from nmt.sweep.run_status import Run, RunState
 
 log = logging.getLogger(__name__)
 EVERY = 1.0
@@ -56,24 +56,24 @@ class _View:
             self._draw(states)
         elif time.monotonic() - self._spoken > QUIET_SECONDS:
             for run in self.runs:
-                if states[run.name] is State.RUNNING:
+                if states[run.name] is RunState.RUNNING:
                     log.info("%s: %s", run.name, how_far(run, self.metric))
             self._say(overall(self.runs, states))
 
-    def _changed(self, run: Run, states: dict[str, State]) -> None:
+    def _changed(self, run: Run, states: dict[str, RunState]) -> None:
         now = states[run.name]
-        if now is State.FINISHED:
+        if now is RunState.FINISHED:
             self._say(f"{run.name}: finished, {scored(run, self.metric)}; {overall(self.runs, states)}")
-        elif now is State.FAILED:
+        elif now is RunState.FAILED:
             self._say(f"{run.name}: failed: {run.record().get('failure')}; {overall(self.runs, states)}")
-        elif now is State.RUNNING and not console.is_terminal:
+        elif now is RunState.RUNNING and not console.is_terminal:
             self._say(f"{run.name}: started")
 
     def _say(self, text: str) -> None:
         self._spoken = time.monotonic()
         log.info("%s", text)
 
-    def _draw(self, states: dict[str, State]) -> None:
+    def _draw(self, states: dict[str, RunState]) -> None:
         from rich.console import Group
         from rich.live import Live
         from rich.text import Text
@@ -81,7 +81,7 @@ class _View:
         lines = [
             Text(f"{run.name}: {how_far(run, self.metric)}", no_wrap=True, overflow="ellipsis")
             for run in self.runs
-            if states[run.name] is State.RUNNING
+            if states[run.name] is RunState.RUNNING
         ]
         lines.append(Text(overall(self.runs, states), style="bold"))
         if self._live is None:
@@ -126,33 +126,33 @@ def scored(run: Run, metric: str) -> str:
     return f"validation {metric} {scores[-1]:.2f}" if scores else "no validation yet"
 
 
-def overall(runs: Sequence[Run], states: dict[str, State]) -> str:
+def overall(runs: Sequence[Run], states: dict[str, RunState]) -> str:
     """The sweep in a line: `3 of 12 done, 2 running, 7 left, about 12 min left`."""
-    count = {state: sum(states[run.name] is state for run in runs) for state in State}
-    left = count[State.WAITING] + count[State.STOPPED]
-    parts = [f"{count[State.FINISHED]} of {len(runs)} done"]
-    parts += [f"{count[State.RUNNING]} running"] if count[State.RUNNING] else []
-    parts += [f"{count[State.FAILED]} failed"] if count[State.FAILED] else []
-    parts += [f"{count[State.HALTED]} left out"] if count[State.HALTED] else []
+    count = {state: sum(states[run.name] is state for run in runs) for state in RunState}
+    left = count[RunState.WAITING] + count[RunState.STOPPED]
+    parts = [f"{count[RunState.FINISHED]} of {len(runs)} done"]
+    parts += [f"{count[RunState.RUNNING]} running"] if count[RunState.RUNNING] else []
+    parts += [f"{count[RunState.FAILED]} failed"] if count[RunState.FAILED] else []
+    parts += [f"{count[RunState.HALTED]} left out"] if count[RunState.HALTED] else []
     parts += [f"{left} to do"] if left else []
     seconds = time_left(runs, states)
     return ", ".join(parts) + (f", about {duration(seconds)} left" if seconds else "")
 
 
-def time_left(runs: Sequence[Run], states: dict[str, State]) -> float | None:
+def time_left(runs: Sequence[Run], states: dict[str, RunState]) -> float | None:
     """Seconds, if all runs take as long as those that are finished; None if none is, or nothing is left."""
-    took = [run.record().get("seconds") for run in runs if states[run.name] is State.FINISHED]
+    took = [run.record().get("seconds") for run in runs if states[run.name] is RunState.FINISHED]
     known = [seconds for seconds in took if seconds]
     if not known:
         return None
     each, left = statistics.mean(known), 0.0
     for run in runs:
-        if states[run.name] is State.RUNNING:
+        if states[run.name] is RunState.RUNNING:
             training = run.latest().get("train")
             left += each * (1 - (training["update"] / max(1, training["total"]) if training else 0.0))
-        elif states[run.name] in (State.WAITING, State.STOPPED):
+        elif states[run.name] in (RunState.WAITING, RunState.STOPPED):
             left += each
-    running = sum(state is State.RUNNING for state in states.values())
+    running = sum(state is RunState.RUNNING for state in states.values())
     return left / max(1, running)
 
 

@@ -2,7 +2,6 @@
 
 Raw text in, raw text out: SentencePiece keeps the spaces, so nothing is tokenised before it or detokenised after it.
 
-Imported by: analysis, configuration, corpus, inference, serving, storage, task, align, compare, translate, exporting.
 Read: this file, tokenizer, words, columns, models, sampling.
 """
 
@@ -25,7 +24,7 @@ from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import BOS, EOS, PAD, UNK
 from nmt.foundation.progress import waiting
 from nmt.foundation.ranges import Range, Ratio, Size
-from nmt.tokenizer.models import kind, with_our_ids
+from nmt.tokenizer.sentencepiece_models import kind, with_our_ids
 from nmt.tokenizer.tokenizer import Tokenizer, prepared
 
 __all__ = ["SentencePiece", "SentencePieceFile", "Tokenizer", "Untrained"]

@@ -13,8 +13,8 @@ import sentencepiece
 
 from nmt.foundation.interfaces import EOS
 from nmt.tokenizer.columns import Columns, Pictured
-from nmt.tokenizer.models import kind, with_pieces_of
 from nmt.tokenizer.sampling import Sampler
+from nmt.tokenizer.sentencepiece_models import kind, with_pieces_of
 from nmt.tokenizer.words import SPACE, SPLITS, Split, Units, covered, spaceless, words
 
 log = logging.getLogger(__name__)

@@ -1,5 +1,4 @@
 """Training a task: the loop, its state, the run directory.
 
-Imported by: configuration.
 Read: trainer, interruption, state, progress, run_directory, tracking, memory, run.
 """

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from nmt.foundation.errors import UserError
 from nmt.foundation.ranks import ALONE, Ranks
-from nmt.schedule import Schedule
+from nmt.training.schedule import Schedule
 
 
 @dataclass
-class Progress:
+class TrainingProgress:
     """All of the state that is neither tensor nor optimizer."""
 
     update: int = 0
@@ -36,7 +36,7 @@ class Progress:
     skipped: int = 0  # updates that were left out because their gradient was not a number
 
     @classmethod
-    def of(cls, saved: Mapping[str, Any]) -> Progress:
+    def of(cls, saved: Mapping[str, Any]) -> TrainingProgress:
         """What `asdict` took apart. Raises KeyError, TypeError or ValueError if it is something else."""
         kinds: dict[str, Any] = {"best": (float, int, type(None)), "best_loss": (float, int), "seconds": (float, int)}
         kinds |= {"finished": (bool,), "averaged": (bool,), "snapshots": (list, tuple)}
@@ -68,7 +68,7 @@ class TrainingState:
     ) -> None:
         self.network, self.optimizer, self.schedule, self.ema = network, optimizer, schedule, ema
         self.ranks, self.sharing = ranks, ranks if shard else ALONE
-        self.progress = Progress()
+        self.progress = TrainingProgress()
         self.names, self.parameters = zip(*network.named_parameters(), strict=True)
         self._averaged = self.sharing.share(self.parameters) if ema else ()
         self._average = [p.detach().clone() for p in self._averaged]
@@ -168,7 +168,7 @@ class TrainingState:
             raise UserError(f"the checkpoint's state cannot be used ({error!r}); it is damaged") from error
 
     def _load(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        self.progress = Progress.of(state["progress"])
+        self.progress = TrainingProgress.of(state["progress"])
         if not isinstance(state["schedule"], dict):
             raise TypeError(f"schedule: {state['schedule']!r}")
         self.schedule.load(state["schedule"])

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from nmt.foundation.extras import installed
-from nmt.task import Task
-from nmt.tracker import Tracker
+from nmt.training.task import Task
+from nmt.training.tracker import Tracker
 from nmt.training.trainer import Update
 
 log = logging.getLogger(__name__)

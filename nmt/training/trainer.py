@@ -17,10 +17,10 @@ from torch import Tensor
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Batches, TrainingBatch
 from nmt.foundation.ranges import Count, Fraction, NonNegative, Positive, Size
-from nmt.schedule import Schedule
-from nmt.task import Task
 from nmt.training.interruption import Stopped, interruptible
-from nmt.training.state import Progress, TrainingState
+from nmt.training.schedule import Schedule
+from nmt.training.state import TrainingProgress, TrainingState
+from nmt.training.task import Task
 
 log = logging.getLogger(__name__)
 Precision = Literal["float32", "bfloat16", "float16"]
@@ -120,7 +120,7 @@ class Trainer:
         store: Store,
         observers: Sequence[Observer] = (),
         resume: tuple[dict[str, Any], dict[str, Tensor]] | None = None,
-    ) -> Progress:
+    ) -> TrainingProgress:
         """Trains the task's network to the end. Raises Stopped after saving if interrupted, UserError if the loss is no
         longer a number."""
         scale = self.precision == "float16"

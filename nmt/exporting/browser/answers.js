@@ -22,7 +22,7 @@ function translated(line, width = model.search.width) {
   return target.decode(found[0].tokens)
 }
 
-// As nmt/corpus/documents.py: a line break ends a sentence; a point after an abbreviation, or before a small letter, does not
+// As nmt/data/documents.py: a line break ends a sentence; a point after an abbreviation, or before a small letter, does not
 const ends = () => new RegExp(model.sentenceEnd, "g"), abbreviation = new RegExp(`^(?:${model.abbreviation})$`, "iu")
 
 function sentencesOf(text) {

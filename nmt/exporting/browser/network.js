@@ -1,5 +1,5 @@
-// The network: encoder, attention, decoders and the output layer, with the papers' equations in nmt/encoder, nmt/attention,
-// nmt/decoder. Vectors are Float32Array; `rows` are the hypotheses of a search, which read one sentence's memory.
+// The network: encoder, attention, decoders and the output layer, with the papers' equations in nmt/model/encoder, nmt/model/attention,
+// nmt/model/decoder. Vectors are Float32Array; `rows` are the hypotheses of a search, which read one sentence's memory.
 
 class Network {
   constructor(settings, weights) {

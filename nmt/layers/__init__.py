@@ -1,6 +1,0 @@
-"""The building blocks of networks, made fast: recurrence, dropout, embeddings, matrix products packed for generation,
-output layer and loss in one.
-
-Imported by: attention, pooling, encoder, decoder, network, inference, configuration.
-Read: cells, recurrence, dropout, words, fused_cross_entropy, packed.
-"""

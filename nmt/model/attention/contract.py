@@ -1,0 +1,55 @@
+"""What every attention must do, as functions that raise AssertionError where one does not: for tests, and for those who
+write their own (nmt/tutorial.ipynb)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from nmt.foundation.interfaces import Memory
+from nmt.model.attention import Attention
+
+LENGTHS = (6, 4, 1)
+"""Source words of the sentences that are tried, padded to the longest."""
+
+
+def tried(size: int, query_size: int) -> tuple[torch.Tensor, Memory]:
+    """Random queries [3 2 query_size] and a random memory of `size` features whose padding is not 0."""
+    generator = torch.Generator().manual_seed(0)
+    mask = torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS).unsqueeze(1)
+    values = torch.randn(len(LENGTHS), max(LENGTHS), size, generator=generator, dtype=torch.float64)
+    query = torch.randn(len(LENGTHS), 2, query_size, generator=generator, dtype=torch.float64)
+    return query, Memory(values, mask, summary=values[:, 0])
+
+
+def _weights(attention: Attention, query: torch.Tensor, memory: Memory) -> torch.Tensor:
+    with torch.no_grad():
+        return attention.double().weights(attention.project(query), attention.prepare(memory))
+
+
+def is_a_distribution(attention: Attention, size: int, query_size: int) -> None:
+    """The weights of every query are not negative and sum to 1."""
+    query, memory = tried(size, query_size)
+    weights = _weights(attention, query, memory)
+    assert (weights >= 0).all(), "there are negative weights"
+    sums = weights.sum(-1)
+    assert torch.allclose(sums, torch.ones_like(sums), atol=1e-9), f"weights sum to {sums.min():.6f}, not to 1"
+
+
+def does_not_see_padding(attention: Attention, size: int, query_size: int) -> None:
+    """Padding gets exactly 0, and what stands there changes nothing."""
+    query, memory = tried(size, query_size)
+    weights = _weights(attention, query, memory)
+    padding = ~memory.mask.unsqueeze(1).expand_as(weights)
+    assert (weights[padding] == 0).all(), f"padding gets a weight of up to {weights[padding].max():.3f}"
+    dirty = replace(memory, values=memory.values.masked_fill(~memory.mask.unsqueeze(-1), 1e3))
+    assert torch.equal(_weights(attention, query, dirty), weights), "what stands in the padding changes the weights"
+
+
+def can_look_at_one_word(attention: Attention, size: int, query_size: int) -> None:
+    """However long the sentence, a query that fits one position much better than all others gives nearly all weight to it.
+    (Not for scores that are bounded on purpose.)"""
+    query, memory = tried(size, query_size)
+    most = _weights(attention, 1e3 * query, memory).max(-1).values.min()
+    assert most > 0.99, f"the greatest weight is {most:.3f}, however well a word fits"

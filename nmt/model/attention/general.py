@@ -1,0 +1,26 @@
+"""Bilinear attention, score(q, h) = qᵀ W h: `general` in Luong et al. 2015, eq. 8."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from nmt.model.attention import Score
+from nmt.model.layers.packed import PackableLinear
+
+
+class General(Score):
+    """qᵀ W h; W is applied to the memory, once per sentence."""
+
+    def __init__(self, *, query_size: int, memory_size: int) -> None:
+        super().__init__()
+        self.key_layer = PackableLinear(memory_size, query_size, bias=False)
+
+    def keys(self, values: Float[Tensor, "B S M"]) -> Float[Tensor, "B S K"]:
+        return self.key_layer(values)
+
+    def forward(
+        self, query: Float[Tensor, "B T P"], keys: Float[Tensor, "B S K"], *attended: Float[Tensor, "B T S"]
+    ) -> Float[Tensor, "B T S"]:
+        return torch.bmm(query, keys.transpose(1, 2))

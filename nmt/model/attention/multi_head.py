@@ -1,0 +1,48 @@
+"""Several scaled dot-product attentions side by side: Vaswani et al. 2017, section 3.2.2.
+
+    context = Σ_i O_i Σ_s softmax_s((Q_i q)ᵀ K_i h_s / √d) V_i h_s        for heads i, each of size d
+
+The context is linear in the weights, so O_i V_i h_s is computed once per sentence. The decoders see the heads as extra
+positions to sum over.
+"""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from nmt.foundation.ranges import Width
+from nmt.model.attention import Score
+from nmt.model.layers.packed import PackableLinear
+
+
+class MultiHead(Score):
+    """`heads` heads, each of size query_size / heads. Raises ValueError if this is not a whole number."""
+
+    def __init__(self, *, query_size: int, memory_size: int, heads: Width) -> None:
+        super().__init__()
+        if query_size % heads:
+            raise ValueError(
+                f"attention.heads={heads} cannot share decoder.hidden_size={query_size}: choose a divisor of it"
+            )
+        self.heads = heads
+        self.query_layer = PackableLinear(query_size, query_size, bias=False)
+        self.key_layer = PackableLinear(memory_size, query_size, bias=False)
+        self.value_layer = PackableLinear(memory_size, query_size, bias=False)
+        self.output_layer = nn.Linear(query_size, memory_size, bias=False)
+
+    def keys(self, values: Float[Tensor, "B S M"]) -> Float[Tensor, "B S K"]:
+        return self.key_layer(values)
+
+    def values(self, values: Float[Tensor, "B S M"]) -> Float[Tensor, "B S HM"]:
+        own = self.value_layer(values).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # [B H S d]
+        out = self.output_layer.weight.unflatten(1, (self.heads, -1)).permute(1, 2, 0)  # [H d M]
+        # A head's weights sum to 1/H, see Attention.
+        return self.heads * (own @ out.to(own.dtype)).transpose(1, 2).flatten(-2)
+
+    def forward(
+        self, query: Float[Tensor, "B T P"], keys: Float[Tensor, "B S K"], *attended: Float[Tensor, "B T S"]
+    ) -> Float[Tensor, "B T HS"]:
+        q, k = (x.unflatten(-1, (self.heads, -1)).transpose(1, 2) for x in (query, keys))  # [B H T d], [B H S d]
+        scores = (q * q.size(-1) ** -0.5) @ k.transpose(-1, -2)
+        return scores.transpose(1, 2).flatten(-2)

@@ -1,0 +1,22 @@
+"""Scaled bilinear attention, score(q, h) = g qᵀ W h with one learnt number g: "scaled Luong" of tensorflow/nmt."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from nmt.model.attention.general import General
+
+
+class ScaledGeneral(General):
+    """g qᵀ W h; g starts at 1."""
+
+    def __init__(self, *, query_size: int, memory_size: int) -> None:
+        super().__init__(query_size=query_size, memory_size=memory_size)
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(
+        self, query: Float[Tensor, "B T P"], keys: Float[Tensor, "B S K"], *attended: Float[Tensor, "B T S"]
+    ) -> Float[Tensor, "B T S"]:
+        return super().forward(self.scale * query, keys)

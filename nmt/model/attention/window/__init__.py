@@ -1,0 +1,62 @@
+"""Where attention may look: a window changes the scores of a query before they are normalised, or the weights after it.
+
+A window gets the scores of N rows at T steps, −∞ at padding, and gives weights that sum to 1. What it must remember
+from step to step is passed in and returned, as tensors whose first dimension is the row. A window is one file here and
+one YAML in conf/window.
+
+Read: this file, local_m, local_p, hard, monotonic.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from nmt.foundation.interfaces import Memory
+from nmt.model.attention.normalizer import Normalizer
+
+Carry = tuple[Tensor, ...]
+
+
+class Window(nn.Module):
+    """Base of all windows; by itself the window `global`, which restricts nothing.
+
+    A window is built with `query_size`. `query_layer` is a linear map of the query, whose output the window gets (None:
+    it needs no query). `recurs`: what it does at one step depends on its weights at the step before. `normalizes`: it uses
+    the normaliser. `rewarded`: it chooses by chance, and must be told how well that went (`credit`).
+    """
+
+    recurs = False
+    normalizes = True
+    rewarded = False
+    query_layer: nn.Linear | None
+
+    def __init__(self, *, query_size: int) -> None:
+        super().__init__()
+        self.query_layer = None
+
+    def nothing_remembered(self, memory: Memory, rows: int) -> Carry:
+        """What is remembered before the first step, for `rows` rows."""
+        return ()
+
+    def forward(
+        self, scores: Float[Tensor, "N T S"], query: Tensor | None, carry: Carry, normalizer: Normalizer
+    ) -> tuple[Float[Tensor, "N T S"], Carry]:
+        """Weights, and what to remember; `query` is the output of `query_layer`."""
+        return normalizer(scores), carry
+
+    def credit(self, carry: Carry, log_likelihood: Float[Tensor, " N"], real: Bool[Tensor, "N T"]) -> Float[Tensor, ""]:
+        """What a window that is `rewarded` adds to the loss: `carry` after the last step, the log-likelihood of each row's
+        words under the choices (no gradient), and which steps are real."""
+        raise NotImplementedError
+
+
+def source_lengths(scores: Float[Tensor, "N T S"]) -> Tensor:
+    """[N, 1] numbers of real positions."""
+    return (scores[:, 0] > -torch.inf).sum(-1, keepdim=True)
+
+
+def step_numbers(carry: Carry, steps: int) -> tuple[Tensor, Carry]:
+    """[N, T] numbers of the steps, from 0, for windows that count them in carry[0] [N]."""
+    return carry[0].unsqueeze(1) + torch.arange(steps, device=carry[0].device), (carry[0] + steps,)

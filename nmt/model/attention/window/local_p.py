@@ -1,0 +1,44 @@
+"""Local attention with predictive alignment, local-p of Luong et al. 2015, eq. 9 and 10:
+
+    p_t = S · σ(v_pᵀ tanh(W_p h_t))        α_t(s) ∝ align(h_t, h_s) · exp(−(s − p_t)² / 2σ²),  |s − p_t| ≤ D,  σ = D / 2
+
+Positions count from 0 to S − 1. The paper leaves the product as it is, so that the weights sum to less than 1
+(`normalized` = false). Usually they are normalised again (the Gaussian's logarithm is added to the scores) and remain a
+distribution.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from nmt.foundation.ranges import Size
+from nmt.model.attention.normalizer import Normalizer
+from nmt.model.attention.window import Carry, Window, source_lengths
+
+
+class LocalP(Window):
+    """`distance` is D."""
+
+    def __init__(self, *, query_size: int, distance: Size = 10, normalized: bool = True) -> None:
+        super().__init__(query_size=query_size)
+        self.distance, self.normalized = distance, normalized
+        self.query_layer = nn.Linear(query_size, query_size, bias=False)
+        self.v = nn.Parameter(torch.empty(query_size).uniform_(-1, 1) * query_size**-0.5)
+
+    def centres(self, query: Float[Tensor, "N T P"], lengths: Tensor) -> Float[Tensor, "N T"]:
+        """p_t; lengths [N, 1]."""
+        return lengths * torch.sigmoid(torch.tanh(query) @ self.v)
+
+    def forward(
+        self, scores: Float[Tensor, "N T S"], query: Tensor | None, carry: Carry, normalizer: Normalizer
+    ) -> tuple[Float[Tensor, "N T S"], Carry]:
+        assert query is not None
+        away = torch.arange(scores.size(2), device=scores.device) - self.centres(
+            query, source_lengths(scores)
+        ).unsqueeze(-1)
+        gaussian, outside = -(away**2) / (2 * (self.distance / 2) ** 2), away.abs() > self.distance
+        if self.normalized:
+            return normalizer((scores + gaussian).masked_fill(outside, -torch.inf)), carry
+        return normalizer(scores.masked_fill(outside, -torch.inf)) * gaussian.exp(), carry

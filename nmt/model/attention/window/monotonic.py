@@ -1,0 +1,65 @@
+"""Monotonic attention (Raffel et al. 2017): from where the last step looked, go right and stop at s with probability
+
+    p_ts = σ(e_ts + r + noise)
+
+In training, the weights are the expectation over all paths (eq. 8):
+
+    α_ts = p_ts Σ_{j≤s} α_{t−1,j} Π_{j≤l<s} (1 − p_tl)        α_0 = (1, 0, 0, …)
+
+In generation, attention stops at the first position with p_ts > 1/2; this takes linear time for the whole sentence.
+
+Noise (standard normal, in training only) teaches the model to decide clearly; `offset` is the initial value of r. If no
+position is chosen, attention goes to the last position (in the paper, to none), so the weights remain a distribution.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nmt.foundation.interfaces import Memory
+from nmt.model.attention.normalizer import Normalizer
+from nmt.model.attention.window import Carry, Window, source_lengths
+
+
+class Monotonic(Window):
+    recurs = True
+    normalizes = False
+
+    def __init__(self, *, query_size: int, offset: float = -1.0, noise: bool = True) -> None:
+        super().__init__(query_size=query_size)
+        self.offset, self.noise = nn.Parameter(torch.tensor(offset)), noise
+
+    def nothing_remembered(self, memory: Memory, rows: int) -> Carry:
+        first = memory.values.new_zeros(
+            rows, memory.mask.size(1), dtype=torch.promote_types(memory.values.dtype, torch.float32)
+        )
+        first[:, 0] = 1.0
+        return (first,)
+
+    def forward(
+        self, scores: Float[Tensor, "N T S"], query: Tensor | None, carry: Carry, normalizer: Normalizer
+    ) -> tuple[Float[Tensor, "N T S"], Carry]:
+        assert scores.size(1) == 1, "a window that recurs gets one step at a time"
+        energies = scores.squeeze(1) + self.offset
+        last = F.one_hot(source_lengths(scores).squeeze(1) - 1, scores.size(2)).bool()
+        before = carry[0]
+        if self.training:
+            if self.noise:
+                energies = energies + torch.randn_like(energies)
+            weights = expectation(torch.sigmoid(energies).masked_fill(last, 1.0), before)
+        else:
+            stops = (energies > 0) | last
+            passed = before.cumsum(-1) > 0.5  # at or right of the position before
+            weights = F.one_hot((stops & passed).int().argmax(-1), scores.size(2)).to(scores.dtype)
+        return weights.unsqueeze(1), (weights.to(before.dtype),)
+
+
+def expectation(p: Float[Tensor, "N S"], before: Float[Tensor, "N S"]) -> Float[Tensor, "N S"]:
+    """α_t from p_t and α_{t−1}. The products for all pairs j ≤ s are differences of cumulative sums of logarithms."""
+    logs = torch.log1p(-p.clamp(max=1 - torch.finfo(p.dtype).eps))
+    sums = torch.cat([logs.new_zeros(len(p), 1), logs.cumsum(-1)[:, :-1]], 1)  # Σ_{l<s} log(1 − p_l)
+    ways = torch.triu((sums.unsqueeze(1) - sums.unsqueeze(2)).clamp(max=0.0).exp())  # [N j s]
+    return p * (before.unsqueeze(1) @ ways).squeeze(1)

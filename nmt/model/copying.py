@@ -1,0 +1,50 @@
+"""Copying source words (See et al. 2017, section 2.2, the pointer-generator; Gu et al. 2016).
+
+    g_t = σ(w · readout_t + b)        p(y) = g_t p_vocabulary(y) + (1 − g_t) Σ_{s: x_s = y} α_ts
+
+The paper computes g_t from context, state and word before; all three are in the readout. Source and target share one
+vocabulary of subwords, which can spell what it does not know, so no word is added to it for one sentence.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from nmt.foundation.interfaces import DecoderOutput, Memory
+from nmt.model.layers.cells import full
+from nmt.model.layers.packed import PackableLinear
+
+
+class Copying(nn.Module):
+    """Mixes the distribution over the vocabulary with attention over source words."""
+
+    def __init__(self, readout_size: int) -> None:
+        super().__init__()
+        self.gate = PackableLinear(readout_size, 1)
+        nn.init.xavier_uniform_(self.gate.weight)
+        nn.init.constant_(self.gate.bias, 2.0)  # what is attended to makes sense only after a while
+
+    def generated(self, readout: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows 1"]:
+        """g: the probability that a word is not copied."""
+        return torch.sigmoid(full(self.gate(readout))).clamp(1e-6, 1 - 1e-6)
+
+    def copied(self, output: DecoderOutput, memory: Memory, words: Int[Tensor, "N T"]) -> Float[Tensor, "N T"]:
+        """The attention that all occurrences of each of the words get."""
+        assert output.weights is not None
+        assert memory.source is not None
+        same = memory.spread(words.unsqueeze(2)) == memory.source.unsqueeze(1)
+        mass = (memory.spread(output.weights) * same).sum(2, keepdim=True).clamp(max=1.0)
+        return memory.gather(mass, words.size(1)).squeeze(2)
+
+    def log_probs(
+        self, logits: Float[Tensor, "N T V"], output: DecoderOutput, memory: Memory
+    ) -> Float[Tensor, "N T V"]:
+        assert output.weights is not None
+        assert memory.source is not None
+        weights = memory.spread(output.weights.to(logits.dtype))
+        source = memory.source.unsqueeze(1).expand(-1, weights.size(1), -1)
+        mass = weights.new_zeros(*weights.shape[:2], logits.size(-1)).scatter_add_(2, source, weights)
+        g = self.generated(output.readout)
+        return (g * torch.softmax(logits, -1) + (1 - g) * memory.gather(mass, logits.size(1))).clamp(min=1e-38).log()

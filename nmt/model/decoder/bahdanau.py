@@ -1,0 +1,56 @@
+"""The decoder of Bahdanau et al. 2015 (section 3.1, appendix A.2.2): look first, then update.
+
+    c_t = attend(s_{t-1})        s_t = GRU([E y_{t-1}; c_t], s_{t-1})
+    readout_t = maxout(U s_t + V E y_{t-1} + C c_t)
+
+The readout uses s_t, as the paper's eq. 4 does (its appendix writes s_{t-1}). Unlike the paper's GRU, this one resets
+after the product (see nmt/model/layers/recurrence.py). With several layers the first one attends; the others are plain
+recurrences on top.
+
+Only s recurs, so the loop contains only this: one product of s_{t-1} with [W_query | W_hh], the scores, and α_t times
+the memory already projected to the gates (W_c h_s, once per sentence, instead of W_c c_t at every step).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from nmt.foundation.interfaces import DecoderOutput, Memory, State
+from nmt.model.attention import average
+from nmt.model.decoder import Decoder
+from nmt.model.decoder.readout import Maxout
+from nmt.model.layers.packed import linear
+
+
+class Bahdanau(Decoder):
+    """Attends with s_{t-1}, then updates on [embedding; context]; maxout readout."""
+
+    def make_layers(self) -> None:
+        inputs = self.embedding_size + self.memory_size
+        self.bottom = self.recurrent(inputs)
+        self.upper = self.stack(inputs, first=1)
+        self.readout = Maxout(self.hidden_size + inputs, self.readout_size)
+
+    def project(self, memory: Memory) -> Memory:
+        return self.with_inputs(memory, self.bottom.block("ih", slice(self.embedding_size, None))[0])
+
+    def forward(self, embedded: Float[Tensor, "N T E"], state: State, memory: Memory) -> DecoderOutput:
+        bottom, look = self.bottom, self.looking(memory)
+        gates = linear(self, "gates", embedded, bottom.block("ih", slice(self.embedding_size)))
+        loop = bottom.loop(*self.attention.query_blocks(), mask=state.masks.get("inside 0"))
+        cell, carry, hidden, weights = state.cells[0], state.attention, [], []
+        for a in gates.unbind(1):
+            u, *query = loop.product(cell[0])
+            w, seen, carry = look(cell[0], query, carry)
+            cell = loop.step(bottom.input_norm(a + seen), u, cell)
+            hidden.append(cell[0])
+            weights.append(w)
+        all_weights = torch.cat(weights, 1)
+        context = average(all_weights, memory)
+        top, upper = self.upper(torch.stack(hidden, 1), state.cells[1:], state.masks)
+        readout = self.readout(torch.cat([top, embedded, context], -1))
+        return self.output(readout, replace(state, cells=(cell, *upper), attention=carry), all_weights)

@@ -1,0 +1,36 @@
+"""The encoder-decoder without attention: one fixed vector for the whole sentence (Cho et al. 2014, appendix A; the
+baseline of Bahdanau et al. 2015, there called RNNencdec).
+
+    s_t = GRU([E y_{t-1}; c], s_{t-1})        readout_t = maxout(U s_t + V E y_{t-1} + C c)        c = summary
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from nmt.foundation.interfaces import DecoderOutput, Memory, State
+from nmt.model.decoder import Decoder
+from nmt.model.decoder.readout import Maxout
+
+
+class Fixed(Decoder):
+    """Reads the summary vector at every step; nothing recurs through attention, so all T run at once."""
+
+    attends: ClassVar[bool] = False
+
+    def make_layers(self) -> None:
+        inputs = self.embedding_size + self.memory_size
+        self.layers = self.stack(inputs)
+        self.readout = Maxout(self.hidden_size + inputs, self.readout_size)
+
+    def forward(self, embedded: Float[Tensor, "N T E"], state: State, memory: Memory) -> DecoderOutput:
+        width = embedded.size(0) // memory.summary.size(0) if memory.layout is None else memory.layout.width
+        rows = memory.gather(memory.summary.unsqueeze(1).expand(-1, width, -1), 1)
+        context = rows.expand(-1, embedded.size(1), -1)
+        hidden, cells = self.layers(torch.cat([embedded, context], -1), state.cells, state.masks)
+        return self.output(self.readout(torch.cat([hidden, embedded, context], -1)), replace(state, cells=cells))

@@ -1,0 +1,37 @@
+"""The decoder of Luong et al. 2015 (section 3) without input feeding: update first, then look.
+
+    h_t = GRU(E y_{t-1}, h_{t-1})        c_t = attend(h_t)        readout_t = h̃_t = tanh(W_c [c_t; h_t])
+
+Nothing recurs through attention: training is one pass of the recurrence and one batched attention over all T.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from nmt.foundation.interfaces import DecoderOutput, Memory, State
+from nmt.model.attention import average
+from nmt.model.decoder import Decoder
+from nmt.model.layers.cells import full, tanh
+from nmt.model.layers.packed import PackableLinear
+
+
+class Luong(Decoder):
+    """Updates on the embedding, attends with h_t; the attentional vector h̃_t is the readout."""
+
+    def make_layers(self) -> None:
+        self.layers = self.stack(self.embedding_size)
+        self.combine = PackableLinear(self.memory_size + self.hidden_size, self.readout_size)
+        nn.init.xavier_uniform_(self.combine.weight)
+        nn.init.zeros_(self.combine.bias)
+
+    def forward(self, embedded: Float[Tensor, "N T E"], state: State, memory: Memory) -> DecoderOutput:
+        hidden, cells = self.layers(embedded, state.cells, state.masks)
+        weights, carry = self.attention.attend(self.attention.project(hidden), memory, state.attention)
+        context = average(weights, memory)
+        attentional = tanh(full(self.combine(torch.cat([context, hidden], -1))))
+        return self.output(attentional, replace(state, cells=cells, attention=carry), weights)

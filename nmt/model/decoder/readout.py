@@ -1,0 +1,25 @@
+"""The maxout readout (Goodfellow et al. 2013) of Bahdanau et al. 2015, appendix A.2.2:
+
+t̃ = U s + V E y + C c        readout_k = max(t̃_{2k-1}, t̃_{2k})
+"""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from nmt.model.layers.packed import PackableLinear
+
+
+class Maxout(nn.Module):
+    """A linear layer on the concatenated inputs, then the element-wise maximum of its two halves."""
+
+    def __init__(self, input_size: int, size: int) -> None:
+        super().__init__()
+        self.layer = PackableLinear(input_size, 2 * size)
+        nn.init.xavier_uniform_(self.layer.weight)
+        nn.init.zeros_(self.layer.bias)
+
+    def forward(self, x: Float[Tensor, "N T I"]) -> Float[Tensor, "N T D"]:
+        first, second = self.layer(x).chunk(2, -1)
+        return first.maximum(second)

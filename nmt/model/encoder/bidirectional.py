@@ -1,0 +1,25 @@
+"""The bidirectional recurrent encoder (Schuster & Paliwal 1997; Bahdanau et al. 2015, section 3.2).
+
+h_s = [→h_s; ←h_s]        summary = [→h_S; ←h_1]
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from nmt.model.encoder.layered import RNNEncoder
+
+
+class Bidirectional(RNNEncoder):
+    """Every layer reads in both directions, and sees both directions of the layer below; memory size 2·hidden_size."""
+
+    directions: ClassVar[int] = 2
+
+    def run(
+        self, i: int, x: Float[Tensor, "B S I"], lengths: Int[Tensor, " B"]
+    ) -> tuple[Float[Tensor, "B S M"], Float[Tensor, "B M"]]:
+        outputs, (last, *_) = self.layers[i](x, lengths=lengths)
+        return outputs, last

@@ -1,0 +1,55 @@
+"""From ids to vectors: an embedding with its dropout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from nmt.foundation.interfaces import PAD
+from nmt.model.layers.dropout import Dropout, WordDropout
+
+
+def embedding(vocabulary: int, size: int) -> nn.Embedding:
+    """An embedding table, to be initialised by `draw`; the vector of PAD is all zeros."""
+    return nn.Embedding(vocabulary, size, padding_idx=PAD)
+
+
+def draw(table: nn.Embedding) -> None:
+    """Initialises a table: random vectors of length about 1, zeros for PAD."""
+    nn.init.normal_(table.weight, std=table.embedding_dim**-0.5)
+    nn.init.zeros_(table.weight[PAD])
+
+
+class Factored(nn.Module):
+    """A table beside those of the factors of each word: an id is a number whose digits are the word and its factors, each of
+    `radices` values (nmt/tokenizer/columns.py). The vectors are side by side (Sennrich & Haddow 2016, eq. 3)."""
+
+    def __init__(self, table: nn.Embedding, radices: Sequence[int], size: int) -> None:
+        super().__init__()
+        self.table = table
+        self.factors = nn.ModuleList(nn.Embedding(radix, size) for radix in radices)
+        for factor in self.factors:
+            nn.init.normal_(factor.weight, std=size**-0.5)  # type: ignore[arg-type]
+
+    def forward(self, ids: Int[Tensor, "B T"]) -> Float[Tensor, "B T E"]:
+        vectors = [self.table(ids % self.table.num_embeddings)]
+        rest = ids // self.table.num_embeddings
+        for factor in self.factors:
+            radix: int = factor.num_embeddings  # type: ignore[assignment]
+            vectors.append(factor(rest % radix))
+            rest = rest // radix
+        return torch.cat(vectors, -1)
+
+
+class Words(nn.Module):
+    """The input of an encoder or a decoder: embedding, then dropout of whole words, then dropout of features."""
+
+    def __init__(self, table: nn.Embedding | Factored, word_dropout: WordDropout, dropout: Dropout) -> None:
+        super().__init__()
+        self.table, self.word_dropout, self.dropout = table, word_dropout, dropout
+
+    def forward(self, ids: Int[Tensor, "B T"], mask: Float[Tensor, "B 1 E"] | None = None) -> Float[Tensor, "B T E"]:
+        return self.dropout(self.word_dropout(self.table(ids)), mask)

@@ -1,0 +1,34 @@
+"""The lexical model (Nguyen & Chiang 2018, section 4): words predicted from the source words attended to, with nothing of
+the sentence around them.
+
+    f_t = tanh Σ_s α_ts e_s        h_t = tanh(W f_t) + f_t        logits_t = W_o readout_t + W_l h_t + b
+
+e_s are the embeddings of the source words. So a rare word is learnt from few examples: what is looked at, what is written.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from nmt.foundation.interfaces import Memory
+from nmt.model.layers.cells import full
+from nmt.model.layers.packed import PackableLinear
+
+
+class Lexical(nn.Module):
+    """Features h_t of the words attended to, and what they add to the logits."""
+
+    def __init__(self, embedding_size: int, vocabulary: int) -> None:
+        super().__init__()
+        self.hidden = PackableLinear(embedding_size, embedding_size, bias=False)
+        self.output = PackableLinear(embedding_size, vocabulary, bias=False)
+        for layer in (self.hidden, self.output):
+            nn.init.xavier_uniform_(layer.weight)
+
+    def forward(self, weights: Float[Tensor, "N T S"], memory: Memory) -> Float[Tensor, "N T E"]:
+        assert memory.embedded is not None
+        seen = memory.spread(weights.to(memory.embedded.dtype)) @ memory.embedded
+        attended = torch.tanh(memory.gather(seen, weights.size(1)))
+        return torch.tanh(full(self.hidden(attended))) + attended

@@ -1,0 +1,24 @@
+"""Feed-forward attention: Raffel & Ellis 2016, eq. 1, with e_s = tanh(wᵀ h_s + b).
+
+The bias is one number for all positions, so that texts of any length can be read. Since e_s lies between −1 and 1, no
+weight of T words exceeds e² / (e² + T − 1): in a long text, no single word can get most of the weight.
+"""
+
+from __future__ import annotations
+
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from nmt.foundation.interfaces import Memory
+from nmt.model.layers.cells import tanh
+from nmt.model.pooling import Pooled, Pooling, distribute, gather
+
+
+class Feedforward(Pooling):
+    def __init__(self, *, memory_size: int) -> None:
+        super().__init__(memory_size)
+        self.score = nn.Linear(memory_size, 1)
+
+    def forward(self, memory: Memory, counts: Int[Tensor, " B"]) -> Pooled:
+        weights = distribute(tanh(self.score(memory.values)), memory)
+        return Pooled(gather(weights, memory), weights)

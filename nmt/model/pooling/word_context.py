@@ -1,0 +1,27 @@
+"""Attention with a learnt context vector: Yang et al. 2016, eq. 5-7.
+
+u_s = tanh(W h_s + b)        α_s = softmax_s(vᵀ u_s)
+"""
+
+from __future__ import annotations
+
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from nmt.foundation.interfaces import Memory
+from nmt.foundation.ranges import Width
+from nmt.model.layers.cells import tanh
+from nmt.model.pooling import Pooled, Pooling, distribute, gather
+
+
+class WordContext(Pooling):
+    """`hidden_size`: length of u and v."""
+
+    def __init__(self, *, memory_size: int, hidden_size: Width) -> None:
+        super().__init__(memory_size)
+        self.hidden = nn.Linear(memory_size, hidden_size)
+        self.context = nn.Linear(hidden_size, 1, bias=False)
+
+    def forward(self, memory: Memory, counts: Int[Tensor, " B"]) -> Pooled:
+        weights = distribute(self.context(tanh(self.hidden(memory.values))), memory)
+        return Pooled(gather(weights, memory), weights)

@@ -1,0 +1,71 @@
+"""The network that classifies: embedding → encoder → pooling → hidden layer, if wanted → linear layer."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from nmt.data.labels import LabelSet
+from nmt.foundation.interfaces import Loss, TextBatch
+from nmt.foundation.ranges import Fraction, Range, Width
+from nmt.model import Network
+from nmt.model.encoder import Encoder
+from nmt.model.layers.cells import full
+from nmt.model.layers.dropout import Dropout, WordDropout
+from nmt.model.layers.embedding import Words, draw, embedding
+from nmt.model.pooling import Pooled, Pooling
+
+Hidden = Annotated[int, Range(0, 100_000)]
+
+
+class Seq2Label(Network):
+    """`embedding_size`; `dropout` of embeddings, `word_dropout` of whole words, `feature_dropout` before the last layer.
+    `hidden_size`: rectified linear units between pooling and last layer (Lin et al. 2017: 2,000; 0: none)."""
+
+    encoder: Encoder
+    pooling: Pooling
+
+    def __init__(
+        self,
+        *,
+        vocabulary: int,
+        labels: LabelSet,
+        embedding_size: Width,
+        encoder: Encoder,
+        pooling: Pooling,
+        dropout: Fraction = 0.0,
+        word_dropout: Fraction = 0.0,
+        feature_dropout: Fraction = 0.0,
+        hidden_size: Hidden = 0,
+    ) -> None:
+        super().__init__()
+        self.labels = labels
+        self.embedding = embedding(vocabulary, embedding_size)
+        draw(self.embedding)
+        self.encoder, self.pooling = encoder, pooling
+        self.encoder.input = Words(self.embedding, WordDropout(word_dropout), Dropout(dropout))
+        self.hidden = nn.Linear(pooling.feature_size, hidden_size) if hidden_size else None
+        self.output = nn.Linear(hidden_size or pooling.feature_size, len(labels.names))
+        for layer in filter(None, (self.hidden, self.output)):
+            nn.init.xavier_uniform_(layer.weight)
+            nn.init.zeros_(layer.bias)
+        self.feature_dropout = Dropout(feature_dropout)
+
+    def read(self, batch: TextBatch) -> tuple[Float[Tensor, "B L"], Pooled]:
+        """Unnormalised log-probabilities of the labels, and what the pooling saw."""
+        pooled = self.pooling(self.encoder(batch.tokens, batch.lengths), batch.counts)
+        features = pooled.features if self.hidden is None else torch.relu(self.hidden(pooled.features))
+        features = self.feature_dropout(features.unsqueeze(1)).squeeze(1)
+        return full(self.output(features)), pooled
+
+
+def label_loss(network: Seq2Label, batch: TextBatch, update: int = 0, total: int = 0) -> Loss:
+    """An objective: the loss of the right labels in nats; what is minimised also has the pooling's penalty."""
+    assert batch.labels is not None
+    logits, pooled = network.read(batch)
+    nll = network.labels.losses(logits, batch.labels).sum()
+    loss = nll if pooled.penalty is None else nll + pooled.penalty.sum()
+    return Loss(total=loss, nll=nll.detach(), num_tokens=batch.num_tokens)

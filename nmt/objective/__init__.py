@@ -1,6 +1,0 @@
-"""What training minimises: called with (network, batch, updates done so far, updates in all), it returns a `Loss`. An
-objective is one file here and one YAML in conf/objective.
-
-Imported by: nothing but the configuration that names it.
-Read: cross_entropy, scheduled_sampling, r_drop, minimum_risk, distillation.
-"""

@@ -1,0 +1,57 @@
+"""Maximum likelihood with teacher forcing: each word is predicted from the reference words before it."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from nmt.foundation.interfaces import PAD, Batch, Loss, Memory
+from nmt.foundation.ranges import Fraction, NonNegative
+from nmt.model.seq2seq import Seq2Seq
+
+SMALLEST = 1e-6
+"""The smallest attention whose logarithm is taken: a window may give exactly 0."""
+
+
+class CrossEntropy:
+    """Cross-entropy of the real target words, with label smoothing (Szegedy et al. 2016). In training, plus λ times the
+    doubly stochastic penalty (Xu et al. 2015, eq. 14), which is 0 if every source position has a total weight of 1:
+
+        λ Σ_s (1 − Σ_t α_ts)²        λ = `doubly_stochastic`
+
+    and γ times the cross-entropy between given alignments and attention (guided alignment, Chen et al. 2016, eq. 5-7), where
+    A_ts is one over the number of links of word t for each of them:
+
+        γ Σ_t −Σ_s A_ts log α_ts     γ = `guided_alignment`
+    """
+
+    def __init__(
+        self,
+        *,
+        label_smoothing: Fraction = 0.0,
+        doubly_stochastic: NonNegative = 0.0,
+        guided_alignment: NonNegative = 0.0,
+    ) -> None:
+        self.label_smoothing, self.doubly_stochastic = label_smoothing, doubly_stochastic
+        self.guided_alignment = guided_alignment
+
+    def __call__(self, model: Seq2Seq, batch: Batch, step: int, total: int = 0) -> Loss:
+        output, memory = model.teach(batch)
+        loss, nll = model.loss(output, memory, batch.targets, self.label_smoothing if model.training else 0.0)
+        if self.doubly_stochastic and model.training:
+            loss = loss + self.doubly_stochastic * self._unevenness(output.weights, batch, memory)
+        if self.guided_alignment and model.training:
+            loss = loss + self.guided_alignment * self._misalignment(output.weights, batch)
+        return Loss(total=loss, nll=nll, num_tokens=batch.num_tokens)
+
+    def _misalignment(self, weights: Tensor | None, batch: Batch) -> Tensor:
+        if weights is None or batch.links is None:
+            raise ValueError(
+                "objective.guided_alignment needs a decoder with attention, and data.alignment: set it to 0"
+            )
+        return -(batch.links * weights.clamp(min=SMALLEST).log()).sum()
+
+    def _unevenness(self, weights: Tensor | None, batch: Batch, memory: Memory) -> Tensor:
+        if weights is None:
+            raise ValueError("objective.doubly_stochastic needs a decoder with attention: set it to 0")
+        attended = (weights * (batch.targets != PAD).unsqueeze(-1)).sum(1)
+        return ((1 - attended) ** 2 * memory.mask).sum()

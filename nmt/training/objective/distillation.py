@@ -1,0 +1,56 @@
+"""Word-level distillation (Kim & Rush 2016, section 3.1; Hinton et al. 2015): at each position of the reference, the network
+learns the whole distribution q of a trained model, the teacher, beside the reference word.
+
+    L = (1 − λ) CE + λ Σ_t −Σ_v q_t(v) log p_t(v)        λ = `weight`
+
+Several teachers are one whose q is the mean of theirs. Whole translations of a teacher need no objective: nmt.backtranslate
+makes the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from nmt.foundation.interfaces import PAD, Batch, Loss
+from nmt.foundation.ranges import Fraction, Ratio
+from nmt.model.seq2seq import Seq2Seq
+
+
+class Distillation:
+    """(1 − λ) times the cross-entropy of the reference words plus λ times that with the teacher's distribution. `teacher`: a
+    run directory, or several. Validation is the plain cross-entropy."""
+
+    def __init__(
+        self, *, teacher: str | list[str] | None, weight: Ratio = 0.5, label_smoothing: Fraction = 0.0
+    ) -> None:
+        if not teacher:
+            raise ValueError("objective.teacher: name the run directory of a trained model, or several as [A,B]")
+        if label_smoothing and weight == 1:
+            raise ValueError(
+                "objective.label_smoothing is for the reference words, and objective.weight=1 leaves them out"
+            )
+        self.teacher = [teacher] if isinstance(teacher, str) else teacher
+        self.weight, self.label_smoothing = weight, label_smoothing
+        self.teachers: list[Seq2Seq] = []
+
+    def take_teachers(self, teachers: Sequence[Seq2Seq]) -> None:
+        """The trained models, with the vocabulary of the network that learns."""
+        self.teachers = [teacher.eval().requires_grad_(False) for teacher in teachers]
+
+    def __call__(self, model: Seq2Seq, batch: Batch, step: int, total: int = 0) -> Loss:
+        output, memory = model.teach(batch)
+        loss, nll = model.loss(output, memory, batch.targets, self.label_smoothing if model.training else 0.0)
+        if model.training:
+            real = batch.targets != PAD
+            learnt = -(self._taught(batch)[real] * model.log_probs(output, memory)[real]).sum()
+            loss = (1 - self.weight) * loss + self.weight * learnt
+        return Loss(total=loss, nll=nll, num_tokens=batch.num_tokens)
+
+    @torch.no_grad()
+    def _taught(self, batch: Batch) -> Float[Tensor, "B T V"]:
+        each = [teacher.log_probs(*teacher.teach(batch)).exp() for teacher in self.teachers]
+        return sum(each[1:], each[0]) / len(each)

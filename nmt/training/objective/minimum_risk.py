@@ -1,0 +1,97 @@
+"""Minimum risk (Shen et al. 2016, eq. 9-13; Edunov et al. 2018, section 3.3): the expected cost of what the model writes.
+For a training pair (x, y*) and some translations S(x) of x by the model as it is now:
+
+    R = Σ_{y ∈ S(x)} Q(y) Δ(y, y*)        Q(y) = P(y | x)^α / Σ_{y' ∈ S(x)} P(y' | x)^α
+
+α is the `sharpness`; the cost Δ = 1 − sentence BLEU or chrF, between 0 and 1. The gradient is that of a likelihood with a
+weight for each translation:
+
+    ∂R = Σ_y α Q(y) (Δ(y, y*) − R) ∂ log P(y | x)
+
+so no distribution over the vocabulary is kept for the backward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from nmt.foundation.interfaces import BOS, EOS, PAD, Batch, Candidate, Critic, Loss, Memory, State
+from nmt.foundation.ranges import Fraction, Positive, Width
+from nmt.model.seq2seq import Seq2Seq
+from nmt.training.objective.cross_entropy import CrossEntropy
+
+
+class MinimumRisk:
+    """(1 − λ) times the mean risk of the sentences plus λ times the mean cross-entropy of the words, λ = `likelihood`.
+
+    `candidates` translations of each sentence are sampled, or found by a beam of that width, without dropout; what comes
+    twice counts once. The network should be trained already (`init=RUN_DIR`). Validation is teacher-forced.
+    """
+
+    def __init__(
+        self,
+        *,
+        candidates: Width = 8,
+        source: Literal["sample", "beam"] = "sample",
+        cost: Literal["bleu", "chrf"] = "bleu",
+        sharpness: Positive = 0.1,
+        likelihood: Fraction = 0.3,
+        label_smoothing: Fraction = 0.0,
+    ) -> None:
+        if candidates < 2:
+            raise ValueError(f"objective.candidates={candidates}: one candidate has no alternative; give at least 2")
+        if label_smoothing and not likelihood:
+            raise ValueError(
+                "objective.label_smoothing belongs to the likelihood, and objective.likelihood=0 leaves it out"
+            )
+        self.candidates, self.source, self.cost = candidates, source, cost
+        self.sharpness, self.likelihood, self.label_smoothing = sharpness, likelihood, label_smoothing
+        self.critic: Critic | None = None
+
+    def take_critic(self, critic: Critic) -> None:
+        """Who proposes translations and judges them."""
+        self.critic = critic
+
+    def __call__(self, model: Seq2Seq, batch: Batch, step: int, total: int = 0) -> Loss:
+        if not model.training:
+            return CrossEntropy()(model, batch, step)
+        assert self.critic is not None
+        proposed = self.critic(model, batch, self.candidates, self.source, self.cost)
+        memory = model.encode(batch.source, batch.source_lengths, batch.pictures)
+        state = model.start(memory)
+        risk = self._risk(model, state, memory, proposed, batch.num_tokens / len(proposed))
+        if not self.likelihood:
+            return Loss(total=risk, nll=torch.full_like(risk, torch.nan).detach(), num_tokens=batch.num_tokens)
+        output = model.decode(batch.inputs, state, memory)
+        loss, nll = model.loss(output, memory, batch.targets, self.label_smoothing)
+        return Loss((1 - self.likelihood) * risk + self.likelihood * loss, nll, batch.num_tokens)
+
+    def _risk(
+        self, model: Seq2Seq, state: State, memory: Memory, proposed: Sequence[Sequence[Candidate]], scale: float
+    ) -> Float[Tensor, ""]:
+        """`scale` times the sum of the sentences' risks, with its gradient."""
+        device, most = memory.values.device, max(map(len, proposed))
+        empty = Candidate([], 0.0)
+        grid = [candidate for each in proposed for candidate in [*each, *[empty] * (most - len(each))]]
+        there = torch.tensor([[k < len(each) for k in range(most)] for each in proposed], device=device)
+        costs = 1 - torch.tensor([candidate.quality for candidate in grid], device=device).view(-1, most)
+        targets = pad_sequence(
+            [torch.tensor([*candidate.tokens, EOS]) for candidate in grid], batch_first=True, padding_value=PAD
+        ).to(device)
+        inputs = torch.cat([torch.full_like(targets[:, :1], BOS), targets[:, :-1]], 1)
+        rows = torch.arange(len(proposed), device=device).repeat_interleave(most)
+        output, real = model.decode(inputs, state.select(rows), memory), targets != PAD
+        with torch.no_grad():
+            log_p = (model.log_probs_of(output, memory, targets) * real).sum(1).view(-1, most)
+            q = torch.softmax((self.sharpness * log_p).masked_fill(~there, -torch.inf), 1)
+            risk = (q * costs.to(q.dtype)).sum(1)
+            weights = self.sharpness * q * (costs - risk.unsqueeze(1))  # ∂R/∂ log P
+            each = (scale * weights).view(-1, 1).expand_as(targets).to(output.readout.dtype)
+        likelihood, _ = model.loss(output, memory, targets, 0.0, each)  # −Σ weight · log P
+        return scale * risk.sum().to(likelihood.dtype) + likelihood.detach() - likelihood

@@ -1,0 +1,30 @@
+"""R-Drop (Liang et al. 2021, eq. 1-4): each pair is read twice, with other dropout each time, and the two distributions
+p and q of a word shall agree:
+
+    L = Σ_t ½ (CE(p_t) + CE(q_t)) + α/4 Σ_t (KL(p_t ‖ q_t) + KL(q_t ‖ p_t))        α = `agreement`
+
+half of the paper's sum, so that a loss is comparable with that of one reading. An update costs twice as much.
+"""
+
+from __future__ import annotations
+
+from nmt.foundation.interfaces import Batch, Loss
+from nmt.foundation.ranges import Fraction, Positive
+from nmt.model.seq2seq import Seq2Seq
+from nmt.training.objective.cross_entropy import CrossEntropy
+
+
+class RDrop:
+    """Cross-entropy of two readings with different dropout, and α times their divergence. Validation is the plain
+    cross-entropy."""
+
+    def __init__(self, *, agreement: Positive = 1.0, label_smoothing: Fraction = 0.0) -> None:
+        self.agreement, self.label_smoothing = agreement, label_smoothing
+
+    def __call__(self, model: Seq2Seq, batch: Batch, step: int, total: int = 0) -> Loss:
+        if not model.training:
+            return CrossEntropy()(model, batch, step)
+        twice = batch.repeated(2)
+        output, memory = model.teach(twice)
+        loss, nll = model.loss(output, memory, twice.targets, self.label_smoothing, agreement=self.agreement)
+        return Loss(total=loss / 2, nll=nll / 2, num_tokens=batch.num_tokens)

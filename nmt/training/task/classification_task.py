@@ -1,0 +1,185 @@
+"""Training to classify: labelled text, and macro-F1 on the validation part to choose the best weights."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nmt.data import Labelled, LabelledSplits, Pairs
+from nmt.data.batching import Batching
+from nmt.data.documents import Documents, collate_texts, encode_documents
+from nmt.data.filters import fingerprint
+from nmt.data.labels import LabelSet, report
+from nmt.drawing.explanation import write_explanations
+from nmt.foundation.errors import typed
+from nmt.foundation.interfaces import Loss, TextBatch
+from nmt.foundation.ranks import Ranks
+from nmt.inference.text_classifier import TextClassifier, removal
+from nmt.model.seq2label import Seq2Label, label_loss
+from nmt.storage.checkpoint import tokenizer_parts
+from nmt.tokenizer import Tokenizer
+from nmt.training.task import Task
+
+log = logging.getLogger(__name__)
+MOST_LINES = 30
+"""Labels that are told one by one."""
+
+
+class ClassificationTask(Task):
+    """See `Task`. `metric`: macro_f1, accuracy or loss; texts are cut to `max_tokens`."""
+
+    command, unit = "classify", "texts"
+    network: Seq2Label
+
+    def __init__(
+        self,
+        splits: LabelledSplits,
+        labels: LabelSet,
+        tokenizer: Tokenizer,
+        network: Seq2Label,
+        *,
+        batching: Batching,
+        metric: str,
+        seed: int,
+        max_tokens: int,
+    ) -> None:
+        self.splits, self.labels, self.tokenizer, self.network = splits, labels, tokenizer, network
+        self.batching, self.metric, self.seed = batching, metric, seed
+        for part in (splits.validation, splits.test):
+            unseen = [] if part is None else labels.unseen(part.labels)
+            if part is not None and unseen:
+                log.warning(
+                    "%s: labels that do not occur in training, and so count as missed: %s", part.name, _some(unseen)
+                )
+        self.reader = TextClassifier(network, tokenizer, max_tokens=max_tokens)
+        self.encode = partial(
+            encode_documents, tokenizer=tokenizer, splits=network.pooling.splits, max_tokens=max_tokens
+        )
+        self.documents = self.encode(splits.train.texts)
+        if self.documents.cut:
+            log.warning(
+                "%s: %s texts have more than %s tokens: the rest is not read",
+                splits.train.name, f"{self.documents.cut:,}", max_tokens,
+            )  # fmt: skip
+        self.gold = labels.table(splits.train.labels)
+        self.title = f"{type(network.pooling).__name__} · {splits.train.name}"
+        self.fingerprints = fingerprints(splits)
+        tokenizer_meta, self.tensors = tokenizer_parts(tokenizer)
+        self.meta = {"tokenizer": tokenizer_meta, "labels": asdict(labels)}
+
+    def introduction(self) -> tuple[str, str]:
+        kind = "several labels per text" if self.labels.several else "one label per text"
+        lengths = self.documents.lengths
+        return (
+            f"{len(self.splits.train):,} training texts, {len(self.splits.validation):,} validation, "
+            f"{len(self.splits.test or ()):,} test; {kind} of {', '.join(self.labels.names[:12])}"
+            f"{' …' if len(self.labels.names) > 12 else ''}; vocabulary {self.tokenizer.source_size:,}; "
+            f"{lengths.mean():.0f} tokens per text, at most {lengths.max()}",
+            f"{type(self.network.pooling).__name__.lower()} pooling, {self.network.encoder.cell_name} cells",
+        )
+
+    def objective(self, network: Seq2Label, batch: TextBatch, update: int, total: int) -> Loss:
+        return label_loss(network, batch, update, total)
+
+    def batches(self, epoch: int) -> _Batches:
+        documents = self.documents
+        if self.tokenizer.sampling:
+            documents = self.encode(self.splits.train.texts, seed=hash((self.seed, epoch)) % 2**31)
+        lengths = documents.lengths
+        order = self.batching.indices(lengths, lengths, seed=self.seed, epoch=epoch)
+        return _Batches(documents, self.gold, order)
+
+    def validate(self) -> dict[str, float]:
+        found = self._judge(self.splits.validation, self.ranks)[0]
+        return {name: found[name] for name in ("loss", "macro_f1", "accuracy")}
+
+    def better(self, new: float, old: float | None) -> bool:
+        return old is None or (new < old if self.metric == "loss" else new > old)
+
+    def _judge(self, part: Labelled, ranks: Ranks) -> tuple[dict[str, Any], np.ndarray]:
+        """Metrics of the model's answers, and the answers as a Boolean table. Labels not seen in training count as
+        missed; the loss (nats per text) includes only labels seen in training."""
+        gold = self.labels.table(part.labels)
+        texts = ranks.share(part.texts)
+        probabilities = np.stack(ranks.whole(self.reader.probabilities(texts) if len(texts) else []))
+        chosen = self.labels.chosen(probabilities)
+        right = np.where(gold, probabilities, 1 - probabilities if self.labels.several else 1.0)
+        loss = float(-np.log(np.maximum(right, 1e-30)).sum(1).mean())
+        names = [*self.labels.names, *self.labels.unseen(part.labels)]
+        table = LabelSet(tuple(names), self.labels.several).table(part.labels)
+        guessed = np.pad(chosen, ((0, 0), (0, len(names) - len(self.labels.names))))
+        return {"loss": loss, **report(table, guessed, names)}, chosen
+
+    def test(self, write: Callable[[str, str], None]) -> tuple[str, dict[str, Any], list[str]]:
+        name, part = ("test", self.splits.test) if self.splits.test else ("validation", self.splits.validation)
+        found, chosen = self._judge(part, self.ranks)
+        rows = [",".join(np.array(self.labels.names)[row]) for row in chosen]
+        right = [",".join(labels) for labels in part.labels]
+        for file, written in ((name, rows), (f"{name}.source", part.texts), (f"{name}.reference", right)):
+            write(f"{file}.txt", "".join(" ".join(row.split("\n")) + "\n" for row in written))
+        scores = {metric: {"score": found[metric]} for metric in ("macro_f1", "accuracy", "loss")}
+        lines = [f"macro-F1 {found['macro_f1']:.2f}   accuracy {found['accuracy']:.2f}"]
+        lines += [
+            f"{label}: precision {f['precision']:.1f}, recall {f['recall']:.1f}, F1 {f['f1']:.1f}, {f['texts']:,} texts"
+            for label, f in list(found["labels"].items())[:MOST_LINES]
+        ]
+        if len(found["labels"]) > MOST_LINES:
+            lines.append(f"… and {len(found['labels']) - MOST_LINES:,} more labels, in results.json")
+        gap = removal(self.reader, part.texts)
+        if gap.texts:
+            lines.append(
+                f"without the 3 most important words the guess loses {100 * gap.most_important:.1f} points of "
+                f"probability, without 3 random words {100 * gap.random:.1f}"
+            )
+        return name, {"scores": scores, "labels": found["labels"], "removal": asdict(gap)}, lines
+
+    def draw(self, folder: Path) -> None:
+        """A few validation texts with their most important words."""
+        part = self.splits.validation
+        shown = sorted(range(len(part)), key=lambda i: len(part.texts[i]))[len(part) // 3 :: max(1, len(part) // 30)]
+        answers = self.reader.classify([part.texts[i] for i in shown])
+        if any(answer.importances is not None for answer in answers):
+            write_explanations(answers, folder / "explanations.html", [part.labels[i] for i in shown])
+
+    def next_commands(self, folder: Path) -> list[str]:
+        return [
+            f"echo {shlex.quote(self.splits.validation.texts[0])} | python -m nmt.classify {typed(model=folder)}",
+            f"python -m nmt.classify {typed(model=folder)} input=FILE output=FILE explain=page.html",
+        ]
+
+
+def _some(labels: Sequence[str], most: int = 10) -> str:
+    """The first of many labels, each shortened."""
+    shown = [label if len(label) <= 30 else f"{label[:29]}…" for label in labels[:most]]
+    more = f" and {len(labels) - most:,} more; is data.label the right column?" if len(labels) > most else ""
+    return ", ".join(shown) + more
+
+
+class _Batches:
+    def __init__(self, documents: Documents, gold: np.ndarray, order: list[np.ndarray]) -> None:
+        self.documents, self.gold, self.order = documents, gold, order
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def __getitem__(self, i: int, /) -> TextBatch:
+        return collate_texts(self.documents, self.order[i], self.gold)
+
+    def read(self, indices: Sequence[int]) -> Iterator[TextBatch]:
+        return (self[i] for i in indices)
+
+
+def fingerprints(splits: LabelledSplits) -> dict[str, str]:
+    """What identifies the texts that a run learns from and is chosen by."""
+    return {"train": _fingerprint(splits.train), "validation": _fingerprint(splits.validation)}
+
+
+def _fingerprint(part: Labelled) -> str:
+    return fingerprint(Pairs(part.texts, ["\t".join(row) for row in part.labels], part.name))

@@ -1,0 +1,81 @@
+"""Programs that draw figures while a model is trained: TensorBoard, and others if they are chosen.
+
+Read: this file, tensorboard, the rest in any order.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nmt.foundation.errors import UserError
+from nmt.foundation.extras import advice, installed
+from nmt.storage.files import write_atomically
+
+KNOWN = "tracker.json"
+"""The file of a run directory that says under which name a tracker knows the run."""
+
+
+class Tracker(ABC):
+    """Gets what a run is and how it goes. Updates count from 1; a resumed run goes on under the same name."""
+
+    package: str
+    """What must be installed."""
+
+    def begin(self, folder: Path, config: Mapping[str, Any], resumed_at: int | None) -> None:
+        """The run in `folder`, its flat configuration, and the update from which it goes on if it does. Raises UserError if
+        the tracker is not installed, or cannot be used."""
+        if not installed(self.package):
+            raise UserError(advice(self.package))
+        try:
+            self.open(folder, config, resumed_at)
+        except UserError:
+            raise
+        except Exception as error:  # whatever its server, its login or its files say
+            raise UserError(f"tracker={self.package}: cannot be used ({_first_line(error)})") from error
+
+    @abstractmethod
+    def open(self, folder: Path, config: Mapping[str, Any], resumed_at: int | None) -> None: ...
+
+    @abstractmethod
+    def figures(self, figures: Mapping[str, float], update: int) -> None:
+        """Numbers by names such as validation/bleu."""
+
+    def text(self, name: str, text: str, update: int) -> None:  # noqa: B027 (not all have it)
+        """Markdown."""
+
+    def picture(self, name: str, figure: Any, update: int) -> None:  # noqa: B027
+        """A matplotlib figure."""
+
+    @abstractmethod
+    def close(self, results: Mapping[str, float] | None) -> None:
+        """The run has ended, with final scores, or was stopped (None)."""
+
+
+def identity(folder: Path) -> str:
+    """A name that no other run has, and that this one keeps when it is resumed."""
+    file = folder / KNOWN
+    try:
+        return str(json.loads(file.read_text(encoding="utf-8"))["id"])
+    except (OSError, ValueError, KeyError, TypeError):
+        made = uuid.uuid4().hex
+        write_atomically(file, json.dumps({"id": made}).encode())
+        return made
+
+
+def remember(folder: Path, name: str) -> None:
+    """Keeps the name that the tracker itself has given to a run."""
+    write_atomically(folder / KNOWN, json.dumps({"id": name}).encode())
+
+
+def known(folder: Path) -> str | None:
+    """The name under which the tracker knows a run, if it does."""
+    return identity(folder) if (folder / KNOWN).is_file() else None
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

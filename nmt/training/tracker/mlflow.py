@@ -1,0 +1,54 @@
+"""MLflow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nmt.training.tracker import Tracker, known, remember
+
+LONGEST = 500
+"""Characters of a parameter's value."""
+
+
+class MLflow(Tracker):
+    """uri: of the tracking server, or of a folder; None: mlruns beside the run directory, which needs no server."""
+
+    package = "mlflow"
+
+    def __init__(self, *, experiment: str = "nmt", uri: str | None = None) -> None:
+        self.experiment, self.uri = experiment, uri
+
+    def open(self, folder: Path, config: Mapping[str, Any], resumed_at: int | None) -> None:
+        import os
+
+        os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
+        from mlflow import MlflowClient
+
+        self._client = MlflowClient(self.uri or (folder.resolve().parent / "mlruns").as_uri())
+        before = known(folder)
+        if before is not None:
+            self._run = before
+            return
+        found = self._client.get_experiment_by_name(self.experiment)
+        number = found.experiment_id if found else self._client.create_experiment(self.experiment)
+        self._run = self._client.create_run(number, run_name=folder.name).info.run_id
+        remember(folder, self._run)
+        for key, value in config.items():
+            self._client.log_param(self._run, key, str(value)[:LONGEST])
+
+    def figures(self, figures: Mapping[str, float], update: int) -> None:
+        for name, value in figures.items():
+            self._client.log_metric(self._run, name, value, step=update)
+
+    def text(self, name: str, text: str, update: int) -> None:
+        self._client.log_text(self._run, text, f"{name}-{update:08d}.md")
+
+    def picture(self, name: str, figure: Any, update: int) -> None:
+        self._client.log_figure(self._run, figure, f"{name}-{update:08d}.png")
+
+    def close(self, results: Mapping[str, float] | None) -> None:
+        for name, value in (results or {}).items():
+            self._client.log_metric(self._run, f"final/{name}", value)
+        self._client.set_terminated(self._run, "FINISHED" if results is not None else "KILLED")
