@@ -49,11 +49,18 @@ def run(settings: AlignSettings) -> float | None:
         backward = [frozenset((s, t) for t, s in _strongest(seen)) for seen in looks]
     links = forward
     if backward:
-        links = [symmetrize(f, b, settings.symmetrize) for f, b in zip(forward, backward, strict=True)]
+        links = [
+            symmetrize(f, b, settings.symmetrize) for f, b in zip(forward, backward, strict=True)
+        ]
     with Sink(settings.output, resume=None, work=fingerprint(settings)) as write:
         if settings.format == "json":
             rows = zip(source, target, links, strict=True)
-            write([json.dumps({"source": s, "target": t, "pairs": sorted(a)}, ensure_ascii=False) for s, t, a in rows])
+            write(
+                [
+                    json.dumps({"source": s, "target": t, "pairs": sorted(a)}, ensure_ascii=False)
+                    for s, t, a in rows
+                ]
+            )
         else:
             write([write_links(each) for each in links])
     if settings.attention_map:
@@ -62,7 +69,9 @@ def run(settings: AlignSettings) -> float | None:
         return None
     _tell_outside(str(settings.gold), gold, sizes)
     rate = error_rate(links, [sure for sure, _ in gold], [possible for _, possible in gold])
-    logging.getLogger("nmt.align").info("alignment error rate %.4f over %s pairs", rate, f"{len(links):,}")
+    logging.getLogger("nmt.align").info(
+        "alignment error rate %.4f over %s pairs", rate, f"{len(links):,}"
+    )
     return rate
 
 
@@ -83,7 +92,9 @@ def _gold(name: str, beside: Path, count: int) -> list[tuple[Links, Links]]:
     return found
 
 
-def _tell_outside(name: str, gold: Sequence[tuple[Links, Links]], sizes: Sequence[tuple[int, int]]) -> None:
+def _tell_outside(
+    name: str, gold: Sequence[tuple[Links, Links]], sizes: Sequence[tuple[int, int]]
+) -> None:
     """A warning if links lead to words that are not there."""
     import logging
 
@@ -105,7 +116,9 @@ def _looks(
 
     if settings.vectors:
         split = SPLITS[settings.units]
-        return _by_vectors(settings.vectors[::-1] if backward else settings.vectors, source, target, split)
+        return _by_vectors(
+            settings.vectors[::-1] if backward else settings.vectors, source, target, split
+        )
     return _by_attention(settings, settings.reverse if backward else None, source, target)
 
 
@@ -117,7 +130,10 @@ def _strongest(seen: AttentionMap) -> Links:
 
 
 def _by_attention(
-    settings: AlignSettings, model: str | list[str] | None, source: Sequence[str], target: Sequence[str]
+    settings: AlignSettings,
+    model: str | list[str] | None,
+    source: Sequence[str],
+    target: Sequence[str],
 ) -> Iterator[AttentionMap]:
     """The attention of a model that is forced to write the targets."""
     from nmt.foundation.errors import UserError
@@ -127,9 +143,13 @@ def _by_attention(
 
     translator = translator_for(settings, model)
     if not translator.attends:
-        raise UserError(f"model={model or settings.model}: has no attention to align by (decoder=fixed)")
+        raise UserError(
+            f"model={model or settings.model}: has no attention to align by (decoder=fixed)"
+        )
     if not translator.tokenizer.columns.sources:
-        raise UserError(f"model={model or settings.model}: reads pictures, which have no words to align")
+        raise UserError(
+            f"model={model or settings.model}: reads pictures, which have no words to align"
+        )
     with Progress("aligning", len(source), "pairs") as step:
         for start in range(0, len(source), CHUNK):
             part = slice(start, start + CHUNK)
@@ -137,7 +157,10 @@ def _by_attention(
 
 
 def _by_vectors(
-    files: Sequence[str], source: Sequence[str], target: Sequence[str], split: Callable[[str], list[str]]
+    files: Sequence[str],
+    source: Sequence[str],
+    target: Sequence[str],
+    split: Callable[[str], list[str]],
 ) -> Iterator[AttentionMap]:
     """The attention of word vectors, without training; 0 where a word has none."""
     import numpy as np
@@ -147,16 +170,22 @@ def _by_vectors(
     from nmt.foundation.errors import UserError
 
     sides = [
-        read_vectors(file, {form for line in lines for word in split(line) for form in (word, word.lower())})
+        read_vectors(
+            file, {form for line in lines for word in split(line) for form in (word, word.lower())}
+        )
         for file, lines in zip(files, (source, target), strict=True)
     ]
     sizes = {len(vector) for side in sides for vector in side.values()}
     if len(sizes) != 1:
-        raise UserError(f"vectors: {files[0]} and {files[1]} need vectors of one size (sizes found: {sorted(sizes)})")
+        raise UserError(
+            f"vectors: {files[0]} and {files[1]} need vectors of one size (sizes found: {sorted(sizes)})"
+        )
     zeros = np.zeros(sizes.pop(), np.float32)
 
     def matrix(words: list[str], side: dict[str, np.ndarray]) -> np.ndarray:
-        return np.array([side.get(word, side.get(word.lower(), zeros)) for word in words]).reshape(-1, len(zeros))
+        return np.array([side.get(word, side.get(word.lower(), zeros)) for word in words]).reshape(
+            -1, len(zeros)
+        )
 
     for pair in zip(source, target, strict=True):
         words = split(pair[0]), split(pair[1])

@@ -30,23 +30,43 @@ def run(settings: AverageSettings) -> None:
     first, others = parts[0], parts[1:]
     for saved, held in zip(others, weights[1:], strict=True):
         ckpt.check_kind(saved, str(first.meta.get("command", "train")))
-        shapes = [{name: tuple(tensor.shape) for name, tensor in each.items()} for each in (weights[0], held)]
+        shapes = [
+            {name: tuple(tensor.shape) for name, tensor in each.items()}
+            for each in (weights[0], held)
+        ]
         if shapes[0] != shapes[1]:
-            raise UserError(f"models: {first.path} and {saved.path} are of different networks, which have no mean")
+            raise UserError(
+                f"models: {first.path} and {saved.path} are of different networks, which have no mean"
+            )
         if ckpt.tokenizer_from(saved).models != ckpt.tokenizer_from(first).models:
             raise UserError(
                 f"models: {first.path} and {saved.path} have different vocabularies, so their mean says nothing"
             )
         facts = [_facts(each.meta) for each in (first, saved)]
-        differ = sorted(key for key in {*facts[0], *facts[1]} if facts[0].get(key) != facts[1].get(key))
+        differ = sorted(
+            key for key in {*facts[0], *facts[1]} if facts[0].get(key) != facts[1].get(key)
+        )
         if differ:
             raise UserError(
                 f"models: {first.path} and {saved.path} differ in {', '.join(differ)}, so their mean says nothing"
             )
-    mean = {f"model/{name}": torch.stack([held[name] for held in weights]).mean(0) for name in weights[0]}
-    fixed = {name: tensor for name, tensor in first.tensors.items() if name.startswith("tokenizer/")}
-    meta = {key: value for key, value in first.meta.items() if key not in ("format", "training", "metrics", "update")}
-    ckpt.write(Path(settings.output), {**meta, "averaged": [str(saved.path) for saved in parts]}, {**fixed, **mean})
+    mean = {
+        f"model/{name}": torch.stack([held[name] for held in weights]).mean(0)
+        for name in weights[0]
+    }
+    fixed = {
+        name: tensor for name, tensor in first.tensors.items() if name.startswith("tokenizer/")
+    }
+    meta = {
+        key: value
+        for key, value in first.meta.items()
+        if key not in ("format", "training", "metrics", "update")
+    }
+    ckpt.write(
+        Path(settings.output),
+        {**meta, "averaged": [str(saved.path) for saved in parts]},
+        {**fixed, **mean},
+    )
     log = logging.getLogger("nmt.average")
     log.info("%s: the mean of %s checkpoints", settings.output, len(parts))
 
@@ -56,9 +76,12 @@ def _facts(meta: Mapping[str, Any]) -> dict[str, Any]:
     parts = {
         name: group.get("_target_")
         for name, group in (meta.get("config") or {}).items()
-        if name in ("encoder", "decoder", "attention", "window", "normalizer", "pooling") and isinstance(group, Mapping)
+        if name in ("encoder", "decoder", "attention", "window", "normalizer", "pooling")
+        and isinstance(group, Mapping)
     }
-    reads = {key: value for key, value in (meta.get("tokenizer") or {}).items() if key != "sampling"}
+    reads = {
+        key: value for key, value in (meta.get("tokenizer") or {}).items() if key != "sampling"
+    }
     return {**parts, "labels": meta.get("labels"), "languages": meta.get("languages"), **reads}
 
 

@@ -36,7 +36,10 @@ def keys(text: str) -> list[str]:
     import re
 
     name = r"[A-Z][\w'-]+"
-    named = re.findall(rf"({name}(?:, {name})*(?: & {name}| et al\.)?),? \(?((?:19|20)\d\d)\b", " ".join(text.split()))
+    named = re.findall(
+        rf"({name}(?:, {name})*(?: & {name}| et al\.)?),? \(?((?:19|20)\d\d)\b",
+        " ".join(text.split()),
+    )
     return ["-".join([*re.findall(r"\w+", authors), year]).lower() for authors, year in named]
 
 
@@ -48,7 +51,10 @@ def holds(condition: str, settings: Mapping[str, Any]) -> bool:
     def one(term: str) -> bool:
         pattern, equals, wanted = term.partition("=")
         values = [value for key, value in settings.items() if fnmatchcase(key, pattern)]
-        return any(fnmatchcase(str(value), wanted) if equals else value not in (0, "", None) for value in values)
+        return any(
+            fnmatchcase(str(value), wanted) if equals else value not in (0, "", None)
+            for value in values
+        )
 
     return any(all(one(term) for term in terms.split(" and ")) for terms in condition.split(" or "))
 
@@ -70,7 +76,9 @@ def _used(model: str, conditions: Mapping[str, str]) -> set[str]:
             parts += [part, inspect.getmodule(part)]
     named = {key for part in parts for key in keys(inspect.getdoc(part) or "")}
     settings = flat(config)
-    return (named - set(conditions)) | {key for key, condition in conditions.items() if holds(condition, settings)}
+    return (named - set(conditions)) | {
+        key for key, condition in conditions.items() if holds(condition, settings)
+    }
 
 
 main = command_line("cite", run)

@@ -46,7 +46,10 @@ def run(settings: CompareSettings) -> None:
         source = read_lines(find_file(settings.source))
         check_aligned(find_file(settings.source), len(source), file, len(reference))
     systems = systems_of(
-        settings.systems, source, (file, reference), lambda path: translator(path, device=settings.device)
+        settings.systems,
+        source,
+        (file, reference),
+        lambda path: translator(path, device=settings.device),
     )
     models = [system.model for system in systems if system.model is not None]
     language = models[0].languages[1] if models else ""
@@ -62,7 +65,11 @@ def run(settings: CompareSettings) -> None:
     )
     compared.test(settings.samples, settings.trials)
     tables = compared.tables()
-    places, scores, examples = most_different(compared, settings.examples), compared.sentence_scores(), []
+    places, scores, examples = (
+        most_different(compared, settings.examples),
+        compared.sentence_scores(),
+        [],
+    )
     with Progress("looking at sentences", len(places), "sentences") as step:
         for place in places:
             examples.append(example(systems, place, source, reference, scores))
@@ -79,13 +86,15 @@ def run(settings: CompareSettings) -> None:
         write_atomically(base.with_name(base.name + ending), written.encode())
     first, *others = [page_table(table) for table in tables]
     shown = [first, f"<div class=beside>{''.join(others)}</div>"]
-    heading = (
-        "<h2>Sentences that differ most</h2><p class=note>Marked: words that the reference does not have there.</p>"
-    )
+    heading = "<h2>Sentences that differ most</h2><p class=note>Marked: words that the reference does not have there.</p>"
     note = f"{len(reference):,} sentences, {len(systems)} systems."
     write_atomically(
         base.with_name(base.name + ".html"),
-        page("Comparison", note, "\n".join([*shown, heading if examples else "", *map(section, examples)])),
+        page(
+            "Comparison",
+            note,
+            "\n".join([*shown, heading if examples else "", *map(section, examples)]),
+        ),
     )
     for table in tables:  # after the files: a reader may close the pipe early
         sys.stdout.write(terminal(table) + "\n")

@@ -37,7 +37,9 @@ def run(settings: EvaluateSettings) -> float:
     with Progress("translating", len(source), "lines") as step:
         hypotheses = [one_line(text) for text in translator.translate(source, step)]
     if settings.output:
-        write_atomically(Path(settings.output), "".join(text + "\n" for text in hypotheses).encode())
+        write_atomically(
+            Path(settings.output), "".join(text + "\n" for text in hypotheses).encode()
+        )
     orders = translator.tokenizer.columns.picture
     scores = metric.score(hypotheses, references[0], ter=True, others=references[1:], orders=orders)
     for name, result in scores.items():

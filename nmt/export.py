@@ -47,7 +47,9 @@ def run(settings: ExportSettings) -> None:
             write_onnx(translator(settings.model, device="cpu"), folder)
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
-        raise UserError(f"output={folder}: cannot be written ({error.strerror or error})") from error
+        raise UserError(
+            f"output={folder}: cannot be written ({error.strerror or error})"
+        ) from error
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise

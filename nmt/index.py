@@ -34,7 +34,9 @@ def run(settings: IndexSettings) -> None:
         )
     found = make_index(model, sources, targets)
     found.write(Path(settings.output))
-    logging.getLogger("nmt.index").info("%s: %s sentences", settings.output, f"{len(found.sources):,}")
+    logging.getLogger("nmt.index").info(
+        "%s: %s sentences", settings.output, f"{len(found.sources):,}"
+    )
 
 
 main = command_line("index", run)

@@ -36,7 +36,10 @@ def run(settings: LabelSettings) -> None:
     if show and not classifier.attends:
         raise UserError(f"explain={show}: this model has no importances to show (pooling=last)")
     seen: list[Classified] = []
-    with sink as write, Progress("labelling", source.count if settings.input else 0, "lines") as step:
+    with (
+        sink as write,
+        Progress("labelling", source.count if settings.input else 0, "lines") as step,
+    ):
         for chunk in source.chunks():
             answers = classifier.classify(chunk.lines, settings.units)
             if settings.format == "jsonl":

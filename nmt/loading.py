@@ -33,7 +33,9 @@ Config = Mapping[str, Any]
 Made = TypeVar("Made", bound=nn.Module)
 
 
-def load(path: str | Path | Sequence[str | Path], device: str = "auto", **options: Any) -> Translator | TextClassifier:
+def load(
+    path: str | Path | Sequence[str | Path], device: str = "auto", **options: Any
+) -> Translator | TextClassifier:
     """What a run directory or checkpoint file holds: a `Translator` or a `TextClassifier`, ready to use. Several paths make
     an ensemble of translators.
 
@@ -66,7 +68,9 @@ def translator(path: str | Sequence[str], device: str = "auto", **options: Any) 
     `search` replaces the search of the first model's configuration; `precision` is that of matrix products; the other
     options are those of `Translator`. Raises UserError if there is no usable checkpoint, or if the vocabularies differ.
     """
-    return _translator([_read(each) for each in ([path] if isinstance(path, str) else path)], device, **options)
+    return _translator(
+        [_read(each) for each in ([path] if isinstance(path, str) else path)], device, **options
+    )
 
 
 def text_classifier(path: str, device: str = "auto") -> TextClassifier:
@@ -106,7 +110,9 @@ def _translator(
             search = _named(search)
         search = search or build.make(config, "search")
         models = [model.to(where).eval() for model, _, _ in loaded]
-        return Translator(models, tokenizer, search, precision=usable_precision(precision, where), **settings)
+        return Translator(
+            models, tokenizer, search, precision=usable_precision(precision, where), **settings
+        )
     except UserError:
         raise  # about what was typed
     except (KeyError, TypeError, ValueError) as error:
@@ -116,13 +122,23 @@ def _translator(
 def _check_options(options: Mapping[str, Any]) -> None:
     """Raises ConfigErrors for options of `load` that there are not, or that cannot have such values."""
     made_here = ("models", "tokenizer", "search", "languages")
-    known = {*inspect.signature(Translator).parameters, "device"} - {"models", "tokenizer", "languages"}
+    known = {*inspect.signature(Translator).parameters, "device"} - {
+        "models",
+        "tokenizer",
+        "languages",
+    }
     found = [unknown(key, known) for key in options if key not in known]
-    found += mismatches({k: v for k, v in options.items() if k in known - {"search"}}, Translator, given=made_here)
+    found += mismatches(
+        {k: v for k, v in options.items() if k in known - {"search"}}, Translator, given=made_here
+    )
     search, there = options["search"], ", ".join(options_of("search"))
     if not (search is None or isinstance(search, str) or callable(search)):
         found.append(
-            ConfigError("search", f"must be a name or an object that searches (there are: {there})", shown(search))
+            ConfigError(
+                "search",
+                f"must be a name or an object that searches (there are: {there})",
+                shown(search),
+            )
         )
     if found:
         raise ConfigErrors(found)
@@ -144,7 +160,9 @@ def _text_classifier(saved: Checkpoint, device: str) -> TextClassifier:
     except (KeyError, TypeError) as error:
         raise UserError(f"{saved.path}: no labels in it; it is damaged") from error
     weights = saved.part("ema") or saved.part("model")
-    network = _filled(lambda: build.classifier(config, tokenizer.source_size, names), weights, saved)
+    network = _filled(
+        lambda: build.classifier(config, tokenizer.source_size, names), weights, saved
+    )
     return TextClassifier(network.to(where).eval(), tokenizer, max_tokens=config["max_tokens"])
 
 
@@ -153,7 +171,10 @@ def translator_for(settings: ModelSettings, model: str | list[str] | None = None
     search, lexicon = getattr(settings, "search", None), getattr(settings, "lexicon", None)
     options = dict(settings.translator_options)
     if isinstance(settings, EnsembleSettings):
-        options |= {"averaging": settings.averaging, "shares": settings.shares if model is None else None}
+        options |= {
+            "averaging": settings.averaging,
+            "shares": settings.shares if model is None else None,
+        }
     return translator(
         settings.model if model is None else model,
         device=settings.device,

@@ -15,7 +15,9 @@ from nmt.foundation.ranges import Depth
 
 log = logging.getLogger(__name__)
 MetricName = Literal["bleu", "chrf", "ter", "exact", "loss"]
-TokenizeName = Literal["auto", "13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "none", "flores101", "flores200"]
+TokenizeName = Literal[
+    "auto", "13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "none", "flores101", "flores200"
+]
 WITHOUT_SPACES = {
     "zh": "zh",
     "ja": "ja-mecab",
@@ -52,7 +54,12 @@ class Metric:
         lowercase: bool = False,
         char_order: Depth = 6,
     ) -> None:
-        self.name, self.tokenize, self.lowercase, self.char_order = name, tokenize, lowercase, char_order
+        self.name, self.tokenize, self.lowercase, self.char_order = (
+            name,
+            tokenize,
+            lowercase,
+            char_order,
+        )
 
     def of(self, language: str) -> Metric:
         """This metric for a target language, given by its code: `auto` becomes the tokeniser for it, or `char` where that is
@@ -61,20 +68,30 @@ class Metric:
         if tokenize == "auto":
             tokenize = WITHOUT_SPACES.get(re.split(r"[-_]", language.lower())[0], "13a")  # type: ignore[assignment]
             if tokenize in NEEDS and find_spec(NEEDS[tokenize][0]) is None:
-                log.warning("metric.tokenize=auto: char, as %s is not installed", NEEDS[tokenize][1])
+                log.warning(
+                    "metric.tokenize=auto: char, as %s is not installed", NEEDS[tokenize][1]
+                )
                 tokenize = "char"
-        found = Metric(name=self.name, tokenize=tokenize, lowercase=self.lowercase, char_order=self.char_order)
+        found = Metric(
+            name=self.name, tokenize=tokenize, lowercase=self.lowercase, char_order=self.char_order
+        )
         try:
             found.score(["a"], ["a"])
         except Exception as error:  # what is missing, sacreBLEU and its packages say in many ways
             how = f": pip install '{NEEDS[tokenize][1]}'" if tokenize in NEEDS else ""
-            raise UserError(f"metric.tokenize={tokenize}: cannot be used here ({_first_line(error)}){how}") from error
+            raise UserError(
+                f"metric.tokenize={tokenize}: cannot be used here ({_first_line(error)}){how}"
+            ) from error
         return found
 
     @property
     def options(self) -> dict[str, Any]:
         """How texts are compared, as `similarity` takes it."""
-        return {"tokenize": self.tokenize, "lowercase": self.lowercase, "char_order": self.char_order}
+        return {
+            "tokenize": self.tokenize,
+            "lowercase": self.lowercase,
+            "char_order": self.char_order,
+        }
 
     def better(self, new: float, old: float | None) -> bool:
         """Whether `new` improves on `old`."""
@@ -93,7 +110,9 @@ class Metric:
         from sacrebleu.metrics import BLEU, CHRF, TER
 
         # Text that is compared as it is has been tokenised on purpose: no warning.
-        bleu = partial(BLEU, tokenize=self.tokenize, lowercase=self.lowercase, force=self.tokenize == "none")
+        bleu = partial(
+            BLEU, tokenize=self.tokenize, lowercase=self.lowercase, force=self.tokenize == "none"
+        )
         metrics = {
             "bleu": bleu(),
             "chrf": CHRF(char_order=self.char_order, lowercase=self.lowercase),
@@ -111,7 +130,10 @@ class Metric:
             results[name] = Result(score, str(metric.get_signature()))
         same = 0
         for hypothesis, *wanted in zip(hypotheses, references, *others, strict=True):
-            given = {line.lower() if self.lowercase else line for line in (wanted[0], *filter(None, wanted[1:]))}
+            given = {
+                line.lower() if self.lowercase else line
+                for line in (wanted[0], *filter(None, wanted[1:]))
+            }
             same += (hypothesis.lower() if self.lowercase else hypothesis) in given
         case = "spaces counted, case not" if self.lowercase else "case and spaces counted"
         results["exact"] = Result(100 * same / max(1, len(references)), f"whole lines, {case}")
@@ -119,7 +141,10 @@ class Metric:
 
 
 def similarity(
-    name: Literal["bleu", "chrf"], tokenize: str = "13a", lowercase: bool = False, char_order: int = 6
+    name: Literal["bleu", "chrf"],
+    tokenize: str = "13a",
+    lowercase: bool = False,
+    char_order: int = 6,
 ) -> Callable[[str, str], float]:
     """How like a reference a sentence is, from 0 to 100: (sentence, reference) → sentence BLEU of the orders that it has, or
     chrF, by sacreBLEU."""
@@ -127,7 +152,9 @@ def similarity(
 
     metric: Any = CHRF(char_order=char_order, lowercase=lowercase)
     if name == "bleu":
-        metric = BLEU(tokenize=tokenize, lowercase=lowercase, effective_order=True, force=tokenize == "none")
+        metric = BLEU(
+            tokenize=tokenize, lowercase=lowercase, effective_order=True, force=tokenize == "none"
+        )
     return lambda text, reference: metric.sentence_score(text, [reference]).score
 
 

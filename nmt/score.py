@@ -34,13 +34,20 @@ def run(settings: ScoreSettings) -> float:
     counts = [sum(1 for _ in stream_lines(file, errors)) for file in files]
     if settings.target:
         check_aligned(files[0], counts[0], files[1], counts[1])
-        pairs: Iterator[Any] = ((s, t, None) for s, t in zip(*(stream_lines(f, errors) for f in files), strict=True))
+        pairs: Iterator[Any] = (
+            (s, t, None) for s, t in zip(*(stream_lines(f, errors) for f in files), strict=True)
+        )
     else:
         if counts[1] == 0:
             raise UserError(f"{files[1]}: it is empty")
 
         def of_list() -> Iterator[Any]:
-            return _of_list(stream_lines(files[0], errors), stream_lines(files[1], errors), str(files[1]), counts[0])
+            return _of_list(
+                stream_lines(files[0], errors),
+                stream_lines(files[1], errors),
+                str(files[1]),
+                counts[0],
+            )
 
         for _ in of_list():  # what is wrong is said before anything is written
             pass
@@ -48,19 +55,27 @@ def run(settings: ScoreSettings) -> float:
     translator = translator_for(settings)
     total, tokens = 0.0, 0
     work = fingerprint(settings)
-    with Sink(settings.output, resume=None, work=work) as write, Progress("scoring", counts[1], "lines") as step:
+    with (
+        Sink(settings.output, resume=None, work=work) as write,
+        Progress("scoring", counts[1], "lines") as step,
+    ):
         for chunk in _chunks(pairs):
             sources = translator.encode([source for source, _, _ in chunk])
             targets = translator.tokenizer.encode_target([target for _, target, _ in chunk])
             lines = []
             for (_, target, entry), ids, found in zip(
-                chunk, targets, translator.force(sources, targets, attention=False, done=step), strict=True
+                chunk,
+                targets,
+                translator.force(sources, targets, attention=False, done=step),
+                strict=True,
             ):
                 log_prob, length = found.log_prob, len(found.log_probs)
                 total, tokens = total + log_prob, tokens + length
                 if entry is not None:
                     number, features = entry
-                    lines.append(f"{number} ||| {target} ||| {features} nmt= {log_prob:.6f} ||| {log_prob:.6f}")
+                    lines.append(
+                        f"{number} ||| {target} ||| {features} nmt= {log_prob:.6f} ||| {log_prob:.6f}"
+                    )
                 elif settings.format == "jsonl":
                     lines.append(json.dumps({
                         "log_prob": round(log_prob, 6), "perplexity": round(math.exp(min(-log_prob / length, 700)), 4),
@@ -68,7 +83,9 @@ def run(settings: ScoreSettings) -> float:
                         "token_log_probs": [round(float(value), 6) for value in found.log_probs],
                     }, ensure_ascii=False))  # fmt: skip
                 else:
-                    lines.append(f"{log_prob / length if settings.normalize == 'average' else log_prob:.6f}")
+                    lines.append(
+                        f"{log_prob / length if settings.normalize == 'average' else log_prob:.6f}"
+                    )
             write(lines)
     perplexity = math.exp(min(-total / tokens, 700)) if tokens else float("nan")
     log.info("log-probability %.2f of %s tokens: perplexity %.3f", total, f"{tokens:,}", perplexity)
@@ -84,7 +101,9 @@ def _chunks(pairs: Iterator[Any]) -> Iterator[list[Any]]:
         yield chunk
 
 
-def _of_list(sources: Iterator[str], entries: Iterator[str], name: str, count: int) -> Iterator[Any]:
+def _of_list(
+    sources: Iterator[str], entries: Iterator[str], name: str, count: int
+) -> Iterator[Any]:
     """(source, hypothesis, (number, features)) of each line of an n-best list, whose numbers ascend."""
     from nmt.foundation.errors import UserError
 
@@ -92,12 +111,18 @@ def _of_list(sources: Iterator[str], entries: Iterator[str], name: str, count: i
     for line_number, line in enumerate(entries, 1):
         fields = [field.strip() for field in line.split("|||")]
         if len(fields) < 3 or not fields[0].isdecimal() or len(fields[0]) > 15:
-            raise UserError(f"{name}, line {line_number:,}: not `number ||| translation ||| features [||| score]`")
+            raise UserError(
+                f"{name}, line {line_number:,}: not `number ||| translation ||| features [||| score]`"
+            )
         number = int(fields[0])
         if not current <= number < count:
             raise UserError(
                 f"{name}, line {line_number:,}: sentence {number}, but "
-                + (f"there are only {count:,} source lines" if number >= count else "numbers must ascend")
+                + (
+                    f"there are only {count:,} source lines"
+                    if number >= count
+                    else "numbers must ascend"
+                )
             )
         while current < number:
             current, source = current + 1, next(sources)

@@ -25,7 +25,11 @@ def run(settings: ServeSettings) -> None:
     from nmt.foundation.errors import UserError
     from nmt.foundation.extras import advice, installed
 
-    absent = [package for package in ("starlette", "uvicorn", "prometheus_client") if not installed(package)]
+    absent = [
+        package
+        for package in ("starlette", "uvicorn", "prometheus_client")
+        if not installed(package)
+    ]
     if absent:
         raise UserError(advice(absent[0]))
     import uvicorn
@@ -47,8 +51,13 @@ def run(settings: ServeSettings) -> None:
     log.info("http://%s:%s", shown, place.getsockname()[1])
     if not settings.log_texts:
         logging.getLogger("nmt.inference").setLevel(logging.ERROR)  # its warnings quote the input
-    config = uvicorn.Config(app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=60)
-    for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn gives it on when all is answered: then this has ended well
+    config = uvicorn.Config(
+        app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=60
+    )
+    for number in (
+        signal.SIGINT,
+        signal.SIGTERM,
+    ):  # uvicorn gives it on when all is answered: then this has ended well
         signal.signal(number, lambda *_: None)
     uvicorn.Server(config).run(sockets=[place])
 
@@ -85,7 +94,12 @@ def _models(settings: ServeSettings) -> Models:
         return _loaded(settings, path)
 
     wait, most = settings.wait / 1000, settings.batch
-    return Models([Served(name, path, load, pool, wait=wait, most=most) for name, path in settings.called.items()])
+    return Models(
+        [
+            Served(name, path, load, pool, wait=wait, most=most)
+            for name, path in settings.called.items()
+        ]
+    )
 
 
 def _loaded(settings: ServeSettings, path: str) -> Loaded:
@@ -103,7 +117,10 @@ def _loaded(settings: ServeSettings, path: str) -> Loaded:
         raise UserError(
             f"model={path}: reads {translator.tokenizer.columns.described}; a server translates plain texts"
         )
-    whole = {**settings.search, **({"n_best": settings.search["width"]} if "n_best" in settings.search else {})}
+    whole = {
+        **settings.search,
+        **({"n_best": settings.search["width"]} if "n_best" in settings.search else {}),
+    }
     return Loaded(translator, translator.searching(build.make({"search": whole}, "search")))
 
 

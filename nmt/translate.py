@@ -32,7 +32,9 @@ def run(settings: TranslateSettings) -> None:
     from nmt.pipeline.fingerprint import fingerprint
 
     show, form = settings.attention_map, settings.format
-    source = Source(settings.input, settings.errors, prefix=settings.prefix, constraints=settings.constraints)
+    source = Source(
+        settings.input, settings.errors, prefix=settings.prefix, constraints=settings.constraints
+    )
     sink = Sink(settings.output, settings.resume, form == "moses", fingerprint(settings))
     if sink.complete:
         check_complete(str(settings.output), source.count, form == "moses")
@@ -55,9 +57,15 @@ def run(settings: TranslateSettings) -> None:
                 translations = translator.translations(
                     chunk.lines, chunk.constraints, details, step if shown else _quiet
                 )
-            except ValueError as error:  # the search cannot do what the constraints or the model ask for
+            except (
+                ValueError
+            ) as error:  # the search cannot do what the constraints or the model ask for
                 raise UserError(str(error)) from error
-            write(formats.lines(form, translator.tokenizer, number, chunk.lines, translations, settings.units))
+            write(
+                formats.lines(
+                    form, translator.tokenizer, number, chunk.lines, translations, settings.units
+                )
+            )
             number += len(chunk.lines)
             seen += zip(chunk.lines, translations, strict=True) if show else ()
     if show:
@@ -67,13 +75,20 @@ def run(settings: TranslateSettings) -> None:
         name = " + ".join(names[path] for path in own) if beside else ""
         others = {names[path]: other for path, other in beside.items()}
         lines, translations = [line for line, _ in seen], [found for _, found in seen]
-        write_map(translator.attention_maps(lines, translations, name, others, settings.units), Path(show))
+        write_map(
+            translator.attention_maps(lines, translations, name, others, settings.units), Path(show)
+        )
 
 
 def _at_terminal() -> bool:
     import sys
 
-    return sys.stdin is not None and sys.stdin.isatty() and sys.stdout is not None and sys.stdout.isatty()
+    return (
+        sys.stdin is not None
+        and sys.stdin.isatty()
+        and sys.stdout is not None
+        and sys.stdout.isatty()
+    )
 
 
 def _quiet(count: int) -> None:
@@ -89,7 +104,9 @@ def _check_line(columns: Columns, line: str) -> None:
         check_picture(columns.picture_in(line))
 
 
-def _models(settings: TranslateSettings, source: Source) -> tuple[Translator, dict[str, Translator]]:
+def _models(
+    settings: TranslateSettings, source: Source
+) -> tuple[Translator, dict[str, Translator]]:
     """The model that translates, and those whose attention is drawn beside its own. Raises UserError if they cannot do
     what is asked for, or if the input is not what they read."""
     from functools import partial
@@ -106,8 +123,14 @@ def _models(settings: TranslateSettings, source: Source) -> tuple[Translator, di
         if not other.attends:
             raise UserError(f"compare={path}: this model has no attention to show (decoder=fixed)")
         theirs = other.tokenizer.columns
-        if (theirs.sources, theirs.picture, theirs.names[1:]) != (columns.sources, columns.picture, columns.names[1:]):
-            raise UserError(f"compare={path}: this model reads {theirs.described}, the first one {columns.described}")
+        if (theirs.sources, theirs.picture, theirs.names[1:]) != (
+            columns.sources,
+            columns.picture,
+            columns.names[1:],
+        ):
+            raise UserError(
+                f"compare={path}: this model reads {theirs.described}, the first one {columns.described}"
+            )
     show, form = settings.attention_map, settings.format
     if (show or form == "pharaoh") and not translator.attends:
         what = f"attention_map={show}" if show else "format=pharaoh"

@@ -49,9 +49,9 @@ REFERENCE = (
     "model.tying=none", "model.dropout=0.3", "model.readout_dropout=0.3", "tokenizer=unigram",
     "tokenizer.vocabulary_size=8000", "tokenizer.split_digits=false", "batching.sentences=80", "optimizer.lr=0.001",
 )  # fmt: skip
-PAIRS = [(d, a) for d in ("bahdanau", "luong_feed", "luong") for a in ("concat", "general", "dot")] + [
-    ("fixed", "none")
-]
+PAIRS = [
+    (d, a) for d in ("bahdanau", "luong_feed", "luong") for a in ("concat", "general", "dot")
+] + [("fixed", "none")]
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -67,10 +67,17 @@ def seconds(action: Callable[[], Any], least: float = 0.0) -> float:
 def product_rates(repeats: int) -> dict[str, float]:
     """Multiply-adds per second of the products a training step is made of, weighted as they occur in it; int8, which only
     generation uses, at the size of the output layer."""
-    shapes = {(1280, 512, 8000): 5.2e9, (1280, 512, 1536): 1e9, (80, 512, 2048): 1.3e9, (1280, 1280, 1024): 1.7e9}
+    shapes = {
+        (1280, 512, 8000): 5.2e9,
+        (1280, 512, 1536): 1e9,
+        (80, 512, 2048): 1.3e9,
+        (1280, 1280, 1024): 1.7e9,
+    }
     spent: dict[str, list[float]] = {name: [0.0] * repeats for name in DTYPES}
     for (m, k, n), weight in shapes.items():
-        operands = {name: (torch.randn(m, k).to(t), torch.randn(k, n).to(t)) for name, t in DTYPES.items()}
+        operands = {
+            name: (torch.randn(m, k).to(t), torch.randn(k, n).to(t)) for name, t in DTYPES.items()
+        }
         for i in range(-1, repeats):  # the first round warms up
             for name, (a, b) in operands.items():
                 took = seconds(lambda a=a, b=b: a @ b, 0.1)  # type: ignore[misc]
@@ -79,14 +86,18 @@ def product_rates(repeats: int) -> dict[str, float]:
     if int8_is_native():
         m, k, n = 1280, 512, 8000
         rows = torch.randint(0, 256, (m, k), dtype=torch.uint8)
-        weights = torch.ops.onednn.qlinear_prepack(torch.randint(-127, 128, (n, k), dtype=torch.int8), None)
+        weights = torch.ops.onednn.qlinear_prepack(
+            torch.randint(-127, 128, (n, k), dtype=torch.int8), None
+        )
         scale, middle = torch.ones(1), torch.full((1,), 128, dtype=torch.int32)
         scales, zeros = torch.ones(n), torch.zeros(n, dtype=torch.int32)
         multiply = lambda: torch.ops.onednn.qlinear_pointwise(  # noqa: E731
             rows, scale, middle, weights, scales, zeros, None, 1.0, 0, torch.float32, "none", [], ""
         )
         multiply()
-        rates["int8"] = m * k * n / statistics.median(seconds(multiply, 0.1) for _ in range(repeats))
+        rates["int8"] = (
+            m * k * n / statistics.median(seconds(multiply, 0.1) for _ in range(repeats))
+        )
     return rates
 
 
@@ -101,12 +112,25 @@ class Costs:
     @classmethod
     def of(cls, model: Seq2Seq) -> Costs:
         """Counted from the paper's equations and the model's sizes, not from what the code happens to do."""
-        decoder, e, m = model.decoder, model.source_embedding.embedding_dim, model.decoder.memory_size
-        h, q, d, vocabulary = m // 2, decoder.hidden_size, decoder.readout_size, model.output.weight.size(0)
+        decoder, e, m = (
+            model.decoder,
+            model.source_embedding.embedding_dim,
+            model.decoder.memory_size,
+        )
+        h, q, d, vocabulary = (
+            m // 2,
+            decoder.hidden_size,
+            decoder.readout_size,
+            model.output.weight.size(0),
+        )
         gates, kind = 3, type(decoder).__name__
         fed = {"Bahdanau": e + m, "Fixed": e + m, "Luong": e, "LuongFeed": e + d}[kind]
         wide = 2 * (q + e + m) if isinstance(getattr(decoder, "readout", None), Maxout) else q + m
-        source, target, pair = 2 * gates * h * (e + h), gates * q * (fed + q) + d * wide + d * vocabulary, 0
+        source, target, pair = (
+            2 * gates * h * (e + h),
+            gates * q * (fed + q) + d * wide + d * vocabulary,
+            0,
+        )
         if decoder.attends:
             score = type(decoder.attention.score).__name__
             hidden = decoder.attention.score.query_layer
@@ -136,7 +160,9 @@ def peak_bytes(action: Callable[[], Any]) -> int:
 class Training:
     """One configuration, ready to take training steps."""
 
-    def __init__(self, overrides: list[str], source_vocabulary: int, target_vocabulary: int) -> None:
+    def __init__(
+        self, overrides: list[str], source_vocabulary: int, target_vocabulary: int
+    ) -> None:
         config = compose("train", [*REFERENCE, *overrides])
         torch.manual_seed(1)
         self.model = build.network(config, source_vocabulary, target_vocabulary)
@@ -174,7 +200,9 @@ def training(overrides: list[str], rates: dict[str, float], repeats: int) -> lis
     print(f"padding {100 * share:.1f} %")
     batches = [epoch[i] for i in range(repeats)]
     sizes = data.tokenizer.source_size, data.tokenizer.target_size
-    runs = [(*pair, Training([f"decoder={pair[0]}", f"attention={pair[1]}"], *sizes)) for pair in PAIRS]
+    runs = [
+        (*pair, Training([f"decoder={pair[0]}", f"attention={pair[1]}"], *sizes)) for pair in PAIRS
+    ]
     timed: dict[tuple[str, str, str], list[tuple[float, float, float]]] = {}
     for i in range(-1, repeats):  # the first round warms up
         for decoder, score, run in runs:
@@ -187,7 +215,9 @@ def training(overrides: list[str], rates: dict[str, float], repeats: int) -> lis
         for precision in DTYPES:
             parts = timed[decoder, score, precision]
             speeds = [b.num_tokens / sum(p) for b, p in zip(batches, parts, strict=True)]
-            shares = [run.floor(b, rates["float32"]) / sum(p) for b, p in zip(batches, parts, strict=True)]
+            shares = [
+                run.floor(b, rates["float32"]) / sum(p) for b, p in zip(batches, parts, strict=True)
+            ]
             rows.append({
                 "decoder": decoder, "score": score, "precision": precision,
                 "tokens_per_second": statistics.median(speeds), "share_of_float32_floor": statistics.median(shares),
@@ -203,7 +233,9 @@ def training(overrides: list[str], rates: dict[str, float], repeats: int) -> lis
     return rows
 
 
-def decoding(model: str, overrides: list[str], rates: dict[str, float], repeats: int) -> list[dict[str, Any]]:
+def decoding(
+    model: str, overrides: list[str], rates: dict[str, float], repeats: int
+) -> list[dict[str, Any]]:
     """The test part with a trained model, the precisions in turn: batched, and one sentence at a time.
 
     The floor counts every step of the best translation `width` times: the beam's losing ends are not counted."""
@@ -212,7 +244,10 @@ def decoding(model: str, overrides: list[str], rates: dict[str, float], repeats:
     precisions = [name for name in ("float32", "bfloat16", "int8") if name in rates]
     rows: list[dict[str, Any]] = []
     for name, search, width in (("greedy", Greedy(), 1), ("beam 5", Beam(width=5), 5)):
-        translators = {p: loading.translator(model, device="cpu", search=search, precision=p) for p in precisions}  # type: ignore[arg-type]
+        translators = {
+            p: loading.translator(model, device="cpu", search=search, precision=p)
+            for p in precisions
+        }  # type: ignore[arg-type]
         took: dict[str, list[float]] = {p: [] for p in precisions}
         single: dict[str, list[float]] = {p: [] for p in precisions}
         for translator in translators.values():
@@ -225,8 +260,14 @@ def decoding(model: str, overrides: list[str], rates: dict[str, float], repeats:
                 single[precision].append(seconds(lambda t=translator, s=line: t.translate([s])))  # type: ignore[misc]
         for precision, translator in translators.items():
             found = translator.translations(source)
-            lengths = [(len(t.source) + 1, width * (len(t.hypotheses[0].tokens) + 1)) for t in found]
-            totals = [sum(s for s, _ in lengths), sum(t for _, t in lengths), sum(s * t for s, t in lengths)]
+            lengths = [
+                (len(t.source) + 1, width * (len(t.hypotheses[0].tokens) + 1)) for t in found
+            ]
+            totals = [
+                sum(s for s, _ in lengths),
+                sum(t for _, t in lengths),
+                sum(s * t for s, t in lengths),
+            ]
             needed = Costs.of(translator.models[0]).forward(*totals) / rates[precision]
             seconds_taken = statistics.median(took[precision])
             rows.append({
@@ -247,10 +288,17 @@ def startup(model: str | None, repeats: int) -> dict[str, float]:
         "nmt.translate --help": [sys.executable, "-m", "nmt.translate", "--help"],
     }
     if model:
-        commands["first translated line"] = [sys.executable, "-m", "nmt.translate", f"model={model}"]
+        commands["first translated line"] = [
+            sys.executable,
+            "-m",
+            "nmt.translate",
+            f"model={model}",
+        ]
     found = {}
     for name, command in commands.items():
-        run = lambda command=command: subprocess.run(command, input=b"A dog .\n", capture_output=True, check=True)  # noqa: E731
+        run = lambda command=command: subprocess.run(
+            command, input=b"A dog .\n", capture_output=True, check=True
+        )  # noqa: E731
         found[name] = statistics.median(seconds(run) for _ in range(repeats))
         print(f"{name}: {found[name]:.2f} s")
     return found
@@ -263,7 +311,9 @@ def draw(result: dict[str, Any], path: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, 2, figsize=(12, 3.8), width_ratios=[5, 1.4], layout="constrained")
+    figure, axes = plt.subplots(
+        1, 2, figsize=(12, 3.8), width_ratios=[5, 1.4], layout="constrained"
+    )
     for place, kind, names, speed in (
         (axes[0], "training", ("decoder", "score"), "tokens_per_second"),
         (axes[1], "decoding", ("search",), "sentences_per_second"),
@@ -271,12 +321,19 @@ def draw(result: dict[str, Any], path: Path) -> None:
         rows = result.get(kind, [])
         labels = list(dict.fromkeys("\n".join(row[name] for name in names) for row in rows))
         precisions = list(dict.fromkeys(row["precision"] for row in rows))
-        for i, (precision, colour) in enumerate(zip(precisions, ("#3b6ea5", "#c0504d", "#7f9c4f"), strict=False)):
+        for i, (precision, colour) in enumerate(
+            zip(precisions, ("#3b6ea5", "#c0504d", "#7f9c4f"), strict=False)
+        ):
             bars = [row[speed] for row in rows if row["precision"] == precision]
-            place.bar([j + 0.27 * i for j in range(len(bars))], bars, 0.27, color=colour, label=precision)
-        place.set_xticks([j + 0.135 * (len(precisions) - 1) for j in range(len(labels))], labels, fontsize=8)
+            place.bar(
+                [j + 0.27 * i for j in range(len(bars))], bars, 0.27, color=colour, label=precision
+            )
+        place.set_xticks(
+            [j + 0.135 * (len(precisions) - 1) for j in range(len(labels))], labels, fontsize=8
+        )
         place.set_title(
-            {"training": "training, target tokens/s", "decoding": "decoding, sentences/s"}[kind], fontsize=10
+            {"training": "training, target tokens/s", "decoding": "decoding, sentences/s"}[kind],
+            fontsize=10,
         )
         place.spines[["top", "right"]].set_visible(False)
         if rows:
@@ -301,7 +358,9 @@ def compare(old: dict[str, Any], new: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("overrides", nargs="*", help="data=… as for nmt.train")
     parser.add_argument("--model", help="a trained run directory, for decoding")
     parser.add_argument("--out", type=Path, default=Path("benchmark.json"))
@@ -310,7 +369,10 @@ def main() -> None:
     options = parser.parse_args()
     keep_freed_memory()
     rates = product_rates(options.repeats)
-    print("products, 10⁹ multiply-adds/s: " + ", ".join(f"{name} {rate / 1e9:.0f}" for name, rate in rates.items()))
+    print(
+        "products, 10⁹ multiply-adds/s: "
+        + ", ".join(f"{name} {rate / 1e9:.0f}" for name, rate in rates.items())
+    )
     result: dict[str, Any] = {
         "date": time.strftime("%Y-%m-%d"), "machine": platform.processor() or platform.machine(),
         "cores": os.cpu_count(), "torch": torch.__version__, "multiply_adds_per_second": rates,

@@ -57,13 +57,24 @@ CONFIGURATIONS = [
         (
             ["trainer.ema=0.9"],
             ["trainer.average=2", "schedule=plateau"],
-            ["cell=lstm", "encoder.num_layers=2", "decoder.num_layers=2", "optimizer=sgd", "optimizer.lr=0.1"],
+            [
+                "cell=lstm",
+                "encoder.num_layers=2",
+                "decoder.num_layers=2",
+                "optimizer=sgd",
+                "optimizer.lr=0.1",
+            ],
             ["trainer.precision=bfloat16", "trainer.accumulate=2", "trainer.keep=2"],
         ),
     )
 ] + [
     ["decoder=luong", "objective=scheduled_sampling", "objective.updates=2"],
-    ["decoder=bahdanau", "optimizer=adadelta", "schedule=luong_halving", "trainer.validate_every=0.5"],
+    [
+        "decoder=bahdanau",
+        "optimizer=adadelta",
+        "schedule=luong_halving",
+        "trainer.validate_every=0.5",
+    ],
     ["decoder=luong", "tokenizer=bpe", "tokenizer.sampling=0.3"],
     ["decoder=luong", "tokenizer=unigram", "tokenizer.sampling=0.3"],
     [
@@ -106,7 +117,11 @@ def overrides_of(extra: list[str], folder: Path) -> list[str]:
             "batching.sentences=10",
         ]
     elif "data=mix" in extra:
-        own += [f"data.config={folder}/mix.yml", f"data.validation={folder}/val.tsv", f"data.test={folder}/val.tsv"]
+        own += [
+            f"data.config={folder}/mix.yml",
+            f"data.validation={folder}/val.tsv",
+            f"data.test={folder}/val.tsv",
+        ]
     else:
         return [*TINY, *extra]
     usual = [text for text in TINY if not text.startswith(("data.", "experiment="))]
@@ -201,10 +216,16 @@ def same(ours: Path, truth: Path) -> str | None:
         wrong = [key for key in theirs if not torch.equal(mine[key], theirs[key])]
         if wrong:
             return f"{name}: {wrong[:3]}"
-    return None if (ours / "test.txt").read_bytes() == (truth / "test.txt").read_bytes() else "test.txt"
+    return (
+        None
+        if (ours / "test.txt").read_bytes() == (truth / "test.txt").read_bytes()
+        else "test.txt"
+    )
 
 
-def kills(number: int, until: float, generator: random.Random, base: Path) -> collections.Counter[str]:
+def kills(
+    number: int, until: float, generator: random.Random, base: Path
+) -> collections.Counter[str]:
     """Trainings that are killed up to three times, and resumed."""
     found: collections.Counter[str] = collections.Counter()
     done = 0
@@ -235,7 +256,9 @@ def kills(number: int, until: float, generator: random.Random, base: Path) -> co
             status, text = forked(lambda f=folder: go_on(f))  # type: ignore[misc]
         differs = same(folder, truths[i]) if status == "done" else f"{status}: {text[-600:]}"
         litter = [path.name for path in folder.glob(".*")] if folder.exists() else []
-        result = "identical" if differs is None else "different" if status == "done" else "dead folder"
+        result = (
+            "identical" if differs is None else "different" if status == "done" else "dead folder"
+        )
         found[result if not litter else f"{result}, litter"] += 1
         if differs or litter:
             print(f"  kill {trial} {CONFIGURATIONS[i]}: {differs} {litter}", file=sys.stderr)
@@ -274,7 +297,9 @@ def mutated(data: bytes, generator: random.Random) -> bytes:
         elif kind == 1:
             del changed[place:]
         elif kind == 2:
-            changed[place:place] = bytes(generator.randrange(256) for _ in range(generator.randrange(1, 20)))
+            changed[place:place] = bytes(
+                generator.randrange(256) for _ in range(generator.randrange(1, 20))
+            )
         elif kind == 3:
             del changed[place : place + generator.randrange(1, 50)]
         else:
@@ -310,7 +335,9 @@ def with_header(path: Path, generator: random.Random) -> bytes:
     return file.read_bytes()
 
 
-def mutants(number: int, until: float, generator: random.Random, base: Path) -> collections.Counter[str]:
+def mutants(
+    number: int, until: float, generator: random.Random, base: Path
+) -> collections.Counter[str]:
     """Files that are not what they should be, each read in a process of its own with a limit on time and memory."""
     run = base / "mutated"
     status, text = forked(lambda: train_in(run, ["decoder=luong"]))
@@ -318,7 +345,9 @@ def mutants(number: int, until: float, generator: random.Random, base: Path) -> 
         raise SystemExit(text)
     work = base / "work"
     work.mkdir()
-    model, table, vectors, wishes, lines = (work / n for n in ("m.safetensors", "t", "v.txt", "c.jsonl", "lines"))
+    model, table, vectors, wishes, lines = (
+        work / n for n in ("m.safetensors", "t", "v.txt", "c.jsonl", "lines")
+    )
     lines.write_text("a b c\nd e\n")
     csv = "en,de\n" + "".join(f'"w{i}, x",y {i}\n' for i in range(9))
     originals = {
@@ -340,7 +369,9 @@ def mutants(number: int, until: float, generator: random.Random, base: Path) -> 
         return train(configure("train", [f"resume={folder}", "trainer.max_epochs=3"]))
 
     def table_of(form: Any) -> Callable[[], Any]:
-        return lambda: TableFiles(format=form, train=str(table), validation=str(table), source="en", target="de").load()
+        return lambda: TableFiles(
+            format=form, train=str(table), validation=str(table), source="en", target="de"
+        ).load()
 
     kinds: dict[str, tuple[Path, Callable[[], bytes], Callable[[], Any]]] = {
         "checkpoint, bytes": (model, lambda: mutated(whole[ckpt.BEST], generator), load_it),
@@ -387,11 +418,16 @@ def mutants(number: int, until: float, generator: random.Random, base: Path) -> 
         if status not in ("done", "refused"):
             kept = base / f"broken-{trial}"
             kept.write_bytes(content)
-            print(f"  mutant {trial} ({name}): {status}, kept as {kept}\n{text[-900:]}", file=sys.stderr)
+            print(
+                f"  mutant {trial} ({name}): {status}, kept as {kept}\n{text[-900:]}",
+                file=sys.stderr,
+            )
     return found
 
 
-def races(number: int, until: float, generator: random.Random, base: Path) -> collections.Counter[str]:
+def races(
+    number: int, until: float, generator: random.Random, base: Path
+) -> collections.Counter[str]:
     """Processes that do the same to the same run at the same moment."""
     found: collections.Counter[str] = collections.Counter()
     finished = base / "finished"
@@ -424,13 +460,21 @@ def races(number: int, until: float, generator: random.Random, base: Path) -> co
                         time.sleep(0.005)
                     word = b"r"
                 elif resume:
-                    train(configure("train", [f"resume={folder}", f"trainer.max_epochs={3 + trial % 3}"]))
+                    train(
+                        configure(
+                            "train", [f"resume={folder}", f"trainer.max_epochs={3 + trial % 3}"]
+                        )
+                    )
                     word = b"w"
                 else:
                     train_in(folder, ["decoder=luong"])
                     word = b"w"
             except UserError as error:
-                word = b"n" if "writing it" in str(error) or "holds another run" in str(error) else b"?"
+                word = (
+                    b"n"
+                    if "writing it" in str(error) or "holds another run" in str(error)
+                    else b"?"
+                )
             except BaseException:
                 word = b"!"
             os.write(write, word)
@@ -453,7 +497,9 @@ def races(number: int, until: float, generator: random.Random, base: Path) -> co
     return found
 
 
-def deaths(number: int, until: float, generator: random.Random, base: Path) -> collections.Counter[str]:
+def deaths(
+    number: int, until: float, generator: random.Random, base: Path
+) -> collections.Counter[str]:
     """Two ranks of which one is killed again and again, against two that are left alone."""
     found: collections.Counter[str] = collections.Counter()
     write_texts(base)
@@ -492,7 +538,9 @@ def deaths(number: int, until: float, generator: random.Random, base: Path) -> c
                 process.wait(generator.uniform(4, 14))
                 break
             except subprocess.TimeoutExpired:
-                listed = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=False)
+                listed = subprocess.run(
+                    ["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=False
+                )
                 ranks = [int(pid) for pid in listed.stdout.split()]
                 if ranks:
                     with contextlib.suppress(ProcessLookupError):
@@ -503,12 +551,16 @@ def deaths(number: int, until: float, generator: random.Random, base: Path) -> c
         except subprocess.TimeoutExpired:
             process.kill()
         status = "dead" if process.returncode else same(base / f"run-{trial}", base / "truth")
-        found["identical" if status is None else "different" if process.returncode == 0 else "dead"] += 1
+        found[
+            "identical" if status is None else "different" if process.returncode == 0 else "dead"
+        ] += 1
     return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--mutants", type=int, default=5000)
     parser.add_argument("--races", type=int, default=1000)
@@ -522,9 +574,19 @@ def main() -> None:
     generator, broken = random.Random(options.seed), 0
     base = Path(tempfile.mkdtemp(prefix="nmt-break-"))
     print(f"in {base}", file=sys.stderr)
-    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
-        train_in(base / "first", ["decoder=luong"])  # what is imported on the way is imported once, for all processes
-    trials = [("kills", kills, options.kills), ("mutants", mutants, options.mutants), ("races", races, options.races)]
+    with (
+        open(os.devnull, "w") as nowhere,
+        contextlib.redirect_stdout(nowhere),
+        contextlib.redirect_stderr(nowhere),
+    ):
+        train_in(
+            base / "first", ["decoder=luong"]
+        )  # what is imported on the way is imported once, for all processes
+    trials = [
+        ("kills", kills, options.kills),
+        ("mutants", mutants, options.mutants),
+        ("races", races, options.races),
+    ]
     trials.append(("deaths", deaths, options.deaths))
     for name, action, number in trials:
         if not number:
@@ -536,7 +598,11 @@ def main() -> None:
         for key, count in sorted(found.items()):
             print(f"  {key}: {count:,}")
         good = ("identical", "SIGKILLs", "processes", "wrote", "read", "refused")
-        broken += sum(n for key, n in found.items() if key not in good and not key.endswith((": done", ": refused")))
+        broken += sum(
+            n
+            for key, n in found.items()
+            if key not in good and not key.endswith((": done", ": refused"))
+        )
     sys.exit(1 if broken else 0)
 
 

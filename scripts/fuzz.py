@@ -22,7 +22,9 @@ ROUND = 200  # examples of each property in a round
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seconds", type=float, default=3600)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
@@ -35,14 +37,19 @@ def main() -> None:
         found = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True)
         name = ""
         for line in found.stdout.splitlines():
-            title, count = re.match(r"\S*::test_(\w+):$", line), re.search(r"- (\d+) passing,", line)
+            title, count = (
+                re.match(r"\S*::test_(\w+):$", line),
+                re.search(r"- (\d+) passing,", line),
+            )
             name = title[1] if title else name
             examples[name] += int(count[1]) if count else 0
         if found.returncode:
             broken += 1
             print(f"seed {seed}:\n{found.stdout}\n{found.stderr}", file=sys.stderr, flush=True)
         seed += 1
-    print(f"{seed - options.seed} rounds in {time.monotonic() - began:.0f} s, {broken} of them with a fault")
+    print(
+        f"{seed - options.seed} rounds in {time.monotonic() - began:.0f} s, {broken} of them with a fault"
+    )
     for name, number in sorted(examples.items()):
         if name:
             print(f"  {name}: {number:,} examples")

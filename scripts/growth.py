@@ -54,12 +54,19 @@ def measure(
     target: int = 16,
 ) -> dict[str, float]:
     """Target tokens per second, and bytes held at most by the tensors of one step."""
-    sizes = [f"encoder.hidden_size={hidden}", f"decoder.hidden_size={2 * hidden}", f"decoder.readout_size={2 * hidden}"]
+    sizes = [
+        f"encoder.hidden_size={hidden}",
+        f"decoder.hidden_size={2 * hidden}",
+        f"decoder.readout_size={2 * hidden}",
+    ]
     run = Training([f"decoder={decoder}", f"attention={score}", *sizes], vocabulary, vocabulary)
     batch = random_batch(sentences, source, target, vocabulary)
     run.step(batch, "float32")
     took = statistics.median(sum(run.step(batch, "float32")) for _ in range(repeats))
-    return {"tokens_per_second": batch.num_tokens / took, "bytes": peak_bytes(lambda: run.step(batch, "float32"))}
+    return {
+        "tokens_per_second": batch.num_tokens / took,
+        "bytes": peak_bytes(lambda: run.step(batch, "float32")),
+    }
 
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
@@ -70,11 +77,21 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
 
     figure, axes = plt.subplots(2, len(VARIED), figsize=(13, 6), layout="constrained")
     for column, (name, values) in enumerate(VARIED.items()):
-        title = {"sentences": "sentences a batch", "hidden": "units per direction", "source": "source tokens"}
+        title = {
+            "sentences": "sentences a batch",
+            "hidden": "units per direction",
+            "source": "source tokens",
+        }
         for row, figure_of, unit in ((0, "tokens_per_second", 1.0), (1, "bytes", 2.0**-20)):
             place = axes[row][column]
-            for (decoder, score), colour in zip(CONFIGURATIONS, ("#3b6ea5", "#c0504d"), strict=True):
-                chosen = [r for r in rows if r["varied"] == name and (r["decoder"], r["score"]) == (decoder, score)]
+            for (decoder, score), colour in zip(
+                CONFIGURATIONS, ("#3b6ea5", "#c0504d"), strict=True
+            ):
+                chosen = [
+                    r
+                    for r in rows
+                    if r["varied"] == name and (r["decoder"], r["score"]) == (decoder, score)
+                ]
                 heights = [r[figure_of] * unit for r in chosen]
                 place.plot(values, heights, "o-", color=colour, label=f"{decoder}, {score}")
             if row == 0:
@@ -93,7 +110,9 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, default=Path("growth.png"))
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
@@ -103,7 +122,9 @@ def main() -> None:
         for value in values:
             for decoder, score in CONFIGURATIONS:
                 found = measure(decoder, score, options.repeats, **{**USUAL, name: value})
-                rows.append({"varied": name, "value": value, "decoder": decoder, "score": score, **found})
+                rows.append(
+                    {"varied": name, "value": value, "decoder": decoder, "score": score, **found}
+                )
                 print(f"{decoder:9} {score:8} {name} {value:,}: {found['tokens_per_second']:,.0f} target tokens/s, "
                       f"{found['bytes'] / 2**20:,.0f} MB", flush=True)  # fmt: skip
     options.out.with_suffix(".json").write_text(json.dumps(rows, indent=1) + "\n")

@@ -30,11 +30,21 @@ class Server:
     """`nmt.serve` in a process of its own."""
 
     def __init__(self, model: str, overrides: list[str]) -> None:
-        command = [sys.executable, "-m", "nmt.serve", f"model={model}", "port=0", "max_open=1000", *overrides]
+        command = [
+            sys.executable,
+            "-m",
+            "nmt.serve",
+            f"model={model}",
+            "port=0",
+            "max_open=1000",
+            *overrides,
+        ]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         assert self.process.stderr is not None
         self.address = next(
-            "http" + line.split("http", 1)[1].strip() for line in self.process.stderr if "http://" in line
+            "http" + line.split("http", 1)[1].strip()
+            for line in self.process.stderr
+            if "http://" in line
         )
         found = httpx2.get(f"{self.address}/models").json()[0]
         self.languages = {"source": found["source"], "target": found["target"]}
@@ -65,7 +75,9 @@ def anything(draw: random.Random, lines: list[str]) -> tuple[str, dict[str, Any]
     ])  # fmt: skip
 
 
-def ask(server: Server, lines: list[str], connections: int, seconds: float, mixed: bool = False) -> list[float]:
+def ask(
+    server: Server, lines: list[str], connections: int, seconds: float, mixed: bool = False
+) -> list[float]:
     """Seconds of each request, which are `mixed`, or one sentence each; raises if one is not answered."""
     times: list[list[float]] = [[] for _ in range(connections)]
     until = time.monotonic() + seconds
@@ -75,7 +87,9 @@ def ask(server: Server, lines: list[str], connections: int, seconds: float, mixe
         with httpx2.Client(timeout=120) as client:
             while time.monotonic() < until:
                 began = time.monotonic()
-                path, fields = anything(draw, lines) if mixed else ("/translate", {"q": draw.choice(lines)})
+                path, fields = (
+                    anything(draw, lines) if mixed else ("/translate", {"q": draw.choice(lines)})
+                )
                 answer = client.post(f"{server.address}{path}", json={**fields, **server.languages})
                 answer.raise_for_status()
                 times[number].append(time.monotonic() - began)
@@ -98,7 +112,9 @@ def soak(server: Server, lines: list[str], connections: int, seconds: float) -> 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model")
     parser.add_argument("file", type=Path)
     parser.add_argument("overrides", nargs="*")

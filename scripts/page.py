@@ -26,7 +26,9 @@ from nmt.search.greedy import Greedy
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model")
     parser.add_argument("file")
     arguments = parser.parse_args()
@@ -39,15 +41,22 @@ def main() -> None:
         file = Path(folder, "page.html")
         write_html(translator, "model", file)
         print(f"{file.stat().st_size / 1e6:.2f} MB")
-        browser = running.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        browser = running.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
         page = browser.new_page()
         page.set_default_timeout(0)
         page.goto(f"file://{file}")
         page.wait_for_function("globalThis.answering !== undefined")
         for width, search in ((1, Greedy()), (5, Beam(width=5))):
             found = translations(page, lines, width)
-            equal = [sum(map(str.__eq__, found, one.searching(search).translate(lines))) for one in (same, translator)]
-            print(f"beam {width}: {equal[0]:,} of {len(lines):,} as Python with these weights, {equal[1]:,} as float32")
+            equal = [
+                sum(map(str.__eq__, found, one.searching(search).translate(lines)))
+                for one in (same, translator)
+            ]
+            print(
+                f"beam {width}: {equal[0]:,} of {len(lines):,} as Python with these weights, {equal[1]:,} as float32"
+            )
             twelve = [line for line in lines if len(line.split()) == 12][:20] or lines[:20]
             seconds = []
             for line in twelve:

@@ -44,10 +44,15 @@ def write_pairs(files: list[Path], folder: Path, pairs: int) -> Path:
     out = folder / f"pairs-{pairs}"
     if all(out.with_name(f"{out.name}.{side}").exists() for side in ("en", "de")):
         return out
-    rows = list(zip(*(file.read_text(encoding="utf-8").splitlines() for file in files), strict=True))
+    rows = list(
+        zip(*(file.read_text(encoding="utf-8").splitlines() for file in files), strict=True)
+    )
     generator, left = random.Random(1), pairs
     parts = [out.with_name(f"{out.name}.{side}.part") for side in ("en", "de")]
-    with open(parts[0], "w", encoding="utf-8") as source, open(parts[1], "w", encoding="utf-8") as target:
+    with (
+        open(parts[0], "w", encoding="utf-8") as source,
+        open(parts[1], "w", encoding="utf-8") as target,
+    ):
         while left:
             count = min(left, 10_000)
             for _ in range(count):
@@ -77,7 +82,9 @@ class Watch:
         while self._process.poll() is None:
             try:
                 top = psutil.Process(self._process.pid)
-                found = [(one, one.memory_full_info()) for one in (top, *top.children(recursive=True))]
+                found = [
+                    (one, one.memory_full_info()) for one in (top, *top.children(recursive=True))
+                ]
                 for one, info in found:
                     key = f"{one.pid}"
                     self.each[key] = max(self.each.get(key, 0.0), info.uss / 1e9)
@@ -141,10 +148,17 @@ def own_speed(files: list[Path], model: bytes, collecting: bool, pairs: int = 50
 
 def store(text: Path, folder: Path, pairs: int) -> None:
     here = [sys.executable]
-    data = [f"data.train={text}", f"data.validation={folder}/small", "store=disk", "trainer.max_updates=3"]
+    data = [
+        f"data.train={text}",
+        f"data.validation={folder}/small",
+        "store=disk",
+        "trainer.max_updates=3",
+    ]
     seconds, said, watch = command(here, [*data, f"run_dir={folder}/run-{time.time():.0f}"], folder)
     print(said)
-    print(f"store and three updates: {seconds:.0f} s; memory of each process (GB): {sorted(watch.each.values())[::-1]}")
+    print(
+        f"store and three updates: {seconds:.0f} s; memory of each process (GB): {sorted(watch.each.values())[::-1]}"
+    )
     runs = sorted(folder.glob("run-*/best.safetensors"))
     from nmt.storage import checkpoint as ckpt
 
@@ -160,7 +174,9 @@ def store(text: Path, folder: Path, pairs: int) -> None:
             f"{speed:,.0f} pairs/s on {cores()}, {speed / alone / cores():.0%} and {speed / quickest / cores():.0%}"
         )
     began = [
-        command(here, [*data, f"run_dir={folder}/again-{k}-{time.time():.0f}"], folder, "update 1/")[0]
+        command(
+            here, [*data, f"run_dir={folder}/again-{k}-{time.time():.0f}"], folder, "update 1/"
+        )[0]
         for k in range(3)
     ]
     print(
@@ -180,7 +196,12 @@ def store(text: Path, folder: Path, pairs: int) -> None:
 def ranks(text: Path, folder: Path, repeats: int = 3) -> None:
     """Target tokens per second of the default network: one process with two threads, two ranks with one each, and these
     exchanging gradients in one batch of eight only, which shows what the exchange costs."""
-    sizes = ["sizes.encoder=256", "sizes.decoder=512", "sizes.readout=256", "model.embedding_size=256"]
+    sizes = [
+        "sizes.encoder=256",
+        "sizes.decoder=512",
+        "sizes.readout=256",
+        "model.embedding_size=256",
+    ]
     data = [f"data.train={text}@:20000", f"data.validation={folder}/small", "store=memory"]
     two = ["torchrun", "--standalone", "--nproc-per-node=2"]
     variants = {
@@ -197,16 +218,27 @@ def ranks(text: Path, folder: Path, repeats: int = 3) -> None:
                 f"trainer.max_updates={updates}",
                 f"trainer.log_every={updates}",
             ]
-            chosen = ["decoder=bahdanau", "attention=concat", *sizes, *data, *more, f"run_dir={out}"]
+            chosen = [
+                "decoder=bahdanau",
+                "attention=concat",
+                *sizes,
+                *data,
+                *more,
+                f"run_dir={out}",
+            ]
             command(prefix, chosen, folder)
             lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
             speeds[name].append(next(line["speed"] for line in lines if line["kind"] == "train"))
     for name, found in speeds.items():
-        print(f"{name}: {statistics.median(found):,.0f} target tokens/s (median of {[round(one) for one in found]})")
+        print(
+            f"{name}: {statistics.median(found):,.0f} target tokens/s (median of {[round(one) for one in found]})"
+        )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("corpus", nargs=2, type=Path)
     parser.add_argument("--pairs", type=int, default=10_000_000)
     parser.add_argument("--folder", type=Path, default=Path("runs/scale"))

@@ -39,7 +39,11 @@ PENALTIES: dict[str, dict[str, Any]] = {
 def searches() -> dict[tuple[str, int], Search]:
     """By (name, width)."""
     found: dict[tuple[str, int], Search] = {("greedy", 1): Greedy()}
-    found |= {(name, width): Beam(width=width, **options) for name, options in PENALTIES.items() for width in WIDTHS}
+    found |= {
+        (name, width): Beam(width=width, **options)
+        for name, options in PENALTIES.items()
+        for width in WIDTHS
+    }
     found["diverse, 3 groups", 6] = Diverse(width=6, groups=3)
     found["sample, ε = 0.02", 1] = Sample(epsilon=0.02)
     found["MBR, samples, chrF", 32] = MBR(candidates=32)
@@ -47,7 +51,9 @@ def searches() -> dict[tuple[str, int], Search]:
     return found
 
 
-def measure(name: str, width: int, model: Translator, source: list[str], reference: list[str]) -> dict[str, Any]:
+def measure(
+    name: str, width: int, model: Translator, source: list[str], reference: list[str]
+) -> dict[str, Any]:
     model.translate(source[:20])
     began = time.perf_counter()
     texts = model.translate(source)
@@ -56,7 +62,12 @@ def measure(name: str, width: int, model: Translator, source: list[str], referen
         "search": name, "width": width, "bleu": sacrebleu.corpus_bleu(texts, [reference]).score,
         "chrf": sacrebleu.corpus_chrf(texts, [reference]).score, "sentences_per_second": len(source) / took,
     }  # fmt: skip
-    print("| {search} | {width} | {bleu:.2f} | {chrf:.2f} | {sentences_per_second:.0f} |".format(**row), flush=True)
+    print(
+        "| {search} | {width} | {bleu:.2f} | {chrf:.2f} | {sentences_per_second:.0f} |".format(
+            **row
+        ),
+        flush=True,
+    )
     return row
 
 
@@ -69,7 +80,12 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     figure, axes = plt.subplots(figsize=(6.5, 3.6), layout="constrained")
     [greedy] = [row["bleu"] for row in rows if row["search"] == "greedy"]
     for name, marker in zip(PENALTIES, "osv^d", strict=True):
-        axes.plot((1, *WIDTHS), [greedy, *(r["bleu"] for r in rows if r["search"] == name)], marker + "-", label=name)
+        axes.plot(
+            (1, *WIDTHS),
+            [greedy, *(r["bleu"] for r in rows if r["search"] == name)],
+            marker + "-",
+            label=name,
+        )
     axes.set_xscale("log")
     axes.set_xticks((1, *WIDTHS), ["greedy", *map(str, WIDTHS)])
     axes.minorticks_off()
@@ -81,7 +97,9 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("source", type=Path)
     parser.add_argument("reference", type=Path)
     parser.add_argument("models", nargs="+")
@@ -98,9 +116,16 @@ def main() -> None:
     if len(options.models) > 1:
         for averaging in ("probability", "log_probability"):
             ensemble = translator(
-                options.models, search=Beam(width=5), precision=options.precision, averaging=averaging
+                options.models,
+                search=Beam(width=5),
+                precision=options.precision,
+                averaging=averaging,
             )
-            rows.append(measure(f"average, ensemble of {len(options.models)}, {averaging}", 5, ensemble, *texts))
+            rows.append(
+                measure(
+                    f"average, ensemble of {len(options.models)}, {averaging}", 5, ensemble, *texts
+                )
+            )
     options.out.with_suffix(".json").write_text(json.dumps(rows, indent=1) + "\n")
     draw(rows, options.out)
 

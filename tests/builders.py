@@ -10,8 +10,18 @@ from nmt.configuration import compose as composition
 from nmt.configuration.compose import CONF
 from nmt.foundation.interfaces import BOS, EOS, PAD, Batch, Pictures
 
-SIZES = ["model.embedding_size=6", "encoder.hidden_size=4", "decoder.hidden_size=8", "decoder.readout_size=6"]
-NO_DROPOUT = ["model.dropout=0", "model.readout_dropout=0", "encoder.dropout=0", "decoder.dropout=0"]
+SIZES = [
+    "model.embedding_size=6",
+    "encoder.hidden_size=4",
+    "decoder.hidden_size=8",
+    "decoder.readout_size=6",
+]
+NO_DROPOUT = [
+    "model.dropout=0",
+    "model.readout_dropout=0",
+    "encoder.dropout=0",
+    "decoder.dropout=0",
+]
 
 
 def choices(group: str) -> list[str]:
@@ -44,7 +54,9 @@ def network(decoder: str, attention: str, *overrides: str, vocabulary: int = 11)
     """A tiny network in float64, in evaluation mode."""
     from nmt.configuration import build
 
-    stacked = not {"encoder=grid", "encoder=convolution"} & {*overrides}  # these have nothing between layers
+    stacked = not {"encoder=grid", "encoder=convolution"} & {
+        *overrides
+    }  # these have nothing between layers
     quiet = [text for text in NO_DROPOUT if stacked or text != "encoder.dropout=0"]
     config = compose(f"decoder={decoder}", f"attention={attention}", *SIZES, *quiet, *overrides)
     torch.manual_seed(1)
@@ -54,7 +66,9 @@ def network(decoder: str, attention: str, *overrides: str, vocabulary: int = 11)
 def pairs_of_choices() -> list[tuple[str, str]]:
     """Every decoder with every score it can have."""
     scores = [name for name in choices("attention") if name != "none"]
-    return [(d, a) for d in choices("decoder") if d != "fixed" for a in scores] + [("fixed", "none")]
+    return [(d, a) for d in choices("decoder") if d != "fixed" for a in scores] + [
+        ("fixed", "none")
+    ]
 
 
 def batch(lengths=(5, 3, 4), target_lengths=(4, 6, 2), vocabulary: int = 11) -> Batch:
@@ -83,5 +97,9 @@ def batch(lengths=(5, 3, 4), target_lengths=(4, 6, 2), vocabulary: int = 11) -> 
 
 def with_pictures(data: Batch, channels: int) -> Batch:
     """The batch with a random picture for each sentence."""
-    values = torch.rand(len(data.source), 9, 12, channels, generator=torch.Generator().manual_seed(4))
-    return replace(data, pictures=Pictures(values, torch.tensor([[9, 12]] * len(values)), even=True))
+    values = torch.rand(
+        len(data.source), 9, 12, channels, generator=torch.Generator().manual_seed(4)
+    )
+    return replace(
+        data, pictures=Pictures(values, torch.tensor([[9, 12]] * len(values)), even=True)
+    )

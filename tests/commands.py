@@ -68,7 +68,9 @@ def _quiet(logger: logging.Logger) -> None:
         handler.close()
 
 
-def run_alone(module, *arguments, cwd=None, stdin="", env=None) -> subprocess.CompletedProcess[bytes]:
+def run_alone(
+    module, *arguments, cwd=None, stdin="", env=None
+) -> subprocess.CompletedProcess[bytes]:
     """The same in a process of its own."""
     command = [sys.executable, "-m", f"nmt.{module}", *map(str, arguments)]
     variables = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "default", **(env or {})}

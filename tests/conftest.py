@@ -4,7 +4,9 @@ import os
 import shutil
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-if "PYTEST_XDIST_WORKER" in os.environ:  # tests run side by side: one thread each, for the processes they start too
+if (
+    "PYTEST_XDIST_WORKER" in os.environ
+):  # tests run side by side: one thread each, for the processes they start too
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from jaxtyping import config, install_import_hook
@@ -54,7 +56,9 @@ def _drawing(request):
     with pytest.MonkeyPatch.context() as patch:
         if request.module.__name__ in UNSEEN:
             patch.setattr("nmt.drawing.plots.learning_curve", lambda *_: None)
-            patch.setattr("nmt.training.task.translation_task.TranslationTask.draw", lambda *_: None)
+            patch.setattr(
+                "nmt.training.task.translation_task.TranslationTask.draw", lambda *_: None
+            )
         yield
 
 
@@ -80,8 +84,14 @@ def small_run(tmp_path_factory):
 @pytest.fixture(scope="module")
 def browser():
     """Chromium."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="pages are tested in Chromium by playwright")
-    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="pages are tested in Chromium by playwright"
+    )
+    program = (
+        shutil.which("chromium")
+        or shutil.which("chromium-browser")
+        or shutil.which("google-chrome")
+    )
     if program is None:
         pytest.skip("there is no Chromium")
     with playwright.sync_playwright() as running:

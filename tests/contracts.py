@@ -10,7 +10,9 @@ from nmt.training.objective.cross_entropy import CrossEntropy
 
 def run(model, data, inputs=None):
     memory = model.encode(data.source, data.source_lengths, data.pictures)
-    return model.decode(data.inputs if inputs is None else inputs, model.decoder.initial(memory), memory), memory
+    return model.decode(
+        data.inputs if inputs is None else inputs, model.decoder.initial(memory), memory
+    ), memory
 
 
 def all_at_once_equals_single_steps(model, data):
@@ -46,14 +48,19 @@ def in_a_mess(pictures):
     """Three more rows, two more columns, and garbage in all that is no picture."""
     values = F.pad(pictures.values, (0, 0, 0, 2, 0, 3))
     down, right = torch.arange(values.size(1)), torch.arange(values.size(2))
-    real = (down < pictures.sizes[:, :1]).unsqueeze(2) & (right < pictures.sizes[:, 1:]).unsqueeze(1)
+    real = (down < pictures.sizes[:, :1]).unsqueeze(2) & (right < pictures.sizes[:, 1:]).unsqueeze(
+        1
+    )
     return replace(pictures, values=values.masked_fill(~real.unsqueeze(3), 9.0), even=False)
 
 
 def one_picture(pictures, i):
     rows, columns = pictures.sizes[i].tolist()
     return replace(
-        pictures, values=pictures.values[i : i + 1, :rows, :columns], sizes=pictures.sizes[i : i + 1], even=True
+        pictures,
+        values=pictures.values[i : i + 1, :rows, :columns],
+        sizes=pictures.sizes[i : i + 1],
+        even=True,
     )
 
 
@@ -102,7 +109,9 @@ def gradients_agree_with_finite_differences(model, data, step=1e-6):
                 losses.append(objective(model, data, 0).total)
                 for p, d in zip(parameters, direction, strict=True):
                     p -= sign * step * d
-        torch.testing.assert_close((losses[0] - losses[1]) / (2 * step), expected, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(
+            (losses[0] - losses[1]) / (2 * step), expected, rtol=1e-5, atol=1e-6
+        )
 
 
 def rows_of_a_beam_share_the_memory(model, data):

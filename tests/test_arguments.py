@@ -32,7 +32,12 @@ CALLS = {
 def said(small_run, tmp_path_factory):
     folder = tmp_path_factory.mktemp("labels")
     (folder / "t.tsv").write_text("text\tlabel\n" + "a good day\tgood\na bad day\tbad\n" * 20)
-    size = ["sizes.encoder=4", "sizes.vocabulary=30", "network.embedding_size=4", "trainer.max_epochs=1"]
+    size = [
+        "sizes.encoder=4",
+        "sizes.vocabulary=30",
+        "network.embedding_size=4",
+        "trainer.max_epochs=1",
+    ]
     files = [
         "data=tsv",
         f"data.train={folder}/t.tsv",
@@ -54,7 +59,12 @@ for call in json.loads(sys.stdin.read()):
 print(json.dumps(said))
 """
     done = subprocess.run(
-        [sys.executable, "-c", code], input=json.dumps([*CALLS]), capture_output=True, text=True, check=True, cwd=ROOT
+        [sys.executable, "-c", code],
+        input=json.dumps([*CALLS]),
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
     )
     return json.loads(done.stdout)
 

@@ -32,7 +32,10 @@ def paper(name: str, score, q: torch.Tensor, h: torch.Tensor) -> float:
     """The score of one query and one annotation, from the paper's equation."""
     if name == "concat":  # v' tanh(W q + U h + b)
         w, u, b = score.query_layer.weight, score.key_layer.weight, score.key_layer.bias
-        return sum(float(score.v[k]) * math.tanh(float(w[k] @ q + u[k] @ h + b[k])) for k in range(len(score.v)))
+        return sum(
+            float(score.v[k]) * math.tanh(float(w[k] @ q + u[k] @ h + b[k]))
+            for k in range(len(score.v))
+        )
     if name == "general":  # q' W h
         w = score.key_layer.weight
         return sum(float(q[i] * w[i, j] * h[j]) for i in range(SIZE) for j in range(SIZE))
@@ -77,7 +80,9 @@ def test_rows_of_a_beam_share_the_memory(name):
 @pytest.mark.parametrize("name", SCORES)
 def test_gradients_agree_with_finite_differences(name):
     model = attention(name)
-    query, values = (torch.randn(B, n, SIZE, dtype=torch.float64, requires_grad=True) for n in (T, S))
+    query, values = (
+        torch.randn(B, n, SIZE, dtype=torch.float64, requires_grad=True) for n in (T, S)
+    )
     parameters = tuple(model.parameters())
 
     def context(query, values, *_):

@@ -30,7 +30,8 @@ def text(tmp_path_factory):
         (folder / f"{part}.en").write_text("".join(" ".join(row) + "\n" for row in rows))
         (folder / f"{part}.de").write_text("".join(" ".join(reversed(row)) + "\n" for row in rows))
     parts = [
-        f"data.{key}={folder}/{name}" for key, name in (("train", "train"), ("validation", "val"), ("test", "test"))
+        f"data.{key}={folder}/{name}"
+        for key, name in (("train", "train"), ("validation", "val"), ("test", "test"))
     ]
     return folder, ["data=text", *parts, "data.source=en", "data.target=de"]
 
@@ -42,28 +43,46 @@ def lines(file):
 @pytest.fixture(scope="module")
 def whole(text, tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole") / "out"
-    result = run("backtranslate", *text[1], *SIZES, f"synthetic.text={text[0]}/more.de", f"run_dir={folder}")
+    result = run(
+        "backtranslate", *text[1], *SIZES, f"synthetic.text={text[0]}/more.de", f"run_dir={folder}"
+    )
     assert result.returncode == 0, result.stderr.decode()
     return folder
 
 
 def best(folder):
-    return {name: tensor.numpy().tobytes() for name, tensor in ckpt.read(folder / ckpt.BEST).part("model").items()}
+    return {
+        name: tensor.numpy().tobytes()
+        for name, tensor in ckpt.read(folder / ckpt.BEST).part("model").items()
+    }
 
 
 def test_each_step_is_what_its_command_does(whole, text, tmp_path):
     """The reverse model is a run with the languages exchanged; the translations are its own; the model is a run on the mixture."""
     data = [
-        f"data.{part}={text[0]}/{name}" for part, name in (("train", "train"), ("validation", "val"), ("test", "test"))
+        f"data.{part}={text[0]}/{name}"
+        for part, name in (("train", "train"), ("validation", "val"), ("test", "test"))
     ]
-    reverse = trained(tmp_path / "reverse", "data=text", *data, "data.source=de", "data.target=en", *SIZES)
+    reverse = trained(
+        tmp_path / "reverse", "data=text", *data, "data.source=de", "data.target=en", *SIZES
+    )
     assert best(reverse) == best(whole / "reverse")
-    given = f"model={reverse}", f"input={text[0]}/more.de", f"output={tmp_path}/out", "search=sample", "search.seed=1"
+    given = (
+        f"model={reverse}",
+        f"input={text[0]}/more.de",
+        f"output={tmp_path}/out",
+        "search=sample",
+        "search.seed=1",
+    )
     assert run("translate", *given).returncode == 0
     pairs = [*zip(lines(tmp_path / "out"), lines(text[0] / "more.de"), strict=True)]
     kept = [(source, target) for source, target in pairs if source.strip()]
     assert [*zip(lines(whole / "synthetic.en"), lines(whole / "synthetic.de"), strict=True)] == kept
-    mixed = [f"data.config={whole}/mixture.yml", f"data.validation={text[0]}/val", f"data.test={text[0]}/test"]
+    mixed = [
+        f"data.config={whole}/mixture.yml",
+        f"data.validation={text[0]}/val",
+        f"data.test={text[0]}/test",
+    ]
     model = trained(
         tmp_path / "model",
         "data=mix",
@@ -80,14 +99,21 @@ def test_each_step_is_what_its_command_does(whole, text, tmp_path):
 
 
 def test_nothing_is_done_twice(whole, text):
-    before = {path: path.stat().st_mtime_ns for path in whole.rglob("*") if path.is_file() and path.name != ".lock"}
-    result = run("backtranslate", *text[1], *SIZES, f"synthetic.text={text[0]}/more.de", f"run_dir={whole}")
+    before = {
+        path: path.stat().st_mtime_ns
+        for path in whole.rglob("*")
+        if path.is_file() and path.name != ".lock"
+    }
+    result = run(
+        "backtranslate", *text[1], *SIZES, f"synthetic.text={text[0]}/more.de", f"run_dir={whole}"
+    )
     assert result.returncode == 0, result.stderr.decode()
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
 @pytest.mark.parametrize(
-    "step", ["nmt.pipeline.backtranslation.Backtranslation._select", "nmt.train.run", "nmt.translate.run"]
+    "step",
+    ["nmt.pipeline.backtranslation.Backtranslation._select", "nmt.train.run", "nmt.translate.run"],
 )
 def test_what_was_interrupted_goes_on(step, whole, text, tmp_path, monkeypatch):
     """An interruption before, in the middle of, or after a step changes nothing in the end."""
@@ -103,7 +129,11 @@ def test_what_was_interrupted_goes_on(step, whole, text, tmp_path, monkeypatch):
         from nmt.pipeline.run_training import train
 
         def stopped(settings):
-            return train(type(settings).of({**settings.values, "trainer": {**settings.trainer, "stop_after": 1}}))
+            return train(
+                type(settings).of(
+                    {**settings.values, "trainer": {**settings.trainer, "stop_after": 1}}
+                )
+            )
 
         with monkeypatch.context() as patch:
             patch.setattr(step, stopped)
@@ -118,9 +148,16 @@ def test_what_was_interrupted_goes_on(step, whole, text, tmp_path, monkeypatch):
 
 def test_distillation_translates_forwards(whole, text, tmp_path):
     """An ensemble translates the source side of the training pairs; only its translations are learnt from."""
-    teachers = [trained(tmp_path / f"teacher{seed}", *text[1], *SIZES, f"seed={seed}") for seed in (1, 2)]
+    teachers = [
+        trained(tmp_path / f"teacher{seed}", *text[1], *SIZES, f"seed={seed}") for seed in (1, 2)
+    ]
     models = f"[{teachers[0]},{teachers[1]}]"
-    wishes = "synthetic.direction=forward", f"synthetic.model={models}", "synthetic.search=beam", "synthetic.real=0"
+    wishes = (
+        "synthetic.direction=forward",
+        f"synthetic.model={models}",
+        "synthetic.search=beam",
+        "synthetic.real=0",
+    )
     result = run("backtranslate", *text[1], *SIZES, *wishes, f"run_dir={tmp_path}/out")
     assert result.returncode == 0, result.stderr.decode()
     given = (
@@ -132,9 +169,15 @@ def test_distillation_translates_forwards(whole, text, tmp_path):
     )
     assert run("translate", *given).returncode == 0
     kept = [
-        (s, t) for s, t in zip(lines(text[0] / "train.en"), lines(tmp_path / "translated"), strict=True) if t.strip()
+        (s, t)
+        for s, t in zip(lines(text[0] / "train.en"), lines(tmp_path / "translated"), strict=True)
+        if t.strip()
     ]
-    assert [*zip(lines(tmp_path / "out/synthetic.en"), lines(tmp_path / "out/synthetic.de"), strict=True)] == kept
+    assert [
+        *zip(
+            lines(tmp_path / "out/synthetic.en"), lines(tmp_path / "out/synthetic.de"), strict=True
+        )
+    ] == kept
     assert "real" not in (tmp_path / "out/mixture.yml").read_text()
     assert not (tmp_path / "out/reverse").exists()
 
@@ -147,14 +190,26 @@ def test_the_most_probable_are_kept(whole, text, tmp_path):
         "synthetic.keep=0.5",
         "synthetic.tag=null",
     )
-    assert run("backtranslate", *text[1], *SIZES, *wishes, f"run_dir={tmp_path}/out").returncode == 0
+    assert (
+        run("backtranslate", *text[1], *SIZES, *wishes, f"run_dir={tmp_path}/out").returncode == 0
+    )
     assert (tmp_path / "out/translations").read_bytes() == (whole / "translations").read_bytes()
     scored = []
     for line, source in zip(lines(whole / "translations"), lines(text[0] / "more.de"), strict=True):
         _, translation, log_prob, _ = line.split(" ||| ")
         if translation.strip():
-            scored.append((float(log_prob.split("= ")[1]) / (len(translation.split()) + 1), translation, source))
-    kept = [*zip(lines(tmp_path / "out/synthetic.en"), lines(tmp_path / "out/synthetic.de"), strict=True)]
+            scored.append(
+                (
+                    float(log_prob.split("= ")[1]) / (len(translation.split()) + 1),
+                    translation,
+                    source,
+                )
+            )
+    kept = [
+        *zip(
+            lines(tmp_path / "out/synthetic.en"), lines(tmp_path / "out/synthetic.de"), strict=True
+        )
+    ]
     assert 0.4 * len(scored) <= len(kept) <= 0.6 * len(scored)
     worst = min(score for score, *pair in scored if tuple(pair) in kept)
     assert all(score <= worst for score, *pair in scored if tuple(pair) not in kept)
@@ -197,8 +252,14 @@ def test_what_is_removed_is_made_again(whole, text, tmp_path):
     assert (folder / "corpus/train.de").read_bytes() == (whole / "corpus/train.de").read_bytes()
     shutil.rmtree(folder / "model")
     (folder / "translations").write_bytes((whole / "translations").read_bytes()[:200])
-    failed(run("backtranslate", *typed), "translations: is damaged: ", "Delete it; the same command makes it again")
-    (tmp_path / "more.de").write_text("".join(reversed((text[0] / "more.de").read_text().splitlines(keepends=True))))
+    failed(
+        run("backtranslate", *typed),
+        "translations: is damaged: ",
+        "Delete it; the same command makes it again",
+    )
+    (tmp_path / "more.de").write_text(
+        "".join(reversed((text[0] / "more.de").read_text().splitlines(keepends=True)))
+    )
     failed(run("backtranslate", *typed), "has changed since")
     (folder / "backtranslation.json").write_text("{")
     failed(run("backtranslate", *typed), "backtranslation.json: is damaged")
@@ -210,20 +271,35 @@ def test_the_model_that_translates_fits(whole, text, tmp_path):
         run("backtranslate", *typed, f"synthetic.model={whole}/model"),
         "translates from en to de, and de to en is needed",
     )
-    failed(run("backtranslate", *typed, "synthetic.model=nowhere"), "synthetic.model=nowhere: no such file or folder")
-    failed(run("backtranslate", *typed, "synthetic.model=[]"), "synthetic.model=[]: give a run directory")
+    failed(
+        run("backtranslate", *typed, "synthetic.model=nowhere"),
+        "synthetic.model=nowhere: no such file or folder",
+    )
+    failed(
+        run("backtranslate", *typed, "synthetic.model=[]"),
+        "synthetic.model=[]: give a run directory",
+    )
     failed(
         run("backtranslate", *text[1], f"init={whole}/model", *typed[-2:]),
         "cannot begin the one that translates backwards",
     )
     assert not (tmp_path / "out").exists()
-    failed(run("backtranslate", *typed[:-1], "run_dir=/proc/nmt"), "run_dir=/proc/nmt: cannot be made")
+    failed(
+        run("backtranslate", *typed[:-1], "run_dir=/proc/nmt"), "run_dir=/proc/nmt: cannot be made"
+    )
     teacher = "objective=distillation", f"objective.teacher={whole}/reverse"
-    failed(run("train", *text[1], "experiment=null", *teacher, f"run_dir={tmp_path}/student"), "the other way")
+    failed(
+        run("train", *text[1], "experiment=null", *teacher, f"run_dir={tmp_path}/student"),
+        "the other way",
+    )
 
 
-@pytest.mark.parametrize(("content", "message"), [(b"\n \n", "there are no words in it"), (b"haus\n\xff\n", "line 2")])
-def test_a_text_that_cannot_be_used_is_refused_before_anything_is_trained(content, message, text, tmp_path):
+@pytest.mark.parametrize(
+    ("content", "message"), [(b"\n \n", "there are no words in it"), (b"haus\n\xff\n", "line 2")]
+)
+def test_a_text_that_cannot_be_used_is_refused_before_anything_is_trained(
+    content, message, text, tmp_path
+):
     (tmp_path / "bad.de").write_bytes(content)
     typed = f"synthetic.text={tmp_path}/bad.de", f"run_dir={tmp_path}/out"
     failed(run("backtranslate", *text[1], *SIZES, *typed), message)
@@ -233,12 +309,19 @@ def test_a_text_that_cannot_be_used_is_refused_before_anything_is_trained(conten
 def test_a_text_of_less_than_a_batch_is_refused_before_anything_is_trained(text, tmp_path):
     (tmp_path / "few.de").write_text("haus\nkatze\n")
     typed = f"synthetic.text={tmp_path}/few.de", f"run_dir={tmp_path}/out"
-    failed(run("backtranslate", *text[1], *SIZES, *typed), "few.de: makes 2 pairs, fewer than a batch of 8: lower")
+    failed(
+        run("backtranslate", *text[1], *SIZES, *typed),
+        "few.de: makes 2 pairs, fewer than a batch of 8: lower",
+    )
     assert not [*(tmp_path / "out").iterdir()]
 
 
 def test_real_pairs_of_less_than_a_batch_are_refused_before_anything_is_trained(text, tmp_path):
-    typed = f"synthetic.text={text[0]}/more.de", "batching.sentences=25", "data.train=" + f"{text[0]}/train@:20"
+    typed = (
+        f"synthetic.text={text[0]}/more.de",
+        "batching.sentences=25",
+        "data.train=" + f"{text[0]}/train@:20",
+    )
     given = [*text[1], *SIZES, *typed, f"run_dir={tmp_path}/out"]
     failed(
         run("backtranslate", *given),
@@ -276,7 +359,9 @@ def test_what_belongs_to_a_language_is_turned_round_with_it(text, tmp_path):
 
 
 def test_words_of_scripts_without_spaces_are_counted(tmp_path):
-    (tmp_path / "found").write_text("0 ||| 我喜欢猫 ||| logprob= -4.0 ||| -4.0\n1 |||  ||| logprob= -1.0 ||| -1.0\n")
+    (tmp_path / "found").write_text(
+        "0 ||| 我喜欢猫 ||| logprob= -4.0 ||| -4.0\n1 |||  ||| logprob= -1.0 ||| -1.0\n"
+    )
     (_, score), (_, nothing) = _read_translations(tmp_path / "found")
     assert score == -4.0 / (len(words("我喜欢猫")) + 1)
     assert len(words("我喜欢猫")) > 1
@@ -285,8 +370,16 @@ def test_words_of_scripts_without_spaces_are_counted(tmp_path):
 
 def test_a_folder_has_one_purpose(whole, text, tmp_path):
     typed = [*text[1], *SIZES, f"synthetic.text={text[0]}/more.de"]
-    failed(run("backtranslate", *typed, "seed=2", f"run_dir={whole}"), "was begun with seed=1, not 2")
-    failed(run("backtranslate", *typed, "synthetic.tag=null", f"run_dir={whole}"), "synthetic.tag=<back>, not null")
+    failed(
+        run("backtranslate", *typed, "seed=2", f"run_dir={whole}"), "was begun with seed=1, not 2"
+    )
+    failed(
+        run("backtranslate", *typed, "synthetic.tag=null", f"run_dir={whole}"),
+        "synthetic.tag=<back>, not null",
+    )
     (tmp_path / "notes.txt").write_text("mine")
-    failed(run("backtranslate", *typed, f"run_dir={tmp_path}"), "holds notes.txt, which nmt.backtranslate has not made")
+    failed(
+        run("backtranslate", *typed, f"run_dir={tmp_path}"),
+        "holds notes.txt, which nmt.backtranslate has not made",
+    )
     failed(run("backtranslate", *typed, "run_dir=null"), "run_dir: name a folder")

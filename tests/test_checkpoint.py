@@ -33,7 +33,12 @@ def test_the_run_directory_is_complete(small_run):
     assert any(name.startswith("events.out.tfevents") for name in names)
     results = json.loads((small_run / "results.json").read_text())
     assert "version:" in results["scores"]["bleu"]["signature"]
-    assert set(json.loads((small_run / "run.json").read_text())) == {"commands", "versions", "threads", "data"}
+    assert set(json.loads((small_run / "run.json").read_text())) == {
+        "commands",
+        "versions",
+        "threads",
+        "data",
+    }
 
 
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 0.99])
@@ -74,7 +79,12 @@ def test_a_newer_format_asks_for_a_newer_version(small_run, tmp_path):
 
 @pytest.mark.parametrize(
     "target",
-    ["os.system", "nmt.configuration.command_line.friendly", "nmt.model.attention.concat.torch.load", "pickle.loads"],
+    [
+        "os.system",
+        "nmt.configuration.command_line.friendly",
+        "nmt.model.attention.concat.torch.load",
+        "pickle.loads",
+    ],
 )
 def test_a_checkpoint_cannot_name_what_to_run(small_run, tmp_path, target):
     saved = ckpt.read(small_run / ckpt.BEST)

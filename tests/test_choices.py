@@ -63,13 +63,19 @@ def corpus(tmp_path_factory):
         rows += [*rows[:2], ["ein"] * 12, ["rare", "ß"], ["ein"], ["42"]]
         (folder / f"{part}.en").write_text("".join(" ".join(row) + "\n" for row in rows))
         (folder / f"{part}.de").write_text("".join(" ".join(row[::-1][:7]) + "\n" for row in rows))
-        (folder / f"{part}.tag").write_text("".join(" ".join(word[0] for word in row) + "\n" for row in rows))
-        (folder / f"{part}.links").write_text("".join(f"0-{min(len(row), 7) - 1} 1-0\n" for row in rows))
+        (folder / f"{part}.tag").write_text(
+            "".join(" ".join(word[0] for word in row) + "\n" for row in rows)
+        )
+        (folder / f"{part}.links").write_text(
+            "".join(f"0-{min(len(row), 7) - 1} 1-0\n" for row in rows)
+        )
     generator = np.random.default_rng(1)
     for part, size in (("train", 16), ("validation", 4), ("test", 4)):
         rows = ["image,features,en,de"]
         for k in range(size):
-            Image.fromarray(generator.integers(0, 256, (11, 9, 3), np.uint8)).save(folder / f"{part}{k}.png")
+            Image.fromarray(generator.integers(0, 256, (11, 9, 3), np.uint8)).save(
+                folder / f"{part}{k}.png"
+            )
             rows.append(
                 f"{part}{k}.png,grids.npz#{k},{generator.choice(WORDS)},{generator.choice(WORDS)} {generator.choice(WORDS)}"
             )
@@ -96,7 +102,11 @@ def outcome(corpus, *overrides):
     RunDirectory.save_last = counted
     try:
         tiny = TINY[:-1] if "search=beam" in overrides else TINY
-        score = train(configure("train", [*tiny, *corpus_for(corpus, overrides), *overrides, f"run_dir={folder}"]))
+        score = train(
+            configure(
+                "train", [*tiny, *corpus_for(corpus, overrides), *overrides, f"run_dir={folder}"]
+            )
+        )
     except UserError as error:
         return {"refused": str(error)}
     except SystemExit as stop:  # trainer.stop_after
@@ -110,11 +120,15 @@ def outcome(corpus, *overrides):
     for name in (ckpt.LAST, ckpt.BEST):
         digest = hashlib.sha256()
         for key, tensor in sorted(ckpt.read(folder / name).tensors.items()):
-            digest.update(f"{key} {tuple(tensor.shape)}".encode() + tensor.contiguous().numpy().tobytes())
+            digest.update(
+                f"{key} {tuple(tensor.shape)}".encode() + tensor.contiguous().numpy().tobytes()
+            )
         found[name] = digest.hexdigest()
     found["texts"] = (folder / "test.txt").read_text()
     results = json.loads((folder / "results.json").read_text())
-    found["scores"] = {key: value for key, value in results.get("scores", results).items() if "seconds" not in key}
+    found["scores"] = {
+        key: value for key, value in results.get("scores", results).items() if "seconds" not in key
+    }
     found["records"] = [
         {k: v for k, v in json.loads(line).items() if k != "speed"}
         for line in (folder / "metrics.jsonl").read_text().splitlines()
@@ -124,7 +138,9 @@ def outcome(corpus, *overrides):
 
 def corpus_for(corpus, overrides):
     """The keys of the text, or of the pictures if the encoder reads them."""
-    encoder = next((text.removeprefix("encoder=") for text in overrides if text.startswith("encoder=")), "")
+    encoder = next(
+        (text.removeprefix("encoder=") for text in overrides if text.startswith("encoder=")), ""
+    )
     if encoder not in PICTURED:
         return ["data=text", "data.source=en", "data.target=de", *corpus]
     tables = [f"{text}.csv" for text in corpus]
@@ -191,7 +207,11 @@ def other(key, value, group, choice):
     if key == "tokenizer.vocabulary_size" and choice in ("char", "word"):
         return "15"
     if isinstance(value, list) and value and isinstance(value[-1], float):  # null: a usual value
-        return f"[{','.join(str((one or 0.001) * 0.9) for one in value)}]" if value[-1] < 9 else "[0.0001,0.0002]"
+        return (
+            f"[{','.join(str((one or 0.001) * 0.9) for one in value)}]"
+            if value[-1] < 9
+            else "[0.0001,0.0002]"
+        )
     if key in VALUES:
         return VALUES[key]
     if isinstance(value, bool):
@@ -254,13 +274,19 @@ def test_every_key_of_every_choice_means_something(corpus, group, choice):
         chosen += ["trainer.max_updates=3"]
     if group in WEIGHTS and choice not in PICTURED:
         chosen += ["max_validation=1", f"data.test={Path(corpus[0].partition('=')[2]).parent}/one"]
-    named = {f"{group}.{k}" if group else k: v for k, v in (keys(group, choice) if choice else keys_of(group)).items()}
+    named = {
+        f"{group}.{k}" if group else k: v
+        for k, v in (keys(group, choice) if choice else keys_of(group)).items()
+    }
     seen: dict[tuple[str, ...], dict] = {}
     idle = []
     for key, value in named.items():
         if key.startswith(ELSEWHERE):
             continue
-        if key == "trainer.precision" and usable_precision("bfloat16", torch.device("cpu")) == "float32":
+        if (
+            key == "trainer.precision"
+            and usable_precision("bfloat16", torch.device("cpu")) == "float32"
+        ):
             continue  # this machine would only emulate it
         context = (*chosen, *CONTEXT.get(key, ()))
         if key.endswith(".vocabulary_size"):
@@ -274,7 +300,9 @@ def test_every_key_of_every_choice_means_something(corpus, group, choice):
 
 
 def keys_of(group):
-    config = compose("data=text", "data.train=x", "data.validation=x", "data.source=a", "data.target=b")
+    config = compose(
+        "data=text", "data.train=x", "data.validation=x", "data.source=a", "data.target=b"
+    )
     node = config[group] if group else {k: v for k, v in config.items() if not isinstance(v, dict)}
     return {k: v for k, v in node.items() if k != "_target_"}
 
@@ -375,7 +403,12 @@ BASE = ["trainer.max_updates=3", "decoder.hidden_size=8", "model.embedding_size=
 
 def command_line(corpus, picked):
     usual = {"decoder": ["decoder=luong"], "attention": ["attention=general"], **picked}
-    return [*TINY[:-1], *corpus_for(corpus, ()), *BASE, *(text for texts in usual.values() for text in texts)]
+    return [
+        *TINY[:-1],
+        *corpus_for(corpus, ()),
+        *BASE,
+        *(text for texts in usual.values() for text in texts),
+    ]
 
 
 def refusal(corpus, picked):
@@ -412,7 +445,9 @@ def test_all_pairs_of_choices(corpus, tmp_path):
             left.discard(pair)
             continue
         numbers = dict(pair)
-        for axis in generator.sample([axis for axis in AXES if axis not in picked], len(AXES) - len(picked)):
+        for axis in generator.sample(
+            [axis for axis in AXES if axis not in picked], len(AXES) - len(picked)
+        ):
             gain = {i: sum(1 for b, j in numbers.items() if ((axis, i), (b, j)) in left or ((b, j), (axis, i)) in left)
                     for i in range(len(AXES[axis]))}  # fmt: skip
             for i in sorted(gain, key=lambda i: -gain[i]):
@@ -423,9 +458,14 @@ def test_all_pairs_of_choices(corpus, tmp_path):
         overrides = command_line(corpus, picked)
         result = run("train", *overrides, f"run_dir={folder}")
         assert result.returncode == 0, (overrides, result.stderr.decode())
-        several = any(text.startswith(("data.source", "data.factors")) for text in picked.get("columns", []))
+        several = any(
+            text.startswith(("data.source", "data.factors")) for text in picked.get("columns", [])
+        )
         source = beside if several else lines
-        for command, extra in (("translate", [f"input={source}"]), ("score", [f"source={source}", f"target={lines}"])):
+        for command, extra in (
+            ("translate", [f"input={source}"]),
+            ("score", [f"source={source}", f"target={lines}"]),
+        ):
             result = run(command, f"model={folder}", *extra)
             assert result.returncode == 0, (command, overrides, result.stderr.decode())
             assert result.stdout.count(b"\n") == 3

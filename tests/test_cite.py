@@ -9,27 +9,43 @@ from commands import ROOT, run
 
 from nmt.cite import holds, keys
 
-ENTRIES = re.findall(r"^@\w+\{([^,]+),", (ROOT / "nmt/papers.bib").read_text(encoding="utf-8"), re.MULTILINE)
+ENTRIES = re.findall(
+    r"^@\w+\{([^,]+),", (ROOT / "nmt/papers.bib").read_text(encoding="utf-8"), re.MULTILINE
+)
 PAGES = [
-    p for ending in ("py", "yaml", "md") for folder in ("nmt", "conf") for p in Path(ROOT, folder).rglob(f"*.{ending}")
+    p
+    for ending in ("py", "yaml", "md")
+    for folder in ("nmt", "conf")
+    for p in Path(ROOT, folder).rglob(f"*.{ending}")
 ]
 
 
 def test_references_become_keys():
-    text = (
-        "Bahdanau et al. 2015, eq. 3; Zoph & Knight 2016 (Luong, Sutskever et al.\n2015) van Rijsbergen 1979, in 2016"
-    )
-    assert keys(text) == ["bahdanau-et-al-2015", "zoph-knight-2016", "luong-sutskever-et-al-2015", "rijsbergen-1979"]
+    text = "Bahdanau et al. 2015, eq. 3; Zoph & Knight 2016 (Luong, Sutskever et al.\n2015) van Rijsbergen 1979, in 2016"
+    assert keys(text) == [
+        "bahdanau-et-al-2015",
+        "zoph-knight-2016",
+        "luong-sutskever-et-al-2015",
+        "rijsbergen-1979",
+    ]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_paper_that_is_named_has_an_entry(page):
-    named = {key for key in keys(page.read_text(encoding="utf-8")) if not key.startswith(("measured", "wmt"))}
+    named = {
+        key
+        for key in keys(page.read_text(encoding="utf-8"))
+        if not key.startswith(("measured", "wmt"))
+    }
     assert named <= set(ENTRIES)
 
 
 def test_entries_are_bibtex_and_each_is_named_somewhere():
-    named = {key for page in [*PAGES, ROOT / "README.md"] for key in keys(page.read_text(encoding="utf-8"))}
+    named = {
+        key
+        for page in [*PAGES, ROOT / "README.md"]
+        for key in keys(page.read_text(encoding="utf-8"))
+    }
     assert set(ENTRIES) <= named
     assert sorted(set(ENTRIES)) == ENTRIES
     for line in (ROOT / "nmt/papers.bib").read_text(encoding="utf-8").splitlines():
@@ -41,7 +57,9 @@ def test_entries_are_bibtex_and_each_is_named_somewhere():
 def test_all_papers_or_those_of_a_model(small_run):
     everything = run("cite").stdout.decode()
     assert everything.count("\n@") + 1 == len(ENTRIES)
-    own = re.findall(r"^@\w+\{([^,]+),", run("cite", f"model={small_run}").stdout.decode(), re.MULTILINE)
+    own = re.findall(
+        r"^@\w+\{([^,]+),", run("cite", f"model={small_run}").stdout.decode(), re.MULTILINE
+    )
     assert {"bahdanau-et-al-2015", "cho-et-al-2014", "kudo-richardson-2018"} <= set(own)
     assert not {"tu-et-al-2016", "nguyen-chiang-2018"} & set(own)
 
@@ -54,8 +72,18 @@ def test_papers_of_single_settings(tmp_path):
     )  # fmt: skip
     printed = run("cite", f"model={model}").stdout.decode()
     own = set(re.findall(r"^@\w+\{([^,]+),", printed, re.MULTILINE))
-    assert {"nguyen-chiang-2018", "cho-et-al-2014", "szegedy-et-al-2016"} <= own and "when" not in printed
-    switched_off = {"see-et-al-2017", "ba-et-al-2016", "gers-et-al-2000", "semeniuta-et-al-2016", "chen-et-al-2016"}
+    assert {
+        "nguyen-chiang-2018",
+        "cho-et-al-2014",
+        "szegedy-et-al-2016",
+    } <= own and "when" not in printed
+    switched_off = {
+        "see-et-al-2017",
+        "ba-et-al-2016",
+        "gers-et-al-2000",
+        "semeniuta-et-al-2016",
+        "chen-et-al-2016",
+    }
     assert not switched_off & own
 
 
@@ -67,5 +95,12 @@ def test_papers_of_single_settings(tmp_path):
     ],
 )  # fmt: skip
 def test_conditions_of_entries(condition, expected):
-    settings = {"model.copy": False, "model.lexical": True, "encoder.dropout": 0.3, "model.dropout": 0.0}
-    assert holds(condition, {**settings, "encoder.cell": "norm_lstm", "encoder.depth": 2}) is expected
+    settings = {
+        "model.copy": False,
+        "model.lexical": True,
+        "encoder.dropout": 0.3,
+        "model.dropout": 0.0,
+    }
+    assert (
+        holds(condition, {**settings, "encoder.cell": "norm_lstm", "encoder.depth": 2}) is expected
+    )

@@ -42,11 +42,15 @@ SIZE = 6
 
 def memory(values: torch.Tensor, lengths: list[int] = LENGTHS) -> Memory:
     mask = torch.arange(values.size(1)) < torch.tensor(lengths).unsqueeze(1)
-    summary = torch.stack([row[length - 1] * 1.5 for row, length in zip(values, lengths, strict=True)])
+    summary = torch.stack(
+        [row[length - 1] * 1.5 for row, length in zip(values, lengths, strict=True)]
+    )
     return Memory(values=values, mask=mask, summary=summary)
 
 
-def by_the_equation(pooling, h: torch.Tensor, summary: torch.Tensor) -> tuple[torch.Tensor, list[list[float]]]:
+def by_the_equation(
+    pooling, h: torch.Tensor, summary: torch.Tensor
+) -> tuple[torch.Tensor, list[list[float]]]:
     """Features and weights [H][S] of one text of real positions, in scalars."""
     hops = []
     for hop in range(pooling.hops.out_features if isinstance(pooling, Structured) else 1):
@@ -56,19 +60,33 @@ def by_the_equation(pooling, h: torch.Tensor, summary: torch.Tensor) -> tuple[to
                 scores.append(math.tanh(float(pooling.score.weight[0] @ x + pooling.score.bias[0])))
             elif isinstance(pooling, WordContext):
                 u = [
-                    math.tanh(float(w @ x + b)) for w, b in zip(pooling.hidden.weight, pooling.hidden.bias, strict=True)
+                    math.tanh(float(w @ x + b))
+                    for w, b in zip(pooling.hidden.weight, pooling.hidden.bias, strict=True)
                 ]
-                scores.append(sum(float(v) * each for v, each in zip(pooling.context.weight[0], u, strict=True)))
+                scores.append(
+                    sum(
+                        float(v) * each
+                        for v, each in zip(pooling.context.weight[0], u, strict=True)
+                    )
+                )
             elif isinstance(pooling, FinalState):
                 scores.append(float(x @ summary))
             elif isinstance(pooling, Structured):
                 u = [math.tanh(float(w @ x)) for w in pooling.hidden.weight]
-                scores.append(sum(float(v) * each for v, each in zip(pooling.hops.weight[hop], u, strict=True)))
+                scores.append(
+                    sum(
+                        float(v) * each for v, each in zip(pooling.hops.weight[hop], u, strict=True)
+                    )
+                )
             else:
                 scores.append(0.0)
         total = sum(math.exp(score) for score in scores)
         hops.append([math.exp(score) / total for score in scores])
-    features = [sum(a * float(x[j]) for a, x in zip(weights, h, strict=True)) for weights in hops for j in range(SIZE)]
+    features = [
+        sum(a * float(x[j]) for a, x in zip(weights, h, strict=True))
+        for weights in hops
+        for j in range(SIZE)
+    ]
     return torch.tensor(features, dtype=torch.float64), hops
 
 
@@ -84,13 +102,18 @@ def by_the_equation(pooling, h: torch.Tensor, summary: torch.Tensor) -> tuple[to
 )
 def test_poolings_are_their_equations(make):
     torch.manual_seed(0)
-    pooling, values = make().double().requires_grad_(False), torch.randn(3, 5, SIZE, dtype=torch.float64)
+    pooling, values = (
+        make().double().requires_grad_(False),
+        torch.randn(3, 5, SIZE, dtype=torch.float64),
+    )
     seen = memory(values)
     pooled = pooling(seen, torch.ones(3, dtype=torch.int64))
     for i, length in enumerate(LENGTHS):
         features, weights = by_the_equation(pooling, values[i, :length], seen.summary[i])
         torch.testing.assert_close(pooled.features[i], features)
-        torch.testing.assert_close(pooled.weights[i, :, :length], torch.tensor(weights, dtype=torch.float64))
+        torch.testing.assert_close(
+            pooled.weights[i, :, :length], torch.tensor(weights, dtype=torch.float64)
+        )
         assert torch.all(pooled.weights[i, :, length:] == 0)
     if isinstance(pooling, Structured):
         for i in range(3):
@@ -110,8 +133,13 @@ def test_the_largest_value_and_where_it_comes_from():
     pooled = Max(memory_size=SIZE)(memory(values), torch.ones(3, dtype=torch.int64))
     for i, length in enumerate(LENGTHS):
         for j in range(SIZE):
-            assert float(pooled.features[i, j]) == max(float(values[i, s, j]) for s in range(length))
-        wins = [sum(int(values[i, :length, j].argmax()) == s for j in range(SIZE)) / SIZE for s in range(length)]
+            assert float(pooled.features[i, j]) == max(
+                float(values[i, s, j]) for s in range(length)
+            )
+        wins = [
+            sum(int(values[i, :length, j].argmax()) == s for j in range(SIZE)) / SIZE
+            for s in range(length)
+        ]
         assert pooled.weights[i, 0, :length].tolist() == pytest.approx(wins)
         assert torch.all(pooled.weights[i, 0, length:] == 0)
 
@@ -119,7 +147,11 @@ def test_the_largest_value_and_where_it_comes_from():
 def test_hierarchical_is_words_then_sentences():
     """Text by text and sentence by sentence, with the parts used alone."""
     torch.manual_seed(0)
-    pooling = Hierarchical(memory_size=SIZE, hidden_size=4, sentence_size=3).double().requires_grad_(False)
+    pooling = (
+        Hierarchical(memory_size=SIZE, hidden_size=4, sentence_size=3)
+        .double()
+        .requires_grad_(False)
+    )
     values, lengths, counts = torch.randn(4, 5, SIZE, dtype=torch.float64), [5, 2, 1, 3], [1, 3]
     seen = memory(values, lengths)
     pooled = pooling(seen, torch.tensor(counts))
@@ -146,7 +178,9 @@ def test_hierarchical_is_words_then_sentences():
 
 
 def network(name: str, several: bool = False) -> Seq2Label:
-    config = compose(f"pooling={name}", "encoder.hidden_size=4", "network.embedding_size=5", name="classify")
+    config = compose(
+        f"pooling={name}", "encoder.hidden_size=4", "network.embedding_size=5", name="classify"
+    )
     for key in ("hidden_size", "sentence_size"):
         if key in config["pooling"]:
             config["pooling"][key] = 3
@@ -184,7 +218,9 @@ def test_company_changes_nothing(name):
     texts = [[[4, 5, 6, 7, 8, 9, 10, 11]], [[12, 13]], [[14]]]
     if model.pooling.splits:
         texts = [[[4, 5, 6, 7, 8], [9], [10, 11]], [[12, 13]], [[14], [15, 16]]]
-    together, pooled = model.read(batch([row for text in texts for row in text], [len(text) for text in texts]))
+    together, pooled = model.read(
+        batch([row for text in texts for row in text], [len(text) for text in texts])
+    )
     place = 0
     for i, text in enumerate(texts):
         alone, own = model.read(batch(text, [len(text)]))
@@ -194,7 +230,9 @@ def test_company_changes_nothing(name):
         total = pooled.weights[place : place + len(text)].sum((0, 2))
         torch.testing.assert_close(total, torch.ones_like(total))
         for r, row in enumerate(text):
-            torch.testing.assert_close(pooled.weights[place + r, :, : len(row)], own.weights[r, :, : len(row)])
+            torch.testing.assert_close(
+                pooled.weights[place + r, :, : len(row)], own.weights[r, :, : len(row)]
+            )
             assert torch.all(pooled.weights[place + r, :, len(row) :] == 0)
         place += len(text)
 
@@ -214,7 +252,10 @@ def test_tanh_caps_a_weight_of_feedforward_attention():
 
 def test_the_penalty_is_in_the_loss_and_parts_the_hops():
     torch.manual_seed(0)
-    model, data = network("structured"), batch([[4, 5, 6, 7, 11, 12, 13, 14], [8, 9, 10, 15, 16, 17, 18, 19]], [1, 1])
+    model, data = (
+        network("structured"),
+        batch([[4, 5, 6, 7, 11, 12, 13, 14], [8, 9, 10, 15, 16, 17, 18, 19]], [1, 1]),
+    )
     found = label_loss(model, data, 0)
     assert float(found.total.detach()) > float(found.nll) + 0.01
     optimizer = torch.optim.Adam(model.parameters(), 0.05)
@@ -222,7 +263,9 @@ def test_the_penalty_is_in_the_loss_and_parts_the_hops():
     for _ in range(60):
         pooled = model.read(data)[1]
         a = pooled.weights.detach()
-        overlap.append(float((a @ a.transpose(1, 2) - torch.eye(a.size(1))).square().sum((1, 2)).mean()))
+        overlap.append(
+            float((a @ a.transpose(1, 2) - torch.eye(a.size(1))).square().sum((1, 2)).mean())
+        )
         label_loss(model, data, 0).total.backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -232,16 +275,26 @@ def test_the_penalty_is_in_the_loss_and_parts_the_hops():
 def test_a_hidden_layer_before_the_labels():
     """Lin et al. 2017, section 4: W₂ relu(W₁ features + b₁) + b₂."""
     config = compose(
-        "pooling=mean", "encoder.hidden_size=4", "network.embedding_size=5", "network.hidden_size=7", name="classify"
+        "pooling=mean",
+        "encoder.hidden_size=4",
+        "network.embedding_size=5",
+        "network.hidden_size=7",
+        name="classify",
     )
     torch.manual_seed(1)
-    model, data = build.classifier(config, 20, LabelSet(("a", "b", "c"), False)).eval(), batch([[4, 5], [6]], [1, 1])
+    model, data = (
+        build.classifier(config, 20, LabelSet(("a", "b", "c"), False)).eval(),
+        batch([[4, 5], [6]], [1, 1]),
+    )
     logits, pooled = model.read(data)
     hidden = (pooled.features @ model.hidden.weight.T + model.hidden.bias).clamp(min=0)
     assert hidden.shape == (2, 7)
     torch.testing.assert_close(logits, hidden @ model.output.weight.T + model.output.bias)
     label_loss(model, data).total.backward()
-    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in (model.hidden.weight, model.output.weight))
+    assert all(
+        p.grad is not None and p.grad.abs().sum() > 0
+        for p in (model.hidden.weight, model.output.weight)
+    )
 
 
 @given(st.integers(0, 10**6), st.booleans())
@@ -272,11 +325,15 @@ def test_figures_by_counting(seed, several):
 def test_losses_of_one_label_and_of_several():
     logits = torch.randn(4, 3, dtype=torch.float64)
     one = torch.eye(3, dtype=torch.bool)[[0, 2, 1, 1]]
-    expected = torch.nn.functional.cross_entropy(logits, torch.tensor([0, 2, 1, 1]), reduction="none")
+    expected = torch.nn.functional.cross_entropy(
+        logits, torch.tensor([0, 2, 1, 1]), reduction="none"
+    )
     torch.testing.assert_close(LabelSet(("a", "b", "c"), False).losses(logits, one), expected)
     many = torch.rand(4, 3) > 0.5
     p = torch.where(many, logits.sigmoid(), 1 - logits.sigmoid())
-    torch.testing.assert_close(LabelSet(("a", "b", "c"), True).losses(logits, many), -p.log().sum(1))
+    torch.testing.assert_close(
+        LabelSet(("a", "b", "c"), True).losses(logits, many), -p.log().sum(1)
+    )
 
 
 def test_sentences():
@@ -286,14 +343,21 @@ def test_sentences():
     assert sentences("Dr. Smith met J. R. Ewing at 5 p.m. near St. Pauls. Prof. Dr. Kurz ging. Im 3. Stock? ca. drei.") == [
         "Dr. Smith met J. R. Ewing at 5 p.m. near St. Pauls.", "Prof. Dr. Kurz ging.", "Im 3. Stock?", "ca. drei.",
     ]  # fmt: skip
-    assert sentences("He came in no. 5 (vs. six). Then.") == ["He came in no. 5 (vs. six).", "Then."]
+    assert sentences("He came in no. 5 (vs. six). Then.") == [
+        "He came in no. 5 (vs. six).",
+        "Then.",
+    ]
     assert sentences("一。二！三") == ["一。", "二！", "三"]
     assert sentences("   ") == []
 
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    texts = ["a very good day, truly good!", "what a bad, bad film. never again.", "nothing much to say here"] * 20
+    texts = [
+        "a very good day, truly good!",
+        "what a bad, bad film. never again.",
+        "nothing much to say here",
+    ] * 20
     return SentencePiece(vocabulary_size=60).train(texts, [])
 
 
@@ -301,7 +365,9 @@ def tokenizer():
 @settings(max_examples=20, deadline=None)
 @given(text=st.text(alphabet="agod byfm.,!? ▁\u3000é", max_size=60))
 def test_importances_are_of_words_and_sum_to_one(name, tokenizer, text):
-    config = compose(f"pooling={name}", "encoder.hidden_size=4", "network.embedding_size=5", name="classify")
+    config = compose(
+        f"pooling={name}", "encoder.hidden_size=4", "network.embedding_size=5", name="classify"
+    )
     model = build.classifier(config, tokenizer.source_size, LabelSet(("x", "y"), False)).eval()
     [answer, _] = TextClassifier(model, tokenizer, max_tokens=12).classify(
         [text, "a longer text to stand beside it . yes"]
@@ -330,7 +396,10 @@ def test_documents_are_cut_and_never_empty(tokenizer):
 def test_vectors_are_taken_by_word():
     words = SentencePiece(model="word", vocabulary_size=30).train(["Good day bad film"] * 9, [])
     pieces = words.source_pieces(list(range(words.source_size)))
-    vectors = {"good": np.array([1, 2, 3, 4, 5], np.float32), "film": np.array([9, 8, 7, 6, 5], np.float32)}
+    vectors = {
+        "good": np.array([1, 2, 3, 4, 5], np.float32),
+        "film": np.array([9, 8, 7, 6, 5], np.float32),
+    }
     config = compose("encoder.hidden_size=4", "network.embedding_size=5", name="classify")
     model = build.classifier(config, len(pieces), LabelSet(("x", "y"), False))
     assert use_vectors(model.embedding, pieces, vectors) == pytest.approx(2 / len(pieces))
@@ -341,10 +410,17 @@ def test_vectors_are_taken_by_word():
 
 def test_unknown_words_in_a_row_stay_apart():
     words = SentencePiece(model="word", vocabulary_size=30).train(["good day bad film"] * 9, [])
-    assert [len(ids) for ids in words.encode_source(["xxx yyy good zzz", "good", "", "x  y"])] == [4, 1, 0, 2]
+    assert [len(ids) for ids in words.encode_source(["xxx yyy good zzz", "good", "", "x  y"])] == [
+        4,
+        1,
+        0,
+        2,
+    ]
     config = compose("encoder.hidden_size=4", "network.embedding_size=5", name="classify")
     classifier = TextClassifier(
-        build.classifier(config, words.source_size, LabelSet(("x", "y"), False)).eval(), words, max_tokens=9
+        build.classifier(config, words.source_size, LabelSet(("x", "y"), False)).eval(),
+        words,
+        max_tokens=9,
     )
     [answer] = classifier.classify(["xxx yyy good zzz"])
     assert min(answer.importances) > 0
@@ -359,13 +435,17 @@ def test_labels_that_training_has_not_seen_are_missed(tokenizer, caplog):
     with torch.no_grad():
         network.output.bias[:] = torch.tensor([50.0, -50.0])  # it always says a
     train = Labelled(["good day", "bad film"], [("a",), ("b",)], "train")
-    validation = Labelled(["good", "bad", "film", "day"], [("a",), ("c",), ("c",), ("b",)], "validation")
+    validation = Labelled(
+        ["good", "bad", "film", "day"], [("a",), ("c",), ("c",), ("b",)], "validation"
+    )
     with caplog.at_level("WARNING", "nmt"):
         task = ClassificationTask(
             LabelledSplits(train, validation, None, False), labels, tokenizer, network,
             batching=Batching(sentences=2), metric="macro_f1", seed=1, max_tokens=9,
         )  # fmt: skip
-    assert "validation: labels that do not occur in training, and so count as missed: c" in caplog.text
+    assert (
+        "validation: labels that do not occur in training, and so count as missed: c" in caplog.text
+    )
     found = task.validate()
     assert found["accuracy"] == 25.0
     assert found["macro_f1"] == pytest.approx((100 * 2 / (4 + 1) + 0 + 0) / 3)
@@ -396,23 +476,37 @@ def test_labelled_tables(tmp_path):
         assert not data.several
         assert data.test is None
     data = loaded(
-        "tsv", write(tmp_path / "many.tsv", [{"text": "a", "label": "x, y"}, {"text": "b", "label": ""}]), separator=","
+        "tsv",
+        write(tmp_path / "many.tsv", [{"text": "a", "label": "x, y"}, {"text": "b", "label": ""}]),
+        separator=",",
     )
     assert data.train.labels == [("x", "y"), ()]
     assert data.several
     data = loaded(
-        "jsonl", write(tmp_path / "l.jsonl", [{"text": "a", "label": ["x", "y"]}, {"text": "b", "label": []}], "jsonl")
+        "jsonl",
+        write(
+            tmp_path / "l.jsonl",
+            [{"text": "a", "label": ["x", "y"]}, {"text": "b", "label": []}],
+            "jsonl",
+        ),
     )
     assert data.train.labels == [("x", "y"), ()]
     assert data.several
-    data = loaded("jsonl", write(tmp_path / "n.jsonl", [{"text": "a", "label": 1}, {"text": "b", "label": 0}], "jsonl"))
+    data = loaded(
+        "jsonl",
+        write(
+            tmp_path / "n.jsonl", [{"text": "a", "label": 1}, {"text": "b", "label": 0}], "jsonl"
+        ),
+    )
     assert data.train.labels == [("1",), ("0",)]
 
 
 def test_labels_in_columns_of_their_own(tmp_path):
     """A column of 0 and 1 for each label: a text has those that are marked, or none."""
     rows = [("good day", "1", "0", "1"), ("bad", "0", "0", "0"), ("so so", "0", "1", "0")]
-    (tmp_path / "t.csv").write_text("text,kind,rude,long\n" + "".join(",".join(row) + "\n" for row in rows))
+    (tmp_path / "t.csv").write_text(
+        "text,kind,rude,long\n" + "".join(",".join(row) + "\n" for row in rows)
+    )
     (tmp_path / "t.jsonl").write_text("".join(
         json.dumps({"text": t, "kind": int(a), "rude": b == "1", "long": float(c)}) + "\n" for t, a, b, c in rows))  # fmt: skip
     for kind in ("csv", "jsonl"):
@@ -431,7 +525,9 @@ def test_numbered_labels_get_their_names(tmp_path):
 
     from nmt.data.sources.table import labels
 
-    features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["neg", "pos"])})
+    features = datasets.Features(
+        {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["neg", "pos"])}
+    )
     table = datasets.Dataset.from_dict({"text": ["a", "b"], "label": [1, 0]}, features=features)
     assert labels(table, "x", "text", "label", None)[0].labels == [("pos",), ("neg",)]
 
@@ -510,7 +606,9 @@ def trained(tmp_path_factory):
 
 def run(*arguments, stdin="", module="classify"):
     result = commands.run(module, *arguments, stdin=stdin)
-    return SimpleNamespace(returncode=result.returncode, stdout=result.stdout.decode(), stderr=result.stderr.decode())
+    return SimpleNamespace(
+        returncode=result.returncode, stdout=result.stdout.decode(), stderr=result.stderr.decode()
+    )
 
 
 def test_training_writes_what_it_found(trained):
@@ -521,16 +619,27 @@ def test_training_writes_what_it_found(trained):
     assert set(results["labels"]) == {"good", "bad"}
     assert results["removal"]["most_important"] > 0.3 + results["removal"]["random"]
     assert (folder / "run/test.txt").read_text().splitlines()[:2] == ["good", "bad"]
-    for name in ("learning_curve.png", "explanations.html", "best.safetensors", "config.yaml", "metrics.jsonl"):
+    for name in (
+        "learning_curve.png",
+        "explanations.html",
+        "best.safetensors",
+        "config.yaml",
+        "metrics.jsonl",
+    ):
         assert (folder / "run" / name).stat().st_size > 0
 
 
 def test_answers_and_explanations(trained):
     folder, _ = trained
-    (folder / "in.txt").write_text("the film was superb on a day\n\na boring day in town\n<b>film</b>\n")
+    (folder / "in.txt").write_text(
+        "the film was superb on a day\n\na boring day in town\n<b>film</b>\n"
+    )
     for name in ("page.html", "page.png", "page.json"):
         result = run(
-            f"model={folder}/run", f"input={folder}/in.txt", f"output={folder}/out", f"explain={folder}/{name}"
+            f"model={folder}/run",
+            f"input={folder}/in.txt",
+            f"output={folder}/out",
+            f"explain={folder}/{name}",
         )
         assert result.returncode == 0, result.stderr
     lines = (folder / "out").read_text().splitlines()
@@ -555,7 +664,9 @@ def test_a_string_gives_one_answer(trained):
     classifier = nmt.load(str(trained[0] / "run"))
     one, [same] = classifier.classify("good news"), classifier.classify(["good news"])
     assert (one.labels, one.words) == (same.labels, same.words) and one.words == ["good", "news"]
-    np.testing.assert_allclose(classifier.probabilities("good news"), classifier.probabilities(["good news"])[0])
+    np.testing.assert_allclose(
+        classifier.probabilities("good news"), classifier.probabilities(["good news"])[0]
+    )
     pieces = classifier.classify("good news", units="piece")
     assert "".join(pieces.words).replace("▁", " ").split() == ["good", "news"]
     assert pieces.importances.sum() == pytest.approx(1.0)
@@ -574,14 +685,16 @@ def test_a_finished_run_goes_on_and_kinds_are_told_apart(trained, tmp_path):
     result = run(f"resume={folder}/run", "trainer.max_epochs=5")
     assert result.returncode == 0, result.stderr
     assert ckpt.read(folder / "run/last.safetensors").meta["training"]["progress"]["epoch"] == 5
-    refused = run(f"resume={folder}/run", "pooling=mean", "optimizer.lr=0.1", "run_dir=x", "seed=3").stderr
+    refused = run(
+        f"resume={folder}/run", "pooling=mean", "optimizer.lr=0.1", "run_dir=x", "seed=3"
+    ).stderr
     for text in ("pooling=mean", "seed=3"):
         assert f"{text}: cannot change when resuming" in refused
     assert "run_dir=x: a run goes on in its own folder" in refused
     assert "lr" not in refused
-    assert [command[-1] for command in json.loads((folder / "run/run.json").read_text())["commands"]][1:] == [
-        "trainer.max_epochs=5"
-    ]
+    assert [
+        command[-1] for command in json.loads((folder / "run/run.json").read_text())["commands"]
+    ][1:] == ["trainer.max_epochs=5"]
     result = run(f"model={folder}/run", module="translate", stdin="a")
     assert "a model that classifies; use nmt.classify" in result.stderr
     result = run(f"resume={folder}/run", module="train", stdin="a")
@@ -619,7 +732,8 @@ def test_faults_are_told(trained):
 
 def test_several_labels_vectors_and_last(tmp_path):
     rows = [
-        {"text": row["text"], "label": [row["label"], "film"] if "film" in row["text"] else []} for row in texts(200, 3)
+        {"text": row["text"], "label": [row["label"], "film"] if "film" in row["text"] else []}
+        for row in texts(200, 3)
     ]
     file = write(tmp_path / "many.jsonl", rows, "jsonl")
     words = sorted({word for row in texts(200, 3) for word in row["text"].split()})
@@ -641,15 +755,24 @@ def test_several_labels_vectors_and_last(tmp_path):
         "trainer.max_epochs=2",
     ]
     result = run(
-        *common, f"vectors={tmp_path}/v.txt", "freeze=true", "network.embedding_size=8", f"run_dir={tmp_path}/frozen"
+        *common,
+        f"vectors={tmp_path}/v.txt",
+        "freeze=true",
+        "network.embedding_size=8",
+        f"run_dir={tmp_path}/frozen",
     )
     assert result.returncode == 0, result.stderr
     saved, last = (ckpt.read(tmp_path / "frozen" / name) for name in (ckpt.BEST, ckpt.LAST))
     classifier = text_classifier(str(tmp_path / "frozen"))
     pieces = classifier.tokenizer.source_pieces(list(range(classifier.tokenizer.source_size)))
-    expected = [float(x) for x in (tmp_path / "v.txt").read_text().splitlines()[words.index("film")].split()[1:]]
+    expected = [
+        float(x)
+        for x in (tmp_path / "v.txt").read_text().splitlines()[words.index("film")].split()[1:]
+    ]
     for each in (saved, last):
-        assert each.part("model")["embedding.weight"][pieces.index("▁film")].tolist() == pytest.approx(expected)
+        assert each.part("model")["embedding.weight"][
+            pieces.index("▁film")
+        ].tolist() == pytest.approx(expected)
     assert saved.meta["labels"]["several"] is True
     assert (tmp_path / "frozen/validation.txt").exists()
     result = run(*common, f"vectors={tmp_path}/v.txt", f"run_dir={tmp_path}/wrong")

@@ -30,7 +30,14 @@ TAGGED = Columns(factors=(("a", "b", "c"), ("x",)))
 
 def made(decoder, columns, *overrides):
     score = "none" if decoder == "fixed" else "concat"
-    config = compose(f"decoder={decoder}", f"attention={score}", *SIZES, *NO_DROPOUT, "model.factor_size=3", *overrides)
+    config = compose(
+        f"decoder={decoder}",
+        f"attention={score}",
+        *SIZES,
+        *NO_DROPOUT,
+        "model.factor_size=3",
+        *overrides,
+    )
     torch.manual_seed(1)
     return build.network(config, 11, 11, columns).double().eval()
 
@@ -84,7 +91,9 @@ def test_each_encoder_reads_its_own_source(encoder):
             encoder(part.unsqueeze(0), torch.tensor([len(part)]))
             for encoder, part in zip(model.encoder.encoders, cut, strict=True)
         ]
-        torch.testing.assert_close(memory.values[row, :length], torch.cat([each.values[0] for each in alone]))
+        torch.testing.assert_close(
+            memory.values[row, :length], torch.cat([each.values[0] for each in alone])
+        )
         assert not memory.values[row, length:].any()
         summaries = torch.cat([each.summary[0] for each in alone])
         weight, bias = model.encoder.join.weight, model.encoder.join.bias
@@ -114,7 +123,11 @@ def test_vectors_of_a_word_and_its_factors_stand_side_by_side():
     for row in range(3):
         for s in range(data.source.size(1)):
             word, rest = int(data.source[row, s]) % 11, int(data.source[row, s]) // 11
-            parts = [model.source_embedding.weight[word], first.weight[rest % 4], second.weight[rest // 4]]
+            parts = [
+                model.source_embedding.weight[word],
+                first.weight[rest % 4],
+                second.weight[rest // 4],
+            ]
             torch.testing.assert_close(vectors[row, s], torch.cat(parts))
 
 
@@ -130,7 +143,9 @@ def test_without_factors_it_is_the_plain_network():
                 parameter[:, :6] = theirs[name]
             else:
                 parameter.copy_(theirs[name])
-    torch.testing.assert_close(contracts.run(model, with_factors())[0].readout, contracts.run(plain, data)[0].readout)
+    torch.testing.assert_close(
+        contracts.run(model, with_factors())[0].readout, contracts.run(plain, data)[0].readout
+    )
 
 
 def test_copying_looks_at_the_word_without_its_factors():
@@ -147,7 +162,9 @@ LINE = st.lists(WORD, min_size=0, max_size=6).map(" ".join)
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return SentencePiece(vocabulary_size=30).train(["abc dé ab cd", "éd cb a", "dddd abab é"] * 4, ["ab"])
+    return SentencePiece(vocabulary_size=30).train(
+        ["abc dé ab cd", "éd cb a", "dddd abab é"] * 4, ["ab"]
+    )
 
 
 @given(st.lists(LINE, min_size=2, max_size=3))
@@ -162,12 +179,20 @@ def test_texts_come_back_from_ids(tokenizer, texts):
     assert read.columns.texts(ids) == each
     words = sum(len(text.split()) for text in texts)
     places = read.source_words("\t".join(texts), ids)
-    assert [place.start for place in places] == sorted(place.start for place in places) or max(map(len, texts)) > 0
+    assert [place.start for place in places] == sorted(place.start for place in places) or max(
+        map(len, texts)
+    ) > 0
     assert {place.start for place, i in zip(places, ids, strict=True) if i == EOS} <= {words}
-    assert {w for place, i in zip(places, ids, strict=True) if i != EOS for w in place} == set(range(words))
+    assert {w for place, i in zip(places, ids, strict=True) if i != EOS for w in place} == set(
+        range(words)
+    )
 
 
-@given(st.lists(st.tuples(WORD, st.sampled_from("abcz"), st.sampled_from("xz")), min_size=1, max_size=6))
+@given(
+    st.lists(
+        st.tuples(WORD, st.sampled_from("abcz"), st.sampled_from("xz")), min_size=1, max_size=6
+    )
+)
 @settings(deadline=None)
 def test_every_piece_has_the_factors_of_its_word(tokenizer, rows):
     read, size = tokenizer.reading(TAGGED), tokenizer.source_size
@@ -177,7 +202,10 @@ def test_every_piece_has_the_factors_of_its_word(tokenizer, rows):
     for i, place in zip(ids, read.source_words(line, ids), strict=True):
         _, first, second = rows[place.start]
         rest = i // size
-        assert (rest % 4, rest // 4) == ("zabc".index(first), "zx".index(second))  # z: not in training, 0
+        assert (rest % 4, rest // 4) == (
+            "zabc".index(first),
+            "zx".index(second),
+        )  # z: not in training, 0
     assert max(ids) < read.source_ids
 
 
@@ -219,7 +247,10 @@ def test_links_between_pieces_and_their_batch(tokenizer):
     for row, line in enumerate(lines.links):
         source, target = lines.source[row], lines.target[row]
         s_ids, t_ids = tokenizer.encode_source([source])[0], tokenizer.encode_target([target])[0]
-        s_words, t_words = tokenizer.source_words(source, s_ids), tokenizer.target_words(target, t_ids)
+        s_words, t_words = (
+            tokenizer.source_words(source, s_ids),
+            tokenizer.target_words(target, t_ids),
+        )
         links = {tuple(map(int, link.split("-"))) for link in line.split()}
         expected = np.zeros(made.links.shape[1:])
         for t, of_t in enumerate(t_words):
@@ -252,7 +283,9 @@ def test_guided_alignment_is_its_equation():
 
     model, data = network("bahdanau", "concat"), batch()
     links = torch.rand(3, 6, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
-    inside = (torch.arange(5) < data.source_lengths.unsqueeze(1)).unsqueeze(1) & (data.targets != PAD).unsqueeze(2)
+    inside = (torch.arange(5) < data.source_lengths.unsqueeze(1)).unsqueeze(1) & (
+        data.targets != PAD
+    ).unsqueeze(2)
     data = replace(data, links=(links * inside).float())
     plain, guided = CrossEntropy(), CrossEntropy(guided_alignment=0.7)
     model.train()
@@ -297,37 +330,63 @@ def corpus(tmp_path_factory):
 
 
 def text(corpus, *more):
-    named = [f"data.train={corpus}/train", f"data.validation={corpus}/val", "data.source=en", "data.target=de"]
+    named = [
+        f"data.train={corpus}/train",
+        f"data.validation={corpus}/val",
+        "data.source=en",
+        "data.target=de",
+    ]
     keys = {one.partition("=")[0] for one in more}
     return ["data=text", *(one for one in named if one.partition("=")[0] not in keys), *more, *FEW]
 
 
 def test_several_sources_from_training_to_answers(corpus, tmp_path):
     folder = trained(tmp_path / "run", *text(corpus, "data.source=[en,fr]"))
-    few = [one for one in text(corpus, "data.source=[fr,en]") if not one.startswith(("sizes", "model", "data.source"))]
+    few = [
+        one
+        for one in text(corpus, "data.source=[fr,en]")
+        if not one.startswith(("sizes", "model", "data.source"))
+    ]
     translator = nmt.load(folder)
     assert translator.languages == ("en+fr", "de")
     lines = [
         f"{a}\t{b}"
-        for a, b in zip(*((corpus / f"val.{x}").read_text().splitlines() for x in ("en", "fr")), strict=True)
+        for a, b in zip(
+            *((corpus / f"val.{x}").read_text().splitlines() for x in ("en", "fr")), strict=True
+        )
     ]
     answers = translator.translate([*lines, ""])
     assert len(answers) == len(lines) + 1
     assert answers[-1] == ""
     (tmp_path / "input").write_text("\n".join(lines) + "\n")
     made = run(
-        "translate", f"model={folder}", f"input={tmp_path}/input", "format=jsonl", f"attention_map={tmp_path}/map.json"
+        "translate",
+        f"model={folder}",
+        f"input={tmp_path}/input",
+        "format=jsonl",
+        f"attention_map={tmp_path}/map.json",
     )
     assert made.returncode == 0
-    assert len(json.loads(made.stdout.splitlines()[0])["hypotheses"][0]["alignment"]["weights"][0]) == 6
-    assert json.loads((tmp_path / "map.json").read_text())[0]["source"] == [*lines[0].split(), "</s>"]
+    assert (
+        len(json.loads(made.stdout.splitlines()[0])["hypotheses"][0]["alignment"]["weights"][0])
+        == 6
+    )
+    assert json.loads((tmp_path / "map.json").read_text())[0]["source"] == [
+        *lines[0].split(),
+        "</s>",
+    ]
     bad = run("translate", f"model={folder}", stdin="aa\tff\naa bb\n")
     failed(bad, "stdin, line 2", "1 column, but the model reads 2 sources (en, fr)")
     assert bad.stdout.count(b"\n") == 1  # the line before it is answered
     (tmp_path / "bad").write_text("aa\tff\nbb\n")
-    failed(run("translate", f"model={folder}", f"input={tmp_path}/bad", f"output={tmp_path}/out"), "bad, line 2")
+    failed(
+        run("translate", f"model={folder}", f"input={tmp_path}/bad", f"output={tmp_path}/out"),
+        "bad, line 2",
+    )
     assert not (tmp_path / "out.partial").exists()
-    swapped = run("train", *few, "data.source=[fr,en]", f"init={folder}", f"run_dir={tmp_path}/swapped")
+    swapped = run(
+        "train", *few, "data.source=[fr,en]", f"init={folder}", f"run_dir={tmp_path}/swapped"
+    )
     assert b"fr, en stand for what the model calls en, fr" in swapped.stderr
     alone = trained(tmp_path / "alone", *text(corpus))
     both = f"input={tmp_path}/input", f"attention_map={tmp_path}/both.json"
@@ -340,7 +399,9 @@ def test_several_sources_from_training_to_answers(corpus, tmp_path):
 
 
 def test_factors_from_training_to_answers(corpus, tmp_path):
-    folder = trained(tmp_path / "run", *text(corpus, "data.factors=[tag]", "tokenizer.sampling=0.1"))
+    folder = trained(
+        tmp_path / "run", *text(corpus, "data.factors=[tag]", "tokenizer.sampling=0.1")
+    )
     translator = nmt.load(folder)
     first, other = translator.encode(["aa bb\tX Y", "aa bb\tZ Z"])
     assert first != other
@@ -351,7 +412,10 @@ def test_factors_from_training_to_answers(corpus, tmp_path):
     assert resumed.returncode == 0
     sizes = [one for one in text(corpus) if not one.startswith(("sizes", "model"))]
     other = run("train", *sizes, f"init={folder}", f"run_dir={tmp_path}/other")
-    failed(other, "hold one text, but the model that this begins with reads a text and 1 factor (en, tag)")
+    failed(
+        other,
+        "hold one text, but the model that this begins with reads a text and 1 factor (en, tag)",
+    )
     unseen = run("translate", f"model={folder}", stdin="aa bb\tX never\n")
     assert b"training did not have 1 values, which count as none: never" in unseen.stderr
     assert unseen.stdout.count(b"\n") == 1
@@ -361,7 +425,13 @@ def test_guided_attention_learns_the_links(corpus, tmp_path):
     """The alignment error rate of the given links, with and without guidance, after the same few updates."""
     rates = []
     for more in ((), ("data.alignment=links", "objective.guided_alignment=2.0")):
-        quick = "metric=loss", "tokenizer=word", "trainer.max_epochs=8", "batching.sentences=5", "decoder=luong"
+        quick = (
+            "metric=loss",
+            "tokenizer=word",
+            "trainer.max_epochs=8",
+            "batching.sentences=5",
+            "decoder=luong",
+        )
         folder = trained(tmp_path / f"run{len(more)}", *text(corpus, *more), *quick)
         out = run(
             "align", f"model={folder}", f"source={corpus}/val.en", f"target={corpus}/val.de", f"gold={corpus}/val.links",
@@ -375,13 +445,17 @@ def test_guided_attention_learns_the_links(corpus, tmp_path):
 
 
 def test_several_validation_sets(corpus, tmp_path):
-    folder = trained(tmp_path / "run", *text(corpus, f"data.validation=[{corpus}/val,{corpus}/other]"))
+    folder = trained(
+        tmp_path / "run", *text(corpus, f"data.validation=[{corpus}/val,{corpus}/other]")
+    )
     records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     [validation] = [record for record in records if record["kind"] == "validation"]
     assert {"loss", "bleu", "other/loss", "other/bleu"} <= set(validation)
     alone = trained(tmp_path / "alone", *text(corpus, f"data.validation={corpus}/other"))
     [other] = [
-        r for r in map(json.loads, (alone / "metrics.jsonl").read_text().splitlines()) if r["kind"] == "validation"
+        r
+        for r in map(json.loads, (alone / "metrics.jsonl").read_text().splitlines())
+        if r["kind"] == "validation"
     ]
     assert other["loss"] == pytest.approx(validation["other/loss"], rel=1e-6)
 
@@ -399,11 +473,16 @@ def test_tables_have_columns_too(corpus, tmp_path):
         "data.target=de",
     ]
     more = ["data.source=[en,fr]", "data.alignment=links", "objective.guided_alignment=1.0"]
-    assert "leads nowhere" not in run("train", *table, *more, *FEW, f"run_dir={tmp_path}/a").stderr.decode()
+    assert (
+        "leads nowhere"
+        not in run("train", *table, *more, *FEW, f"run_dir={tmp_path}/a").stderr.decode()
+    )
     same = ["data.source=en", "data.factors=[tag]"]
     folder = trained(tmp_path / "b", *table, *same, *FEW)
     from_files = trained(tmp_path / "c", *text(corpus, "data.factors=[tag]"))
-    prints = [json.loads((each / "results.json").read_text())["data"] for each in (folder, from_files)]
+    prints = [
+        json.loads((each / "results.json").read_text())["data"] for each in (folder, from_files)
+    ]
     assert prints[0] == prints[1]
 
 
@@ -433,7 +512,10 @@ def test_links_that_lead_nowhere_name_their_line(corpus, tmp_path):
     links[6] = "0-0 3-1"
     (tmp_path / "train.links").write_text("\n".join(links) + "\n")
     made = text(tmp_path, "data.alignment=links", "objective.guided_alignment=1.0")
-    failed(run("train", *made, f"run_dir={tmp_path}/r"), "train.links, line 7: the link 3-1 leads nowhere")
+    failed(
+        run("train", *made, f"run_dir={tmp_path}/r"),
+        "train.links, line 7: the link 3-1 leads nowhere",
+    )
 
 
 def test_a_sweep_over_sources_has_a_folder_for_each(corpus, tmp_path):
@@ -441,7 +523,9 @@ def test_a_sweep_over_sources_has_a_folder_for_each(corpus, tmp_path):
     assert done.returncode == 0, done.stderr.decode()
     assert len([*tmp_path.glob("sweep/source-*/results.json")]) == 2
     failed(
-        run("train", *text(corpus, "data.source=en,fr")), "several values make a sweep: add -m", "data.source=[en,fr]"
+        run("train", *text(corpus, "data.source=en,fr")),
+        "several values make a sweep: add -m",
+        "data.source=[en,fr]",
     )
 
 

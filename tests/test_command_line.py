@@ -46,7 +46,13 @@ def data_arguments(folder):
 def trained(corpus, tmp_path_factory):
     folder = tmp_path_factory.mktemp("out") / "run"
     result = run(
-        "train", *data_arguments(corpus), *SMALL, f"run_dir={folder}", "seed=1", "decoder=bahdanau", "attention=concat"
+        "train",
+        *data_arguments(corpus),
+        *SMALL,
+        f"run_dir={folder}",
+        "seed=1",
+        "decoder=bahdanau",
+        "attention=concat",
     )
     assert result.returncode == 0, result.stderr.decode()
     assert b"Next:" in result.stderr
@@ -56,7 +62,12 @@ def trained(corpus, tmp_path_factory):
 def test_translate_file_to_file_and_stdin_to_stdout(trained, corpus, tmp_path):
     out = tmp_path / "out.txt"
     result = run(
-        "translate", f"model={trained}", f"input={corpus}/test.en", f"output={out}", "search=beam", "search.width=5"
+        "translate",
+        f"model={trained}",
+        f"input={corpus}/test.en",
+        f"output={out}",
+        "search=beam",
+        "search.width=5",
     )
     assert result.returncode == 0, result.stderr.decode()
     piped = run("translate", f"model={trained}", stdin=(corpus / "test.en").read_text())
@@ -79,7 +90,9 @@ def test_translate_never_fails_on_strange_lines(trained):
         "漢字",
         "x" * 5000,
     ]
-    result = run("translate", f"model={trained}", "translation.max_length_offset=3", stdin="\n".join(strange))
+    result = run(
+        "translate", f"model={trained}", "translation.max_length_offset=3", stdin="\n".join(strange)
+    )
     assert result.returncode == 0, result.stderr.decode()
     lines = result.stdout.decode().split("\n")
     assert len(lines) == len(strange) + 1
@@ -89,21 +102,34 @@ def test_translate_never_fails_on_strange_lines(trained):
 
 def test_translate_keeps_stdout_clean_and_order(trained):
     lines = [f"{word} dog" for word in ("red", "green", "blue")]
-    whole = run("translate", f"model={trained}", stdin="\n".join(lines) + "\n").stdout.decode().splitlines()
-    alone = [run("translate", f"model={trained}", stdin=line).stdout.decode().rstrip("\n") for line in lines]
+    whole = (
+        run("translate", f"model={trained}", stdin="\n".join(lines) + "\n")
+        .stdout.decode()
+        .splitlines()
+    )
+    alone = [
+        run("translate", f"model={trained}", stdin=line).stdout.decode().rstrip("\n")
+        for line in lines
+    ]
     assert whole == alone
 
 
 def test_resuming_a_finished_run_changes_nothing(trained):
-    before = {path.name: path.stat().st_mtime for path in trained.iterdir() if path.name != "train.log"}
+    before = {
+        path.name: path.stat().st_mtime for path in trained.iterdir() if path.name != "train.log"
+    }
     result = run("train", f"resume={trained}")
     assert result.returncode == 0
     assert b"is finished" in result.stderr
-    assert {path.name: path.stat().st_mtime for path in trained.iterdir() if path.name != "train.log"} == before
+    assert {
+        path.name: path.stat().st_mtime for path in trained.iterdir() if path.name != "train.log"
+    } == before
 
 
 def test_a_map_of_empty_lines_is_no_failure(trained, tmp_path):
-    result = run("translate", f"model={trained}", f"attention_map={tmp_path}/map.html", stdin="\n\n")
+    result = run(
+        "translate", f"model={trained}", f"attention_map={tmp_path}/map.html", stdin="\n\n"
+    )
     assert result.returncode == 0
     assert result.stdout == b"\n\n"
     assert b"only empty lines" in result.stderr
@@ -112,7 +138,12 @@ def test_a_map_of_empty_lines_is_no_failure(trained, tmp_path):
 @pytest.mark.parametrize("ending", ["html", "png", "json"])
 def test_attention_maps(trained, tmp_path, ending):
     target = tmp_path / f"map.{ending}"
-    result = run("translate", f"model={trained}", f"attention_map={target}", stdin="red <dog> & bird\n\nblue cat\n")
+    result = run(
+        "translate",
+        f"model={trained}",
+        f"attention_map={target}",
+        stdin="red <dog> & bird\n\nblue cat\n",
+    )
     assert result.returncode == 0, result.stderr.decode()
     if ending == "png":
         assert target.read_bytes().startswith(b"\x89PNG")
@@ -127,7 +158,10 @@ def test_attention_maps(trained, tmp_path, ending):
             assert entry["target"][-1] == entry["source"][-1] == "</s>"
             assert list(entry["weights"]) == [""]
             assert len(entry["weights"][""]) == len(entry["target"])
-            assert all(abs(sum(row) - 1) < 1e-3 and len(row) == len(entry["source"]) for row in entry["weights"][""])
+            assert all(
+                abs(sum(row) - 1) < 1e-3 and len(row) == len(entry["source"])
+                for row in entry["weights"][""]
+            )
         assert [entry["source"] for entry in json.loads(text)] == [
             ["red", "<dog>", "&", "bird", "</s>"],
             ["blue", "cat", "</s>"],
@@ -139,11 +173,23 @@ def test_attention_side_by_side(trained, corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(plots, "_font_with", lambda character: None)  # whatever is installed here
     other = tmp_path / "heads"
     small = [setting for setting in SMALL if "vocabulary" not in setting]
-    extra = ["attention=multi_head", "attention.heads=2", "decoder=luong", "tokenizer=char", f"run_dir={other}"]
+    extra = [
+        "attention=multi_head",
+        "attention.heads=2",
+        "decoder=luong",
+        "tokenizer=char",
+        f"run_dir={other}",
+    ]
     assert run("train", *data_arguments(corpus), *small, *extra).returncode == 0
     for ending in ("html", "png", "json"):
         show = f"attention_map={tmp_path}/map.{ending}"
-        result = run("translate", f"model={trained}", f"compare=[{other}]", show, stdin="red dog 文\n\nblue cat\n")
+        result = run(
+            "translate",
+            f"model={trained}",
+            f"compare=[{other}]",
+            show,
+            stdin="red dog 文\n\nblue cat\n",
+        )
         assert result.returncode == 0, result.stderr.decode()
         assert (b"drawn as boxes" in result.stderr) is (ending == "png")
         assert b"UserWarning" not in result.stderr
@@ -159,7 +205,9 @@ def test_attention_side_by_side(trained, corpus, tmp_path, monkeypatch):
 
 
 def test_evaluate_prints_scores_with_signatures(trained, corpus):
-    result = run("evaluate", f"model={trained}", f"source={corpus}/test.en", f"reference={corpus}/test.de")
+    result = run(
+        "evaluate", f"model={trained}", f"source={corpus}/test.en", f"reference={corpus}/test.de"
+    )
     assert result.returncode == 0, result.stderr.decode()
     lines = result.stdout.decode().splitlines()
     assert [line.split()[0] for line in lines] == ["bleu", "chrf", "ter", "exact"]
@@ -174,15 +222,34 @@ def test_score(trained, corpus, tmp_path):
     assert len(scores) == len((corpus / "test.en").read_text().splitlines())
     assert all(score < 0 for score in scores)
     assert b"perplexity" in result.stderr
-    rows = [json.loads(line) for line in run("score", f"model={trained}", *pair, "format=jsonl").stdout.splitlines()]
+    rows = [
+        json.loads(line)
+        for line in run("score", f"model={trained}", *pair, "format=jsonl").stdout.splitlines()
+    ]
     assert [row["log_prob"] for row in rows] == pytest.approx(scores, abs=1e-4)
-    assert all(sum(row["token_log_probs"]) == pytest.approx(row["log_prob"], abs=1e-3) for row in rows)
-    average = [float(x) for x in run("score", f"model={trained}", *pair, "normalize=average").stdout.split()]
-    assert average == pytest.approx([s / len(r["tokens"]) for s, r in zip(scores, rows, strict=True)], abs=1e-5)
+    assert all(
+        sum(row["token_log_probs"]) == pytest.approx(row["log_prob"], abs=1e-3) for row in rows
+    )
+    average = [
+        float(x)
+        for x in run("score", f"model={trained}", *pair, "normalize=average").stdout.split()
+    ]
+    assert average == pytest.approx(
+        [s / len(r["tokens"]) for s, r in zip(scores, rows, strict=True)], abs=1e-5
+    )
     nbest = tmp_path / "list"
     command = "translate", f"model={trained}", f"input={corpus}/test.en"
-    assert run(*command, "format=moses", "search=beam", "search.n_best=3", f"output={nbest}").returncode == 0
-    again = run("score", f"model={trained}", f"source={corpus}/test.en", f"nbest={nbest}").stdout.decode().splitlines()
+    assert (
+        run(
+            *command, "format=moses", "search=beam", "search.n_best=3", f"output={nbest}"
+        ).returncode
+        == 0
+    )
+    again = (
+        run("score", f"model={trained}", f"source={corpus}/test.en", f"nbest={nbest}")
+        .stdout.decode()
+        .splitlines()
+    )
     assert len(again) == len(nbest.read_text().splitlines())
     for line in again:
         features = re.search(r"logprob= (\S+) nmt= (\S+) \|\|\| (\S+)", line)
@@ -193,12 +260,16 @@ def test_score(trained, corpus, tmp_path):
     failed(run("score", f"model={trained}", pair[0]), "target, nbest: give one of them")
     failed(run("score", f"model={trained}", pair[0], f"target={corpus}/train.de"), "not aligned")
     nbest.write_text("7 ||| x ||| y\n3 ||| x ||| y\n")
-    failed(run("score", f"model={trained}", pair[0], f"nbest={nbest}"), "line 2", "numbers must ascend")
+    failed(
+        run("score", f"model={trained}", pair[0], f"nbest={nbest}"), "line 2", "numbers must ascend"
+    )
 
 
 def test_ensembles_and_searches_from_the_command_line(trained, corpus):
     alone = run("translate", f"model={trained}", f"input={corpus}/test.en")
-    both = run("translate", f"model=[{trained},{trained}]", f"input={corpus}/test.en", "shares=[2,1]")
+    both = run(
+        "translate", f"model=[{trained},{trained}]", f"input={corpus}/test.en", "shares=[2,1]"
+    )
     assert both.returncode == 0, both.stderr.decode()
     assert alone.stdout == both.stdout
     for search in ("sample", "diverse", "mbr"):
@@ -206,9 +277,13 @@ def test_ensembles_and_searches_from_the_command_line(trained, corpus):
         assert found.returncode == 0, found.stderr.decode()
         assert found.stdout.count(b"\n") == alone.stdout.count(b"\n")
     failed(
-        run("translate", f"model=[{trained}]", "shares=[1,1]", stdin="a"), "one positive number for each of 1 models"
+        run("translate", f"model=[{trained}]", "shares=[1,1]", stdin="a"),
+        "one positive number for each of 1 models",
     )
-    failed(run("translate", f"model={trained}", "format=html"), "format=html: must be one of text, jsonl")
+    failed(
+        run("translate", f"model={trained}", "format=html"),
+        "format=html: must be one of text, jsonl",
+    )
     failed(run("translate", f"model={trained}", "resume=true"), "needs input=FILE and output=FILE")
 
 
@@ -218,14 +293,20 @@ def test_align(trained, corpus, tmp_path):
     result = run("align", f"model={trained}", *pair)
     assert result.returncode == 0, result.stderr.decode()
     links = result.stdout.decode().splitlines()
-    assert [sorted(int(link.split("-")[1]) for link in line.split()) for line in links] == [[0, 1, 2]] * len(lines)
-    rows = [json.loads(line) for line in run("align", f"model={trained}", *pair, "format=json").stdout.splitlines()]
+    assert [sorted(int(link.split("-")[1]) for link in line.split()) for line in links] == [
+        [0, 1, 2]
+    ] * len(lines)
+    rows = [
+        json.loads(line)
+        for line in run("align", f"model={trained}", *pair, "format=json").stdout.splitlines()
+    ]
     assert [" ".join(f"{s}-{t}" for s, t in row["pairs"]) for row in rows] == links
     # Vectors in one space, a direction for each word, and the gold standard that they find.
     words = sorted({word for line in lines for word in line.split()})
     for name, case in (("s.vec", str.lower), ("t.vec", str.upper)):
         rows = [
-            f"{case(w)} " + " ".join("9" if i == j else "0" for j in range(len(words))) for i, w in enumerate(words)
+            f"{case(w)} " + " ".join("9" if i == j else "0" for j in range(len(words)))
+            for i, w in enumerate(words)
         ]
         (tmp_path / name).write_text("\n".join([f"{len(words)} {len(words)}", *rows]) + "\n")
     vectors = f"vectors=[{tmp_path}/s.vec,{tmp_path}/t.vec]"
@@ -239,25 +320,44 @@ def test_align(trained, corpus, tmp_path):
     assert set(repeated) == {"0-0 1-1 2-2"}
     assert b"alignment error rate 0.0" in found.stderr
     assert (
-        run("align", vectors, *pair, f"attention_map={tmp_path}/map.json", f"output={tmp_path}/links").returncode == 0
+        run(
+            "align",
+            vectors,
+            *pair,
+            f"attention_map={tmp_path}/map.json",
+            f"output={tmp_path}/links",
+        ).returncode
+        == 0
     )
     drawn = json.loads((tmp_path / "map.json").read_text())[0]
     assert (drawn["source"], drawn["target"]) == (
         lines[0].split(),
         (corpus / "test.de").read_text().split("\n")[0].split(),
     )
-    weights = drawn["weights"][""]  # a softmax: every row sums to 1, and the word of the same direction gets most
+    weights = drawn["weights"][
+        ""
+    ]  # a softmax: every row sums to 1, and the word of the same direction gets most
     assert [sum(row) for row in weights] == pytest.approx([1.0] * len(weights), abs=1e-4)
-    assert [row.index(max(row)) for row in weights] == [drawn["source"].index(w.lower()) for w in drawn["target"]]
+    assert [row.index(max(row)) for row in weights] == [
+        drawn["source"].index(w.lower()) for w in drawn["target"]
+    ]
     (tmp_path / "gold").write_text("0-0 x\n" * len(lines))
-    failed(run("align", vectors, *pair, f"gold={tmp_path}/gold"), "line 1", "not a link such as 0-1")
+    failed(
+        run("align", vectors, *pair, f"gold={tmp_path}/gold"), "line 1", "not a link such as 0-1"
+    )
     failed(run("align", *pair), "model, vectors: give one of them")
     (tmp_path / "s.vec").write_text("a 1 2\nb 1\n")
     failed(run("align", vectors, *pair), "s.vec, line 2")
 
 
 def test_translations_of_validations_are_kept_if_asked(corpus, tmp_path):
-    command = *data_arguments(corpus), *SMALL, "trainer.max_epochs=2", "keep_validations=true", "max_validation=5"
+    command = (
+        *data_arguments(corpus),
+        *SMALL,
+        "trainer.max_epochs=2",
+        "keep_validations=true",
+        "max_validation=5",
+    )
     result = run("train", *command, f"run_dir={tmp_path}/run")
     assert result.returncode == 0, result.stderr.decode()
     kept = sorted(tmp_path.glob("run/validation-*.txt"))
@@ -268,10 +368,21 @@ def test_translations_of_validations_are_kept_if_asked(corpus, tmp_path):
 def test_another_search_may_be_chosen_when_a_run_goes_on(trained, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(trained, folder)
-    result = run("train", f"resume={folder}", "search=greedy", "trainer.max_epochs=9", "trainer.max_updates=1")
+    result = run(
+        "train",
+        f"resume={folder}",
+        "search=greedy",
+        "trainer.max_epochs=9",
+        "trainer.max_updates=1",
+    )
     assert result.returncode == 0, result.stderr.decode()
-    failed(run("train", f"resume={folder}", "run_dir=elsewhere"), "run_dir=elsewhere: a run goes on in its own folder")
-    errors = failed(run("train", f"resume={folder}", "decoder=luong"), "cannot change when resuming")
+    failed(
+        run("train", f"resume={folder}", "run_dir=elsewhere"),
+        "run_dir=elsewhere: a run goes on in its own folder",
+    )
+    errors = failed(
+        run("train", f"resume={folder}", "decoder=luong"), "cannot change when resuming"
+    )
     assert "search=beam|diverse|greedy|mbr|sample" in errors
 
 
@@ -289,16 +400,23 @@ def test_another_metric_may_judge_when_a_run_goes_on(corpus, tmp_path):
     )
     assert more.returncode == 0, more.stderr.decode()
     assert b"another metric than before" in more.stderr
-    records = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    records = [
+        json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()
+    ]
     best = [record["best"] for record in records if record["kind"] == "validation"]
     assert best[2] is True
-    assert "nc:3" in json.loads((tmp_path / "run/results.json").read_text())["scores"]["chrf"]["signature"]
+    assert (
+        "nc:3"
+        in json.loads((tmp_path / "run/results.json").read_text())["scores"]["chrf"]["signature"]
+    )
     again = run("train", f"resume={tmp_path}/run", "trainer.max_epochs=5")
     assert b"another metric" not in again.stderr
 
 
 def test_a_disk_without_room_is_told_before_the_first_update(corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(10**9, 10**9 - 10**4, 10**4))
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(10**9, 10**9 - 10**4, 10**4)
+    )
     failed(
         run("train", *data_arguments(corpus), *SMALL, f"run_dir={tmp_path}/run"),
         "0 MB are free on its disk",
@@ -319,11 +437,14 @@ def test_resume_extends_a_finished_run(corpus, tmp_path):
     result = run("train", f"resume={run_dir}", "trainer.max_epochs=2")
     assert result.returncode == 0, result.stderr.decode()
     validations = [
-        e for e in map(json.loads, (run_dir / "metrics.jsonl").read_text().splitlines()) if e["kind"] == "validation"
+        e
+        for e in map(json.loads, (run_dir / "metrics.jsonl").read_text().splitlines())
+        if e["kind"] == "validation"
     ]
     assert [round(e["epoch"]) for e in validations] == [1, 2]
     failed(
-        run("train", f"resume={run_dir}", "decoder.hidden_size=9"), "decoder.hidden_size=9: cannot change when resuming"
+        run("train", f"resume={run_dir}", "decoder.hidden_size=9"),
+        "decoder.hidden_size=9: cannot change when resuming",
     )
 
 
@@ -342,7 +463,9 @@ def test_bad_input_to_training(corpus, tmp_path):
     failed(bad(val_en=b"", val_de=b""), "val.en", "no sentence pairs")
     failed(bad(train_en=b"fine\n\xff\xfe\n"), "train.en, line 2: not UTF-8")
     failed(
-        run("train", "trainer.max_epoch=1", "optimizer.lr=fast"), "did you mean max_epochs", "lr=fast: must be a number"
+        run("train", "trainer.max_epoch=1", "optimizer.lr=fast"),
+        "did you mean max_epochs",
+        "lr=fast: must be a number",
     )
     failed(run("train", "decoder=fixed"), "add attention=none")
     failed(run("train", "resume=/nowhere"), "there is nothing to go on with")
@@ -354,7 +477,9 @@ def test_bad_input_to_training(corpus, tmp_path):
 def test_a_run_directory_is_not_overwritten(trained, corpus):
     before = {path.name: path.stat().st_mtime for path in trained.iterdir()}
     failed(
-        run("train", *data_arguments(corpus), *SMALL, f"run_dir={trained}"), "holds another run", f"resume={trained}"
+        run("train", *data_arguments(corpus), *SMALL, f"run_dir={trained}"),
+        "holds another run",
+        f"resume={trained}",
     )
     assert {path.name: path.stat().st_mtime for path in trained.iterdir()} == before
 
@@ -365,8 +490,14 @@ def test_bad_input_to_translation(trained, tmp_path):
     failed(run("translate", "model=/nowhere"), "no such file or folder")
     failed(run("translate", f"model={tmp_path}/broken.safetensors"), "not a readable checkpoint")
     failed(run("translate", f"model={trained}", "input=/nowhere/x"), "/nowhere/x: no such file")
-    failed(run("translate", f"model={trained}", f"output={tmp_path}/no/x", stdin="a"), "cannot be written")
-    failed(run("translate", f"model={trained}", "attention_map=map.gif"), "must end in .html, .png or .json")
+    failed(
+        run("translate", f"model={trained}", f"output={tmp_path}/no/x", stdin="a"),
+        "cannot be written",
+    )
+    failed(
+        run("translate", f"model={trained}", "attention_map=map.gif"),
+        "must end in .html, .png or .json",
+    )
     failed(
         run("translate", f"model={trained}", "search.width=0", "precision=x", "search.n_best=2"),
         "search.width=0",
@@ -374,7 +505,12 @@ def test_bad_input_to_translation(trained, tmp_path):
     )
     failed(run("translate", f"model={trained}", stdin=b"fine\n\xff\n"), "stdin, line 2: not UTF-8")
     failed(
-        run("evaluate", f"model={trained}", f"source={trained}/config.yaml", f"reference={trained}/test.txt"),
+        run(
+            "evaluate",
+            f"model={trained}",
+            f"source={trained}/config.yaml",
+            f"reference={trained}/test.txt",
+        ),
         "not aligned",
     )
 
@@ -385,7 +521,9 @@ def test_a_new_score_is_two_files(tmp_path):
     code = re.search(r"```python\n(# nmt/model/attention/cosine\.py.*?)```", readme, re.DOTALL)[1]
     yaml = re.search(r"```yaml\n(# conf/attention/cosine\.yaml.*?)```", readme, re.DOTALL)[1]
     for folder in ("nmt", "conf", "tests"):
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__")
+        )
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     (tmp_path / "nmt/model/attention/cosine.py").write_text(code)
     (tmp_path / "conf/attention/cosine.yaml").write_text(yaml)
@@ -451,7 +589,9 @@ def test_what_was_tested_is_kept_beside_the_answers(trained, corpus):
 )
 def test_what_a_message_says_can_be_typed(name):
     """A shell and the configuration's grammar both read back what was meant."""
-    shell = subprocess.run(["sh", "-c", f"printf '%s' {typed(resume=name)}"], capture_output=True, check=True)
+    shell = subprocess.run(
+        ["sh", "-c", f"printf '%s' {typed(resume=name)}"], capture_output=True, check=True
+    )
     [override], faults = parse([shell.stdout.decode()])
     assert not faults
     assert (override.key_or_group, override.value()) == ("resume", name)
@@ -468,7 +608,9 @@ def test_help_explains_every_key_and_nothing_else(command):
         for key in (node if isinstance(node, dict) else [group])
         if key != "_target_"
     }
-    shown = dict(re.findall(r"^  ([a-z][\w.]+)=\S*(.*)$", told[told.index("Keys (") :], re.MULTILINE))
+    shown = dict(
+        re.findall(r"^  ([a-z][\w.]+)=\S*(.*)$", told[told.index("Keys (") :], re.MULTILINE)
+    )
     assert set(shown) == keys
     assert [key for key, words in shown.items() if not words.strip()] == []
     assert told.startswith(f"python -m nmt.{command} ")
@@ -506,7 +648,10 @@ def test_an_installed_command_ends_with_status_0(small_run, tmp_path):
     """It exits with what `main` returns: a score of a run is not a failure."""
     for name in COMMANDS:
         code = f"import sys; from nmt.{name} import main; sys.argv = ['nmt-{name}', '--version']; sys.exit(main())"
-        assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True).returncode == 0
+        assert (
+            subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True).returncode
+            == 0
+        )
     (tmp_path / "t").write_text("a b c\n")
     code = (
         "import sys; from nmt.score import main; "
@@ -523,7 +668,10 @@ def test_an_installed_command_ends_with_status_0(small_run, tmp_path):
         (["train", "resume=[a,b]"], "resume=[a,b]: must be text or null"),
         (["train", "init=true", "data=reverse"], "init=true: must be text or null"),
         (["train", "resume=nowhere"], "resume=nowhere: there is no such folder"),
-        (["train", "run_dir=123"], "run_dir=123: must be text or null; as text it is written '\"123\"'"),
+        (
+            ["train", "run_dir=123"],
+            "run_dir=123: must be text or null; as text it is written '\"123\"'",
+        ),
         (["train", "--resolve"], "--resolve: there is no such flag"),
         (["train", "--hlep"], "did you mean --help?"),
         (["train", "--cfg", "jobs"], "--cfg: give job"),

@@ -25,7 +25,12 @@ REFERENCE = [
     "Die Frau singt ein Lied.",
     "Ein Kind spielt mit 3 Bällen.",
 ] * 5
-SOURCE = ["A man sleeps.", "Two dogs run in the park.", "The woman sings a song.", "A child plays with 3 balls."] * 5
+SOURCE = [
+    "A man sleeps.",
+    "Two dogs run in the park.",
+    "The woman sings a song.",
+    "A child plays with 3 balls.",
+] * 5
 
 
 def compared(**outputs):
@@ -34,7 +39,18 @@ def compared(**outputs):
 
 
 def test_words_and_marks_are_told_apart():
-    assert tokens("Er sagt: 'Geht's, 3.5 km?'") == ["Er", "sagt", ":", "'", "Geht's", ",", "3.5", "km", "?", "'"]
+    assert tokens("Er sagt: 'Geht's, 3.5 km?'") == [
+        "Er",
+        "sagt",
+        ":",
+        "'",
+        "Geht's",
+        ",",
+        "3.5",
+        "km",
+        "?",
+        "'",
+    ]
     assert bare("(Hund),") == "Hund"
     assert bare("...") == ""
 
@@ -172,7 +188,8 @@ def test_the_models_own_translation_is_the_most_probable_of_those_shown(small_ru
     assert run("compare", *given, small_run, texts / "reference").returncode == 0
     sentences = json.loads((texts / "out.json").read_text())["sentences"]
     better = [
-        s["log_probs_per_token"]["small"]["small"] >= s["log_probs_per_token"]["small"]["reference"] for s in sentences
+        s["log_probs_per_token"]["small"]["small"] >= s["log_probs_per_token"]["small"]["reference"]
+        for s in sentences
     ]
     assert sum(better) >= 0.7 * len(better)
 
@@ -180,7 +197,9 @@ def test_the_models_own_translation_is_the_most_probable_of_those_shown(small_ru
 def test_bad_input_is_told(small_run, texts):
     both = [f"reference={texts}/reference", f"source={texts}/source"]
     (texts / "short").write_text("x\n")
-    assert "translates" not in failed(run("compare", *both, small_run, texts / "short"), "short has 1.")
+    assert "translates" not in failed(
+        run("compare", *both, small_run, texts / "short"), "short has 1."
+    )
     failed(run("compare", *both, texts / "nothing"), "nothing", "no such file")
     failed(run("compare", *both), "systems: missing")
     failed(run("compare", both[0], small_run), "add source=FILE")

@@ -51,14 +51,21 @@ def file_of(group: str, choice: str) -> dict:
 
 
 def unresolved(*overrides: str, name: str = "train") -> dict:
-    return OmegaConf.to_container(composition.compose_unresolved(name, list(overrides)), resolve=False)
+    return OmegaConf.to_container(
+        composition.compose_unresolved(name, list(overrides)), resolve=False
+    )
 
 
 @pytest.mark.parametrize(
-    ("group", "name"), [(group, name) for group in [*GROUPS, "experiment"] for name in choices(group)]
+    ("group", "name"),
+    [(group, name) for group in [*GROUPS, "experiment"] for name in choices(group)],
 )
 def test_every_choice_composes_builds_and_takes_a_step(group, name):
-    overrides = [f"{group}={name}", *PARTNERS.get(name, []), *(NEEDED.get(name, []) if group == "data" else [])]
+    overrides = [
+        f"{group}={name}",
+        *PARTNERS.get(name, []),
+        *(NEEDED.get(name, []) if group == "data" else []),
+    ]
     TrainSettings.of(compose(*overrides))
     small = compose(*overrides, *SIZES)
     torch.manual_seed(0)
@@ -69,7 +76,9 @@ def test_every_choice_composes_builds_and_takes_a_step(group, name):
     data = batch() if reader is None else with_pictures(batch(), reader.channels)
     objective = build.make(small, "objective")
     if isinstance(objective, NeedsReward):
-        objective.take_critic(lambda *_: [[Candidate([4], 0.5), Candidate([5, 6], 0.1)]] * len(data.source))
+        objective.take_critic(
+            lambda *_: [[Candidate([4], 0.5), Candidate([5, 6], 0.1)]] * len(data.source)
+        )
     if isinstance(objective, NeedsTeacher):
         objective.take_teachers([build.network(small, 11, 11)])
     objective(model, data, 10**6).total.backward()
@@ -85,17 +94,27 @@ def test_every_choice_composes_builds_and_takes_a_step(group, name):
 def rounds(groups: list[str]) -> list[dict[str, str]]:
     """Choices of all groups at once, so that every choice occurs in some round."""
     options = {group: choices(group) for group in groups}
-    return [{g: names[i % len(names)] for g, names in options.items()} for i in range(max(map(len, options.values())))]
+    return [
+        {g: names[i % len(names)] for g, names in options.items()}
+        for i in range(max(map(len, options.values())))
+    ]
 
 
 @pytest.mark.parametrize("data", choices("data"))
 def test_every_choice_with_every_data_set_is_its_own_file(data):
     """Without a recipe, a group is what its file says; so is the data."""
     for chosen in rounds([group for group in GROUPS if group != "data"]):
-        found = unresolved(f"data={data}", "experiment=null", *(f"{g}={c}" for g, c in chosen.items()))
+        found = unresolved(
+            f"data={data}", "experiment=null", *(f"{g}={c}" for g, c in chosen.items())
+        )
         for group, choice in {**chosen, "data": data}.items():
             assert found[group] == file_of(group, choice), (group, choice)
-        assert found["sizes"] == {"encoder": 256, "decoder": 512, "readout": 256, "vocabulary": 8000}
+        assert found["sizes"] == {
+            "encoder": 256,
+            "decoder": 512,
+            "readout": 256,
+            "vocabulary": 8000,
+        }
 
 
 @pytest.mark.parametrize("experiment", choices("experiment"))
@@ -122,7 +141,13 @@ def test_every_choice_of_a_classifier_is_its_own_file():
 
 
 def test_keys_of_the_command_line_win_over_everything():
-    found = compose("experiment=multi30k_fast", "optimizer=sgd", "optimizer.lr=0.3", "trainer.max_epochs=7", "seed=9")
+    found = compose(
+        "experiment=multi30k_fast",
+        "optimizer=sgd",
+        "optimizer.lr=0.3",
+        "trainer.max_epochs=7",
+        "seed=9",
+    )
     assert (found["optimizer"]["lr"], found["trainer"]["max_epochs"], found["seed"]) == (0.3, 7, 9)
     assert found["decoder"]["_target_"] == "nmt.model.decoder.luong.Luong"
     assert found["decoder"]["hidden_size"] == 384
@@ -138,7 +163,10 @@ def test_the_default_run_is_an_experiment():
     assert other["sizes"]["decoder"] == 512
     assert other["trainer"]["max_epochs"] == 10
     assert compose("data=text", "experiment=everyday", *FILES)["sizes"]["decoder"] == 256
-    assert compose("experiment=null", "data=reverse") == {**compose("data=reverse"), "run_dir": compose()["run_dir"]}
+    assert compose("experiment=null", "data=reverse") == {
+        **compose("data=reverse"),
+        "run_dir": compose()["run_dir"],
+    }
 
 
 def test_choices_of_ones_own_lie_beside_those_of_the_toolkit(tmp_path, monkeypatch):
@@ -221,7 +249,10 @@ def test_a_fault_that_several_groups_repeat_is_told_once():
     [
         (["decoder=fixed"], "add attention=none"),
         (["attention=none"], "choose attention=concat"),
-        (["attention=dot", "decoder.hidden_size=40", "decoder.readout_size=128"], "set decoder.hidden_size=256"),
+        (
+            ["attention=dot", "decoder.hidden_size=40", "decoder.readout_size=128"],
+            "set decoder.hidden_size=256",
+        ),
         (["decoder.readout_size=40"], "set decoder.readout_size=128, or model.tying=none"),
         (["tokenizer.joint=false"], "set tokenizer.joint=true or model.tying=output"),
         (["batching.tokens=100"], "set exactly one of them"),
@@ -264,7 +295,9 @@ def test_every_optimizer_of_torch_is_a_choice_or_has_a_reason():
     kinds = {
         name: kind
         for name, kind in vars(torch.optim).items()
-        if inspect.isclass(kind) and issubclass(kind, torch.optim.Optimizer) and kind is not torch.optim.Optimizer
+        if inspect.isclass(kind)
+        and issubclass(kind, torch.optim.Optimizer)
+        and kind is not torch.optim.Optimizer
     }
     ours = {"Adam", "AdamW", "SGD", "Adadelta"}
     assert set(kinds) - {"LBFGS", "SparseAdam", "Muon"} == {*OF_TORCH} | ours
@@ -285,7 +318,10 @@ def test_every_optimizer_of_torch_is_a_choice_or_has_a_reason():
             ["optimizer=radam", "optimizer.betas=[0.9,1.5]"],
             "optimizer.betas=[0.9,1.5]: must be [a number with 0 ≤ value < 1, ",
         ),
-        (["optimizer=adamax", "optimizer.eps=-1", "optimizer.weight_decay=-1"], "optimizer.eps=-1: out of range"),
+        (
+            ["optimizer=adamax", "optimizer.eps=-1", "optimizer.weight_decay=-1"],
+            "optimizer.eps=-1: out of range",
+        ),
         (
             ["optimizer=adamax", "optimizer.eps=-1", "optimizer.weight_decay=-1"],
             "optimizer.weight_decay=-1: out of range",
@@ -296,9 +332,15 @@ def test_every_optimizer_of_torch_is_a_choice_or_has_a_reason():
         ),
         (["optimizer=rmsprop", "optimizer.alpha=3"], "optimizer.alpha=3: out of range"),
         (["optimizer=RAdam"], "did you mean radam?"),
-        (["optimizer=nadam", "optimizer.momentum_decay=x"], "optimizer.momentum_decay=x: must be a number"),
+        (
+            ["optimizer=nadam", "optimizer.momentum_decay=x"],
+            "optimizer.momentum_decay=x: must be a number",
+        ),
         (["optimizer=rmsprop", "optimizer.beta1=0.9"], "optimizer.beta1: no such key"),
-        (["optimizer=adagrad", "optimizer.lr=-1"], "optimizer.lr=-1: out of range, must be a number with 0 < value"),
+        (
+            ["optimizer=adagrad", "optimizer.lr=-1"],
+            "optimizer.lr=-1: out of range, must be a number with 0 < value",
+        ),
         (["optimizer=lbfgs"], "there is no 'lbfgs' to choose for optimizer"),
     ],
 )

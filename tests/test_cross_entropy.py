@@ -12,12 +12,18 @@ from nmt.model.layers.fused_cross_entropy import linear_cross_entropy
 @pytest.mark.parametrize("slice_size", [30, 10**6])
 def test_equals_torch(monkeypatch, smoothing, slice_size):
     monkeypatch.setattr(cross_entropy, "SLICE", slice_size)
-    x, weight, bias = (torch.randn(*s, dtype=torch.float64, requires_grad=True) for s in ((7, 5), (9, 5), (9,)))
+    x, weight, bias = (
+        torch.randn(*s, dtype=torch.float64, requires_grad=True) for s in ((7, 5), (9, 5), (9,))
+    )
     targets = torch.randint(0, 9, (7,))
     loss, nll = linear_cross_entropy(x, weight, bias, targets, smoothing)
-    truth = F.cross_entropy(F.linear(x, weight, bias), targets, label_smoothing=smoothing, reduction="sum")
+    truth = F.cross_entropy(
+        F.linear(x, weight, bias), targets, label_smoothing=smoothing, reduction="sum"
+    )
     torch.testing.assert_close(loss, truth)
-    torch.testing.assert_close(nll, F.cross_entropy(F.linear(x, weight, bias), targets, reduction="sum").detach())
+    torch.testing.assert_close(
+        nll, F.cross_entropy(F.linear(x, weight, bias), targets, reduction="sum").detach()
+    )
     for mine, theirs in zip(
         torch.autograd.grad(3 * loss, (x, weight, bias)),
         torch.autograd.grad(3 * truth, (x, weight, bias)),
@@ -45,5 +51,7 @@ def test_bfloat16_stays_close():
 
 def test_a_batch_without_gradients_needs_none():
     with torch.no_grad():
-        loss, _ = linear_cross_entropy(torch.randn(3, 4), torch.randn(5, 4), torch.zeros(5), torch.tensor([0, 1, 4]))
+        loss, _ = linear_cross_entropy(
+            torch.randn(3, 4), torch.randn(5, 4), torch.zeros(5), torch.tensor([0, 1, 4])
+        )
     assert torch.isfinite(loss)

@@ -27,7 +27,12 @@ from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import BOS, EOS, PAD
 from nmt.tokenizer import SentencePiece
 
-LINES = [f"the {a} {b} sees {c} cats ." for a in ("big", "small") for b in ("dog", "bird") for c in range(20)]
+LINES = [
+    f"the {a} {b} sees {c} cats ."
+    for a in ("big", "small")
+    for b in ("dog", "bird")
+    for c in range(20)
+]
 
 
 def write(path, text, encoding="utf-8"):
@@ -39,12 +44,19 @@ def text_files(folder, source="a\nb\n", target="x\ny\n"):
     for part in ("train", "val"):
         write(folder / f"{part}.en", source)
         write(folder / f"{part}.de", target)
-    return TextFiles(train=str(folder / "train"), validation=str(folder / "val"), source="en", target="de")
+    return TextFiles(
+        train=str(folder / "train"), validation=str(folder / "val"), source="en", target="de"
+    )
 
 
 def test_newline_is_the_only_separator(tmp_path):
     text = "\ufeffone\u2028still one\x0b\x0c\x85\ntwo\r\n\nfour"
-    assert read_lines(write(tmp_path / "f", text)) == ["one\u2028still one\x0b\x0c\x85", "two", "", "four"]
+    assert read_lines(write(tmp_path / "f", text)) == [
+        "one\u2028still one\x0b\x0c\x85",
+        "two",
+        "",
+        "four",
+    ]
 
 
 def test_gzip_is_read(tmp_path):
@@ -60,12 +72,18 @@ def test_gzip_is_read(tmp_path):
 def test_other_compressions_are_read(tmp_path, ending):
     text = "".join(line + "\n" for line in LINES).encode()
     if ending == ".zst":
-        packed = pytest.importorskip("backports.zstd", reason="pip install backports.zstd").compress(text)
+        packed = pytest.importorskip(
+            "backports.zstd", reason="pip install backports.zstd"
+        ).compress(text)
     else:
         packed = {".xz": lzma, ".bz2": bz2}[ending].compress(text)
     for language in ("en", "de"):
         (tmp_path / f"train.{language}{ending}").write_bytes(packed)
-    assert list(TextFiles(train=f"{tmp_path}/train", split=0.1, source="en", target="de").load().train.source)
+    assert list(
+        TextFiles(train=f"{tmp_path}/train", split=0.1, source="en", target="de")
+        .load()
+        .train.source
+    )
     assert read_lines(tmp_path / f"train.en{ending}") == LINES
     (tmp_path / f"cut{ending}").write_bytes(packed[: len(packed) // 2])
     with pytest.raises(UserError, match=rf"cut\{ending}: cannot be read"):
@@ -80,7 +98,10 @@ def test_parts_of_one_file_keep_their_lines(tmp_path):
         for k, language in enumerate(("en", "de")):
             (tmp_path / f"all.{language}").write_text("".join(row[k] + "\n" for row in chosen))
         splits = TextFiles(train=f"{tmp_path}/all", split=0.1, source="en", target="de").load()
-        return [set(zip(p.source, p.target, strict=True)) for p in (splits.train, splits.validation, splits.test)]
+        return [
+            set(zip(p.source, p.target, strict=True))
+            for p in (splits.train, splits.validation, splits.test)
+        ]
 
     few, more = parts(rows[:2000]), parts([*rows[::-1], *rows[:50]])
     assert set.union(*few) == set(rows[:2000])
@@ -95,12 +116,17 @@ def test_parts_of_one_file_keep_their_lines(tmp_path):
 
 
 def test_a_labelled_table_can_be_split(tmp_path):
-    (tmp_path / "all.tsv").write_text("text\tlabel\n" + "".join(f"text {i}\t{'ab'[i % 2]}\n" for i in range(400)))
-    splits = TableFiles(format="tsv", train=f"{tmp_path}/all.tsv", split=0.1, text="text", label="label").labelled()
+    (tmp_path / "all.tsv").write_text(
+        "text\tlabel\n" + "".join(f"text {i}\t{'ab'[i % 2]}\n" for i in range(400))
+    )
+    splits = TableFiles(
+        format="tsv", train=f"{tmp_path}/all.tsv", split=0.1, text="text", label="label"
+    ).labelled()
     texts = [*splits.train.texts, *splits.validation.texts, *splits.test.texts]
     assert sorted(texts) == sorted(f"text {i}" for i in range(400))
     assert all(
-        label == ("ab"[int(t.split()[1]) % 2],) for t, label in zip(splits.test.texts, splits.test.labels, strict=True)
+        label == ("ab"[int(t.split()[1]) % 2],)
+        for t, label in zip(splits.test.texts, splits.test.labels, strict=True)
     )
 
 
@@ -138,20 +164,27 @@ def test_tables_keep_the_text_as_it_is(tmp_path, kind):
     if kind == "tsv":
         write(file, "en\tde\n" + "".join(f"{s}\t{t}\n" for s, t in ROWS))
     elif kind == "jsonl":
-        write(file, "".join(json.dumps({"translation": {"en": s, "de": t}}) + "\n" for s, t in ROWS))
+        write(
+            file, "".join(json.dumps({"translation": {"en": s, "de": t}}) + "\n" for s, t in ROWS)
+        )
     else:
         import pandas
 
         frame = pandas.DataFrame(ROWS, columns=["en", "de"])
         frame.to_csv(file, index=False) if kind == "csv" else frame.to_parquet(file)
-    data = TableFiles(format=kind, train=str(file), validation=str(file), source="en", target="de").load()
+    data = TableFiles(
+        format=kind, train=str(file), validation=str(file), source="en", target="de"
+    ).load()
     assert list(zip(data.train.source, data.train.target, strict=True)) == ROWS
 
 
 def test_hub_data_is_read_from_a_local_folder(tmp_path):
     """The hub loader itself, on a folder of files instead of an id."""
     for part in ("train", "validation", "test"):
-        write(tmp_path / f"{part}.jsonl", "".join(json.dumps({"en": s, "de": t}) + "\n" for s, t in ROWS))
+        write(
+            tmp_path / f"{part}.jsonl",
+            "".join(json.dumps({"en": s, "de": t}) + "\n" for s, t in ROWS),
+        )
     config = compose("data=hub", f"data.path={tmp_path}", "data.source=en", "data.target=de")
     assert build.make(config, "data").load().test.target == [t for _, t in ROWS]
 
@@ -159,11 +192,15 @@ def test_hub_data_is_read_from_a_local_folder(tmp_path):
 def test_wrong_columns_are_answered_with_the_right_ones(tmp_path):
     file = write(tmp_path / "t.tsv", "english\tgerman\na\tb\n")
     with pytest.raises(UserError, match="It has: english, german"):
-        TableFiles(format="tsv", train=str(file), validation=str(file), source="en", target="de").load()
+        TableFiles(
+            format="tsv", train=str(file), validation=str(file), source="en", target="de"
+        ).load()
 
 
 def test_everyday_parts_share_no_sentence_and_depend_on_the_seed_alone():
-    first, again, other = (Everyday(train=900, validation=50, test=50, seed=s).load() for s in (1, 1, 2))
+    first, again, other = (
+        Everyday(train=900, validation=50, test=50, seed=s).load() for s in (1, 1, 2)
+    )
     assert first == again
     assert first != other
     sets = [set(part.source) for part in (first.train, first.validation, first.test)]
@@ -182,7 +219,9 @@ def test_everyday_in_every_language():
     for name in sorted(name for name in localedata.locale_identifiers() if "_" not in name):
         data = Everyday(target=name, train=40, validation=3, test=3).load()
         faults = [
-            line for line in data.train.target if re.search(r"duration-|length-|mass-|volume-|temperature-|M\d\d", line)
+            line
+            for line in data.train.target
+            if re.search(r"duration-|length-|mass-|volume-|temperature-|M\d\d", line)
         ]
         assert not faults, (name, faults[:3])
 
@@ -227,9 +266,9 @@ def test_too_small_a_vocabulary_says_what_to_do():
 
 
 def test_separate_vocabularies_lowercase_and_bytes():
-    tokenizer = SentencePiece(joint=False, vocabulary_size=300, byte_fallback=True, lowercase=True).train(
-        LINES, [line[::-1].upper() for line in LINES]
-    )
+    tokenizer = SentencePiece(
+        joint=False, vocabulary_size=300, byte_fallback=True, lowercase=True
+    ).train(LINES, [line[::-1].upper() for line in LINES])
     assert not tokenizer.joint
     assert tokenizer.encode_source(["THE DOG"]) == tokenizer.encode_source(["the dog"])
     assert tokenizer.decode(tokenizer.encode_target(["ω"])) == ["ω"]
@@ -253,30 +292,45 @@ def test_sampling_depends_on_the_seed_alone(model):
 def test_batches_hold_every_sentence_once_and_keep_their_budget(lengths, by_tokens, epoch):
     source, target = (np.array(side) for side in zip(*lengths, strict=True))
     batching = Batching(sentences=0 if by_tokens else 8, tokens=64 if by_tokens else 0, pool=4)
-    for batches in (batching.indices(source, target, seed=1, epoch=epoch), batching.in_order(source, target)):
+    for batches in (
+        batching.indices(source, target, seed=1, epoch=epoch),
+        batching.in_order(source, target),
+    ):
         assert sorted(i for batch in batches for i in batch) == list(range(len(source)))
         for batch in batches:
             assert len(batch) <= 8 or by_tokens
             longest = max(source[batch].max(), target[batch].max()) + 1
             assert not by_tokens or longest * len(batch) <= 64 or len(batch) == 1
-    for longer, shorter in itertools.pairwise(batches):  # in order: no batch has room for the next longer sentence
+    for longer, shorter in itertools.pairwise(
+        batches
+    ):  # in order: no batch has room for the next longer sentence
         assert by_tokens or len(shorter) == 8
         following = longer[
-            np.lexsort((np.where(target[longer] % 2, source[longer], -source[longer]), target[longer]))[0]
+            np.lexsort(
+                (np.where(target[longer] % 2, source[longer], -source[longer]), target[longer])
+            )[0]
         ]
-        needed = max(source[shorter].max(), target[shorter].max(), source[following], target[following]) + 1
+        needed = (
+            max(source[shorter].max(), target[shorter].max(), source[following], target[following])
+            + 1
+        )
         assert not by_tokens or needed * (len(shorter) + 1) > 64
 
 
 def test_a_batch_may_fill_its_budget_exactly():
     lengths = np.full(8, 15)  # 16 positions each, EOS counted
-    assert [len(batch) for batch in Batching(sentences=0, tokens=64).in_order(lengths, lengths)] == [4, 4]
+    assert [
+        len(batch) for batch in Batching(sentences=0, tokens=64).in_order(lengths, lengths)
+    ] == [4, 4]
 
 
 def test_shuffling_is_a_function_of_seed_and_epoch():
     rng = np.random.default_rng(0)
     source, target = rng.integers(1, 40, 3000), rng.integers(1, 40, 3000)
-    runs = [Batching().indices(source, target, seed=s, epoch=e) for s, e in ((1, 0), (1, 0), (1, 1), (2, 0))]
+    runs = [
+        Batching().indices(source, target, seed=s, epoch=e)
+        for s, e in ((1, 0), (1, 0), (1, 1), (2, 0))
+    ]
     flat = [np.concatenate(run).tolist() for run in runs]
     assert flat[0] == flat[1]
     assert flat[0] != flat[2]
@@ -298,7 +352,9 @@ def test_padding_share_by_hand():
 
 
 def test_collate_by_hand():
-    ragged = corpus.encode_lines(["57", "5", ""], lambda lines: [[int(c) for c in line] for line in lines], 10)
+    ragged = corpus.encode_lines(
+        ["57", "5", ""], lambda lines: [[int(c) for c in line] for line in lines], 10
+    )
     batch = collate(Corpus(ragged, ragged), [0, 2])
     assert batch.source.tolist() == [[5, 7, EOS], [EOS, PAD, PAD]]
     assert batch.inputs.tolist() == [[BOS, 5, 7], [BOS, PAD, PAD]]
@@ -306,7 +362,12 @@ def test_collate_by_hand():
     assert batch.num_tokens == 4
 
 
-PAIRS = [("A man .", "Ein Mann ."), ("A dog .", "Ein Hund ."), ("Two cats .", "Zwei Katzen ."), ("Rain .", "Regen .")]
+PAIRS = [
+    ("A man .", "Ein Mann ."),
+    ("A dog .", "Ein Hund ."),
+    ("Two cats .", "Zwei Katzen ."),
+    ("Rain .", "Regen ."),
+]
 
 
 def both(pairs):
@@ -335,13 +396,20 @@ def test_a_slice_of_any_source_needs_no_quotes(tmp_path, kind, cut, kept):
     elif kind == "tsv":
         write(tmp_path / "t", "en\tde\n" + "".join(f"{a}\t{b}\n" for a, b in PAIRS))
     else:
-        table = datasets.Dataset.from_dict({"en": [a for a, _ in PAIRS], "de": [b for _, b in PAIRS]})
+        table = datasets.Dataset.from_dict(
+            {"en": [a for a, _ in PAIRS], "de": [b for _, b in PAIRS]}
+        )
         table.to_parquet(part if kind == "parquet" else str(tmp_path / "train.parquet"))
     typed = ["data.source=en", "data.target=de"]
     if kind == "hub":
         part = "train"
         typed.append(f"data.path={tmp_path}")
-    parts = [f"data={kind}", f"data.train={part}@{cut}", f"data.validation=[{part}@:1,{part}@-2:]", "data.test=null"]
+    parts = [
+        f"data={kind}",
+        f"data.train={part}@{cut}",
+        f"data.validation=[{part}@:1,{part}@-2:]",
+        "data.test=null",
+    ]
     splits = build.make(compose(*parts, *typed), "data").load()
     assert both(splits.train) == kept
     assert both(splits.validation) == PAIRS[:1]
@@ -350,7 +418,9 @@ def test_a_slice_of_any_source_needs_no_quotes(tmp_path, kind, cut, kept):
 
 def test_an_empty_slice_is_named(tmp_path):
     text_files(tmp_path)
-    data = TextFiles(train=f"{tmp_path}/train@5:9", validation=f"{tmp_path}/val", source="en", target="de")
+    data = TextFiles(
+        train=f"{tmp_path}/train@5:9", validation=f"{tmp_path}/val", source="en", target="de"
+    )
     with pytest.raises(UserError, match="@5:9: no sentence pairs in it"):
         data.load()
 
@@ -358,7 +428,10 @@ def test_an_empty_slice_is_named(tmp_path):
 @pytest.mark.parametrize("kind", ["tsv", "csv"])
 def test_a_table_without_names_goes_by_numbers(tmp_path, kind):
     separator = {"tsv": "\t", "csv": ","}[kind]
-    file = write(tmp_path / "t", "".join(f"{i}{separator}{b}{separator}{a}\n" for i, (a, b) in enumerate(PAIRS)))
+    file = write(
+        tmp_path / "t",
+        "".join(f"{i}{separator}{b}{separator}{a}\n" for i, (a, b) in enumerate(PAIRS)),
+    )
     part = [f"data={kind}", f"data.train={file}", f"data.validation={file}", "data.header=false"]
     splits = build.make(compose(*part, "data.source=3", "data.target=2"), "data").load()
     assert both(splits.train) == PAIRS
@@ -370,17 +443,20 @@ def test_a_table_without_names_goes_by_numbers(tmp_path, kind):
 
 
 def tmx(units):
-    body = "".join(f"<tu>{''.join(f'<tuv {k}><seg>{v}</seg></tuv>' for k, v in unit)}</tu>" for unit in units)
-    return (
-        f'<?xml version="1.0"?><!DOCTYPE tmx SYSTEM "tmx14.dtd"><tmx version="1.4"><header/><body>{body}</body></tmx>'
+    body = "".join(
+        f"<tu>{''.join(f'<tuv {k}><seg>{v}</seg></tuv>' for k, v in unit)}</tu>" for unit in units
     )
+    return f'<?xml version="1.0"?><!DOCTYPE tmx SYSTEM "tmx14.dtd"><tmx version="1.4"><header/><body>{body}</body></tmx>'
 
 
 def test_a_translation_memory_is_read(tmp_path, caplog):
     en, de, fr = 'xml:lang="EN-us"', 'xml:lang="de"', 'lang="fr"'
     units = [
         [
-            (en, 'A <bpt i="1">&lt;b&gt;</bpt>man<ept i="1">&lt;/b&gt;</ept> &amp; <hi>a\n dog</hi>.'),
+            (
+                en,
+                'A <bpt i="1">&lt;b&gt;</bpt>man<ept i="1">&lt;/b&gt;</ept> &amp; <hi>a\n dog</hi>.',
+            ),
             (de, "Ein Mann"),
             (fr, "Un"),
         ],
@@ -390,11 +466,19 @@ def test_a_translation_memory_is_read(tmp_path, caplog):
     file = tmp_path / "m.tmx.gz"
     whole = tmx(units).replace("<tmx ", '<tmx xmlns="http://www.lisa.org/tmx14" ')
     file.write_bytes(gzip.compress(whole.encode("utf-16")))
-    typed = ["data=tmx", f"data.train={file}", f"data.validation={file}@:1", "data.source=en", "data.target=de"]
+    typed = [
+        "data=tmx",
+        f"data.train={file}",
+        f"data.validation={file}@:1",
+        "data.source=en",
+        "data.target=de",
+    ]
     splits = build.make(compose(*typed), "data").load()
     assert both(splits.train) == [("A man & a dog.", "Ein Mann"), ("Two", "Zwei")]
     assert "1 of 3 translation units lack en and de" in caplog.text
-    with pytest.raises(UserError, match="no translation units with en and it. It has: EN-us, de, fr"):
+    with pytest.raises(
+        UserError, match="no translation units with en and it. It has: EN-us, de, fr"
+    ):
         build.make(compose(*typed[:-1], "data.target=it"), "data").load()
     file.write_bytes(gzip.compress(tmx(units)[:-30].encode()))
     with pytest.raises(UserError, match="cannot be read as TMX"):
@@ -410,7 +494,9 @@ def test_a_big_translation_memory_takes_little_memory(tmp_path):
 
     peaks = []
     for count in (200, 20_000):
-        file = write(tmp_path / "m.tmx", tmx([[('xml:lang="en"', ""), ('xml:lang="de"', "")]] * count))
+        file = write(
+            tmp_path / "m.tmx", tmx([[('xml:lang="en"', ""), ('xml:lang="de"', "")]] * count)
+        )
         tracemalloc.start()
         read_tmx(file, ["en", "de"])
         peaks.append(tracemalloc.get_traced_memory()[1])
@@ -441,18 +527,30 @@ def test_an_archive_of_aligned_files_is_read(tmp_path, ending):
         return archive
 
     archive = pack(files)
-    typed = ["data=archive", f"data.train={archive}", "data.split=0.2", "data.source=en", "data.target=de"]
+    typed = [
+        "data=archive",
+        f"data.train={archive}",
+        "data.split=0.2",
+        "data.source=en",
+        "data.target=de",
+    ]
     data = [f"data.train={archive}", f"data.validation={archive}@-1:"]
     splits = build.make(compose(typed[0], *data, *typed[3:]), "data").load()
     assert both(splits.train) == PAIRS
     assert both(splits.validation) == PAIRS[-1:]
-    with pytest.raises(UserError, match="needs one text with the endings en, fr. There are README, Books"):
+    with pytest.raises(
+        UserError, match="needs one text with the endings en, fr. There are README, Books"
+    ):
         build.make(compose(*typed[:-1], "data.target=fr"), "data").load()
     pack({**files, "Other.en": "x\n", "Other.de": "y\n"})
-    with pytest.raises(UserError, match=r"several: Books.de-en, Other. Unpack it and use data=text"):
+    with pytest.raises(
+        UserError, match=r"several: Books.de-en, Other. Unpack it and use data=text"
+    ):
         build.make(compose(*typed), "data").load()
     pack({**files, "Books.de-en.de": "y\n"})
-    with pytest.raises(UserError, match="not aligned: .*Books.de-en.en has 4 lines, .*Books.de-en.de has 1"):
+    with pytest.raises(
+        UserError, match="not aligned: .*Books.de-en.en has 4 lines, .*Books.de-en.de has 1"
+    ):
         build.make(compose(*typed), "data").load()
     archive.write_bytes(archive.read_bytes()[:50])
     with pytest.raises(UserError, match="cannot be read as an archive"):
@@ -469,13 +567,19 @@ def test_missing_files_and_columns_say_what_was_meant(tmp_path):
         return str(caught.value)
 
     files = ["data=text", "data.source=en", "data.target=de"]
-    assert re.search(r"no such file. In that folder: train.en, .* …$", told(*files, f"data.train={tmp_path}/train.en"))
+    assert re.search(
+        r"no such file. In that folder: train.en, .* …$",
+        told(*files, f"data.train={tmp_path}/train.en"),
+    )
     for wrong in ("train@5", "train@a:b", "train@::2"):
-        assert "Some rows of a part are NAME@START:STOP" in told(*files, f"data.train={tmp_path}/{wrong}")
+        assert "Some rows of a part are NAME@START:STOP" in told(
+            *files, f"data.train={tmp_path}/{wrong}"
+        )
     table = ["data=tsv", f"data.train={tmp_path}/train.en"]
     said = told(*table, "data.source=en", "data.target=de")
     assert (
-        "no columns 'en' and 'de'. It has: A man ., Ein Mann .. If this first line is a row: data.header=false" in said
+        "no columns 'en' and 'de'. It has: A man ., Ein Mann .. If this first line is a row: data.header=false"
+        in said
     )
     said = told(*table, "data.header=false", "data.source=1", "data.target=3")
     assert "no column '3'. It has: 1, 2. Set" in said

@@ -21,7 +21,9 @@ every_depth = pytest.mark.parametrize("extra", [(), ("decoder.num_layers=2", "en
 @every_cell
 @every_depth
 def test_all_at_once_equals_single_steps(decoder, attention, cell, extra):
-    contracts.all_at_once_equals_single_steps(network(decoder, attention, f"cell={cell}", *extra), batch())
+    contracts.all_at_once_equals_single_steps(
+        network(decoder, attention, f"cell={cell}", *extra), batch()
+    )
 
 
 @every_pair
@@ -66,7 +68,9 @@ def test_bahdanau_step_by_step_from_the_paper():
     output, memory = run(model, data)
     decoder, score = model.decoder, model.decoder.attention.score
     cell = torch.nn.GRUCell(14, 8).double()
-    cell.load_state_dict({name.removesuffix("_l0"): value for name, value in decoder.bottom.rnn.state_dict().items()})
+    cell.load_state_dict(
+        {name.removesuffix("_l0"): value for name, value in decoder.bottom.rnn.state_dict().items()}
+    )
     h = memory.values
     s = torch.tanh(F.linear(memory.summary, decoder.bridge.weight, decoder.bridge.bias))
     for t in range(data.inputs.size(1)):
@@ -88,13 +92,17 @@ def test_luong_step_by_step_from_the_paper(feed):
     decoder = model.decoder
     layer = (decoder.layers if feed else decoder.layers.layers)[0]
     cell = torch.nn.GRUCell(12 if feed else 6, 8).double()
-    cell.load_state_dict({name.removesuffix("_l0"): value for name, value in layer.rnn.state_dict().items()})
+    cell.load_state_dict(
+        {name.removesuffix("_l0"): value for name, value in layer.rnn.state_dict().items()}
+    )
     h = torch.tanh(F.linear(memory.summary, decoder.bridge.weight, decoder.bridge.bias))
     attentional = torch.zeros(3, 6, dtype=torch.float64)
     for t in range(data.inputs.size(1)):
         y = model.target_embedding(data.inputs[:, t])
         h = cell(torch.cat([y, attentional], 1) if feed else y, h)
-        scores = torch.einsum("bq,qm,bsm->bs", h, decoder.attention.score.key_layer.weight, memory.values)
+        scores = torch.einsum(
+            "bq,qm,bsm->bs", h, decoder.attention.score.key_layer.weight, memory.values
+        )
         alpha = scores.masked_fill(~memory.mask, -1e30).softmax(-1)
         c = average(alpha[:, None], memory)[:, 0]
         attentional = torch.tanh(decoder.combine(torch.cat([c, h], 1)))

@@ -18,7 +18,10 @@ from nmt.configuration.configure import configure
 
 PAGES = [
     ROOT / "README.md",
-    *(ROOT / folder / "README.md" for folder in ("nmt", "nmt/serving", "nmt/exporting", "conf", "scripts", "tests")),
+    *(
+        ROOT / folder / "README.md"
+        for folder in ("nmt", "nmt/serving", "nmt/exporting", "conf", "scripts", "tests")
+    ),
     *sorted((ROOT / "conf").rglob("*.yaml")),
     *sorted((ROOT / "nmt").glob("*.py")),
     ROOT / "scripts/demo",
@@ -34,13 +37,21 @@ def commands(page: Path) -> list[tuple[str, list[str]]]:
     for match in re.finditer(rf"{PROGRAM}([^`\n]*)", text):
         typed = re.split(r"\s{2,}|\s#|[|<>…]|\s\[|\"\$", match[2])[0]
         number = itertools.count(1)
-        typed = re.sub(r"\bFILE\b", lambda _, n=number: f"FILE{next(n)}", typed)  # FILE is another file each time
-        words = [word for word in shlex.split(typed) if "=" in word or word == "-m" or match[1] in POSITIONAL]
+        typed = re.sub(
+            r"\bFILE\b", lambda _, n=number: f"FILE{next(n)}", typed
+        )  # FILE is another file each time
+        words = [
+            word
+            for word in shlex.split(typed)
+            if "=" in word or word == "-m" or match[1] in POSITIONAL
+        ]
         found.append((match[1], _with_a_key(match[1], words)))
     return found
 
 
-EVERY = [(page.relative_to(ROOT).as_posix(), *command) for page in PAGES for command in commands(page)]
+EVERY = [
+    (page.relative_to(ROOT).as_posix(), *command) for page in PAGES for command in commands(page)
+]
 
 
 def test_there_are_commands_to_check():
@@ -52,16 +63,22 @@ def test_there_are_commands_to_check():
 def test_a_documented_command_is_without_faults(page, command, words, small_run):
     meant = {"init=": f"init={small_run}", "data.config=": f"data.config={ROOT}/tests/mixture.yml"}
     overrides = [
-        next((its for key, its in meant.items() if word.startswith(key)), word) for word in words if word != "-m"
+        next((its for key, its in meant.items() if word.startswith(key)), word)
+        for word in words
+        if word != "-m"
     ]
     if command == "classify" and any(word.startswith("model=") for word in overrides):
         command = "label"
     sweep = "-m" in words
     if sweep:  # intervals are for trials; the grids of a preset are swept with what is typed
         overrides = [
-            re.sub(r"=.*interval\((.*?),.*", r"=\1", word) for word in overrides if not word.startswith("hydra")
+            re.sub(r"=.*interval\((.*?),.*", r"=\1", word)
+            for word in overrides
+            if not word.startswith("hydra")
         ]
-        grids = compose(command, [variants([word])[0][0] for word in overrides])["sweep"].get("grids") or [""]
+        grids = compose(command, [variants([word])[0][0] for word in overrides])["sweep"].get(
+            "grids"
+        ) or [""]
         typed = [word for word in overrides if not word.startswith("sweep")]
         overrides = [*grids[0].split(), *typed, "sweep=grid"]
     if "attention=cosine" in overrides:
@@ -73,13 +90,18 @@ def test_a_documented_command_is_without_faults(page, command, words, small_run)
 @pytest.mark.parametrize(("page", "command", "words"), [e for e in EVERY if any(w.startswith("resume=") and w != "resume=true" for w in e[2])])  # fmt: skip
 def test_a_documented_resume_is_without_faults(page, command, words, small_run):
     if command == "train":
-        configure(command, [f"resume={small_run}" if word.startswith("resume=") else word for word in words])
+        configure(
+            command,
+            [f"resume={small_run}" if word.startswith("resume=") else word for word in words],
+        )
 
 
 @pytest.mark.parametrize("script", sorted(path.stem for path in (ROOT / "scripts").glob("*.py")))
 def test_documented_scripts_take_their_arguments(script, monkeypatch):
     """What a script's own text and the pages say can be typed, it accepts."""
-    text = "\n".join(page.read_text(encoding="utf-8") for page in [*PAGES, ROOT / f"scripts/{script}.py"])
+    text = "\n".join(
+        page.read_text(encoding="utf-8") for page in [*PAGES, ROOT / f"scripts/{script}.py"]
+    )
     lines = re.findall(rf"python scripts/{script}\.py([^`\n]*(?:\\\n[^`\n]*)*)", text)
     assert lines
     parse = argparse.ArgumentParser.parse_args
@@ -97,13 +119,21 @@ def test_documented_scripts_take_their_arguments(script, monkeypatch):
     assert end.value.code == 0
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.suffix == ".md"], ids=lambda p: p.parent.name)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.suffix == ".md"], ids=lambda p: p.parent.name
+)
 def test_files_that_a_page_names_are_there(page):
-    text = re.sub(r"```python.*?```|```yaml.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    text = re.sub(
+        r"```python.*?```|```yaml.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL
+    )
     links = re.findall(r"\]\(([^)#]+?)\)", text)
     paths = re.findall(r"`((?:nmt|conf|scripts|tests|training|task|search|decoder|network|layers|inference|configuration|foundation|corpus|objective|attention|encoder)/[\w/.]+\.(?:py|yaml|md|txt))`", text)  # fmt: skip
     assert [link for link in links if not (page.parent / link).exists()] == []
-    missing = [p for p in paths if "NAME" not in p and not any((base / p).exists() for base in (ROOT, page.parent))]
+    missing = [
+        p
+        for p in paths
+        if "NAME" not in p and not any((base / p).exists() for base in (ROOT, page.parent))
+    ]
     assert missing == []
 
 
@@ -112,11 +142,18 @@ def test_the_readme_is_short():
 
 
 def test_features_name_tests_that_are_there():
-    rows = re.findall(r"^\|.*\| (.*`test_\w+\.py`.*) \|$", (ROOT / "tests/README.md").read_text("utf-8"), re.MULTILINE)
+    rows = re.findall(
+        r"^\|.*\| (.*`test_\w+\.py`.*) \|$",
+        (ROOT / "tests/README.md").read_text("utf-8"),
+        re.MULTILINE,
+    )
     named = 0
     for row in rows:
         for part in row.split(";"):
-            files, functions = re.findall(r"`(test_\w+\.py)`", part), re.findall(r"`(test_\w+)`", part)
+            files, functions = (
+                re.findall(r"`(test_\w+\.py)`", part),
+                re.findall(r"`(test_\w+)`", part),
+            )
             for file in files:
                 text = (ROOT / "tests" / file).read_text("utf-8")
                 missing = [name for name in functions if f"def {name}(" not in text]

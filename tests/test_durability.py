@@ -60,7 +60,9 @@ def test_a_lock_names_its_holder_and_dies_with_it(tmp_path):
     holder = context.Process(target=_hold, args=(str(tmp_path / "lock"), ready, stay))
     holder.start()
     assert ready.wait(60)
-    with pytest.raises(UserError, match=rf"output=x: process {holder.pid} on \S+ \(since .*is writing it"):
+    with pytest.raises(
+        UserError, match=rf"output=x: process {holder.pid} on \S+ \(since .*is writing it"
+    ):
         Lock(tmp_path / "lock", "output=x")
     holder.kill()
     holder.join()
@@ -87,7 +89,11 @@ def test_a_folder_has_one_writer(tmp_path, run_dir):
 
 def test_an_output_has_one_writer(tmp_path, run_dir):
     with Lock(tmp_path / ".out.lock", "x"):
-        failed(run("translate", f"model={run_dir}", f"output={tmp_path}/out", stdin="a\n"), "output=", "is writing it")
+        failed(
+            run("translate", f"model={run_dir}", f"output={tmp_path}/out", stdin="a\n"),
+            "output=",
+            "is writing it",
+        )
 
 
 def test_a_dead_start_leaves_its_folder_free(tmp_path):
@@ -102,14 +108,19 @@ def test_a_dead_start_leaves_its_folder_free(tmp_path):
     other = tmp_path / "other"
     other.mkdir()
     (other / "config.yaml").write_text("mine: true\n")
-    failed(run("train", *TINY, f"run_dir={other}"), "holds files that no run has written (config.yaml)")
+    failed(
+        run("train", *TINY, f"run_dir={other}"), "holds files that no run has written (config.yaml)"
+    )
     assert (other / "config.yaml").read_text() == "mine: true\n"
     assert [path.name for path in other.iterdir()] == ["config.yaml"]
 
 
 def test_a_run_that_fails_before_its_first_validation_leaves_its_folder_free(tmp_path):
     folder = tmp_path / "run"
-    failed(run("train", *TINY, "optimizer=sgd", "optimizer.lr=1e30", f"run_dir={folder}"), "lower optimizer.lr")
+    failed(
+        run("train", *TINY, "optimizer=sgd", "optimizer.lr=1e30", f"run_dir={folder}"),
+        "lower optimizer.lr",
+    )
     assert not folder.exists()
     assert run("train", *TINY, f"run_dir={folder}").returncode == 0
 
@@ -153,7 +164,9 @@ def test_training_rolls_back_to_the_last_saved_state_if_asked():
     rates = []
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     optimizer.register_step_post_hook(lambda *_: rates.append(optimizer.param_groups[0]["lr"]))
-    progress, store, _ = fit(Trainer(max_epochs=3, on_nan="rollback"), model, [batch()], optimizer=optimizer)
+    progress, store, _ = fit(
+        Trainer(max_epochs=3, on_nan="rollback"), model, [batch()], optimizer=optimizer
+    )
     assert progress.update == 3
     assert len(calls) == 4
     assert rates == pytest.approx([0.1, 0.05, 0.05])
@@ -168,13 +181,17 @@ def test_a_batch_that_is_bad_in_itself_ends_the_rollbacks():
     def objective(network, data, update, total):
         seen.append(update)
         loss = CrossEntropy()(network, data, update)
-        return replace(loss, total=loss.total * (math.nan if data.num_tokens == bad.num_tokens else 1.0))
+        return replace(
+            loss, total=loss.total * (math.nan if data.num_tokens == bad.num_tokens else 1.0)
+        )
 
     task = Known(model, [batch(), batch(), batch(), bad])
     task.objective = objective
     optimizer, store = torch.optim.SGD(model.parameters(), lr=0.1), Store()
     with pytest.raises(UserError, match="not a number any more"):
-        Trainer(max_epochs=3, on_nan="rollback").fit(task, optimizer=optimizer, schedule=Constant(), store=store)
+        Trainer(max_epochs=3, on_nan="rollback").fit(
+            task, optimizer=optimizer, schedule=Constant(), store=store
+        )
     assert len(seen) == 4 * PATIENCE
 
 
@@ -183,7 +200,9 @@ def test_what_was_saved_stays_when_training_ends_with_an_error(tmp_path, monkeyp
 
     def fails_after(updates):
         def fit(self, task, *, store, **parts):
-            state = TrainingState(task.network, parts["optimizer"], parts["schedule"], ema=0.0, scale=False)
+            state = TrainingState(
+                task.network, parts["optimizer"], parts["schedule"], ema=0.0, scale=False
+            )
             state.progress.update = updates
             store.save_last(*state.save())
             raise UserError("no number")
@@ -216,14 +235,20 @@ def test_the_learning_rate_may_change_when_a_run_goes_on(tmp_path):
     folder = trained(tmp_path / "run", *TINY)
     assert (
         run(
-            "train", f"resume={folder}", "trainer.max_epochs=3", "optimizer.lr=0.0001", "trainer.clip_norm=0.1"
+            "train",
+            f"resume={folder}",
+            "trainer.max_epochs=3",
+            "optimizer.lr=0.0001",
+            "trainer.clip_norm=0.1",
         ).returncode
         == 0
     )
     saved = ckpt.read(folder / ckpt.LAST)
     assert saved.meta["config"]["optimizer"]["lr"] == 0.0001
     rates = [
-        e["rate"] for e in map(json.loads, (folder / "metrics.jsonl").read_text().splitlines()) if e["kind"] == "train"
+        e["rate"]
+        for e in map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+        if e["kind"] == "train"
     ]
     assert all(rate <= 0.0001 for rate in rates[-1:])
     failed(run("train", f"resume={folder}", "optimizer=sgd"), "optimizer=sgd: cannot change")
@@ -232,7 +257,10 @@ def test_the_learning_rate_may_change_when_a_run_goes_on(tmp_path):
 def test_the_latest_checkpoints_are_kept(tmp_path):
     folder = trained(tmp_path / "run", *TINY, "trainer.keep=2", "trainer.max_epochs=4")
     kept = sorted(folder.glob("last-*.safetensors"))
-    assert [path.name for path in kept] == ["last-00000018.safetensors", "last-00000024.safetensors"]
+    assert [path.name for path in kept] == [
+        "last-00000018.safetensors",
+        "last-00000024.safetensors",
+    ]
     assert ckpt.read(kept[-1]).meta["training"] == ckpt.read(folder / ckpt.LAST).meta["training"]
     assert nmt.load(kept[0]).translate(["a b"])
 
@@ -254,7 +282,9 @@ def test_a_file_that_is_replaced_is_not_damaged(tmp_path, run_dir):
     path = tmp_path / "model.safetensors"
     data = [(run_dir / name).read_bytes() for name in (ckpt.BEST, ckpt.LAST)]
     path.write_bytes(data[0])
-    writer = multiprocessing.get_context("spawn").Process(target=_replace, args=(str(path), data, time.time() + 8))
+    writer = multiprocessing.get_context("spawn").Process(
+        target=_replace, args=(str(path), data, time.time() + 8)
+    )
     writer.start()
     reads = 0
     while writer.is_alive():
@@ -263,7 +293,9 @@ def test_a_file_that_is_replaced_is_not_damaged(tmp_path, run_dir):
     assert reads > 100
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(data=st.data())
 def test_a_mutated_checkpoint_is_one_clean_message(run_dir, tmp_path, data):
     """Any bytes changed, cut or added: refused, and never a traceback; the checksum covers the header too."""
@@ -292,7 +324,9 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize(("group", "key", "value"), HOSTILE)
-def test_a_hostile_configuration_is_refused_before_anything_is_made(run_dir, tmp_path, group, key, value):
+def test_a_hostile_configuration_is_refused_before_anything_is_made(
+    run_dir, tmp_path, group, key, value
+):
     saved = ckpt.read(run_dir / ckpt.BEST)
     config = {**saved.meta["config"], group: {**saved.meta["config"][group], key: value}}
     ckpt.write(tmp_path / "evil.safetensors", {**saved.meta, "config": config}, saved.tensors)
@@ -302,7 +336,9 @@ def test_a_hostile_configuration_is_refused_before_anything_is_made(run_dir, tmp
     assert time.monotonic() - began < 10
 
 
-@pytest.mark.parametrize("config", [None, [], "x", {"model": 1}, {"seed": {"a": 1}}, {"decoder": {}}])
+@pytest.mark.parametrize(
+    "config", [None, [], "x", {"model": 1}, {"seed": {"a": 1}}, {"decoder": {}}]
+)
 def test_a_configuration_that_is_none_is_refused(run_dir, tmp_path, config):
     saved = ckpt.read(run_dir / ckpt.BEST)
     ckpt.write(tmp_path / "evil.safetensors", {**saved.meta, "config": config}, saved.tensors)
@@ -323,7 +359,8 @@ def test_a_loaded_configuration_is_data(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "damage", [{"progress": {"update": "x"}}, {"progress": None}, {"optimizer": {}}, {"schedule": []}, {}]
+    "damage",
+    [{"progress": {"update": "x"}}, {"progress": None}, {"optimizer": {}}, {"schedule": []}, {}],
 )
 def test_a_damaged_state_is_refused(tmp_path, run_dir, damage):
     folder = tmp_path / "run"
@@ -334,7 +371,9 @@ def test_a_damaged_state_is_refused(tmp_path, run_dir, damage):
     failed(run("train", f"resume={folder}", "trainer.max_epochs=3"), "state cannot be used")
 
 
-@pytest.mark.parametrize("tensor", [torch.zeros(0), torch.full((3, 3), math.nan), torch.zeros(1, dtype=torch.int8)])
+@pytest.mark.parametrize(
+    "tensor", [torch.zeros(0), torch.full((3, 3), math.nan), torch.zeros(1, dtype=torch.int8)]
+)
 @pytest.mark.parametrize("kind", ["model/", "optimizer/"])
 def test_tensors_of_another_size_are_refused(tmp_path, run_dir, kind, tensor):
     """Kernels would read beyond them."""
@@ -379,7 +418,11 @@ def test_a_table_that_is_not_one_names_its_line(tmp_path, form, content, message
 
 
 def test_a_table_keeps_what_its_cells_say(tmp_path):
-    pairs = table(tmp_path, "csv", b'\xef\xbb\xbfen,de\r\n"a, ""b""\nc",N/A\r\n\r\n1.50,null\r\n').load().train
+    pairs = (
+        table(tmp_path, "csv", b'\xef\xbb\xbfen,de\r\n"a, ""b""\nc",N/A\r\n\r\n1.50,null\r\n')
+        .load()
+        .train
+    )
     assert list(pairs.source) == ['a, "b" c', "1.50"]
     assert list(pairs.target) == ["N/A", "null"]
     quoted = table(tmp_path, "tsv", b'en\tde\n"a\tb"\n').load().train
@@ -463,7 +506,9 @@ def test_a_strangers_partial_output_is_never_continued_or_overwritten(tmp_path, 
     command = "translate", f"input={source}", f"output={output}"
     partial.write_text("1\n2\n3\n")
     for extra in ([], ["resume=true"]):
-        failed(run(*command, f"model={run_dir}", *extra), "part of other work (other origin unknown)")
+        failed(
+            run(*command, f"model={run_dir}", *extra), "part of other work (other origin unknown)"
+        )
     assert partial.read_text() == "1\n2\n3\n"
     from nmt.pipeline.fingerprint import fingerprint
 
@@ -482,10 +527,14 @@ def test_a_strangers_partial_output_is_never_continued_or_overwritten(tmp_path, 
 
 def test_a_full_disk_and_a_closed_stdout_are_messages(run_dir):
     command = [sys.executable, "-m", "nmt.translate", f"model={run_dir}"]
-    full = subprocess.run(f"{' '.join(command)} > /dev/full", shell=True, input=b"a\n", capture_output=True)
+    full = subprocess.run(
+        f"{' '.join(command)} > /dev/full", shell=True, input=b"a\n", capture_output=True
+    )
     assert full.returncode == 1
     assert b"No space left" in full.stderr
-    closed = subprocess.run(f"{' '.join(command)} >&-", shell=True, input=b"a\n", capture_output=True)
+    closed = subprocess.run(
+        f"{' '.join(command)} >&-", shell=True, input=b"a\n", capture_output=True
+    )
     assert closed.returncode == 1
     for result in (full, closed):
         assert b"Traceback" not in result.stderr, result.stderr
@@ -507,7 +556,14 @@ def test_quotes_that_the_shell_needs_are_said(tmp_path):
 
 def test_hangups_save_as_well(tmp_path):
     folder = tmp_path / "run"
-    command = [sys.executable, "-m", "nmt.train", *TINY, "trainer.max_epochs=5000", f"run_dir={folder}"]
+    command = [
+        sys.executable,
+        "-m",
+        "nmt.train",
+        *TINY,
+        "trainer.max_epochs=5000",
+        f"run_dir={folder}",
+    ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     while process.poll() is None and not (folder / ckpt.BEST).exists():
         time.sleep(0.05)
@@ -524,7 +580,9 @@ def test_a_signal_during_averaging_is_obeyed(tmp_path, monkeypatch):
     from nmt.training.trainer import _Loop
 
     averaged = _Loop.try_average
-    monkeypatch.setattr(_Loop, "try_average", lambda self: (os.kill(os.getpid(), signal.SIGTERM), averaged(self))[1])
+    monkeypatch.setattr(
+        _Loop, "try_average", lambda self: (os.kill(os.getpid(), signal.SIGTERM), averaged(self))[1]
+    )
     with pytest.raises(Stopped):
         fit(Trainer(max_epochs=3, average=2), network("luong", "dot"), [batch()])
 
@@ -572,7 +630,10 @@ def test_a_folder_that_disappears_is_one_message(tmp_path, monkeypatch, moment):
 def test_gold_links_out_of_range_are_counted(tmp_path, run_dir):
     for name, text in (("s", "a b\nc\n"), ("t", "b a\nc\n"), ("gold", "0-0 2-0\n0-0 0-1 7?9\n")):
         (tmp_path / name).write_text(text)
-    files = [f"{key}={tmp_path}/{name}" for key, name in (("source", "s"), ("target", "t"), ("gold", "gold"))]
+    files = [
+        f"{key}={tmp_path}/{name}"
+        for key, name in (("source", "s"), ("target", "t"), ("gold", "gold"))
+    ]
     result = run("align", f"model={run_dir}", *files)
     assert result.returncode == 0, result.stderr.decode()
     assert b"3 links to words that are not in their lines" in result.stderr
@@ -582,7 +643,12 @@ def test_what_cannot_go_on_leaves_nothing(tmp_path, run_dir):
     """nmt.score, nmt.align and nmt.label begin anew: half an output would be of no use."""
     (tmp_path / "s").write_text("a\n")
     (tmp_path / "nbest").write_text(f"0 ||| a ||| x\n{10**30} ||| a ||| x\n")
-    command = f"model={run_dir}", f"source={tmp_path}/s", f"nbest={tmp_path}/nbest", f"output={tmp_path}/out"
+    command = (
+        f"model={run_dir}",
+        f"source={tmp_path}/s",
+        f"nbest={tmp_path}/nbest",
+        f"output={tmp_path}/out",
+    )
     failed(run("score", *command), "nbest, line 2")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["nbest", "s"]
 
@@ -593,7 +659,15 @@ def test_a_sweep_of_many_keys_has_names_that_file_systems_take(tmp_path):
         ("model.word_dropout", 0.01), ("objective.label_smoothing", 0.05), ("schedule.warmup", 12), ("trainer.clip_norm", 2.0),
         ("batching.pool", 10), ("filters.max_length", 99), ("model.readout_dropout", 0.1), ("trainer.log_every", 5),
     )]  # fmt: skip
-    result = run("train", "-m", *TINY, *many, "seed=1,2", "trainer.max_updates=1", f"run_dir={tmp_path}/sweep")
+    result = run(
+        "train",
+        "-m",
+        *TINY,
+        *many,
+        "seed=1,2",
+        "trainer.max_updates=1",
+        f"run_dir={tmp_path}/sweep",
+    )
     assert result.returncode == 0, result.stderr.decode()
     names = [path.parent.name for path in tmp_path.glob("sweep/*/results.json")]
     assert len(set(names)) == 2

@@ -10,7 +10,9 @@ import torch
 from builders import choices, network
 from commands import run
 
-onnxruntime = pytest.importorskip("onnxruntime", reason="ONNX graphs need pip install 'nmt[export]'")
+onnxruntime = pytest.importorskip(
+    "onnxruntime", reason="ONNX graphs need pip install 'nmt[export]'"
+)
 pytest.importorskip("onnx")
 
 import nmt
@@ -38,7 +40,8 @@ def test_graphs_compute_what_the_network_computes(choice, tmp_path):
     model = network(*choice).float().eval()
     write_graphs(model, tmp_path)
     encoder, start, step = (
-        onnxruntime.InferenceSession(str(tmp_path / f"{name}.onnx")) for name in ("encoder", "start", "step")
+        onnxruntime.InferenceSession(str(tmp_path / f"{name}.onnx"))
+        for name in ("encoder", "start", "step")
     )
     lengths = torch.tensor([7, 2, 9, 4])
     source = torch.randint(4, 11, (4, 9))
@@ -57,9 +60,15 @@ def test_graphs_compute_what_the_network_computes(choice, tmp_path):
             found = run_graph(step, {"words": words.numpy(), **parts, **held})
             assert found["log_probs"] == pytest.approx(truth.numpy(), abs=1e-4)
             if output.weights is not None:
-                assert found["weights"] == pytest.approx(output.weights.squeeze(1).numpy(), abs=1e-5)
+                assert found["weights"] == pytest.approx(
+                    output.weights.squeeze(1).numpy(), abs=1e-5
+                )
             state, words = output.state, truth.argmax(-1)
-            parts = {name.removeprefix("next."): value for name, value in found.items() if name.startswith("next.")}
+            parts = {
+                name.removeprefix("next."): value
+                for name, value in found.items()
+                if name.startswith("next.")
+            }
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +84,11 @@ def test_the_example_translates_as_the_model_does(exported, small_run):
     lines = ["a b c d", "", "h g f e d c b a a b", "a", "c c c c", "not known ß"]
     code = f"import sys; sys.modules['torch'] = sys.modules['nmt'] = None; sys.argv = ['translate.py', {str(exported)!r}]; exec(open({str(exported / 'translate.py')!r}).read())"
     found = subprocess.run(
-        [sys.executable, "-c", code], input="\n".join(lines) + "\n", capture_output=True, text=True, check=True
+        [sys.executable, "-c", code],
+        input="\n".join(lines) + "\n",
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert found.stdout.splitlines() == nmt.load(small_run, search="beam").translate(lines)
 
@@ -115,11 +128,16 @@ def test_a_card_has_what_the_hub_reads_and_the_folder_is_a_model(card, small_run
     _, head, text = (card / "README.md").read_text().split("---\n", 2)
     metadata = yaml.safe_load(head)
     assert metadata["pipeline_tag"] == "translation"
-    assert {metric["type"] for metric in metadata["model-index"][0]["results"][0]["metrics"]} >= {"bleu", "chrf"}
+    assert {metric["type"] for metric in metadata["model-index"][0]["results"][0]["metrics"]} >= {
+        "bleu",
+        "chrf",
+    }
     results = json.loads((small_run / "results.json").read_text())
     assert results["scores"]["bleu"]["signature"] in text
     assert nmt.load(card).translate(["a b c"]) == nmt.load(small_run).translate(["a b c"])
-    assert (card / "best.safetensors").stat().st_size <= (small_run / "best.safetensors").stat().st_size
+    assert (card / "best.safetensors").stat().st_size <= (
+        small_run / "best.safetensors"
+    ).stat().st_size
 
 
 def test_a_model_comes_from_the_hub(card, small_run, tmp_path):
@@ -160,7 +178,9 @@ def test_a_model_comes_from_the_hub(card, small_run, tmp_path):
 
     def loaded(name):
         code = f"import nmt; print(nmt.load({name!r}).translate('a b c'))"
-        return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+        return subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, env=environment
+        )
 
     found, absent = loaded("hf:someone/model"), loaded("hf:someone/else")
     hub.shutdown()

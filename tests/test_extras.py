@@ -26,7 +26,11 @@ def without(code, cwd):
     """Runs code in a Python that has no extras."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     return subprocess.run(
-        [sys.executable, "-c", WITHOUT + code], cwd=cwd, env=environment, capture_output=True, text=True
+        [sys.executable, "-c", WITHOUT + code],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
     )
 
 
@@ -66,7 +70,9 @@ print(json.dumps({{"said": said, "answer": translator.translate("en 1 2"), "load
     done = without(code, tmp_path)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout.splitlines()[-1])
-    for message, extra in zip(told["said"], ("plots", "hub", "hub", "serve", "export", "hub", "plots"), strict=True):
+    for message, extra in zip(
+        told["said"], ("plots", "hub", "hub", "serve", "export", "hub", "plots"), strict=True
+    ):
         assert f"pip install 'nmt[{extra}]'" in message
     assert "pip install 'nmt[plots,tensorboard]'" in done.stderr
     assert "tensorboard --logdir" not in done.stderr
@@ -82,7 +88,9 @@ import json, sys, nmt
 nmt.load({str(small_run)!r}).translate("a b")
 print(json.dumps(sorted(name for name in sys.modules)))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
     loaded = {name.split(".")[0] for name in json.loads(done.stdout)}
     assert not loaded & {
         "matplotlib",

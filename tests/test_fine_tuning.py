@@ -21,7 +21,9 @@ SIZES = [
 def corpus(folder, name, lines):
     for part in ("train", "validation"):
         for language in ("en", "de"):
-            (folder / f"{name}-{part}.{language}").write_text("".join(line + "\n" for line in lines))
+            (folder / f"{name}-{part}.{language}").write_text(
+                "".join(line + "\n" for line in lines)
+            )
     return [
         "data=text",
         "data.source=en",
@@ -51,7 +53,12 @@ def weights(folder, name=ckpt.BEST):
 def test_training_goes_on_from_the_weights(base, texts, tmp_path):
     """With a rate of almost 0 the model stays what it was; its network and vocabulary need not be typed again."""
     folder = trained(
-        tmp_path / "run", *texts[1], f"init={base}", "optimizer=sgd", "optimizer.lr=1e-30", "trainer.max_epochs=1"
+        tmp_path / "run",
+        *texts[1],
+        f"init={base}",
+        "optimizer=sgd",
+        "optimizer.lr=1e-30",
+        "trainer.max_epochs=1",
     )
     ours, theirs = weights(folder), weights(base)
     assert ours.keys() == theirs.keys()
@@ -61,7 +68,12 @@ def test_training_goes_on_from_the_weights(base, texts, tmp_path):
     assert mine.meta["config"]["cell"] == "lstm"
     assert nmt.load(folder, search=Greedy()).translate(["ab"]) == nmt.load(base).translate(["ab"])
     again = trained(
-        tmp_path / "again", *texts[1], f"init={base}", "optimizer.lr=0.01", "trainer.max_epochs=1", "model.dropout=0.1"
+        tmp_path / "again",
+        *texts[1],
+        f"init={base}",
+        "optimizer.lr=0.01",
+        "trainer.max_epochs=1",
+        "model.dropout=0.1",
     )
     assert not all(torch.equal(weights(again)[name], theirs[name]) for name in theirs)
     assert ckpt.read(again / ckpt.BEST).meta["config"]["model"]["dropout"] == 0.1
@@ -101,13 +113,20 @@ def test_a_grown_vocabulary_keeps_the_old_vectors(base, texts, tmp_path):
     table, before = ours["source_embedding.weight"], theirs["source_embedding.weight"]
     assert len(table) > len(before)
     assert torch.equal(table[: len(before)], before)
-    assert torch.equal(ours["output.bias"][len(before) :], theirs["output.bias"].min().expand(len(table) - len(before)))
+    assert torch.equal(
+        ours["output.bias"][len(before) :],
+        theirs["output.bias"].min().expand(len(table) - len(before)),
+    )
     assert bool(table[len(before) :].abs().sum(1).min() > 0)
 
 
 def test_parts_can_be_frozen(base, texts, tmp_path):
     folder = trained(
-        tmp_path / "run", *texts[1], f"init={base}", "freeze=[encoder,source_embedding]", "trainer.max_epochs=1"
+        tmp_path / "run",
+        *texts[1],
+        f"init={base}",
+        "freeze=[encoder,source_embedding]",
+        "trainer.max_epochs=1",
     )
     ours, theirs = weights(folder), weights(base)
     for name, value in ours.items():
@@ -117,7 +136,9 @@ def test_parts_can_be_frozen(base, texts, tmp_path):
 
 def test_tied_embeddings_are_frozen_by_any_of_their_names():
     for name in ("output", "source_embedding", "target_embedding"):
-        model = network("luong", "dot", "model.tying=all", "decoder.readout_size=8", "model.embedding_size=8")
+        model = network(
+            "luong", "dot", "model.tying=all", "decoder.readout_size=8", "model.embedding_size=8"
+        )
         freeze(model, [name])
         assert not model.output.weight.requires_grad
         assert model.output.bias.requires_grad == (name != "output")
@@ -134,7 +155,9 @@ def sentencepiece_model(path, **options):
 
 
 @pytest.mark.parametrize("model", ["unigram", "bpe"])
-@pytest.mark.parametrize("ids", [{}, {"unk_id": 2, "bos_id": 0, "eos_id": 1, "pad_id": 3}, {"bos_id": -1}])
+@pytest.mark.parametrize(
+    "ids", [{}, {"unk_id": 2, "bos_id": 0, "eos_id": 1, "pad_id": 3}, {"bos_id": -1}]
+)
 def test_a_sentencepiece_model_of_ones_own(tmp_path, model, ids):
     """Whatever numbers it gives its special symbols: the same pieces as SentencePiece's, with this project's numbers."""
     file = sentencepiece_model(tmp_path / "own", model_type=model, **ids)
@@ -142,7 +165,9 @@ def test_a_sentencepiece_model_of_ones_own(tmp_path, model, ids):
     tokenizer = SentencePieceFile(model=file).train([], [])
     for text in ("ab ba abba", "cd x bab", ""):
         [found] = tokenizer.encode_source([text])
-        assert tokenizer.source_pieces(found) == [theirs.id_to_piece(i) for i in theirs.encode(text)]
+        assert tokenizer.source_pieces(found) == [
+            theirs.id_to_piece(i) for i in theirs.encode(text)
+        ]
         assert tokenizer.decode([found]) == [theirs.decode(theirs.encode(text))]
     assert tokenizer.source_pieces([0, 1, 2, 3]) == ["<pad>", "<unk>", "<s>", "</s>"]
     assert sorted(set(tokenizer.source_pieces(list(range(tokenizer.source_size))))) == sorted(
@@ -155,42 +180,78 @@ def test_training_with_a_tokenizer_of_ones_own(texts, tmp_path):
     command = [*texts[0], *SIZES[:3], *SIZES[4:], "tokenizer=file", "trainer.max_epochs=1"]
     folder = trained(tmp_path / "run", *command, f"tokenizer.model={file}")
     failed(
-        run("train", *command, f"run_dir={tmp_path}/no", f"tokenizer.model={file}", "sizes.vocabulary=9"),
+        run(
+            "train",
+            *command,
+            f"run_dir={tmp_path}/no",
+            f"tokenizer.model={file}",
+            "sizes.vocabulary=9",
+        ),
         "has no effect here",
     )
     chars = sentencepiece_model(tmp_path / "chars", model_type="char")
     failed(
-        run("train", *command, f"run_dir={tmp_path}/no", f"tokenizer.model={chars}", "tokenizer.sampling=0.1"),
+        run(
+            "train",
+            *command,
+            f"run_dir={tmp_path}/no",
+            f"tokenizer.model={chars}",
+            "tokenizer.sampling=0.1",
+        ),
         "no unigram or BPE",
     )
     (tmp_path / "own.model").unlink()  # the checkpoint alone is enough
     assert isinstance(nmt.load(folder).translate(["ab ba"])[0], str)
     failed(
-        run("train", *command, f"run_dir={tmp_path}/no", f"tokenizer.model={file}"), "tokenizer.model=", "no such file"
+        run("train", *command, f"run_dir={tmp_path}/no", f"tokenizer.model={file}"),
+        "tokenizer.model=",
+        "no such file",
     )
     (tmp_path / "bad").write_bytes(b"x" * 100)
     failed(
-        run("train", *command, f"run_dir={tmp_path}/no", f"tokenizer.model={tmp_path}/bad"), "not a SentencePiece model"
+        run("train", *command, f"run_dir={tmp_path}/no", f"tokenizer.model={tmp_path}/bad"),
+        "not a SentencePiece model",
     )
     two = f"tokenizer.model={tmp_path}/bad", f"tokenizer.target={tmp_path}/bad"
-    failed(run("train", *command, f"run_dir={tmp_path}/no", *two), "model.tying=all", "one vocabulary")
+    failed(
+        run("train", *command, f"run_dir={tmp_path}/no", *two), "model.tying=all", "one vocabulary"
+    )
 
 
 def test_faults_of_fine_tuning_are_told(base, texts, tmp_path):
     command = [*texts[1], f"run_dir={tmp_path}/run", "trainer.max_updates=1"]
     failed(run("train", *command, f"init={tmp_path}"), f"init={tmp_path}", "Is it a run directory")
-    failed(run("train", *command, f"init={base}", "decoder=bahdanau"), "decoder=bahdanau", "are those of init=")
-    failed(run("train", *command, f"init={base}", "decoder.hidden_size=16", "attention=general"), "attention=general")
+    failed(
+        run("train", *command, f"init={base}", "decoder=bahdanau"),
+        "decoder=bahdanau",
+        "are those of init=",
+    )
+    failed(
+        run("train", *command, f"init={base}", "decoder.hidden_size=16", "attention=general"),
+        "attention=general",
+    )
     errors = failed(
-        run("train", *command, f"init={base}", "attention=general", "sizes.encoder=9", "optimizer.lr=-1"),
+        run(
+            "train",
+            *command,
+            f"init={base}",
+            "attention=general",
+            "sizes.encoder=9",
+            "optimizer.lr=-1",
+        ),
         "sizes.encoder=9",
     )
     assert "attention=general" in errors  # all at once
     assert "optimizer.lr" in errors
     grow = "init_vocabulary=grow", "freeze=[encoder,source_embedding]"
     failed(run("train", *command, f"init={base}", *grow), "would never be trained")
-    failed(run("train", *command, f"init={base}", "freeze=[readout,encodr]"), "freeze=readout,encodr")
-    failed(run("train", *command, f"init={base}", "encoder.hidden_size=8", "decoder.hidden_size=16"), "do not fit")
+    failed(
+        run("train", *command, f"init={base}", "freeze=[readout,encodr]"), "freeze=readout,encodr"
+    )
+    failed(
+        run("train", *command, f"init={base}", "encoder.hidden_size=8", "decoder.hidden_size=16"),
+        "do not fit",
+    )
     failed(run("train", *command, f"init={base}", "decoder.hiden=16"), "did you mean hidden_size")
     failed(
         run("train", *command, f"init={base}", "freeze=[encodr]"),
@@ -223,7 +284,13 @@ def test_word_vectors_in_a_translation_model(texts, tmp_path, tying):
     command = *texts[0], *SIZES, "tokenizer=word", f"run_dir={tmp_path}/no"
     failed(run("train", *command, f"vectors=[{tmp_path}/s.vec]"), "give two files")
     failed(
-        run("train", *command, f"vectors=[{tmp_path}/s.vec,null]", "model.embedding_size=8", "sizes.readout=8"),
+        run(
+            "train",
+            *command,
+            f"vectors=[{tmp_path}/s.vec,null]",
+            "model.embedding_size=8",
+            "sizes.readout=8",
+        ),
         "set model.embedding_size=6",
     )
 
@@ -233,7 +300,9 @@ def test_word_vectors_in_a_translation_model(texts, tmp_path, tying):
 
 def test_checkpoints_are_averaged(base, texts, tmp_path):
     """Tensor by tensor; the result translates, and runs may start from it."""
-    other = trained(tmp_path / "other", *texts[1], f"init={base}", "optimizer.lr=0.05", "trainer.max_epochs=1")
+    other = trained(
+        tmp_path / "other", *texts[1], f"init={base}", "optimizer.lr=0.05", "trainer.max_epochs=1"
+    )
     mean = tmp_path / "mean.safetensors"
     result = run("average", f"models=[{base},{other}]", f"output={mean}")
     assert result.returncode == 0, result.stderr.decode()
@@ -249,13 +318,26 @@ def test_faults_of_averaging_are_told(base, texts, tmp_path):
     failed(run("average", f"models=[{base}]", out), "at least two")
     failed(run("average", f"models=[{base},{base}]", "output=mean"), "must end in .safetensors")
     failed(run("average", f"models=[{base},{tmp_path}]", out), str(tmp_path))
-    grown = trained(tmp_path / "grown", *texts[1], f"init={base}", "init_vocabulary=grow", "trainer.max_updates=1")
+    grown = trained(
+        tmp_path / "grown",
+        *texts[1],
+        f"init={base}",
+        "init_vocabulary=grow",
+        "trainer.max_updates=1",
+    )
     failed(run("average", f"models=[{base},{grown}]", out), "different networks")
     same = trained(tmp_path / "same", *texts[1], *SIZES, "sizes.vocabulary=12", "decoder=luong", "attention=dot", "cell=lstm",
                    "trainer.max_updates=1")  # fmt: skip
     failed(run("average", f"models=[{base},{same}]", out), "different")
     saved = ckpt.read(base / ckpt.BEST)
-    meta = {**saved.meta, "tokenizer": {**saved.meta["tokenizer"], "lowercase": True}, "languages": ["x", "y"]}
+    meta = {
+        **saved.meta,
+        "tokenizer": {**saved.meta["tokenizer"], "lowercase": True},
+        "languages": ["x", "y"],
+    }
     ckpt.write(tmp_path / "lower.safetensors", meta, saved.tensors)
-    failed(run("average", f"models=[{base},{tmp_path}/lower.safetensors]", out), "differ in languages, lowercase")
+    failed(
+        run("average", f"models=[{base},{tmp_path}/lower.safetensors]", out),
+        "differ in languages, lowercase",
+    )
     assert not (tmp_path / "mean.safetensors").exists()

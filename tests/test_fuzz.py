@@ -39,7 +39,11 @@ anything = settings.get_profile("nmt")
 
 ODD = ["", " ", "\r", "\t", '"', "'", "\x00", "\ufeff", "\u2028", "\x85", "▁", "<s>", "</s>", "⁇", "null", "NaN", "1e999", "9" * 30,
        "-1", "0-0", "||| ", "${seed}", "a=b", "[", "{", "😀", "שלום", "我爱", "e\u0301", "\ud800", "*" * 400]  # fmt: skip
-text = st.one_of(st.text(max_size=30), st.sampled_from(ODD), st.lists(st.sampled_from(ODD), max_size=4).map("".join))
+text = st.one_of(
+    st.text(max_size=30),
+    st.sampled_from(ODD),
+    st.lists(st.sampled_from(ODD), max_size=4).map("".join),
+)
 encodable = text.map(lambda t: t.encode("utf-8", "replace").decode())
 line = encodable.map(lambda t: t.replace("\n", " "))
 value = st.recursive(
@@ -50,7 +54,9 @@ value = st.recursive(
 
 
 def written(path, content: str | bytes):
-    path.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass"))
+    path.write_bytes(
+        content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
+    )
     return str(path)
 
 
@@ -88,7 +94,9 @@ def test_any_command_line(command, overrides):
 @example(form="jsonl", content='{"en": "\\ud800", "de": "b"}')
 def test_any_table(tmp_path, form, content):
     file = written(tmp_path / "table", content)
-    found = allowed(TableFiles(format=form, train=file, validation=file, source="en", target="de").load)
+    found = allowed(
+        TableFiles(format=form, train=file, validation=file, source="en", target="de").load
+    )
     if found is not None:
         for side in (found.train.source, found.train.target):
             assert all("\n" not in cell and cell.encode() is not None for cell in side)
@@ -111,7 +119,9 @@ def test_any_cells_come_back(tmp_path, form, rows):
         rows = [tuple(cell.translate({9: " ", 10: " ", 13: " "}) for cell in row) for row in rows]
         out.write("en\tde\n" + "".join(f"{s}\t{t}\n" for s, t in rows))
     file = written(tmp_path / "table", out.getvalue())
-    found = allowed(TableFiles(format=form, train=file, validation=file, source="en", target="de").load)
+    found = allowed(
+        TableFiles(format=form, train=file, validation=file, source="en", target="de").load
+    )
     if found is not None:
         one_line = [tuple(" ".join(cell.split("\n")) for cell in row) for row in rows]
         assert list(zip(found.train.source, found.train.target, strict=True)) == one_line
@@ -136,7 +146,11 @@ def test_any_constraints(tmp_path, content):
         source.write_text("a\n" * sum(1 for _ in file))
 
     def read():
-        return [c for chunk in Source(str(source), "strict", constraints=wishes).chunks() for c in chunk.constraints]
+        return [
+            c
+            for chunk in Source(str(source), "strict", constraints=wishes).chunks()
+            for c in chunk.constraints
+        ]
 
     for constraint in allowed(read) or []:
         for part in (constraint.prefix, *constraint.required, *constraint.forbidden):
@@ -150,7 +164,9 @@ def test_any_constraints_are_obeyed(small_run, lines, more):
     translator = nmt.load(small_run, device="cpu", max_length_factor=0.1, max_length_offset=5)
     lines = (lines + ["a"] * len(more))[: len(more)]
     wishes = [Constraint(required=("abcde"[i],), forbidden=("fghij"[i],)) for i in more]
-    for line_, wish, found in zip(lines, wishes, translator.translations(lines, wishes), strict=True):
+    for line_, wish, found in zip(
+        lines, wishes, translator.translations(lines, wishes), strict=True
+    ):
         for answer in found.texts if line_.strip() else []:
             assert wish.required[0] in answer.split()
             assert wish.forbidden[0] not in answer.split()
@@ -189,7 +205,10 @@ def test_any_pair_has_a_probability(small_run, pairs):
 @given(
     words=st.lists(
         st.one_of(
-            text, st.tuples(st.integers(), st.sampled_from("-?p"), st.integers()).map("{0[0]}{0[1]}{0[2]}".format)
+            text,
+            st.tuples(st.integers(), st.sampled_from("-?p"), st.integers()).map(
+                "{0[0]}{0[1]}{0[2]}".format
+            ),
         )
     )
 )
@@ -207,8 +226,12 @@ def test_any_links(words):  # fmt: skip
 @given(values=st.lists(value, min_size=1, max_size=4))
 def test_any_labels(tmp_path, values):
     """As many rows as texts, and every label on one line of its own."""
-    file = written(tmp_path / "t", "".join(json.dumps({"text": "a", "label": v}) + "\n" for v in values))
-    found = allowed(TableFiles(format="jsonl", train=file, validation=file, text="text", label="label").labelled)
+    file = written(
+        tmp_path / "t", "".join(json.dumps({"text": "a", "label": v}) + "\n" for v in values)
+    )
+    found = allowed(
+        TableFiles(format="jsonl", train=file, validation=file, text="text", label="label").labelled
+    )
     if found is not None:
         assert len(found.train.labels) == len(values)
         names = LabelSet.of(found.train.labels, found.several).names
@@ -223,7 +246,11 @@ def cutters():
 
 
 @anything
-@given(kind=st.integers(0, 3), lines=st.lists(line, max_size=4), seed=st.none() | st.integers(0, 2**32 - 1))
+@given(
+    kind=st.integers(0, 3),
+    lines=st.lists(line, max_size=4),
+    seed=st.none() | st.integers(0, 2**32 - 1),
+)
 def test_any_text_is_cut(cutters, kind, lines, seed):
     """As many lines, known numbers; a word for each piece; read back, it is text that is cut the same again."""
     tokenizer = cutters[kind]

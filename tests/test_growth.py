@@ -17,8 +17,14 @@ def held():
     """Bytes that the tensors of one step hold at most."""
 
     def measure(decoder, score, *, sentences=4, source=12, target=12, vocabulary=300, hidden=16):
-        sizes = [f"encoder.hidden_size={hidden}", f"decoder.hidden_size={2 * hidden}", "decoder.readout_size=32"]
-        run = benchmark.Training([f"decoder={decoder}", f"attention={score}", *sizes], vocabulary, vocabulary)
+        sizes = [
+            f"encoder.hidden_size={hidden}",
+            f"decoder.hidden_size={2 * hidden}",
+            "decoder.readout_size=32",
+        ]
+        run = benchmark.Training(
+            [f"decoder={decoder}", f"attention={score}", *sizes], vocabulary, vocabulary
+        )
         batch = growth.random_batch(sentences, source, target, vocabulary)
         run.step(batch, "float32")
         return benchmark.peak_bytes(lambda: run.step(batch, "float32"))
@@ -83,7 +89,11 @@ def test_products_of_many_sizes_are_not_all_kept():
         name: value for name, value in os.environ.items() if name not in CACHES
     }  # as earlier tests have not left it
     kept = {
-        how: float(subprocess.run([sys.executable, "-c", KEPT, how], capture_output=True, check=True, env=clean).stdout)
+        how: float(
+            subprocess.run(
+                [sys.executable, "-c", KEPT, how], capture_output=True, check=True, env=clean
+            ).stdout
+        )
         for how in ("few", "all")
     }
     if kept["all"] < 30:
@@ -95,4 +105,7 @@ def test_what_people_have_set_stays(monkeypatch):
     monkeypatch.setenv("LRU_CACHE_CAPACITY", "7")
     monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", raising=False)
     keep_few_products()
-    assert (os.environ["LRU_CACHE_CAPACITY"], os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"]) == ("7", "128")
+    assert (os.environ["LRU_CACHE_CAPACITY"], os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"]) == (
+        "7",
+        "128",
+    )

@@ -51,7 +51,9 @@ def tokenizer():
 def opened(browser, file):
     page, faults = browser.new_page(), []
     page.on("pageerror", lambda error: faults.append(str(error)))
-    page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
+    page.on(
+        "console", lambda message: faults.append(message.text) if message.type == "error" else None
+    )
     page.goto(f"file://{file}")
     page.wait_for_function("globalThis.answering !== undefined")
     assert faults == []
@@ -96,19 +98,30 @@ def test_it_computes_what_the_network_computes(choice, browser, tokenizer, tmp_p
         parameter.data.mul_(2.0)  # so that words differ in probability
     beam = Translator(model, tokenizer, Beam(width=4, length_penalty="wu"), max_length_offset=5)
     write_html(beam, "tiny", tmp_path / "page.html")
-    same = Translator(rounded(model), tokenizer, Beam(width=4, n_best=4, length_penalty="wu"), max_length_offset=5)
+    same = Translator(
+        rounded(model), tokenizer, Beam(width=4, n_best=4, length_penalty="wu"), max_length_offset=5
+    )
     page, faults = opened(browser, tmp_path / "page.html")
     lines = texts(6, 3)
     assert ask(page, "/translate", q=lines)["translatedText"] == same.translate(lines)
-    assert ask(page, "/translate", q=lines, width=1)["translatedText"] == same.searching(Greedy()).translate(lines)
+    assert ask(page, "/translate", q=lines, width=1)["translatedText"] == same.searching(
+        Greedy()
+    ).translate(lines)
     for line in lines[:2]:
         found, truth = ask(page, "/explain", q=line), explain(same, line)
-        assert [step["token"] for step in found["target"]] == [truth.tree[i].token for i in truth.path[1:]]
-        assert close([step["log_prob"] for step in found["target"]], [truth.tree[i].log_prob for i in truth.path[1:]])
+        assert [step["token"] for step in found["target"]] == [
+            truth.tree[i].token for i in truth.path[1:]
+        ]
+        assert close(
+            [step["log_prob"] for step in found["target"]],
+            [truth.tree[i].log_prob for i in truth.path[1:]],
+        )
         assert sorted(node["total"] for node in found["tree"]) == pytest.approx(
             sorted(n.total for n in truth.tree), abs=0.02
         )
-        assert [other["tokens"] for other in found["others"]] == [one.tokens for one in truth.others]
+        assert [other["tokens"] for other in found["others"]] == [
+            one.tokens for one in truth.others
+        ]
         for mine, theirs in ((found["attention"], truth.attention), (found["heads"], truth.heads)):
             assert (mine is None) == (theirs is None)
             if mine is not None:
@@ -129,7 +142,9 @@ TOKENIZERS = {
 def test_text_becomes_the_same_pieces(options, browser, tmp_path):
     """Spaces of all kinds, unknown letters alone and in rows, marks, emoji: the pieces are SentencePiece's, and so is the text."""
     tokenizer = SentencePiece(**{"vocabulary_size": 60, **options}).train(texts(200), texts(200, 2))
-    model = network("luong", "dot", vocabulary=max(tokenizer.source_size, tokenizer.target_size)).float()
+    model = network(
+        "luong", "dot", vocabulary=max(tokenizer.source_size, tokenizer.target_size)
+    ).float()
     translator = Translator(model, tokenizer, Beam(width=2), languages=("de", "en"))
     write_html(translator, "tiny", tmp_path / "page.html")
     page, _ = opened(browser, tmp_path / "page.html")
@@ -140,7 +155,10 @@ def test_text_becomes_the_same_pieces(options, browser, tmp_path):
     got = ask(page, "/pieces", q=lines)
     assert [row[0] for row in got] == tokenizer.encode_source(lines)
     assert [row[1] for row in got] == tokenizer.encode_target(lines)
-    ids = [[draw.randrange(1, tokenizer.target_size) for _ in range(draw.randrange(0, 9))] for _ in range(100)]
+    ids = [
+        [draw.randrange(1, tokenizer.target_size) for _ in range(draw.randrange(0, 9))]
+        for _ in range(100)
+    ]
     assert ask(page, "/text", q=ids) == tokenizer.decode(ids)
     page.close()
 
@@ -162,40 +180,55 @@ def test_the_page_around_it_is_that_of_the_server(shown, small_run):
     exact = nmt.load(small_run)
     exact.networks.models = [rounded(exact.models[0]).eval()]
     pieces = page.locator("#target button").all_inner_texts()
-    assert " ".join(pieces[:-1]) == exact.translate("a b c d") == page.locator("#plain").inner_text()
+    assert (
+        " ".join(pieces[:-1]) == exact.translate("a b c d") == page.locator("#plain").inner_text()
+    )
     assert page.locator("#maps table tbody tr").count() == len(pieces)
     assert page.locator("#tree svg g.written").count() == len(pieces)
     page.locator("#target button").nth(1).click()
     choice = page.locator("#choices li button").nth(3)
     wanted = choice.inner_text().split()[0]
     choice.click()
-    page.wait_for_function("word => document.querySelectorAll('#target button')[1]?.innerText === word", arg=wanted)
-    forced = [json.loads(json.dumps(one)) for one in ask(page, "/explain", q="a b c d", prefix=[4, 5])["target"][:2]]
+    page.wait_for_function(
+        "word => document.querySelectorAll('#target button')[1]?.innerText === word", arg=wanted
+    )
+    forced = [
+        json.loads(json.dumps(one))
+        for one in ask(page, "/explain", q="a b c d", prefix=[4, 5])["target"][:2]
+    ]
     assert [one["token"] for one in forced] == [4, 5]
     looked = ask(page, "/explain", q="a b c d", looks=[[0, 2]])
     truth = explain(exact.searching(Beam(width=5, n_best=5)), "a b c d", looks={0: 2})
     assert looked["attention"][0] == pytest.approx([0, 0, 1, 0, 0])
-    assert [one["token"] for one in looked["target"]] == [truth.tree[i].token for i in truth.path[1:]]
+    assert [one["token"] for one in looked["target"]] == [
+        truth.tree[i].token for i in truth.path[1:]
+    ]
     found = ask(page, "/contrast", q="a b c d", translations=["d c b a", "a b"])
     tokens = exact.tokenizer.encode_target(["d c b a", "a b"])
     assert found["influence"] == pytest.approx(influence(exact, "a b c d", *tokens), abs=3e-3)
     assert file.stat().st_size < 3e6
 
 
-@pytest.mark.parametrize(("width", "search"), [(1, Greedy()), (5, Beam(width=5))], ids=["greedy", "beam"])
+@pytest.mark.parametrize(
+    ("width", "search"), [(1, Greedy()), (5, Beam(width=5))], ids=["greedy", "beam"]
+)
 def test_a_thousand_sentences(shown, small_run, width, search):
     draw = random.Random(7)
     lines = [" ".join(draw.choices("abcdefghi", k=draw.randrange(1, 9))) for _ in range(1000)]
     exact = nmt.load(small_run, search=search)
     exact.networks.models = [rounded(exact.models[0]).eval()]
-    assert ask(shown[0], "/translate", q=lines, width=width)["translatedText"] == exact.translate(lines)
+    assert ask(shown[0], "/translate", q=lines, width=width)["translatedText"] == exact.translate(
+        lines
+    )
 
 
 def test_sentences_end_where_they_end_for_the_server(shown):
     page, _ = shown
     text = "a b c. d e! Dr. f g h (z.B. i) a? b\nc d. e. F g… h"
     for each in (text, "a b c d e f g " * 90, "abc" * 400):
-        assert ask(page, "/explain", q=each)["sentences"] == [each[place.start : place.stop] for place in spans(each)]
+        assert ask(page, "/explain", q=each)["sentences"] == [
+            each[place.start : place.stop] for place in spans(each)
+        ]
 
 
 @pytest.mark.parametrize(("overrides", "message"), [
@@ -210,14 +243,22 @@ def test_what_cannot_be_exported_is_refused_by_name(overrides, message, tokenize
 
 
 def test_a_normalising_tokenizer_is_refused_by_name(tmp_path):
-    tokenizer = SentencePiece(vocabulary_size=60, normalization="nmt_nfkc").train(texts(200), texts(200, 2))
+    tokenizer = SentencePiece(vocabulary_size=60, normalization="nmt_nfkc").train(
+        texts(200), texts(200, 2)
+    )
     model = network("luong", "dot", vocabulary=tokenizer.target_size).float()
     with pytest.raises(nmt.UserError, match=r"tokenizer\.normalization"):
         write_html(Translator(model, tokenizer, Greedy()), "tiny", tmp_path / "page.html")
 
 
 def test_files_are_named(small_run, tmp_path):
-    failed(run("export", f"model={small_run}", "format=html", f"output={tmp_path}/x"), "the name must end in .html")
+    failed(
+        run("export", f"model={small_run}", "format=html", f"output={tmp_path}/x"),
+        "the name must end in .html",
+    )
     (tmp_path / "x.html").write_text("mine")
-    failed(run("export", f"model={small_run}", "format=html", f"output={tmp_path}/x.html"), "is there already")
+    failed(
+        run("export", f"model={small_run}", "format=html", f"output={tmp_path}/x.html"),
+        "is there already",
+    )
     assert (tmp_path / "x.html").read_text() == "mine"

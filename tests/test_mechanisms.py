@@ -57,7 +57,9 @@ def simplex_point(kind, z):
     return p
 
 
-@pytest.mark.parametrize(("kind", "normalizer"), [("sparsemax", Sparsemax()), ("entmax15", Entmax15())])
+@pytest.mark.parametrize(
+    ("kind", "normalizer"), [("sparsemax", Sparsemax()), ("entmax15", Entmax15())]
+)
 @pytest.mark.parametrize("spread", [0.1, 1.0, 10.0])
 def test_sparse_normalizers_equal_their_definition(kind, normalizer, spread):
     z = spread * torch.randn(20, 7, dtype=DOUBLE)
@@ -80,7 +82,9 @@ def test_weights_are_a_distribution_over_real_positions(window, normalizer, trai
             model = built("attention=general", f"window={window}", f"normalizer={normalizer}")
             model.weights(model.project(torch.randn(B, T, SIZE, dtype=DOUBLE)), memory_for(model))
         return
-    model = built("attention=general", f"window={window}", f"normalizer={normalizer}").train(training)
+    model = built("attention=general", f"window={window}", f"normalizer={normalizer}").train(
+        training
+    )
     memory = memory_for(model)
     weights = model.weights(model.project(torch.randn(B, T, SIZE, dtype=DOUBLE)), memory)
     torch.testing.assert_close(weights.sum(-1), torch.ones(B, T, dtype=DOUBLE))
@@ -109,7 +113,9 @@ def test_windows_in_decoders_step_by_step_and_in_beams(decoder, window, score):
 
 
 @pytest.mark.parametrize("window", [w for w in WINDOWS if w != "hard"])
-@pytest.mark.parametrize("score", [s for s in choices("attention") if s not in ("none", "uniform", "multi_head")])
+@pytest.mark.parametrize(
+    "score", [s for s in choices("attention") if s not in ("none", "uniform", "multi_head")]
+)
 def test_gradients_of_every_combination(window, score):
     model = built(f"attention={score}", f"window={window}")
     if window == "monotonic":
@@ -119,7 +125,10 @@ def test_gradients_of_every_combination(window, score):
 
     def context(query, values, *_):
         memory = memory_for(model, values)
-        return average(model.attend(model.project(query), memory, model.nothing_remembered(memory, B))[0], memory)
+        return average(
+            model.attend(model.project(query), memory, model.nothing_remembered(memory, B))[0],
+            memory,
+        )
 
     assert torch.autograd.gradcheck(context, (query, values, *model.parameters()))
 
@@ -134,7 +143,11 @@ def test_local_m_looks_at_the_steps_neighbours():
     for b, t, s in itertools.product(range(B), range(T), range(S)):
         centre = min(t, LENGTHS[b] - 1)
         inside = [j for j in range(LENGTHS[b]) if abs(j - centre) <= 1]
-        truth = math.exp(scores[b, t, s]) / sum(math.exp(scores[b, t, j]) for j in inside) if s in inside else 0.0
+        truth = (
+            math.exp(scores[b, t, s]) / sum(math.exp(scores[b, t, j]) for j in inside)
+            if s in inside
+            else 0.0
+        )
         assert weights[b, t, s].item() == pytest.approx(truth)
 
 
@@ -149,11 +162,15 @@ def test_local_p_is_a_gaussian_around_the_predicted_position(normalized):
     weights, _ = window(scores, window.query_layer(hidden), (), Softmax())
     for b, t in itertools.product(range(B), range(T)):
         inner = [math.tanh(float(row @ hidden[b, t])) for row in window.query_layer.weight]
-        p = LENGTHS[b] / (1 + math.exp(-sum(float(v) * x for v, x in zip(window.v, inner, strict=True))))
+        p = LENGTHS[b] / (
+            1 + math.exp(-sum(float(v) * x for v, x in zip(window.v, inner, strict=True)))
+        )
         align = [math.exp(scores[b, t, s]) for s in range(LENGTHS[b])]
         sigma = distance / 2
         truth = [
-            a / sum(align) * math.exp(-((s - p) ** 2) / (2 * sigma**2)) if abs(s - p) <= distance else 0.0
+            a / sum(align) * math.exp(-((s - p) ** 2) / (2 * sigma**2))
+            if abs(s - p) <= distance
+            else 0.0
             for s, a in enumerate(align)
         ]
         inside = sum(a for s, a in enumerate(align) if abs(s - p) <= distance) / sum(align)
@@ -173,7 +190,9 @@ def test_hard_attention_takes_one_position_and_passes_the_gradient_through():
     expected = scores.detach().softmax(-1).flatten()
     torch.testing.assert_close(draws.mean(0).flatten().detach(), expected, atol=0.03, rtol=0)
     reward = torch.randn(S, dtype=DOUBLE)
-    (through,) = torch.autograd.grad(window(scores, None, (), Softmax())[0].flatten() @ reward, scores)
+    (through,) = torch.autograd.grad(
+        window(scores, None, (), Softmax())[0].flatten() @ reward, scores
+    )
     (soft,) = torch.autograd.grad(scores.softmax(-1).flatten() @ reward, scores)
     torch.testing.assert_close(through, soft)
 
@@ -230,7 +249,12 @@ def test_monotonic_training_tends_to_generation_when_decisions_are_sure():
     window = Monotonic(query_size=SIZE, noise=False).double()
     scores = 60 * torch.sign(torch.randn(1, 1, S, dtype=DOUBLE))
     start = window.nothing_remembered(
-        Memory(values=torch.zeros(1, S, 2, dtype=DOUBLE), mask=torch.ones(1, S).bool(), summary=torch.zeros(1, 2)), 1
+        Memory(
+            values=torch.zeros(1, S, 2, dtype=DOUBLE),
+            mask=torch.ones(1, S).bool(),
+            summary=torch.zeros(1, 2),
+        ),
+        1,
     )
     soft, _ = window.train()(scores, None, start, Softmax())
     hard, _ = window.eval()(scores, None, start, Softmax())
@@ -258,9 +282,17 @@ def test_score_equals_its_equation(name):
         elif name == "scaled_general":
             truth = 1.7 * float(q @ score.key_layer.weight @ h)
         else:
-            w, u, bias, v = score.query_layer.weight, score.key_layer.weight, score.key_layer.bias, score.v
+            w, u, bias, v = (
+                score.query_layer.weight,
+                score.key_layer.weight,
+                score.key_layer.bias,
+                score.v,
+            )
             length = math.sqrt(sum(float(x) ** 2 for x in v))
-            truth = sum(1.7 * float(v[k]) / length * math.tanh(float(w[k] @ q + u[k] @ h + bias[k])) for k in range(5))
+            truth = sum(
+                1.7 * float(v[k]) / length * math.tanh(float(w[k] @ q + u[k] @ h + bias[k]))
+                for k in range(5)
+            )
         assert found[b, t, s].item() == pytest.approx(truth, abs=1e-10)
 
 
@@ -277,11 +309,17 @@ def test_coverage_equals_its_equations():
         for t in range(T):
             energies = []
             for s in range(LENGTHS[b]):
-                inner = score.query_layer.weight @ hidden[b, t] + score.key_layer(h[s]) + score.coverage * covered[s]
+                inner = (
+                    score.query_layer.weight @ hidden[b, t]
+                    + score.key_layer(h[s])
+                    + score.coverage * covered[s]
+                )
                 energies.append(float(score.v @ torch.tanh(inner)))
             weights = torch.tensor(energies, dtype=DOUBLE).softmax(0)
             torch.testing.assert_close(found[b, t, : LENGTHS[b]], weights)
-            covered = [c + float(a) / f for c, a, f in zip(covered, weights, fertility, strict=True)]
+            covered = [
+                c + float(a) / f for c, a, f in zip(covered, weights, fertility, strict=True)
+            ]
 
 
 @torch.no_grad()
@@ -299,7 +337,9 @@ def test_multi_head_equals_its_equation():
             part = slice(2 * i, 2 * i + 2)
             q = score.query_layer.weight[part] @ hidden[b, t]
             h = values[b, : LENGTHS[b]]
-            a = torch.stack([q @ score.key_layer.weight[part] @ x / math.sqrt(2) for x in h]).softmax(0)
+            a = torch.stack(
+                [q @ score.key_layer.weight[part] @ x / math.sqrt(2) for x in h]
+            ).softmax(0)
             seen = sum(w * (score.value_layer.weight[part] @ x) for w, x in zip(a, h, strict=True))
             truth += score.output_layer.weight[:, part] @ seen
         torch.testing.assert_close(context[b, t], truth)
@@ -325,18 +365,27 @@ def test_doubly_stochastic_penalty():
     """Xu et al. 2015, eq. 14: λ Σ_s (1 − Σ_t α_ts)², over real words and positions."""
     model, data = network("luong", "general"), batch()
     model.train()
-    plain, with_penalty = CrossEntropy()(model, data, 0), CrossEntropy(doubly_stochastic=0.5)(model, data, 0)
+    plain, with_penalty = (
+        CrossEntropy()(model, data, 0),
+        CrossEntropy(doubly_stochastic=0.5)(model, data, 0),
+    )
     memory = model.encode(data.source, data.source_lengths)
     weights = model.decode(data.inputs, model.decoder.initial(memory), memory).weights
     truth = 0.0
     for b in range(len(data.source)):
         for s in range(int(data.source_lengths[b])):
-            attended = sum(float(weights[b, t, s]) for t in range(data.targets.size(1)) if data.targets[b, t] != 0)
+            attended = sum(
+                float(weights[b, t, s])
+                for t in range(data.targets.size(1))
+                if data.targets[b, t] != 0
+            )
             truth += 0.5 * (1 - attended) ** 2
     assert float(with_penalty.total - plain.total) == pytest.approx(truth)
     assert float(with_penalty.nll) == pytest.approx(float(plain.nll))
     model.eval()
-    assert float(CrossEntropy(doubly_stochastic=0.5)(model, data, 0).total) == pytest.approx(float(plain.total))
+    assert float(CrossEntropy(doubly_stochastic=0.5)(model, data, 0).total) == pytest.approx(
+        float(plain.total)
+    )
     with pytest.raises(ValueError, match="doubly_stochastic"):
         CrossEntropy(doubly_stochastic=0.5)(network("fixed", "none").train(), data, 0)
 

@@ -63,7 +63,10 @@ def folder(tmp_path_factory):
     letters = "abcdefgh"
 
     def lines(name, size):
-        rows = [" ".join([name[0].upper(), *draw.choices(letters, k=draw.randint(1, 6)), str(i)]) for i in range(size)]
+        rows = [
+            " ".join([name[0].upper(), *draw.choices(letters, k=draw.randint(1, 6)), str(i)])
+            for i in range(size)
+        ]
         return [(row, " ".join(row.split()[::-1]) + ".") for row in rows]
 
     corpora = {name: lines(name, size) for name, size in {**SIZES, "val": 6}.items()}
@@ -79,7 +82,13 @@ def folder(tmp_path_factory):
 
 def mix(folder, text=FULL, **more):
     (folder / "other.yml").write_text(text)
-    return Mix(config=str(folder / "other.yml"), validation=str(folder / "val.tsv"), source="en", target="de", **more)
+    return Mix(
+        config=str(folder / "other.yml"),
+        validation=str(folder / "val.tsv"),
+        source="en",
+        target="de",
+        **more,
+    )
 
 
 def mixing(folder, text=FULL, seed=1):
@@ -90,9 +99,18 @@ def mixing(folder, text=FULL, seed=1):
 def test_an_opustrainer_file_is_understood_as_it_is(folder):
     found = mix(folder)
     assert [stage.name for stage in found.stages] == ["start", "mid", "end"]
-    assert {name: float(w) for name, w in found.stages[0].weights.items()} == {"clean": 0.8, "medium": 0.2}
+    assert {name: float(w) for name, w in found.stages[0].weights.items()} == {
+        "clean": 0.8,
+        "medium": 0.2,
+    }
     assert (found.stages[2].until, found.stages[2].passes) == ("dirty", 5)
-    assert [m.name for m in found.stages[0].modifiers] == ["UpperCase", "RemoveEndPunct", "Prefix", "Noise", "Typos"]
+    assert [m.name for m in found.stages[0].modifiers] == [
+        "UpperCase",
+        "RemoveEndPunct",
+        "Prefix",
+        "Noise",
+        "Typos",
+    ]
     assert [m.name for m in found.stages[1].modifiers] == ["TitleCase"]
 
 
@@ -126,7 +144,9 @@ def test_an_epoch_is_a_function_of_seed_and_number(folder):
 
 
 def test_batches_stay_by_length_and_within_a_stage(folder):
-    config = compose("tokenizer=word", "sizes.vocabulary=600", "batching.sentences=8", "batching.pool=10")
+    config = compose(
+        "tokenizer=word", "sizes.vocabulary=600", "batching.sentences=8", "batching.pool=10"
+    )
     data = prepare(mix(folder).load(), Filters(), build.make(config, "tokenizer"))
     plan = Mixing.of(data.splits.mixture, data.kept, 1)
     batches = EpochBatches(data, build.make(config, "batching"), 1, 0, mixing=plan)
@@ -161,7 +181,12 @@ def test_a_mixture_resumes_bit_for_bit_at_any_update(folder, tmp_path, monkeypat
     """Stages, modifiers and tags included; the text ends before max_epochs does."""
     monkeypatch.setenv("NMT_CACHE", str(tmp_path / "cache"))
     (folder / "short.yml").write_text(FULL.replace("until dirty 5", "until clean 1"))
-    more = [f"store={wanted}", "data.tags={medium: '<m>'}", "trainer.max_epochs=20", "trainer.save_every=0"]
+    more = [
+        f"store={wanted}",
+        "data.tags={medium: '<m>'}",
+        "trainer.max_epochs=20",
+        "trainer.save_every=0",
+    ]
     whole = trained(tmp_path / "whole", *typed(folder, "short.yml", *more))
     truth, end = ckpt.read(whole / ckpt.LAST), 0
     part = trained(tmp_path / "part", *typed(folder, "short.yml", *more, "trainer.max_updates=9"))
@@ -183,9 +208,15 @@ def _resumed(folder, updates):
 
 
 FAULTS = {
-    "stages: [start, mid, end]": ("stages: [start, mid, gone]", "stages names gone, but there is no such stage"),
+    "stages: [start, mid, end]": (
+        "stages: [start, mid, gone]",
+        "stages names gone, but there is no such stage",
+    ),
     "  - clean 0.8": ("  - claen 0.8", "`claen 0.8` names no dataset"),
-    "  - until clean 2   # two passes": ("  - until dirty 2", "never comes: dirty is not read in this stage"),
+    "  - until clean 2   # two passes": (
+        "  - until dirty 2",
+        "never comes: dirty is not read in this stage",
+    ),
     "until medium 1": ("until medium inf", "stage mid: until medium inf never comes"),
     "- UpperCase: 0.05": ("- Upper: 0.05", "there is no modifier Upper"),
     "- Noise: 0.0005": ("- Noise: 5", "5 is no probability"),
@@ -218,7 +249,9 @@ def test_faults_are_told_when_typed(folder):
     assert result.returncode == 1
     assert b"`until gone 2` never comes" in result.stderr
     (folder / "empty.tsv").write_text("\t\n")
-    (folder / "hollow.yml").write_text("datasets: {a: empty.tsv}\nstages: [s]\ns: [a 1, until a 1]\n")
+    (folder / "hollow.yml").write_text(
+        "datasets: {a: empty.tsv}\nstages: [s]\ns: [a 1, until a 1]\n"
+    )
     result = run("train", *typed(folder, "hollow.yml"))
     assert result.returncode == 1
     assert b"corpus a: no sentence pairs left" in result.stderr
@@ -245,16 +278,22 @@ def test_tags_are_neither_judged_nor_changed(folder):
     filters = filters_of(config)
     assert filters.tags == ("<m>",)
     splits = loaded(config, filters)
-    stage = replace(splits.mixture.stages[0], weights={"medium": Fraction(1)}, until="medium", passes=None)
+    stage = replace(
+        splits.mixture.stages[0], weights={"medium": Fraction(1)}, until="medium", passes=None
+    )
     for name, settings in (("UpperCase", {}), ("Prefix", {"min_words": 1})):
         changed = replace(stage, modifiers=[modifier(name, 1.0, settings)])
         data = prepare(
-            replace(splits, mixture=replace(splits.mixture, stages=[changed])), filters, build.make(config, "tokenizer")
+            replace(splits, mixture=replace(splits.mixture, stages=[changed])),
+            filters,
+            build.make(config, "tokenizer"),
         )
         mixing = Mixing.of(data.splits.mixture, data.kept, 1)
         batches = EpochBatches(data, build.make(config, "batching"), 1, 0, mixing=mixing)
         pairs = batches._modified(chunk_of(data.splits.train, batches.indices[0]), 0)
-        assert all(line.startswith("<m> ") and not line.startswith("<m> <m>") for line in pairs.source)
+        assert all(
+            line.startswith("<m> ") and not line.startswith("<m> <m>") for line in pairs.source
+        )
         assert all(("__start__" in line) == (name == "Prefix") for line in pairs.source)
 
 
@@ -265,7 +304,9 @@ def test_modifiers_by_hand():
     def made(name, pair=PAIR, **settings):
         return modifier(name, 1.0, settings)(pair, random.Random(3))
 
-    assert made("UpperCase") == [("A MAN, 2 DOGS SEE THE APPLE.", "EIN MANN, 2 HUNDE SEHEN DEN APFEL.")]
+    assert made("UpperCase") == [
+        ("A MAN, 2 DOGS SEE THE APPLE.", "EIN MANN, 2 HUNDE SEHEN DEN APFEL.")
+    ]
     assert made("TitleCase")[0][0] == "A Man, 2 Dogs See The Apple."
     assert made("RemoveEndPunct") == [(PAIR[0][:-1], PAIR[1][:-1])]
     assert made("RemoveEndPunct", ("Ja.", "Yes!")) == [("Ja.", "Yes!")]

@@ -22,7 +22,11 @@ EXTRAS = {
     "norm_gru": ("cell=norm_gru",),
     "norm_lstm": ("cell=norm_lstm", *DEEP),
     "deep transition": ("encoder.transition_depth=2", "decoder.transition_depth=3"),
-    "deep transition, normed": ("encoder.transition_depth=2", "decoder.transition_depth=2", "cell=norm_gru"),
+    "deep transition, normed": (
+        "encoder.transition_depth=2",
+        "decoder.transition_depth=2",
+        "cell=norm_gru",
+    ),
     "residual": ("encoder.residual=true", "decoder.residual=true", *DEEP),
     "unidirectional": ("encoder=unidirectional", "encoder.hidden_size=4", "encoder.num_layers=2"),
     "alternating": ("encoder=alternating", "encoder.hidden_size=4", "encoder.residual=true"),
@@ -103,13 +107,21 @@ def test_layers_are_their_equations(cell, directions, depth):
             side = way if directions == 2 else None
             order = range(length - 1, -1, -1) if way else range(length)
             state = tuple(torch.zeros(4, dtype=torch.float64) for _ in range(layer.state_parts))
-            extra = () if cell == "norm_gru" else (None, lambda c, side=side: by_gate(c, layer.carried_norm, side))
+            extra = (
+                ()
+                if cell == "norm_gru"
+                else (None, lambda c, side=side: by_gate(c, layer.carried_norm, side))
+            )
             for t in order:
                 (w, b), (v, d) = layer.block("ih", direction=way), layer.block("hh", direction=way)
                 a, u = by_gate(x[row, t] @ w.t() + b, layer.input_norm, side), state[0] @ v.t() + d
                 state = step(a, by_gate(u, layer.state_norm, side), state, *extra)
                 for transition in layer.transitions:
-                    u = by_gate(state[0] @ transition.weight[way].t() + transition.bias[way], transition.norm, side)
+                    u = by_gate(
+                        state[0] @ transition.weight[way].t() + transition.bias[way],
+                        transition.norm,
+                        side,
+                    )
                     state = step(transition.input_bias[way], u, state, *extra)
                 torch.testing.assert_close(outputs[row, t, 4 * way : 4 * way + 4], state[0])
             if directions == 2:
@@ -118,7 +130,9 @@ def test_layers_are_their_equations(cell, directions, depth):
 
 def test_normalised_gates_forget_scale_and_shift():
     norm, x = GateNorm(3, 4).double(), torch.randn(2, 12, dtype=torch.float64)
-    scaled = x.view(2, 3, 4) * torch.tensor([5.0, 0.1, 30.0]).view(3, 1) + torch.tensor([1.0, -2.0, 7.0]).view(3, 1)
+    scaled = x.view(2, 3, 4) * torch.tensor([5.0, 0.1, 30.0]).view(3, 1) + torch.tensor(
+        [1.0, -2.0, 7.0]
+    ).view(3, 1)
     torch.testing.assert_close(norm(scaled.flatten(1)), norm(x), rtol=1e-2, atol=1e-2)
 
 
@@ -129,7 +143,9 @@ def test_conditional_step_by_step():
     decoder, score = model.decoder, model.decoder.attention.score
     first, second = torch.nn.GRUCell(6, 8).double(), torch.nn.GRUCell(8, 8).double()
     for mine, theirs in ((first, decoder.before), (second, decoder.after)):
-        mine.load_state_dict({name.removesuffix("_l0"): value for name, value in theirs.rnn.state_dict().items()})
+        mine.load_state_dict(
+            {name.removesuffix("_l0"): value for name, value in theirs.rnn.state_dict().items()}
+        )
     [transition], h = decoder.after.transitions, memory.values
     s = torch.tanh(F.linear(memory.summary, decoder.bridge.weight, decoder.bridge.bias))
     for t in range(data.inputs.size(1)):
@@ -142,7 +158,9 @@ def test_conditional_step_by_step():
         u = s @ transition.weight[0].t() + transition.bias[0]
         [s] = gru(transition.input_bias[0].expand_as(u), u, (s,))
         torch.testing.assert_close(output.weights[:, t], alpha)
-        torch.testing.assert_close(output.readout[:, t], torch.tanh(decoder.combine(torch.cat([s, y, c], 1))))
+        torch.testing.assert_close(
+            output.readout[:, t], torch.tanh(decoder.combine(torch.cat([s, y, c], 1)))
+        )
 
 
 def test_residual_layers_add_their_input():
@@ -173,19 +191,25 @@ def test_residual_layers_add_their_input():
             }
         )
         data, memory = batch(), model.encode(batch().source, batch().source_lengths)
-        torch.testing.assert_close(memory.values, plain.encode(data.source, data.source_lengths).values)
+        torch.testing.assert_close(
+            memory.values, plain.encode(data.source, data.source_lengths).values
+        )
         # the summary is the top layer's own state, so only what is the same is compared
         start = plain.decoder.bridge.states(memory.summary)[0]
         ours, theirs = model.decoder.initial(memory), plain.decoder.initial(memory)
         torch.testing.assert_close(ours.cells[0], start)
         torch.testing.assert_close(
-            model.decode(data.inputs, ours, memory).readout, plain.decode(data.inputs, theirs, memory).readout
+            model.decode(data.inputs, ours, memory).readout,
+            plain.decode(data.inputs, theirs, memory).readout,
         )
 
 
 @pytest.mark.parametrize("kind", ["tanh", "linear", "mean", "last", "none"])
 def test_bridges_are_their_equations(kind):
-    model, data = network("luong", "dot", f"decoder.bridge={kind}", "decoder.num_layers=2", "cell=lstm"), batch()
+    model, data = (
+        network("luong", "dot", f"decoder.bridge={kind}", "decoder.num_layers=2", "cell=lstm"),
+        batch(),
+    )
     memory, bridge = model.encode(data.source, data.source_lengths), model.decoder.bridge
     cells = model.decoder.initial(memory).cells
     for row, length in enumerate(data.source_lengths):
@@ -194,7 +218,11 @@ def test_bridges_are_their_equations(kind):
             for part, value in enumerate(parts):
                 rows = slice(8 * (2 * layer + part), 8 * (2 * layer + part) + 8)
                 if kind in ("last", "none"):
-                    truth = start if kind == "last" and part == 0 else torch.zeros(8, dtype=torch.float64)
+                    truth = (
+                        start
+                        if kind == "last" and part == 0
+                        else torch.zeros(8, dtype=torch.float64)
+                    )
                 else:
                     truth = bridge.weight[rows] @ start + bridge.bias[rows]
                     truth = truth if kind == "linear" else truth.tanh()
@@ -204,7 +232,11 @@ def test_bridges_are_their_equations(kind):
 def test_what_unidirectional_and_alternating_encoders_know():
     """Left to right: a position knows what is before it. In turns: from the second layer on it knows everything."""
     size = "encoder.hidden_size=8"
-    for encoder, layers, ahead in (("unidirectional", 2, False), ("alternating", 1, False), ("alternating", 2, True)):
+    for encoder, layers, ahead in (
+        ("unidirectional", 2, False),
+        ("alternating", 1, False),
+        ("alternating", 2, True),
+    ):
         model, data = (
             network("luong", "dot", f"encoder={encoder}", size, f"encoder.num_layers={layers}"),
             batch((5,), (3,)),
@@ -235,11 +267,18 @@ def test_masks_belong_to_the_sentence(decoder):
         step = model.decode(data.inputs[:, t : t + 1], state, memory)
         state = step.state
         torch.testing.assert_close(step.readout[:, 0], whole.readout[:, t])
-    assert not torch.allclose(model.decode(data.inputs, model.start(memory), memory).readout, whole.readout)
+    assert not torch.allclose(
+        model.decode(data.inputs, model.start(memory), memory).readout, whole.readout
+    )
     readouts = whole.readout
-    assert torch.equal((readouts == 0).all(1), (readouts == 0).any(1))  # a feature is dropped at all steps or at none
+    assert torch.equal(
+        (readouts == 0).all(1), (readouts == 0).any(1)
+    )  # a feature is dropped at all steps or at none
     rows = torch.tensor([2, 0])
-    assert all(torch.equal(mask[rows], start.select(rows).masks[name]) for name, mask in start.masks.items())
+    assert all(
+        torch.equal(mask[rows], start.select(rows).masks[name])
+        for name, mask in start.masks.items()
+    )
     assert not model.eval().start(memory).masks
 
 
@@ -247,9 +286,13 @@ def test_scheduled_sampling_keeps_the_masks(monkeypatch):
     """Words that are sampled and are those of the reference: the loss with teacher forcing, mask for mask."""
     model, data = network("luong_feed", "general", *VARIATIONAL).train(), batch()
     sampled = iter(data.inputs[:, 1:].T)
-    monkeypatch.setattr(torch.distributions.Categorical, "sample", lambda self: next(sampled).unsqueeze(1))
+    monkeypatch.setattr(
+        torch.distributions.Categorical, "sample", lambda self: next(sampled).unsqueeze(1)
+    )
     torch.manual_seed(3)
-    mixed = ScheduledSampling(decay="constant", start=0.0, end=0.0, label_smoothing=0.0)(model, data, 0)
+    mixed = ScheduledSampling(decay="constant", start=0.0, end=0.0, label_smoothing=0.0)(
+        model, data, 0
+    )
     torch.manual_seed(3)
     torch.testing.assert_close(mixed.nll, CrossEntropy()(model, data, 0).nll)
 
@@ -296,7 +339,9 @@ def test_recurrent_dropout_of_the_update(cell, directions):
             h = o * torch.tanh(c)
         torch.testing.assert_close(outputs[:, t, :4], h)
     layer.eval()
-    torch.testing.assert_close(layer(x, lengths=lengths)[0], layer(x, lengths=lengths, mask=None)[0])
+    torch.testing.assert_close(
+        layer(x, lengths=lengths)[0], layer(x, lengths=lengths, mask=None)[0]
+    )
 
 
 # Copying
@@ -329,8 +374,12 @@ def test_copying_is_its_equation():
     torch.testing.assert_close(model.loss(output, memory, data.targets, 0.0)[1], -gold.sum())
     rows = torch.tensor([0, 0, 1, 2, 2])
     layout = Layout(width=2, places=torch.tensor([0, 1, 2, 4, 5]))
-    step = model.decode(data.inputs[rows, :1], model.start(memory).select(rows), replace(memory, layout=layout))
-    torch.testing.assert_close(model.log_probs(step, replace(memory, layout=layout))[:, 0].exp(), found[rows, 0])
+    step = model.decode(
+        data.inputs[rows, :1], model.start(memory).select(rows), replace(memory, layout=layout)
+    )
+    torch.testing.assert_close(
+        model.log_probs(step, replace(memory, layout=layout))[:, 0].exp(), found[rows, 0]
+    )
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
@@ -344,7 +393,9 @@ def test_the_loss_of_copying_in_one(smoothing, monkeypatch):
     x, weight, bias, g, c = of(7, 4), of(5, 4), of(5), of(7), of(7)
     targets = torch.tensor([0, 4, 2, 2, 1, 3, 0])
     generated, copied = torch.sigmoid(g), torch.sigmoid(c) * (torch.arange(7) != 3)
-    total, nll = fused_cross_entropy.linear_cross_entropy(x, weight, bias, targets, smoothing, generated, copied)
+    total, nll = fused_cross_entropy.linear_cross_entropy(
+        x, weight, bias, targets, smoothing, generated, copied
+    )
     log_p = (x @ weight.t() + bias).log_softmax(-1)
     gold = (generated * log_p.exp()[torch.arange(7), targets] + (1 - generated) * copied).log()
     truth = -(1 - smoothing) * gold.sum() - smoothing * log_p.mean(-1).sum()
@@ -352,7 +403,9 @@ def test_the_loss_of_copying_in_one(smoothing, monkeypatch):
     torch.testing.assert_close(nll, -gold.sum())
     leaves = x, weight, bias, g, c
     for mine, theirs in zip(
-        torch.autograd.grad(3 * total, leaves, retain_graph=True), torch.autograd.grad(3 * truth, leaves), strict=True
+        torch.autograd.grad(3 * total, leaves, retain_graph=True),
+        torch.autograd.grad(3 * truth, leaves),
+        strict=True,
     ):
         torch.testing.assert_close(mine, theirs)
 
@@ -369,15 +422,23 @@ def test_the_lexical_model_is_its_equation():
     for b in range(3):
         for t in range(data.inputs.size(1)):
             f = sum(
-                output.weights[b, t, s] * model.source_embedding.weight[word] for s, word in enumerate(data.source[b])
+                output.weights[b, t, s] * model.source_embedding.weight[word]
+                for s, word in enumerate(data.source[b])
             ).tanh()
             h = (lexical.hidden.weight @ f).tanh() + f
-            logits = model.output.weight @ output.readout[b, t, :size] + lexical.output.weight @ h + model.output.bias
+            logits = (
+                model.output.weight @ output.readout[b, t, :size]
+                + lexical.output.weight @ h
+                + model.output.bias
+            )
             torch.testing.assert_close(found[b, t], logits.log_softmax(0))
     real = data.targets != PAD
     gold = found.gather(2, data.targets.unsqueeze(2)).squeeze(2)[real]
     torch.testing.assert_close(model.loss(output, memory, data.targets, 0.0)[1], -gold.sum())
-    rows, layout = torch.tensor([0, 0, 1, 2, 2]), Layout(width=2, places=torch.tensor([0, 1, 2, 4, 5]))
+    rows, layout = (
+        torch.tensor([0, 0, 1, 2, 2]),
+        Layout(width=2, places=torch.tensor([0, 1, 2, 4, 5])),
+    )
     held = replace(memory, layout=layout)
     step = model.decode(data.inputs[rows, :1], model.start(memory).select(rows), held)
     torch.testing.assert_close(model.log_probs(step, held)[:, 0], found[rows, 0])
@@ -390,15 +451,26 @@ def test_each_word_of_the_loss_may_have_a_weight(copying, monkeypatch):
     def of(*shape):
         return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
 
-    x, weight, bias, g, c, each = of(7, 4), of(5, 4), of(5), of(7), of(7), torch.randn(7, dtype=torch.float64)
+    x, weight, bias, g, c, each = (
+        of(7, 4),
+        of(5, 4),
+        of(5),
+        of(7),
+        of(7),
+        torch.randn(7, dtype=torch.float64),
+    )
     targets, held = torch.tensor([0, 4, 2, 2, 1, 3, 0]), {}
     if copying:
         held = {"generated": torch.sigmoid(g), "copied": torch.sigmoid(c)}
-    found, _ = fused_cross_entropy.linear_cross_entropy(x, weight, bias, targets, 0.1, **held, weights=each)
+    found, _ = fused_cross_entropy.linear_cross_entropy(
+        x, weight, bias, targets, 0.1, **held, weights=each
+    )
     truth = 0.0
     for i in range(7):
         one = {name: value[i : i + 1] for name, value in held.items()}
-        loss, _ = fused_cross_entropy.linear_cross_entropy(x[i : i + 1], weight, bias, targets[i : i + 1], 0.1, **one)
+        loss, _ = fused_cross_entropy.linear_cross_entropy(
+            x[i : i + 1], weight, bias, targets[i : i + 1], 0.1, **one
+        )
         truth = truth + each[i] * loss
     torch.testing.assert_close(found, truth)
     leaves = (x, weight, bias, g, c) if copying else (x, weight, bias)

@@ -17,7 +17,9 @@ from nmt.drawing import plots
 from nmt.drawing.attention_map import AttentionMap, write_map
 from nmt.drawing.explanation import Classified, write_explanations
 
-MAP = AttentionMap(["a", "<b>", "</s>"], ["ü", "</s>"], {"": np.array([[0.7, 0.2, 0.1], [0.0, 0.5, 0.5]])})
+MAP = AttentionMap(
+    ["a", "<b>", "</s>"], ["ü", "</s>"], {"": np.array([[0.7, 0.2, 0.1], [0.0, 0.5, 0.5]])}
+)
 ANSWER = Classified(("good",), {"good": 0.8, "bad": 0.2}, ["<fine>", "day"], np.array([0.75, 0.25]))
 
 
@@ -110,14 +112,19 @@ def test_pages_are_for_everyone(kind, tmp_path):
 
 @pytest.mark.parametrize("name", ["$x^2$", "a" * 60])
 def test_odd_names_of_data_are_drawn(tmp_path, name):
-    records = [{"kind": "validation", "epoch": 1, "loss": 1.0, "bleu": 2.0, "update": 1, "best": True}]
+    records = [
+        {"kind": "validation", "epoch": 1, "loss": 1.0, "bleu": 2.0, "update": 1, "best": True}
+    ]
     plots.learning_curve(records, "bleu", tmp_path / "x.png", f"{name} \\frac{{ $", "tokens")
     assert (tmp_path / "x.png").stat().st_size > 0
 
 
 def test_letters_that_no_font_has_are_named(tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(plots, "_font_with", lambda character: None)
-    write_map([AttentionMap(["我", "b"], ["x"], {"": np.ones((1, 2)) / 2}, ends=False)], tmp_path / "x.png")
+    write_map(
+        [AttentionMap(["我", "b"], ["x"], {"": np.ones((1, 2)) / 2}, ends=False)],
+        tmp_path / "x.png",
+    )
     assert "no installed font has 我 (Cjk)" in caplog.text
     assert (tmp_path / "x.png").exists()
 
@@ -125,7 +132,10 @@ def test_letters_that_no_font_has_are_named(tmp_path, caplog, monkeypatch):
 def test_a_font_that_has_the_letters_is_taken(monkeypatch):
     """The first installed one whose table of characters holds the letter; the usual font stays first."""
     usual = plots._usual_characters()
-    other = next((c for c in map(chr, range(0x2200, 0x2FFF)) if ord(c) not in usual and plots._font_with(c)), None)
+    other = next(
+        (c for c in map(chr, range(0x2200, 0x2FFF)) if ord(c) not in usual and plots._font_with(c)),
+        None,
+    )
     if other is None:
         pytest.skip("every installed font has the same letters")
     family = matplotlib.rcParams["font.family"]
@@ -151,9 +161,13 @@ def test_units_of_a_page(small_run, tmp_path):
 def test_every_answer_has_a_short_repr(small_run):
     translator = nmt.load(str(small_run))
     found = translator.translations("a b c", details_of=1)
-    assert re.fullmatch(r"Translation\('[a-z ]+', log_prob=-\d+\.\d{3}, hypotheses=1\)", repr(found))
+    assert re.fullmatch(
+        r"Translation\('[a-z ]+', log_prob=-\d+\.\d{3}, hypotheses=1\)", repr(found)
+    )
     assert repr(translator.translations(" ")) == "Translation('', hypotheses=0)"
-    assert re.fullmatch(r"Forced\(log_prob=-\d+\.\d{3}, tokens=\d+, weights=\[\d+, 4\]\)", repr(found.details[0]))
+    assert re.fullmatch(
+        r"Forced\(log_prob=-\d+\.\d{3}, tokens=\d+, weights=\[\d+, 4\]\)", repr(found.details[0])
+    )
     assert f"<td>{found.text}</td>" in found._repr_html_()
     assert repr(ANSWER).startswith("Classified(")
     assert len(repr(nmt.Translator)) < 100

@@ -30,7 +30,9 @@ def log_p(model, data, sentence, tokens):
     """log P of one translation of one sentence, word by word, from the distribution of single steps; with copied words, by
     See et al. 2017, eq. 9."""
     length = int(data.source_lengths[sentence])
-    memory = model.encode(data.source[sentence : sentence + 1, :length], data.source_lengths[sentence : sentence + 1])
+    memory = model.encode(
+        data.source[sentence : sentence + 1, :length], data.source_lengths[sentence : sentence + 1]
+    )
     state, word, total = model.start(memory), BOS, 0.0
     for following in [*tokens, EOS]:
         output = model.decode(torch.tensor([[word]]), state, memory)
@@ -49,7 +51,10 @@ def log_p(model, data, sentence, tokens):
 def same_with_gradients(model, found, truth):
     """Two losses with the same value and the same gradient of every parameter."""
     torch.testing.assert_close(found, truth)
-    mine, theirs = (torch.autograd.grad(loss, list(model.parameters()), allow_unused=True) for loss in (found, truth))
+    mine, theirs = (
+        torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
+        for loss in (found, truth)
+    )
     for (name, _), one, other in zip(model.named_parameters(), mine, theirs, strict=True):
         assert (one is None) == (other is None), name
         if one is not None:
@@ -58,16 +63,28 @@ def same_with_gradients(model, found, truth):
 
 def quality_of(sentence, tokens):
     """Any figure between 0 and 1 that depends on both."""
-    return (7 * sentence + 3 * sum((k + 1) * token for k, token in enumerate(tokens)) + 2 * len(tokens)) % 11 / 11
+    return (
+        (
+            7 * sentence
+            + 3 * sum((k + 1) * token for k, token in enumerate(tokens))
+            + 2 * len(tokens)
+        )
+        % 11
+        / 11
+    )
 
 
 def critic_of(sets):
     """Proposes given translations."""
-    return lambda *_: [[Candidate([*tokens], quality_of(b, tokens)) for tokens in each] for b, each in enumerate(sets)]
+    return lambda *_: [
+        [Candidate([*tokens], quality_of(b, tokens)) for tokens in each]
+        for b, each in enumerate(sets)
+    ]
 
 
 @pytest.mark.parametrize(
-    ("decoder", "parts"), [*((name, ()) for name in choices("decoder")), ("bahdanau", ("model.copy=true",))]
+    ("decoder", "parts"),
+    [*((name, ()) for name in choices("decoder")), ("bahdanau", ("model.copy=true",))],
 )
 @pytest.mark.parametrize("sharpness", [1.0, 0.3])
 @pytest.mark.parametrize("likelihood", [0.0, 0.4])
@@ -86,7 +103,8 @@ def test_minimum_risk_is_its_equation(decoder, parts, sharpness, likelihood):
         costs = torch.tensor([1 - quality_of(b, tokens) for tokens in each], dtype=torch.float64)
         risks.append((scores.exp() * costs).sum() / scores.exp().sum())
     teacher = sum(
-        -log_p(model, data, b, [t for t in row if t not in (PAD, EOS)]) for b, row in enumerate(data.targets.tolist())
+        -log_p(model, data, b, [t for t in row if t not in (PAD, EOS)])
+        for b, row in enumerate(data.targets.tolist())
     )
     truth = (1 - likelihood) * data.num_tokens * sum(risks) / len(risks) + likelihood * teacher
     if likelihood:
@@ -158,7 +176,9 @@ def test_candidates_are_what_the_network_writes(reversing, source, metric):
     references = ["e d c b a", "h i", "h g f"]
     data = of_lines(reversing, lines, references)
     options = {"tokenize": "none", "lowercase": False, "char_order": 6}
-    critic = Candidates(tokenizer.decode, max_length_factor=2.0, max_length_offset=3, judged=options)
+    critic = Candidates(
+        tokenizer.decode, max_length_factor=2.0, max_length_offset=3, judged=options
+    )
     torch.manual_seed(3)
     found = critic(model, data, 5, source, metric)
     assert model.training
@@ -169,7 +189,9 @@ def test_candidates_are_what_the_network_writes(reversing, source, metric):
         assert all(len(c.tokens) <= 2 * len(tokenizer.encode_source([line])[0]) + 3 for c in each)
         for candidate in each:
             [text] = tokenizer.decode([candidate.tokens])
-            assert candidate.quality == pytest.approx(judge.sentence_score(text, [reference]).score / 100)
+            assert candidate.quality == pytest.approx(
+                judge.sentence_score(text, [reference]).score / 100
+            )
     if source == "beam":
         wide = reversing.searching(nmt.search.beam.Beam(width=5, n_best=5)).translations(lines)
         assert [c.tokens for c in found[0]] == [h.tokens for h in wide[0].hypotheses]
@@ -184,7 +206,12 @@ def test_candidates_are_what_the_network_writes(reversing, source, metric):
 def test_writing_an_unknown_word_is_never_right(reversing):
     """Of a word that the tokenizer does not know, the reference keeps a mark that nothing written equals."""
     model, options = reversing.models[0], {"tokenize": "none", "lowercase": False, "char_order": 6}
-    critic = Candidates(lambda rows: ["⁇ b" for _ in rows], max_length_factor=1.0, max_length_offset=1, judged=options)
+    critic = Candidates(
+        lambda rows: ["⁇ b" for _ in rows],
+        max_length_factor=1.0,
+        max_length_offset=1,
+        judged=options,
+    )
     [found] = critic(model.train(), of_lines(reversing, ["a b"], ["b a"]), 2, "beam", "chrf")
     model.eval()
     assert all(candidate.quality < 0.9 for candidate in found)
@@ -202,7 +229,10 @@ def test_captions_may_be_as_long_as_when_translating():
         raise Reached
 
     data = with_pictures(batch(), 3)
-    data = replace(data, pictures=replace(data.pictures, sizes=data.pictures.sizes * torch.tensor([[1], [0], [1]])))
+    data = replace(
+        data,
+        pictures=replace(data.pictures, sizes=data.pictures.sizes * torch.tensor([[1], [0], [1]])),
+    )
     model = network("luong", "dot")
     memory = model.encode(data.source, data.source_lengths)
     model.encode = lambda *_: memory
@@ -224,7 +254,9 @@ def test_the_risk_falls():
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     judged = {"tokenize": "none", "lowercase": False, "char_order": 6}
     objective = MinimumRisk(candidates=8, cost="chrf", sharpness=1.0, likelihood=0.0)
-    objective.take_critic(Candidates(as_text, max_length_factor=1.0, max_length_offset=1, judged=judged))
+    objective.take_critic(
+        Candidates(as_text, max_length_factor=1.0, max_length_offset=1, judged=judged)
+    )
     risks = []
     for _ in range(100):
         loss = objective(model, data, 0).total / data.num_tokens
@@ -238,7 +270,13 @@ def test_the_risk_falls():
 
 
 def test_an_untrained_network_is_told_to_be_trained_first(tmp_path):
-    typed = "experiment=reverse", "data.train=80", "trainer.max_updates=1", "max_validation=2", "search=greedy"
+    typed = (
+        "experiment=reverse",
+        "data.train=80",
+        "trainer.max_updates=1",
+        "max_validation=2",
+        "search=greedy",
+    )
     done = run("train", *typed, "data.test=2", "objective=minimum_risk", f"run_dir={tmp_path}/run")
     assert done.returncode == 0, done.stderr.decode()
     assert b"an untrained one writes noise" in done.stderr
@@ -255,7 +293,9 @@ def test_a_run_with_samples_resumes(small_run, tmp_path, caplog):
     with pytest.raises(SystemExit):
         trained(tmp_path / "part", *settings, "trainer.stop_after=1")
     assert run("train", f"resume={tmp_path}/part", "trainer.stop_after=0").returncode == 0
-    ours, theirs = (ckpt.read(folder / ckpt.LAST).part("model") for folder in (tmp_path / "part", whole))
+    ours, theirs = (
+        ckpt.read(folder / ckpt.LAST).part("model") for folder in (tmp_path / "part", whole)
+    )
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
@@ -306,9 +346,23 @@ def test_a_student_has_its_teachers_vocabulary(small_run, tmp_path):
         "data.seed=7",
         "trainer.max_epochs=1",
     ]
-    sizes = ["sizes.encoder=8", "sizes.decoder=16", "sizes.readout=8", "model.embedding_size=8", "attention.size=8"]
-    student = trained(tmp_path / "student", *data, *sizes, "objective=distillation", f"objective.teacher={small_run}")
-    own, theirs = (ckpt.tokenizer_from(ckpt.read(folder / ckpt.BEST)) for folder in (student, small_run))
+    sizes = [
+        "sizes.encoder=8",
+        "sizes.decoder=16",
+        "sizes.readout=8",
+        "model.embedding_size=8",
+        "attention.size=8",
+    ]
+    student = trained(
+        tmp_path / "student",
+        *data,
+        *sizes,
+        "objective=distillation",
+        f"objective.teacher={small_run}",
+    )
+    own, theirs = (
+        ckpt.tokenizer_from(ckpt.read(folder / ckpt.BEST)) for folder in (student, small_run)
+    )
     assert own.models == theirs.models
     assert run("translate", f"model={student}", stdin="a b\n").stdout.count(b"\n") == 1
 
@@ -316,7 +370,9 @@ def test_a_student_has_its_teachers_vocabulary(small_run, tmp_path):
 def test_two_vocabularies_share_no_matrix(tmp_path):
     """The tokenizer is the teacher's, so it is its vocabulary that must be one."""
     for name in ("train", "val"):
-        (tmp_path / f"{name}.tsv").write_text("x\ty\n" + "".join(f"a b c {k % 3}\td e {k % 2}\n" for k in range(30)))
+        (tmp_path / f"{name}.tsv").write_text(
+            "x\ty\n" + "".join(f"a b c {k % 3}\td e {k % 2}\n" for k in range(30))
+        )
     data = [
         "data=tsv",
         f"data.train={tmp_path}/train.tsv",
@@ -324,22 +380,49 @@ def test_two_vocabularies_share_no_matrix(tmp_path):
         "data.source=x",
         "data.target=y",
     ]
-    sizes = ["sizes.encoder=8", "sizes.decoder=16", "sizes.readout=8", "model.embedding_size=8", "attention.size=8"]
-    sizes += ["experiment=null", "batching.sentences=10", "trainer.max_updates=1", "max_validation=3"]
+    sizes = [
+        "sizes.encoder=8",
+        "sizes.decoder=16",
+        "sizes.readout=8",
+        "model.embedding_size=8",
+        "attention.size=8",
+    ]
+    sizes += [
+        "experiment=null",
+        "batching.sentences=10",
+        "trainer.max_updates=1",
+        "max_validation=3",
+    ]
     teacher = trained(
-        tmp_path / "teacher", *data, *sizes, "tokenizer=char", "tokenizer.joint=false", "model.tying=output"
+        tmp_path / "teacher",
+        *data,
+        *sizes,
+        "tokenizer=char",
+        "tokenizer.joint=false",
+        "model.tying=output",
     )
     taught = [*data, *sizes, "objective=distillation", f"objective.teacher={teacher}"]
-    failed(run("train", *taught, "model.tying=all", f"run_dir={tmp_path}/student"), "model.tying: needs one vocabulary")
+    failed(
+        run("train", *taught, "model.tying=all", f"run_dir={tmp_path}/student"),
+        "model.tying: needs one vocabulary",
+    )
     trained(tmp_path / "student", *taught, "model.tying=output")
 
 
 def test_a_teacher_reads_pictures_alike(tmp_path):
-    data = ["experiment=read_digits", "data.train=30", "data.validation=5", "data.test=5", "trainer.max_updates=1"]
+    data = [
+        "experiment=read_digits",
+        "data.train=30",
+        "data.validation=5",
+        "data.test=5",
+        "trainer.max_updates=1",
+    ]
     teacher = trained(tmp_path / "teacher", *data)
     taught = [*data, "objective=distillation", f"objective.teacher={teacher}"]
     failed(
-        run("train", *taught, "encoder.channels=3", f"run_dir={tmp_path}/student"), "reads pictures as", "channels=3"
+        run("train", *taught, "encoder.channels=3", f"run_dir={tmp_path}/student"),
+        "reads pictures as",
+        "channels=3",
     )
 
 
@@ -351,7 +434,9 @@ def test_a_teacher_reads_pictures_alike(tmp_path):
 def test_r_drop_is_its_equation(decoder, slice_, monkeypatch):
     """Liang et al. 2021, eq. 1-4 (half of it), word by word, from the distributions of two readings; value and every gradient."""
     monkeypatch.setattr(fused_cross_entropy, "SLICE", slice_)
-    model = network(decoder, score_of(decoder), "model.dropout=0.3", "model.readout_dropout=0.2").train()
+    model = network(
+        decoder, score_of(decoder), "model.dropout=0.3", "model.readout_dropout=0.2"
+    ).train()
     data, smoothing, alpha = batch(), 0.1, 5.0
     torch.manual_seed(4)
     found = RDrop(agreement=alpha, label_smoothing=smoothing)(model, data, 0)

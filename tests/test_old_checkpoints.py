@@ -42,7 +42,11 @@ def test_what_was_translated_is_translated_again(tmp_path):
 
 def test_what_was_classified_is_classified_again(tmp_path):
     result = run(
-        "label", f"model={BEFORE}/classification", f"input={BEFORE}/texts.txt", f"output={tmp_path}/out", "format=jsonl"
+        "label",
+        f"model={BEFORE}/classification",
+        f"input={BEFORE}/texts.txt",
+        f"output={tmp_path}/out",
+        "format=jsonl",
     )
     assert result.returncode == 0, result.stderr.decode()
     ours, theirs = (
@@ -55,7 +59,9 @@ def test_what_was_classified_is_classified_again(tmp_path):
         assert one["importances"] == pytest.approx(other["importances"], abs=1e-4)
 
 
-@pytest.mark.parametrize(("kind", "command"), [("translation", "train"), ("classification", "classify")])
+@pytest.mark.parametrize(
+    ("kind", "command"), [("translation", "train"), ("classification", "classify")]
+)
 def test_a_run_goes_on_as_it_would_have(tmp_path, kind, command):
     """The second epoch moves the weights as far as in the older version, whose dropout had other random numbers."""
     folder = tmp_path / kind

@@ -11,7 +11,12 @@ from nmt.model.layers.packed import PackableLinear, PackedWeights, generating, i
 
 TOLERANCE = {"float32": 1e-5, "bfloat16": 0.01, "int8": 0.02}
 PRECISIONS = [
-    pytest.param(name, marks=pytest.mark.skipif(name == "int8" and not int8_is_native(), reason="no 8-bit products"))
+    pytest.param(
+        name,
+        marks=pytest.mark.skipif(
+            name == "int8" and not int8_is_native(), reason="no 8-bit products"
+        ),
+    )
     for name in TOLERANCE
 ]
 
@@ -33,7 +38,9 @@ def test_a_row_does_not_depend_on_its_neighbours(precision):
     x[1] = 0
     with torch.no_grad(), generating(PackedWeights(precision)):
         together, alone = layer(x), torch.cat([layer(row) for row in x.split(1)])
-    rounding = 0.0 if precision == "int8" else 1e-6 * float(alone.abs().max())  # sums of whole numbers are exact
+    rounding = (
+        0.0 if precision == "int8" else 1e-6 * float(alone.abs().max())
+    )  # sums of whole numbers are exact
     torch.testing.assert_close(together, alone, atol=rounding, rtol=0)
     torch.testing.assert_close(together[1], layer.bias)
 
@@ -67,7 +74,9 @@ def test_rows_left_out_do_not_change_the_others(decoder, score):
         every = model.decode(words, state, memory)
         places = torch.tensor([0, 2, 4, 6, 7, 8])
         layout = Layout(3, places)
-        some = model.decode(words[places], state.select(places), type(memory)(**{**vars(memory), "layout": layout}))
+        some = model.decode(
+            words[places], state.select(places), type(memory)(**{**vars(memory), "layout": layout})
+        )
     torch.testing.assert_close(some.readout, every.readout[places])
     if every.weights is not None:
         torch.testing.assert_close(some.weights, every.weights[places])

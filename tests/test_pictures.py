@@ -42,11 +42,14 @@ def pictures(encoder, sizes=((2, 3), (4, 2), (3, 3))):
     generator, scale = torch.Generator().manual_seed(5), 2 if "convolution" in encoder else 1
     held = torch.tensor(sizes) * scale - (scale - 1)  # images of odd sizes too
     channels = 1 if "convolution" in encoder else 3
-    values = torch.rand(len(sizes), int(held[:, 0].max()), int(held[:, 1].max()), channels, generator=generator)
+    values = torch.rand(
+        len(sizes), int(held[:, 0].max()), int(held[:, 1].max()), channels, generator=generator
+    )
     made = Pictures(values.double(), held, even=False)
     return replace(
         contracts.in_a_mess(made),
-        values=values.double() * (contracts.in_a_mess(made).values[:, : values.size(1), : values.size(2)] != 9),
+        values=values.double()
+        * (contracts.in_a_mess(made).values[:, : values.size(1), : values.size(2)] != 9),
     )
 
 
@@ -86,7 +89,10 @@ def test_contracts_of_every_score(score, unchecked):
 @every_encoder
 @pytest.mark.parametrize("positions", ["none", "learnt", "sinusoidal"])
 def test_weights_are_a_distribution_over_what_is_there(encoder, positions):
-    model, data = model_of(encoder, "bahdanau", "concat", f"encoder.positions={positions}"), data_of(encoder)
+    model, data = (
+        model_of(encoder, "bahdanau", "concat", f"encoder.positions={positions}"),
+        data_of(encoder),
+    )
     output, memory = contracts.run(model, data)
     torch.testing.assert_close(output.weights.sum(-1), torch.ones_like(output.weights[..., 0]))
     assert (output.weights.transpose(1, 2)[~memory.mask] == 0).all()
@@ -97,7 +103,9 @@ def test_weights_are_a_distribution_over_what_is_there(encoder, positions):
 
 @pytest.mark.parametrize("window", [w for w in choices("window") if w not in ("global", "hard")])
 def test_every_window_and_normalizer_takes_places(window):
-    contracts.padding_changes_nothing(model_of("grid", "bahdanau", "general", f"window={window}"), data_of("grid"))
+    contracts.padding_changes_nothing(
+        model_of("grid", "bahdanau", "general", f"window={window}"), data_of("grid")
+    )
 
 
 # Encoders, from their equations
@@ -105,12 +113,22 @@ def test_every_window_and_normalizer_takes_places(window):
 
 def test_a_grid_is_projected_and_knows_where_it_is():
     model, data = model_of("grid"), data_of("grid")
-    memory, layer = model.encoder(data.source, data.source_lengths, data.pictures), model.encoder.input
+    memory, layer = (
+        model.encoder(data.source, data.source_lengths, data.pictures),
+        model.encoder.input,
+    )
     for b, (rows, columns) in enumerate(data.pictures.sizes.tolist()):
         found = []
         for r, c in itertools.product(range(rows), range(columns)):
-            waves = [np.sin(r), np.cos(r), np.sin(c), np.cos(c)]  # 4 features: one frequency for each direction
-            found.append(layer.weight @ data.pictures.values[b, r, c] + layer.bias + torch.tensor(waves))
+            waves = [
+                np.sin(r),
+                np.cos(r),
+                np.sin(c),
+                np.cos(c),
+            ]  # 4 features: one frequency for each direction
+            found.append(
+                layer.weight @ data.pictures.values[b, r, c] + layer.bias + torch.tensor(waves)
+            )
         torch.testing.assert_close(memory.values[b][memory.mask[b]], torch.stack(found))
         torch.testing.assert_close(memory.summary[b], torch.stack(found).mean(0))
 
@@ -123,7 +141,9 @@ def test_a_convolution_is_a_sum_over_neighbours():
         x = 1 - data.pictures.values[b, :rows, :columns]  # [rows, columns, 1]
         for i, layer in enumerate(model.encoder.layers):
             out = torch.zeros(rows, columns, layer.out_channels, dtype=torch.double)
-            for r, c, dr, dc in itertools.product(range(rows), range(columns), (-1, 0, 1), (-1, 0, 1)):
+            for r, c, dr, dc in itertools.product(
+                range(rows), range(columns), (-1, 0, 1), (-1, 0, 1)
+            ):
                 if 0 <= r + dr < rows and 0 <= c + dc < columns:
                     out[r, c] += layer.weight[:, :, dr + 1, dc + 1] @ x[r + dr, c + dc]
             x = (out + layer.bias).clamp(min=0)
@@ -145,7 +165,11 @@ def test_without_a_picture_it_is_the_model_of_words(decoder, kind):
     with torch.no_grad():
         for name, parameter in plain.named_parameters():
             parameter.copy_(
-                theirs[name.replace("encoder.", "encoder.words.", 1) if name.startswith("encoder.") else name]
+                theirs[
+                    name.replace("encoder.", "encoder.words.", 1)
+                    if name.startswith("encoder.")
+                    else name
+                ]
             )
     none = Pictures(
         torch.zeros(3, 0, 0, 1 if kind == "convolution" else 3).double(),
@@ -155,7 +179,9 @@ def test_without_a_picture_it_is_the_model_of_words(decoder, kind):
     with_, _ = contracts.run(model, replace(batch(), pictures=none))
     without, _ = contracts.run(plain, batch())
     assert torch.equal(with_.readout, without.readout)
-    mixed = data_of(f"bidirectional+{kind}", sizes=((2, 3), (0, 0), (3, 1))) if kind == "grid" else None
+    mixed = (
+        data_of(f"bidirectional+{kind}", sizes=((2, 3), (0, 0), (3, 1))) if kind == "grid" else None
+    )
     if mixed is not None:  # beside others that have one, too
         found, _ = contracts.run(model, mixed)
         torch.testing.assert_close(found.readout[1], without.readout[1])
@@ -167,7 +193,9 @@ def test_without_a_picture_it_is_the_model_of_words(decoder, kind):
 
 def reinforced(**keys):
     more = [f"window.{key}={value}" for key, value in keys.items()]
-    return network("bahdanau", "general", *ENCODERS["grid"], "window=hard", "window.estimator=reinforce", *more)
+    return network(
+        "bahdanau", "general", *ENCODERS["grid"], "window=hard", "window.estimator=reinforce", *more
+    )
 
 
 def test_the_gradient_is_that_of_all_choices_together(monkeypatch):
@@ -206,7 +234,10 @@ def test_the_gradient_is_that_of_all_choices_together(monkeypatch):
 def test_straight_through_is_another_gradient():
     """Biased: that of a one-hot vector read as weights."""
     torch.manual_seed(2)
-    model, data = network("bahdanau", "general", *ENCODERS["grid"], "window=hard").train(), data_of("grid")
+    model, data = (
+        network("bahdanau", "general", *ENCODERS["grid"], "window=hard").train(),
+        data_of("grid"),
+    )
     weights = contracts.run(model, data)[0].weights
     assert ((weights == 0) | (weights - 1).abs().lt(1e-12)).all()
     contracts.every_parameter_learns(model, data)
@@ -221,9 +252,16 @@ def test_the_baseline_is_a_moving_average_that_is_kept(tmp_path):
         output, memory = model.teach(data)
         model.loss(output, memory, data.targets, 0.0)
         with torch.no_grad():
-            seen.append((model.log_probs_of(output, memory, data.targets) * (data.targets != 0)).sum(1).mean().item())
+            seen.append(
+                (model.log_probs_of(output, memory, data.targets) * (data.targets != 0))
+                .sum(1)
+                .mean()
+                .item()
+            )
     window = model.decoder.attention.window
-    assert float(window.usual[0]) == pytest.approx(sum(0.1 * 0.9 ** (2 - k) * one for k, one in enumerate(seen)))
+    assert float(window.usual[0]) == pytest.approx(
+        sum(0.1 * 0.9 ** (2 - k) * one for k, one in enumerate(seen))
+    )
     assert float(window.usual[1]) == pytest.approx(1 - 0.9**3)
     assert "decoder.attention.window.usual" in dict(model.named_parameters())
     contracts.every_parameter_learns(model, data)
@@ -249,7 +287,10 @@ def test_contracts_with_a_gate(decoder, score, unchecked):
 
 def test_the_gate_scales_the_context():
     """Luong's readout from its equation, with β = σ(w h + b)."""
-    model, data = network("luong", "dot", "decoder.context_gate=true", "encoder.hidden_size=4"), batch()
+    model, data = (
+        network("luong", "dot", "decoder.context_gate=true", "encoder.hidden_size=4"),
+        batch(),
+    )
     memory = model.encode(data.source, data.source_lengths)
     hidden, _ = model.decoder.layers(model.words(data.inputs), model.start(memory).cells, {})
     output = model.decode(data.inputs, model.start(memory), memory)
@@ -262,13 +303,17 @@ def test_the_gate_scales_the_context():
 
 def test_the_doubly_stochastic_penalty_counts_places():
     model, data = model_of("grid", "bahdanau").train(), data_of("grid")
-    with_, without = (CrossEntropy(doubly_stochastic=weight)(model, data, 0).total for weight in (0.7, 0.0))
+    with_, without = (
+        CrossEntropy(doubly_stochastic=weight)(model, data, 0).total for weight in (0.7, 0.0)
+    )
     output, memory = model.teach(data)
     truth = 0.0
     for b in range(3):
         real = int((data.targets[b] != 0).sum())
         for p in range(memory.mask.size(1)):
-            truth += 0.7 * (1 - output.weights[b, :real, p].sum()) ** 2 if memory.mask[b, p] else 0.0
+            truth += (
+                0.7 * (1 - output.weights[b, :real, p].sum()) ** 2 if memory.mask[b, p] else 0.0
+            )
     torch.testing.assert_close(with_ - without, truth)
 
 
@@ -290,9 +335,22 @@ def test_images_have_the_channels_and_the_size_that_are_wanted(tmp_path):
     assert grey.shape == (4, 5, 1)
     assert np.abs(grey[..., 0].astype(int) - np.asarray(Image.open(file).convert("L"))).max() <= 1
     assert Images(3, 3)(str(file)).shape == (2, 3, 3)
-    for mode, ending in (("L", "png"), ("1", "png"), ("P", "gif"), ("RGBA", "png"), ("CMYK", "jpg"), ("I;16", "png")):
+    for mode, ending in (
+        ("L", "png"),
+        ("1", "png"),
+        ("P", "gif"),
+        ("RGBA", "png"),
+        ("CMYK", "jpg"),
+        ("I;16", "png"),
+    ):
         found = Images(3, 100)(
-            str(image(tmp_path, f"{mode.replace(';', '')}.{ending}", mode="L" if mode == "I;16" else mode))
+            str(
+                image(
+                    tmp_path,
+                    f"{mode.replace(';', '')}.{ending}",
+                    mode="L" if mode == "I;16" else mode,
+                )
+            )
         )
         assert found.shape == (4, 5, 3), mode
 
@@ -332,7 +390,9 @@ def test_features_come_from_every_kind_of_file(tmp_path, kind):
         name += "@0"
     assert features_of(name).shape == (2, 2, 3)
     np.testing.assert_allclose(features_of(name).reshape(4, 3), flat)
-    with pytest.raises(UserError, match=r"3 channels, but the encoder reads 5: set encoder.channels=3"):
+    with pytest.raises(
+        UserError, match=r"3 channels, but the encoder reads 5: set encoder.channels=3"
+    ):
         Features(5)(name)
 
 
@@ -349,7 +409,9 @@ def test_pickles_are_refused(tmp_path):
 def test_bad_images_are_told_by_name(tmp_path, name, said):
     (tmp_path / "text.png").write_text("no image")
     whole = io.BytesIO()
-    Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 40, 3), np.uint8)).save(whole, "png")
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 40, 3), np.uint8)).save(
+        whole, "png"
+    )
     (tmp_path / "half.png").write_bytes(whole.getvalue()[:700])
     with pytest.raises(UserError, match=said) as caught:
         Images(1, 100)(name if name.startswith("digits") else str(tmp_path / name))
@@ -361,7 +423,9 @@ def test_bad_images_are_told_by_name(tmp_path, name, said):
     ("few.npz#inf", "not numbers"), ("few.npz", "name one of its arrays"), ("few.npz#none", r"shape \[0, 6\]"), ("damaged.npz#a", "cannot be read"), ("a.png", "no features"),
 ])  # fmt: skip
 def test_bad_features_are_told_by_name(tmp_path, name, said):
-    np.savez(tmp_path / "few.npz", flat=np.zeros(3), inf=np.full((2, 2), np.inf), none=np.zeros((0, 6)))
+    np.savez(
+        tmp_path / "few.npz", flat=np.zeros(3), inf=np.full((2, 2), np.inf), none=np.zeros((0, 6))
+    )
     (tmp_path / "damaged.npz").write_bytes(b"PK nothing")
     with pytest.raises(UserError, match=said):
         features_of(str(tmp_path / name))
@@ -373,7 +437,10 @@ def test_bad_features_are_told_by_name(tmp_path, name, said):
 def test_a_table_of_captions(tmp_path):
     for k in range(3):
         image(tmp_path, f"{k}.png", seed=k)
-    rows = [{"image": f"{k}.png", "caption": [f"one {k}", f"two  {k}"][: 2 - (k == 2)]} for k in range(3)]
+    rows = [
+        {"image": f"{k}.png", "caption": [f"one {k}", f"two  {k}"][: 2 - (k == 2)]}
+        for k in range(3)
+    ]
     (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     table = str(tmp_path / "t.jsonl")
     splits = Captions(train=table, validation=f"{table}@1:").load()
@@ -388,7 +455,11 @@ def test_a_table_of_captions(tmp_path):
 @pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "parquet"])
 def test_a_folder_with_metadata(tmp_path, ending):
     image(tmp_path, "a.png")
-    columns = {"file_name": ["a.png", "a.png"], "de": ["ein Hund", "der Hund"], "en": ["a dog", "the dog"]}
+    columns = {
+        "file_name": ["a.png", "a.png"],
+        "de": ["ein Hund", "der Hund"],
+        "en": ["a dog", "the dog"],
+    }
     if ending == "parquet":
         import pyarrow
         import pyarrow.parquet
@@ -399,9 +470,14 @@ def test_a_folder_with_metadata(tmp_path, ending):
         (tmp_path / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     else:
         mark = "," if ending == "csv" else "\t"
-        lines = [mark.join(columns), *(mark.join(row) for row in zip(*columns.values(), strict=True))]
+        lines = [
+            mark.join(columns),
+            *(mark.join(row) for row in zip(*columns.values(), strict=True)),
+        ]
         (tmp_path / f"metadata.{ending}").write_text("\n".join(lines) + "\n")
-    splits = Captions(train=str(tmp_path), validation=str(tmp_path), caption="de", source="en", language="de").load()
+    splits = Captions(
+        train=str(tmp_path), validation=str(tmp_path), caption="de", source="en", language="de"
+    ).load()
     assert list(splits.train.source) == [f"a dog\t{tmp_path}/a.png", f"the dog\t{tmp_path}/a.png"]
     assert splits.languages == ("en", "de")
 
@@ -416,15 +492,25 @@ def test_images_inside_of_parquet(tmp_path):
     pyarrow.parquet.write_table(pyarrow.table({"image": cells, "caption": ["a", "b"]}), file)
     splits = Captions(train=str(file), validation=str(file)).load()
     assert list(splits.train.source) == [f"{file}#image@0", f"{file}#image@1"]
-    assert (Images(3, 99)(splits.train.source[1]) == np.asarray(Image.open(tmp_path / "a.png"))).all()
+    assert (
+        Images(3, 99)(splits.train.source[1]) == np.asarray(Image.open(tmp_path / "a.png"))
+    ).all()
 
 
 def test_features_of_other_sizes_are_told_before_anything_is_trained(tmp_path, caplog):
-    np.savez(tmp_path / "f.npz", a=np.zeros((4, 6)), b=np.zeros((2, 3, 6)), c=np.zeros((4, 7)), d=np.zeros(3))
+    np.savez(
+        tmp_path / "f.npz",
+        a=np.zeros((4, 6)),
+        b=np.zeros((2, 3, 6)),
+        c=np.zeros((4, 7)),
+        d=np.zeros(3),
+    )
     rows = "".join(f"f.npz#{key},caption\n" for key in "abcd")
     (tmp_path / "t.csv").write_text("image,caption\n" + rows)
     names = {"train": str(tmp_path / "t.csv"), "validation": str(tmp_path / "t.csv@:2")}
-    with pytest.raises(UserError, match=r"2 of 4 rows.*f.npz#d: shape \[3\].*f.npz#c: 7 channels, and most have 6"):
+    with pytest.raises(
+        UserError, match=r"2 of 4 rows.*f.npz#d: shape \[3\].*f.npz#c: 7 channels, and most have 6"
+    ):
         Captions(**names).load()
     assert len(Captions(**names, bad="skip").load().train) == 2
 
@@ -460,7 +546,9 @@ def test_bad_pictures_are_counted_or_refused(tmp_path, bad, caplog):
         assert "2 of 3 rows are skipped" in caplog.text
         assert "missing.png: no such picture" in caplog.text
         return
-    with pytest.raises(UserError, match="2 of 3 rows cannot be used.*bad.png: not an image.*data.bad=skip"):
+    with pytest.raises(
+        UserError, match="2 of 3 rows cannot be used.*bad.png: not an image.*data.bad=skip"
+    ):
         data.load()
 
 
@@ -483,7 +571,12 @@ def test_what_a_table_of_captions_lacks_is_told(tmp_path):
 def test_pages_of_digits_show_what_their_captions_say():
     data = Digits(train=30, validation=5, test=5).load()
     used = [
-        {int(i) for name in part.source for group in name.split("/")[1:] for i in group.split("@")[0].split(",")}
+        {
+            int(i)
+            for name in part.source
+            for group in name.split("/")[1:]
+            for i in group.split("@")[0].split(",")
+        }
         for part in (data.train, data.validation, data.test)
     ]
     assert not used[0] & used[1]
@@ -491,7 +584,9 @@ def test_pages_of_digits_show_what_their_captions_say():
     from sklearn.datasets import load_digits
 
     labels = load_digits().target
-    for name, caption, places in zip(data.train.source, data.train.target, data.train.places, strict=True):
+    for name, caption, places in zip(
+        data.train.source, data.train.target, data.train.places, strict=True
+    ):
         seen = page(name)
         assert seen.shape == (24, 32)
         groups = [group.split("@")[0].split(",") for group in name.split("/")[1:]]
@@ -511,7 +606,9 @@ def test_pages_of_digits_show_what_their_captions_say():
 ])  # fmt: skip
 def test_words_that_tell_a_digit(number, language, told):
     text = number_words(number, language)
-    assert [(text[begin:end], digit) for begin, end, digit in digit_words(number, text, language)] == told
+    assert [
+        (text[begin:end], digit) for begin, end, digit in digit_words(number, text, language)
+    ] == told
 
 
 def test_unknown_languages_and_small_pages_are_refused():
@@ -552,9 +649,16 @@ def test_several_references():
     )
     found = Metric(tokenize="13a").score(answers, first, others=[second], orders=True)
     for order in (1, 2, 3, 4):
-        truth = BLEU(max_ngram_order=order).corpus_score(answers, [first, ["a dog runs fast now", None]]).score
+        truth = (
+            BLEU(max_ngram_order=order)
+            .corpus_score(answers, [first, ["a dog runs fast now", None]])
+            .score
+        )
         assert found["bleu" if order == 4 else f"bleu{order}"].score == pytest.approx(truth)
-    assert Metric(tokenize="13a").score(["x", "b"], ["a", "b"], others=[["x", ""]])["exact"].score == 100
+    assert (
+        Metric(tokenize="13a").score(["x", "b"], ["a", "b"], others=[["x", ""]])["exact"].score
+        == 100
+    )
 
 
 # From training to answers
@@ -587,7 +691,9 @@ def test_stopped_and_resumed_is_bit_identical(tmp_path, reader_of_digits):
     result = run("train", f"resume={tmp_path / 'run'}", "trainer.max_epochs=2")
     assert result.returncode == 0, result.stderr.decode()
     for name in (ckpt.LAST, ckpt.BEST):
-        ours, truth = (ckpt.read(folder / name).tensors for folder in (tmp_path / "run", reader_of_digits))
+        ours, truth = (
+            ckpt.read(folder / name).tensors for folder in (tmp_path / "run", reader_of_digits)
+        )
         assert [key for key in truth if not torch.equal(ours[key], truth[key])] == []
 
 
@@ -611,23 +717,44 @@ def test_captions_of_files(tmp_path, reader_of_digits):
     (tmp_path / "by_name.txt").write_text("".join(f"{name}\n" for name in [*names, ""]))
     (tmp_path / "images.txt").write_text("".join(f"{tmp_path}/{k}.png\n" for k in range(4)) + "\n")
     model = f"model={reader_of_digits}"
-    found = [run("translate", model, f"input={tmp_path}/{file}.txt", "search=greedy") for file in ("images", "by_name")]
+    found = [
+        run("translate", model, f"input={tmp_path}/{file}.txt", "search=greedy")
+        for file in ("images", "by_name")
+    ]
     assert found[0].returncode == 0, found[0].stderr.decode()
     assert found[0].stdout == found[1].stdout
     assert found[0].stdout.count(b"\n") == 5
     assert found[0].stdout.endswith(b"\n\n")
-    for more in (["precision=int8"], ["search=beam"], ["search=sample"], ["search=mbr"], ["format=moses"]):
+    for more in (
+        ["precision=int8"],
+        ["search=beam"],
+        ["search=sample"],
+        ["search=mbr"],
+        ["format=moses"],
+    ):
         assert run("translate", model, f"input={tmp_path}/images.txt", *more).returncode == 0, more
     ensemble = run(
-        "translate", f"model=[{reader_of_digits},{reader_of_digits}]", f"input={tmp_path}/images.txt", "search=greedy"
+        "translate",
+        f"model=[{reader_of_digits},{reader_of_digits}]",
+        f"input={tmp_path}/images.txt",
+        "search=greedy",
     )
     assert ensemble.stdout == found[0].stdout
-    rows = run("translate", model, f"input={tmp_path}/images.txt", "format=jsonl").stdout.decode().splitlines()
+    rows = (
+        run("translate", model, f"input={tmp_path}/images.txt", "format=jsonl")
+        .stdout.decode()
+        .splitlines()
+    )
     places = np.array(json.loads(rows[0])["hypotheses"][0]["places"])
     assert places.shape[1:] == (6, 8)
     np.testing.assert_allclose(places.sum((1, 2)), 1, atol=2e-3)
-    failed(run("translate", model, f"input={tmp_path}/images.txt", "format=pharaoh"), "reads pictures")
-    failed(run("align", model, f"source={tmp_path}/images.txt", f"target={tmp_path}/images.txt"), "no words to align")
+    failed(
+        run("translate", model, f"input={tmp_path}/images.txt", "format=pharaoh"), "reads pictures"
+    )
+    failed(
+        run("align", model, f"source={tmp_path}/images.txt", f"target={tmp_path}/images.txt"),
+        "no words to align",
+    )
     (tmp_path / "wrong.txt").write_text("nothing.png\n")
     failed(run("translate", model, f"input={tmp_path}/wrong.txt"), "nothing.png: no such picture")
     score = run("score", model, f"source={tmp_path}/images.txt", f"target={tmp_path}/images.txt")
@@ -665,7 +792,9 @@ def test_maps_of_pictures(tmp_path, reader_of_digits, ending):
             assert drawn.size[0] > 200
     else:
         text = out.read_text()
-        words = sum(min(60, len(caption.split()) + 1) for caption in result.stdout.decode().splitlines())
+        words = sum(
+            min(60, len(caption.split()) + 1) for caption in result.stdout.decode().splitlines()
+        )
         assert text.count('class="look"') == 2 * words
         assert 'role="img"' in text
         assert "http" not in text
@@ -675,9 +804,16 @@ def test_pointing_counts_words(reader_of_digits):
     part = Digits(train=9, validation=1, test=1).load().train
     found = pointing(nmt.load(reader_of_digits), part)
     assert found.signature.startswith(f"{sum(map(len, part.places))} words")
-    everywhere = replace(part, places=[[(b, e, (0.0, 0.0, 1.0, 1.0)) for b, e, _ in its] for its in part.places])
-    nowhere = replace(part, places=[[(b, e, (2.0, 2.0, 3.0, 3.0)) for b, e, _ in its] for its in part.places])
-    assert [pointing(nmt.load(reader_of_digits), each).score for each in (everywhere, nowhere)] == [100, 0]
+    everywhere = replace(
+        part, places=[[(b, e, (0.0, 0.0, 1.0, 1.0)) for b, e, _ in its] for its in part.places]
+    )
+    nowhere = replace(
+        part, places=[[(b, e, (2.0, 2.0, 3.0, 3.0)) for b, e, _ in its] for its in part.places]
+    )
+    assert [pointing(nmt.load(reader_of_digits), each).score for each in (everywhere, nowhere)] == [
+        100,
+        0,
+    ]
     assert 0 <= found.score <= 100
 
 
@@ -686,7 +822,9 @@ def test_evaluation_against_several_references(tmp_path, reader_of_digits):
     for name, lines in (("in", part.source), ("a", part.target), ("b", ["nothing"] * 3)):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
     one, two = (
-        run("evaluate", f"model={reader_of_digits}", f"source={tmp_path}/in", f"reference={given}").stdout.decode()
+        run(
+            "evaluate", f"model={reader_of_digits}", f"source={tmp_path}/in", f"reference={given}"
+        ).stdout.decode()
         for given in (f"{tmp_path}/a", f"[{tmp_path}/a,{tmp_path}/b]")
     )
     assert "nrefs:1" in one
@@ -712,7 +850,11 @@ def test_multimodal_translation(tmp_path):
         "data.caption=de",
         "data.language=de",
     ]
-    small = [text for text in TINY if not text.startswith(("experiment", "data.", "encoder.", "sizes.vocab"))]
+    small = [
+        text
+        for text in TINY
+        if not text.startswith(("experiment", "data.", "encoder.", "sizes.vocab"))
+    ]
     folder = trained(
         tmp_path / "run",
         *keys,
@@ -723,12 +865,20 @@ def test_multimodal_translation(tmp_path):
         "tokenizer=char",
     )
     (tmp_path / "in").write_text(f"red dog\t{tmp_path}/0.png\nred dog\t\n")
-    result = run("translate", f"model={folder}", f"input={tmp_path}/in", f"attention_map={tmp_path}/map.html")
+    result = run(
+        "translate", f"model={folder}", f"input={tmp_path}/in", f"attention_map={tmp_path}/map.html"
+    )
     assert result.returncode == 0, result.stderr.decode()
     assert result.stdout.count(b"\n") == 2
     assert 'class="look"' in (tmp_path / "map.html").read_text()
     assert (
-        run("translate", f"model={folder}", f"input={tmp_path}/in", f"attention_map={tmp_path}/map.png").returncode == 0
+        run(
+            "translate",
+            f"model={folder}",
+            f"input={tmp_path}/in",
+            f"attention_map={tmp_path}/map.png",
+        ).returncode
+        == 0
     )
     (tmp_path / "wrong").write_text("red dog\n")
     failed(

@@ -66,7 +66,9 @@ def test_only_the_outer_of_two_works_is_shown(clock, caplog):
         clock[0] += 3
         inner(5)
         outer(1)
-    assert [record.getMessage() for record in caplog.records] == ["translating: 1 of 10 lines, 27 s left"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "translating: 1 of 10 lines, 27 s left"
+    ]
     with Progress("reading", 10, "bytes") as step:
         clock[0] += 3
         step(5)
@@ -82,7 +84,9 @@ def test_work_that_does_not_say_how_far_it_is_counts_seconds(monkeypatch, caplog
         while not caplog.records and time.monotonic() < end:
             time.sleep(0.1)
     assert threading.active_count() == before
-    assert re.fullmatch(r"training a vocabulary: \d+ seconds so far", caplog.records[0].getMessage())
+    assert re.fullmatch(
+        r"training a vocabulary: \d+ seconds so far", caplog.records[0].getMessage()
+    )
     with pytest.raises(RuntimeError, match="as it is"), waiting("training a vocabulary"):
         raise RuntimeError("as it is")
 
@@ -103,14 +107,19 @@ def test_a_notebook_gets_a_bar_that_goes_away(clock, monkeypatch):
         step(4)
         clock[0] += 0.01
         step(1)  # too soon to be drawn again
-    assert shown == ['<progress value="5" max="10"></progress> translating &lt;b&gt;: 5 of 10 lines, 3 s left', ""]
+    assert shown == [
+        '<progress value="5" max="10"></progress> translating &lt;b&gt;: 5 of 10 lines, 3 s left',
+        "",
+    ]
 
 
 def test_reading_says_how_far_it_is(tmp_path, clock, caplog, monkeypatch):
     """In bytes of the file as it lies there, compressed or not."""
     caplog.set_level(logging.INFO, "nmt")
     monkeypatch.setattr(progress, "QUIET_SECONDS", 0.0)
-    monkeypatch.setattr(progress.time, "monotonic", lambda: clock.__setitem__(0, clock[0] + 1) or clock[0])
+    monkeypatch.setattr(
+        progress.time, "monotonic", lambda: clock.__setitem__(0, clock[0] + 1) or clock[0]
+    )
     for name, content in (
         ("t", b"a line\n" * 9000),
         ("t.gz", gzip.compress(random.Random(1).randbytes(400_000).hex().encode())),
@@ -135,4 +144,6 @@ def test_whatever_may_take_long_says_so(small_run, tmp_path, monkeypatch, caplog
     Everyday(source="en", target="de", train=300, validation=10, test=10, seed=1).load()
     said = "\n".join(record.getMessage() for record in caplog.records)
     for what in ("translating", "scoring", "drawing map.html", "encoding", "making sentences"):
-        assert re.search(rf"^{what}: [\d,]+ of [\d,]+ \w+, [\d,]+ s left$", said, re.MULTILINE), what
+        assert re.search(rf"^{what}: [\d,]+ of [\d,]+ \w+, [\d,]+ s left$", said, re.MULTILINE), (
+            what
+        )

@@ -37,13 +37,21 @@ def test_lines_are_translated_and_questions_answered(translator):
     said = conversation(translator, "a b c", ":score", ":attention")
     assert said[0] == translator.translate("a b c")
     pieces = said[2].split("  ")
-    assert pieces[-1].startswith("</s> ") and all(0 <= float(piece.split()[-1]) <= 1 for piece in pieces)
+    assert pieces[-1].startswith("</s> ") and all(
+        0 <= float(piece.split()[-1]) <= 1 for piece in pieces
+    )
     product = float(said[1].split()[1].rstrip(","))
-    assert product == pytest.approx(translator.translations("a b c", details_of=1).details[0].log_prob, abs=0.006)
+    assert product == pytest.approx(
+        translator.translations("a b c", details_of=1).details[0].log_prob, abs=0.006
+    )
     words = said[0].split()
     looked = [line.split(" ← ") for line in said[3:]]
     assert [word for word, _ in looked] == [*words, "</s>"]
-    assert all(part.rsplit(" ", 1)[0] in ("a", "b", "c", "</s>") for _, where in looked for part in where.split(", "))
+    assert all(
+        part.rsplit(" ", 1)[0] in ("a", "b", "c", "</s>")
+        for _, where in looked
+        for part in where.split(", ")
+    )
 
 
 def test_other_translations_are_shown_if_the_search_kept_them(small_run):
@@ -115,7 +123,9 @@ def test_a_real_terminal_has_history(small_run):
     os.write(master, b":score\n")
     until(rb"log-probability -\d[\s\S]*> ")
     end = time.monotonic() + 60
-    while process.poll() is None and time.monotonic() < end:  # Ctrl-D before the prompt listens is lost
+    while (
+        process.poll() is None and time.monotonic() < end
+    ):  # Ctrl-D before the prompt listens is lost
         os.write(master, b"\x04")
         time.sleep(0.5)
     assert process.poll() == 0

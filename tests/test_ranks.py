@@ -27,7 +27,12 @@ TINY = [
 
 
 def start(*arguments, prefix=TORCHRUN, folder=None):
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(ROOT),
+        "PYTHONUNBUFFERED": "1",
+    }
     return subprocess.Popen([*prefix, *arguments], cwd=folder or ROOT, env=environment, text=True,
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
 
@@ -72,7 +77,9 @@ def test_two_ranks_are_one_with_accumulation(found):
     for name, its in networks.items():
         assert its["between ranks"] == 0.0, name
         assert its["updates"] == 50
-        if name != "reinforce":  # its baseline is the mean of both ranks': they see the same batches at the same time
+        if (
+            name != "reinforce"
+        ):  # its baseline is the mean of both ranks': they see the same batches at the same time
             assert its["losses"] < (1e-5 if name in ("float32", "pictures") else 1e-12), name
             assert its["weights"] < (1e-4 if name in ("float32", "pictures") else 1e-10), name
 
@@ -81,7 +88,10 @@ def test_what_ranks_tell_one_another(found):
     assert found["whole"] == [*range(7)]
     assert found["of the first"] == 0
     assert found["sums"] == [1.0, 1.0]
-    assert "rank 1 of them has another configuration than rank 0: start all with" in found["disagreement"]
+    assert (
+        "rank 1 of them has another configuration than rank 0: start all with"
+        in found["disagreement"]
+    )
     assert not found["kept group"], "its threads may not survive the end of Python"
 
 
@@ -110,7 +120,9 @@ def test_a_run_of_two_ranks_is_a_whole_run(whole, tmp_path):
     alone = command("train", *TINY, "trainer.accumulate=2", f"run_dir={tmp_path}/alone")
     assert alone.returncode == 0
     assert farthest(weights(folder), weights(tmp_path / "alone")) < 1e-4
-    mine, theirs = (json.loads((path / "results.json").read_text()) for path in (folder, tmp_path / "alone"))
+    mine, theirs = (
+        json.loads((path / "results.json").read_text()) for path in (folder, tmp_path / "alone")
+    )
     assert mine["updates"] == theirs["updates"]
     assert mine["validation"]["loss"] == pytest.approx(theirs["validation"]["loss"], rel=1e-4)
 
@@ -123,7 +135,9 @@ def test_another_number_of_ranks_goes_on(whole, tmp_path):
     assert b"there is one process only" in command("train", f"resume={folder}", *alone).stderr
     result = command("train", f"resume={folder}", *alone, "trainer.shard=false")
     assert result.returncode == 0, result.stderr.decode()
-    trained(f"resume={folder}", "trainer.stop_after=0", "trainer.accumulate=1", "trainer.shard=true")
+    trained(
+        f"resume={folder}", "trainer.stop_after=0", "trainer.accumulate=1", "trainer.shard=true"
+    )
     assert farthest(weights(whole[0]), weights(folder)) < 1e-4
 
 
@@ -156,7 +170,9 @@ def test_a_death_is_undone_or_ends_all(whole, tmp_path):
     """Rank 1 dies, and torchrun starts all again; rank 0 dies, and there are no restarts left: the others end within a minute,
     and say who is gone. What is resumed then is bit for bit what it would have been."""
     folder = tmp_path / "run"
-    process = start("-m", "nmt.train", *TINY, f"run_dir={folder}", prefix=[*TORCHRUN, "--max-restarts=1"])
+    process = start(
+        "-m", "nmt.train", *TINY, f"run_dir={folder}", prefix=[*TORCHRUN, "--max-restarts=1"]
+    )
     kill(process, folder, 1, 12)
     kill(process, folder, 0, 31)
     began = time.monotonic()
@@ -176,7 +192,10 @@ def test_a_death_is_undone_or_ends_all(whole, tmp_path):
     (["batching.sentences=1000"], "an epoch has only 1 batch for 2 processes"),
 ])  # fmt: skip
 def test_what_is_wrong_is_told_once_and_ends_all(tmp_path, overrides, message):
-    process, began = start("-m", "nmt.train", *TINY, f"run_dir={tmp_path}/run", *overrides), time.monotonic()
+    process, began = (
+        start("-m", "nmt.train", *TINY, f"run_dir={tmp_path}/run", *overrides),
+        time.monotonic(),
+    )
     said = process.communicate(timeout=200)[0]
     assert process.returncode != 0
     assert said.count(message) == 1, said
@@ -187,7 +206,10 @@ def test_what_is_wrong_is_told_once_and_ends_all(tmp_path, overrides, message):
 def test_what_runs_alone_says_so(monkeypatch, small_run):
     for name, value in (("RANK", "0"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "0")):
         monkeypatch.setenv(name, value)
-    assert b"runs in one process: start it without torchrun" in command("translate", f"model={small_run}").stderr
+    assert (
+        b"runs in one process: start it without torchrun"
+        in command("translate", f"model={small_run}").stderr
+    )
     assert b"start it without torchrun" in command("train", "-m", "seed=1,2").stderr
 
 
@@ -196,7 +218,9 @@ def test_a_gpu_for_each(monkeypatch):
 
     monkeypatch.setattr(devices, "find_device", lambda name: torch.device(name))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(UserError, match=r"rank 1 has no GPU: this machine has 1.*--nproc-per-node=1"):
+    with pytest.raises(
+        UserError, match=r"rank 1 has no GPU: this machine has 1.*--nproc-per-node=1"
+    ):
         devices.device_of(Ranks(1, 2, 1), "cuda")
     with pytest.raises(UserError, match="2 processes would share one GPU"):
         devices.device_of(Ranks(1, 2, 1), "cuda:0")

@@ -19,11 +19,17 @@ def test_equals_torch_forward_and_backward(cell, directions):
     torch.nn.init.normal_(layer.rnn.bias_hh_l0)
     lengths = torch.tensor([6, 2, 4])
     x = torch.randn(3, 6, 5, dtype=torch.float64)
-    state = None if directions == 2 else tuple(torch.randn(3, 4, dtype=torch.float64) for _ in range(layer.state_parts))
+    state = (
+        None
+        if directions == 2
+        else tuple(torch.randn(3, 4, dtype=torch.float64) for _ in range(layer.state_parts))
+    )
 
     ours, final = layer(x, state, lengths if directions == 2 else None)
     if directions == 2:
-        packed, truth_final = layer.rnn(pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False))
+        packed, truth_final = layer.rnn(
+            pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        )
         truth, _ = pad_packed_sequence(packed, batch_first=True)
         real = (torch.arange(6) < lengths.unsqueeze(1)).unsqueeze(-1)
         ours, truth = ours * real, truth * real
@@ -56,7 +62,11 @@ def test_shared_product_gradients(memory, biased):
     """A weight matrix of all rows, and a memory of each sentence: the deferred gradient is the true one."""
     leading = (2,) if memory else ()
     operand = torch.randn(*leading, 4, 4, dtype=torch.float64, requires_grad=True)
-    bias = torch.randn(*((2, 1, 4) if memory else (4,)), dtype=torch.float64, requires_grad=True) if biased else None
+    bias = (
+        torch.randn(*((2, 1, 4) if memory else (4,)), dtype=torch.float64, requires_grad=True)
+        if biased
+        else None
+    )
     x = torch.randn(*leading, 3, 4, dtype=torch.float64, requires_grad=True)
 
     def recur(x, operand, *bias):
@@ -82,7 +92,9 @@ class Products(TorchDispatchMode):
         return result
 
 
-@pytest.mark.parametrize(("multiply", "products"), [(Shared, 1), (lambda operand: lambda x: x @ operand, 7)])
+@pytest.mark.parametrize(
+    ("multiply", "products"), [(Shared, 1), (lambda operand: lambda x: x @ operand, 7)]
+)
 def test_shared_product_weight_gradient_is_one_product(multiply, products):
     """However many steps: one product makes the weight's gradient, where a plain loop makes one a step."""
     operand = torch.randn(4, 4, requires_grad=True)

@@ -16,7 +16,13 @@ from commands import failed, run
 from nmt.analysis import tables
 from nmt.analysis.run_report import Report, csv_text, write
 from nmt.analysis.run_results import Finished, collect, configurations, differing, flat
-from nmt.analysis.significance import agreement, holm, mean_and_deviation, over_seeds, over_sentences
+from nmt.analysis.significance import (
+    agreement,
+    holm,
+    mean_and_deviation,
+    over_seeds,
+    over_sentences,
+)
 from nmt.analysis.tables import Table
 from nmt.metric import Metric
 
@@ -48,7 +54,8 @@ def make_run(folder, decoder, seed, quality, data="d", unfinished=False):
     references = [" ".join(rng.choice(words, rng.integers(3, 25))) for _ in range(SENTENCES)]
     rng = np.random.default_rng([seed, len(decoder)])
     answers = [
-        " ".join(w if rng.random() < quality else rng.choice(words) for w in line.split()) for line in references
+        " ".join(w if rng.random() < quality else rng.choice(words) for w in line.split())
+        for line in references
     ]
     folder.mkdir(parents=True)
     config = {
@@ -79,8 +86,14 @@ def make_run(folder, decoder, seed, quality, data="d", unfinished=False):
         }
         for e in (1, 2)
     ]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records) + '{"kind": "tra')
-    for name, lines in (("test", answers), ("test.reference", references), ("test.source", references)):
+    (folder / "metrics.jsonl").write_text(
+        "".join(json.dumps(r) + "\n" for r in records) + '{"kind": "tra'
+    )
+    for name, lines in (
+        ("test", answers),
+        ("test.reference", references),
+        ("test.source", references),
+    ):
         (folder / f"{name}.txt").write_text("".join(line + "\n" for line in lines))
     if unfinished:
         return folder
@@ -162,7 +175,10 @@ def test_bad_folders_are_told(sweep, tmp_path):
     (tmp_path / "file").touch()
     failed(run("report", tmp_path / "file"), "is a file; give the folder of a run or a sweep")
     failed(run("report"), "folders: missing")
-    failed(run("report", sweep, "metric=blue"), "the runs have no such score (there are: bleu, chrf, exact)")
+    failed(
+        run("report", sweep, "metric=blue"),
+        "the runs have no such score (there are: bleu, chrf, exact)",
+    )
     make_run(tmp_path / "a", "luong", 1, 0.9, data="x")
     make_run(tmp_path / "b", "luong", 2, 0.9, data="y")
     failed(run("report", tmp_path), "different data", "different_data=true")
@@ -183,7 +199,12 @@ def test_half_written_runs_are_left_out_and_named(sweep, tmp_path):
 def test_a_sweep_that_is_still_running_says_how_far_it_is(tmp_path):
     for seed in (1, 2):
         folder = make_run(tmp_path / f"seed{seed}", "luong", seed, 0.9, unfinished=seed == 2)
-        record = {"key": str(seed), "command": "train", "overrides": [], "failure": "no memory" if seed == 2 else None}
+        record = {
+            "key": str(seed),
+            "command": "train",
+            "overrides": [],
+            "failure": "no memory" if seed == 2 else None,
+        }
         (folder / "sweep.json").write_text(json.dumps(record))
     runs, swept, _ = collect([str(tmp_path)])
     report = Report.of(runs, swept, None, samples=50)
@@ -197,17 +218,28 @@ def test_a_sweep_that_is_still_running_says_how_far_it_is(tmp_path):
 def test_figures_that_only_some_runs_have_do_not_stop_a_report(sweep):
     runs, swept, _ = collect([str(sweep)])
     bare = [replace(run, parameters=None, memory=None, curve=[]) for run in runs[:3]]
-    assert "–" in tables.markdown(Report.of([*bare, *runs[3:]], swept, None, samples=50).main_table())
+    assert "–" in tables.markdown(
+        Report.of([*bare, *runs[3:]], swept, None, samples=50).main_table()
+    )
     assert "tokens_per_second" in csv_text(Report.of(bare, [], "chrf", samples=50))
 
 
 def test_keys_of_a_choice_are_columns_only_where_it_is_chosen():
-    one = flat({"decoder": {"_target_": "nmt.model.decoder.luong.L", "a": 1}, "attention": {}, "x": True, "seed": 3})
+    one = flat(
+        {
+            "decoder": {"_target_": "nmt.model.decoder.luong.L", "a": 1},
+            "attention": {},
+            "x": True,
+            "seed": 3,
+        }
+    )
     assert one == {"decoder": "luong", "decoder.a": "1", "attention": "none", "x": "true"}
     rows = [{"d": "l", "d.a": "1"}, {"d": "l", "d.a": "2"}, {"d": "b", "d.h": "8"}]
     assert differing(rows) == ["d", "d.a"]
     assert differing([{"d": "l", "d.a": "1"}, {"d": "b", "d.h": "8"}]) == ["d"]
-    assert differing([{"sizes.e": "1", "encoder.h": "1"}, {"sizes.e": "2", "encoder.h": "2"}]) == ["sizes.e"]
+    assert differing([{"sizes.e": "1", "encoder.h": "1"}, {"sizes.e": "2", "encoder.h": "2"}]) == [
+        "sizes.e"
+    ]
 
 
 def test_corrections_for_several_comparisons():
@@ -219,7 +251,9 @@ def test_the_test_over_seeds_finds_what_is_there_and_no_more():
     pytest.importorskip("scipy")
     rng = np.random.default_rng(1)
     false = 0
-    for _ in range(60):  # no difference: at most about 5 % of the families may say that there is one
+    for _ in range(
+        60
+    ):  # no difference: at most about 5 % of the families may say that there is one
         found = over_seeds([list(rng.normal(20, 1, 3)) for _ in range(5)])
         false += min(p for p in found if p is not None) < 0.05
     assert false <= 8
@@ -237,9 +271,16 @@ def test_the_tests_over_sentences_are_sacrebleus():
     one = references
     two = [line.replace("cat", "dog") if i % 2 else line for i, line in enumerate(references)]
     found = over_sentences(
-        {"one": one, "two": two}, references, Metric(tokenize="13a"), "bleu", samples=300, trials=300
+        {"one": one, "two": two},
+        references,
+        Metric(tokenize="13a"),
+        "bleu",
+        samples=300,
+        trials=300,
     )
-    test = PairedTest([("one", one), ("two", two)], {"BLEU": BLEU()}, [references], test_type="bs", n_samples=300)
+    test = PairedTest(
+        [("one", one), ("two", two)], {"BLEU": BLEU()}, [references], test_type="bs", n_samples=300
+    )
     expected = test()[1]["BLEU"]
     assert found["two"].bootstrap == expected[1].p_value
     assert found["two"].confidence == expected[1].ci
@@ -258,7 +299,13 @@ def test_agreement_is_that_of_the_papers_own_package():
 
 
 def test_tables_keep_odd_characters():
-    table = Table("T & 100%", ["a_b", "c|d"], [["x|y", "1 ± 2 < 3"], ["[bold]", "~^\\"]], strong=[0], note="n_1")
+    table = Table(
+        "T & 100%",
+        ["a_b", "c|d"],
+        [["x|y", "1 ± 2 < 3"], ["[bold]", "~^\\"]],
+        strong=[0],
+        note="n_1",
+    )
     assert r"x\|y" in tables.markdown(table)
     assert r"1 $\pm$ 2 $<$ 3" in tables.latex(table)
     assert r"a\_b" in tables.latex(table)
@@ -268,7 +315,9 @@ def test_tables_keep_odd_characters():
 
 def test_mean_and_deviation():
     values = [1.0, 2.0, 4.0]
-    assert mean_and_deviation(values) == pytest.approx((statistics.mean(values), statistics.stdev(values)))
+    assert mean_and_deviation(values) == pytest.approx(
+        (statistics.mean(values), statistics.stdev(values))
+    )
     assert mean_and_deviation([3.0]) == (3.0, None)
     assert not math.isnan(mean_and_deviation([1.0, 1.0])[1])
 

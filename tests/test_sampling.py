@@ -37,15 +37,21 @@ def distance(ours, theirs):
     return sum(abs(ours.get(cut, 0) - theirs.get(cut, 0)) for cut in {*ours, *theirs}) / 2
 
 
-@pytest.mark.parametrize(("model", "alpha"), [("unigram", 0.2), ("unigram", 1.0), ("bpe", 0.1), ("bpe", 0.5)])
+@pytest.mark.parametrize(
+    ("model", "alpha"), [("unigram", 0.2), ("unigram", 1.0), ("bpe", 0.1), ("bpe", 0.5)]
+)
 @pytest.mark.parametrize("word", ["lowest", "newer widest", "slower"])
 def test_the_distribution_is_that_of_sentencepiece(model, alpha, word):
     sentencepiece.set_random_generator_seed(1)
     ours = tokenizer(model, alpha)
     cuts = [ours.encode_source([word], seed)[0] for seed in range(DRAWS)]
     theirs = sentencepiece.SentencePieceProcessor(model_proto=ours.models[0])
-    truth = [theirs.encode(word, enable_sampling=True, alpha=alpha, nbest_size=-1) for _ in range(DRAWS)]
-    again = [theirs.encode(word, enable_sampling=True, alpha=alpha, nbest_size=-1) for _ in range(DRAWS)]
+    truth = [
+        theirs.encode(word, enable_sampling=True, alpha=alpha, nbest_size=-1) for _ in range(DRAWS)
+    ]
+    again = [
+        theirs.encode(word, enable_sampling=True, alpha=alpha, nbest_size=-1) for _ in range(DRAWS)
+    ]
     noise = distance(frequencies(truth), frequencies(again))
     assert distance(frequencies(cuts), frequencies(truth)) < noise + 0.04
     assert all(theirs.decode(list(cut)) == word for cut in frequencies(cuts))
@@ -76,7 +82,17 @@ def test_any_text_can_be_cut(model, fallback):
     ours = tokenizer(model, 0.3, byte_fallback=fallback) if not fallback else SentencePiece(
         model=model, vocabulary_size=330, sampling=0.3, byte_fallback=True
     ).train(TEXT, [])  # fmt: skip
-    lines = ["日本 语 lower", "", " ", "\u00e9\u0301", "ﷺ½", "a\u00a0b", "\U0001f600\U0001f600low", "▁", "x" * 3000]
+    lines = [
+        "日本 语 lower",
+        "",
+        " ",
+        "\u00e9\u0301",
+        "ﷺ½",
+        "a\u00a0b",
+        "\U0001f600\U0001f600low",
+        "▁",
+        "x" * 3000,
+    ]
     for line, ids in zip(lines, ours.encode_source(lines, 7), strict=True):
         assert all(0 <= i < ours.source_size for i in ids)
         if fallback:
@@ -101,7 +117,10 @@ for model in ("unigram", "bpe"):
     made = SentencePiece(model=model, vocabulary_size=40, sampling=0.3).train(text, [])
     print(made.encode_source(text, 7))
 """
-    found = {subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout for _ in range(3)}
+    found = {
+        subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
+        for _ in range(3)
+    }
     assert len(found) == 1
 
 

@@ -23,7 +23,9 @@ from nmt.training.objective.scheduled_sampling import ScheduledSampling
 
 @pytest.fixture
 def one_process(tmp_path):
-    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1)
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1
+    )
     yield
     torch.distributed.destroy_process_group()
 
@@ -95,15 +97,20 @@ def test_a_translation_encodes_once(small_run, monkeypatch):
     read = []
     [model] = translator.models
     encode = model.encode
-    monkeypatch.setattr(model, "encode", lambda ids, *more: (read.append(len(ids)), encode(ids, *more))[1])
+    monkeypatch.setattr(
+        model, "encode", lambda ids, *more: (read.append(len(ids)), encode(ids, *more))[1]
+    )
     lines = ["a b c", "d e", "", "f g h i"]
     found = translator.translations(lines, details_of=2)
     assert sum(read) == 3
     forced = translator.force(
-        [t.source for t in found if t.hypotheses], [t.hypotheses[0].tokens for t in found if t.hypotheses]
+        [t.source for t in found if t.hypotheses],
+        [t.hypotheses[0].tokens for t in found if t.hypotheses],
     )
     for translation, again in zip([t for t in found if t.hypotheses], forced, strict=True):
-        assert translation.details[0].log_prob == pytest.approx(translation.hypotheses[0].log_prob, abs=1e-4)
+        assert translation.details[0].log_prob == pytest.approx(
+            translation.hypotheses[0].log_prob, abs=1e-4
+        )
         assert translation.details[0].weights == pytest.approx(again.weights, abs=1e-5)
     assert found[2].details == []
 
@@ -118,7 +125,8 @@ def test_calls_leave_the_process_as_it_was(small_run):
         expected = translator.translate(lines)
         found = {}
         threads = [
-            threading.Thread(target=lambda i=i: found.update({i: translator.translate(lines)})) for i in range(8)
+            threading.Thread(target=lambda i=i: found.update({i: translator.translate(lines)}))
+            for i in range(8)
         ]
         for thread in threads:
             thread.start()
@@ -162,7 +170,11 @@ def test_workers_share_the_threads_and_keep_the_order():
     try:
         cpu, alive = torch.device("cpu"), threading.active_count()
         seen = list(
-            side_by_side(lambda n: (n, torch.get_num_threads(), threading.current_thread().name), range(9), cpu)
+            side_by_side(
+                lambda n: (n, torch.get_num_threads(), threading.current_thread().name),
+                range(9),
+                cpu,
+            )
         )
         assert [n for n, _, _ in seen] == list(range(9))
         assert {count for _, count, _ in seen} == {1}

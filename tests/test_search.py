@@ -32,7 +32,9 @@ any_penalty = st.sampled_from(PENALTIES)
 
 
 def beam(penalty, **options):
-    return Beam(length_penalty=penalty.name, alpha=penalty.alpha, coverage=penalty.coverage, **options)
+    return Beam(
+        length_penalty=penalty.name, alpha=penalty.alpha, coverage=penalty.coverage, **options
+    )
 
 
 @dataclass
@@ -169,18 +171,29 @@ def test_width_one_is_greedy(seed, limit, penalty):
 def test_a_batch_is_one_by_one_in_any_order(seeds, width, penalty, data):
     limits = data.draw(st.lists(st.integers(0, 6), min_size=len(seeds), max_size=len(seeds)))
     order = data.draw(st.permutations(range(len(seeds))))
-    tables, requests = [random_table(seed) for seed in seeds], [Request(n, seed=i) for i, n in enumerate(limits)]
+    tables, requests = (
+        [random_table(seed) for seed in seeds],
+        [Request(n, seed=i) for i, n in enumerate(limits)],
+    )
     diverse = Diverse(width=2 * width, groups=2, n_best=2)
     for search in (Greedy(), beam(penalty, width=width), Sample(n_best=3, seed=4), diverse):
         together = find(search, tables, requests)
         shuffled = find(search, [tables[i] for i in order], [requests[i] for i in order])
-        alone = [find(search, [table], [request])[0] for table, request in zip(tables, requests, strict=True)]
+        alone = [
+            find(search, [table], [request])[0]
+            for table, request in zip(tables, requests, strict=True)
+        ]
         assert together == alone
         assert shuffled == [alone[i] for i in order]
 
 
 @settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 10**6), width=st.integers(1, 8), penalty=any_penalty, n_best=st.integers(1, 3))
+@given(
+    seed=st.integers(0, 10**6),
+    width=st.integers(1, 8),
+    penalty=any_penalty,
+    n_best=st.integers(1, 3),
+)
 def test_stopping_early_changes_nothing(seed, width, penalty, n_best):
     """The same beam that goes on until no hypothesis lives."""
     search, table = beam(penalty, width=max(width, n_best), n_best=n_best), random_table(seed)
@@ -217,7 +230,13 @@ def test_coverage_needs_attention():
 
 @pytest.mark.parametrize(
     ("options", "allowed"),
-    [({}, None), ({"temperature": 0.5}, None), ({"top_k": 2}, 2), ({"top_p": 0.6}, None), ({"epsilon": 0.3}, None)],
+    [
+        ({}, None),
+        ({"temperature": 0.5}, None),
+        ({"top_k": 2}, 2),
+        ({"top_p": 0.6}, None),
+        ({"epsilon": 0.3}, None),
+    ],
     ids=["plain", "temperature", "top_k", "top_p", "epsilon"],
 )
 def test_samples_are_distributed_as_they_should(options, allowed):
@@ -241,7 +260,11 @@ def test_samples_are_distributed_as_they_should(options, allowed):
             path = [*words, EOS] if length < 2 else list(words)  # at the limit only EOS is left
             expected[words] = math.prod(adjusted(words[:i])[word] for i, word in enumerate(path))
     draws = 1000
-    found = find(Sample(n_best=4, seed=2, **options), [table] * draws, [Request(2, seed=i) for i in range(draws)])
+    found = find(
+        Sample(n_best=4, seed=2, **options),
+        [table] * draws,
+        [Request(2, seed=i) for i in range(draws)],
+    )
     counts = Counter(tuple(h.tokens) for hypotheses in found for h in hypotheses)
     possible = {words: p for words, p in expected.items() if p}
     assert set(counts) <= set(possible)
@@ -263,7 +286,9 @@ def test_one_diverse_group_is_a_beam():
 def test_diverse_groups_avoid_each_other():
     """Groups of one by hand: the second takes B first, because A has been taken and costs 1 more."""
     [[first, second]] = find(
-        Diverse(width=2, groups=2, diversity=1.0, n_best=2, length_penalty="none"), [garden_path], [5]
+        Diverse(width=2, groups=2, diversity=1.0, n_best=2, length_penalty="none"),
+        [garden_path],
+        [5],
     )
     assert {tuple(first.tokens), tuple(second.tokens)} == {(B,), (A, A)}
     assert first.log_prob == pytest.approx(math.log(0.4 * 0.95))
@@ -323,7 +348,8 @@ def test_a_thousand_random_constraints_are_kept():
         tables = [random_table(i, (EOS, *LETTERS)) for i in range(len(requests))]
         found = find(Beam(width=width), tables, requests, vocabulary=8)
         assert all(
-            hypotheses and satisfies(hypotheses[0].tokens, r) for hypotheses, r in zip(found, requests, strict=True)
+            hypotheses and satisfies(hypotheses[0].tokens, r)
+            for hypotheses, r in zip(found, requests, strict=True)
         )
 
 
@@ -346,8 +372,14 @@ def test_progress_finds_sequences_at_places_of_their_own():
     assert progress(request, [4, 5, 4]) == (3, [])
     assert progress(request, [4, 7]) == (0, [4])
     shortest_first = Request(9, required=((4,), (4, 5)))
-    assert progress(shortest_first, [4, 5]) == (2, [4])  # not the short one, and then a 5 that counts for nothing
-    assert progress(request, [4, 5, 7, 6]) == (1, [4])  # the longer one was lengthened; its first word counts alone
+    assert progress(shortest_first, [4, 5]) == (
+        2,
+        [4],
+    )  # not the short one, and then a 5 that counts for nothing
+    assert progress(request, [4, 5, 7, 6]) == (
+        1,
+        [4],
+    )  # the longer one was lengthened; its first word counts alone
 
 
 def test_required_words_that_begin_alike_are_all_written():
@@ -356,7 +388,9 @@ def test_required_words_that_begin_alike_are_all_written():
     required = ((4,), (4, 5), (4, 5, 6), (4, 6), (4,))
     for seed in range(20):
         request = Request(14, required=required, continuing=continuing)
-        [found] = find(Beam(width=2), [random_table(seed, (EOS, *LETTERS))], [request], vocabulary=8)
+        [found] = find(
+            Beam(width=2), [random_table(seed, (EOS, *LETTERS))], [request], vocabulary=8
+        )
         assert satisfies(found[0].tokens, request)
 
 
@@ -370,7 +404,9 @@ def test_minimum_bayes_risk_takes_what_is_most_like_the_others(utility, source):
     metric = sacrebleu.sentence_chrf if utility == "chrf" else sacrebleu.sentence_bleu
     p = [math.exp(h.log_prob) if source == "beam" else 1.0 for h in hypotheses]
     risks = {
-        text: sum(q * metric(text, [other]).score for q, other in zip(p, texts, strict=True)) / sum(p) for text in texts
+        text: sum(q * metric(text, [other]).score for q, other in zip(p, texts, strict=True))
+        / sum(p)
+        for text in texts
     }
     found = MBR(utility=utility, source=source, n_best=3).rerank(hypotheses, texts)
     assert [text for _, text in found] == sorted(risks, key=lambda text: -risks[text])[:3]

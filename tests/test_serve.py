@@ -41,7 +41,10 @@ LETTERS = "abcdefgh"
 @pytest.fixture(scope="session")
 def classifier(tmp_path_factory):
     folder = tmp_path_factory.mktemp("labels")
-    rows = [f"{'good' if k % 2 else 'bad'}\t{'a b c' if k % 2 else 'd e f'} {LETTERS[k % 8]}" for k in range(40)]
+    rows = [
+        f"{'good' if k % 2 else 'bad'}\t{'a b c' if k % 2 else 'd e f'} {LETTERS[k % 8]}"
+        for k in range(40)
+    ]
     (folder / "rows.tsv").write_text("label\ttext\n" + "\n".join(rows) + "\n")
     result = run("classify", "data=tsv", f"data.train={folder}/rows.tsv", f"data.validation={folder}/rows.tsv", "trainer.max_epochs=2",
                  "sizes.encoder=8", "network.embedding_size=8", "sizes.vocabulary=30", f"run_dir={folder}/run", "data.text=text", "data.label=label")  # fmt: skip
@@ -56,7 +59,11 @@ def served(*overrides):
 @pytest.fixture(scope="module")
 def server(small_run, classifier):
     return served(
-        f"model=[{small_run},{classifier}]", "names=[reverse,labels]", "wait=20", "max_characters=3000", "max_texts=50"
+        f"model=[{small_run},{classifier}]",
+        "names=[reverse,labels]",
+        "wait=20",
+        "max_characters=3000",
+        "max_texts=50",
     )
 
 
@@ -84,14 +91,21 @@ def test_libretranslate_answers(client, pair, small_run):
     many = client.post("/translate", json={"q": ["a b", "", "c"], **pair, "alternatives": 2}).json()
     assert many["translatedText"] == translator.translate(["a b", "", "c"])
     assert [len(each) for each in many["alternatives"]] == [2, 0, 2]
-    assert all(text not in others for text, others in zip(many["translatedText"], many["alternatives"], strict=True))
+    assert all(
+        text not in others
+        for text, others in zip(many["translatedText"], many["alternatives"], strict=True)
+    )
     form = client.post("/translate", data={"q": "a b c", **pair, "format": "text"})
     assert form.json() == one.json()
-    auto = client.post("/translate", json={"q": "a b c", "source": "auto", "target": pair["target"]}).json()
+    auto = client.post(
+        "/translate", json={"q": "a b c", "source": "auto", "target": pair["target"]}
+    ).json()
     assert auto["detectedLanguage"]["language"] == pair["source"]
     languages = client.get("/languages").json()
     assert {"code", "name", "targets"} == {*languages[0]}
-    assert next(one for one in languages if one["code"] == pair["source"])["targets"] == [pair["target"]]
+    assert next(one for one in languages if one["code"] == pair["source"])["targets"] == [
+        pair["target"]
+    ]
     assert client.get("/health").json() == {"status": "ok"}
     settings = client.get("/frontend/settings").json()
     assert settings["charLimit"] == 3000
@@ -99,7 +113,14 @@ def test_libretranslate_answers(client, pair, small_run):
 
 
 def test_more_than_libretranslate(client, pair, small_run):
-    asked = {"q": "a b c. d e", **pair, "alignment": True, "attention": True, "scores": True, "alternatives": 1}
+    asked = {
+        "q": "a b c. d e",
+        **pair,
+        "alignment": True,
+        "attention": True,
+        "scores": True,
+        "alternatives": 1,
+    }
     answer = client.post("/translate", json=asked).json()
     assert [one["source"] for one in answer["sentences"]] == ["a b c. d e"]
     [found] = answer["sentences"]
@@ -108,7 +129,9 @@ def test_more_than_libretranslate(client, pair, small_run):
     assert sum(best["token_log_probs"]) == pytest.approx(best["log_prob"], abs=1e-4)
     assert len(best["attention"]["weights"]) == len(best["words"])
     assert {t for _, t in best["alignment"]} == {*range(len(best["words"]))}
-    pieces = client.post("/translate", json={**asked, "units": "piece"}).json()["sentences"][0]["hypotheses"][0]
+    pieces = client.post("/translate", json={**asked, "units": "piece"}).json()["sentences"][0][
+        "hypotheses"
+    ][0]
     assert pieces["words"] == pieces["tokens"][:-1]
     score = client.post("/score", json={"q": "a b", "translation": "b a", **pair}).json()["scores"]
     forced = load(small_run).force(
@@ -120,7 +143,9 @@ def test_more_than_libretranslate(client, pair, small_run):
         ({"forbidden": ["a", "b"]}, lambda text: not {"a", "b"} & {*text.split()}),
         ({"glossary": {"C": "h", "x": "g"}}, lambda text: "h" in text.split()),
     ):  # fmt: skip
-        assert holds(client.post("/translate", json={"q": "a b c", **pair, **wish}).json()["translatedText"]), wish
+        assert holds(
+            client.post("/translate", json={"q": "a b c", **pair, **wish}).json()["translatedText"]
+        ), wish
 
 
 def test_labels(client):
@@ -141,11 +166,18 @@ def test_the_same_answer_in_any_company(server, small_run):
     draw = random.Random(1)
     texts = [sentence(draw) for _ in range(80)]
     with TestClient(server.app()) as client, ThreadPoolExecutor(16) as pool:
-        languages = dict(zip(("source", "target"), server.models.translators[0].languages, strict=True))
-        wishes = [{"scores": True} if k % 3 == 0 else {"alternatives": 1} if k % 3 == 1 else {} for k in range(80)]
+        languages = dict(
+            zip(("source", "target"), server.models.translators[0].languages, strict=True)
+        )
+        wishes = [
+            {"scores": True} if k % 3 == 0 else {"alternatives": 1} if k % 3 == 1 else {}
+            for k in range(80)
+        ]
 
         def asked(k):
-            return client.post("/translate", json={"q": texts[k], **languages, **wishes[k]}).json()["translatedText"]
+            return client.post("/translate", json={"q": texts[k], **languages, **wishes[k]}).json()[
+                "translatedText"
+            ]
 
         together = list(pool.map(asked, range(80)))
     assert together == load(small_run).translate(texts)
@@ -168,7 +200,10 @@ def test_a_batch_is_what_waits(server):
         batcher = Batcher(work, ThreadPoolExecutor(1), wait=0.0, most=3, size=len)
         first = asyncio.create_task(batcher.do(["a"]))
         await asyncio.to_thread(begun.wait, 10)
-        others = [asyncio.create_task(batcher.do(items)) for items in (["b"], ["bad"], ["gone"], ["c", "d"])]
+        others = [
+            asyncio.create_task(batcher.do(items))
+            for items in (["b"], ["bad"], ["gone"], ["c", "d"])
+        ]
         await asyncio.sleep(0)
         others[2].cancel()
         await asyncio.sleep(0)
@@ -188,7 +223,8 @@ def test_a_batch_is_what_waits(server):
 def identity(text):
     """What comes out if each word is translated by itself."""
     parts = [
-        b if isinstance(b, str) else markup.marked(b, b.text, range(len(words(b.text)))) for b in markup.blocks(text)
+        b if isinstance(b, str) else markup.marked(b, b.text, range(len(words(b.text))))
+        for b in markup.blocks(text)
     ]
     return "".join(parts)
 
@@ -226,14 +262,18 @@ def test_no_tag_is_lost(parts, draw):
         for place, part in zip(places, block.sentences(places), strict=True):
             size = len(words(part.text))
             written.append(block.between(end, place.start))
-            written.append(markup.marked(part, part.text, [draw.randrange(size) for _ in range(size)]))
+            written.append(
+                markup.marked(part, part.text, [draw.randrange(size) for _ in range(size)])
+            )
             end = place.stop
         written.append(block.between(end, len(block.text)))
     before, after = tag.findall(text), tag.findall("".join(written))
     assert {*before} == {*after}
     assert all(after.count(one) >= before.count(one) for one in {*before})
     again = markup.blocks("".join(written))
-    assert sum(isinstance(b, str) for b in again) == sum(isinstance(b, str) for b in markup.blocks(text))
+    assert sum(isinstance(b, str) for b in again) == sum(
+        isinstance(b, str) for b in markup.blocks(text)
+    )
 
 
 def test_long_sentences_are_cut_between_words():
@@ -253,21 +293,27 @@ def test_what_stands_between_sentences_stays_there(client, pair, text, written):
     """Spaces of HTML are one; the translation itself is left out of the comparison."""
     import re
 
-    answer = client.post("/translate", json={"q": text, **pair, "format": "html"}).json()["translatedText"]
+    answer = client.post("/translate", json={"q": text, **pair, "format": "html"}).json()[
+        "translatedText"
+    ]
     assert re.findall(r"\s*<[^>]*>\s*", answer) == re.findall(r"\s*<[^>]*>\s*", written)
 
 
 @given(st.text(st.sampled_from("ab. !?\n\t。猫"), max_size=40))
 def test_a_text_is_its_sentences(text):
     places = spans(text)
-    assert [text[p.start : p.stop] for p in places] == [text[p.start : p.stop].strip() for p in places]
+    assert [text[p.start : p.stop] for p in places] == [
+        text[p.start : p.stop].strip() for p in places
+    ]
     same = joined(text, places, [text[p.start : p.stop] for p in places])
     assert same.replace(" ", "") == text.replace(" ", "")
 
 
 def test_html_in_and_out(client, pair):
     text = "<p>a <b>b</b> c</p><img src='x'> d <i>e f</i>"
-    answer = client.post("/translate", json={"q": text, **pair, "format": "html"}).json()["translatedText"]
+    answer = client.post("/translate", json={"q": text, **pair, "format": "html"}).json()[
+        "translatedText"
+    ]
     for tag in ("<p>", "<b>", "</b>", "</p>", "<img src='x'>", "<i>", "</i>"):
         assert tag in answer
     assert answer.startswith("<p>")
@@ -282,7 +328,9 @@ def test_html_in_and_out(client, pair):
 
 
 def test_limits(small_run, pair):
-    small = served(f"model={small_run}", "max_characters=20", "max_texts=3", "max_bytes=400", "per_minute=12")
+    small = served(
+        f"model={small_run}", "max_characters=20", "max_texts=3", "max_bytes=400", "per_minute=12"
+    )
     with TestClient(small.app()) as client:
         for fields, status, message in (
             ({"q": "a" * 21, **pair}, 413, "q: 21 characters; at most 20"), ({"q": ["a"] * 4, **pair}, 413, "4 texts"),
@@ -291,14 +339,20 @@ def test_limits(small_run, pair):
             ({"q": "a", **pair, "format": "pdf"}, 400, "text or html"), ({"q": "\ud800", **pair}, 400, "half of a character"),
             ({"q": "a", **pair, "alternatives": -1}, 400, "from 0 to 20"), ({"q": "a", **pair, "required": ["ß"]}, 400, "vocabulary"),
         ):  # fmt: skip
-            answer = client.post("/translate", content=json.dumps(fields), headers={"content-type": "application/json"})
+            answer = client.post(
+                "/translate",
+                content=json.dumps(fields),
+                headers={"content-type": "application/json"},
+            )
             assert answer.status_code == status, fields
             assert message in answer.json()["error"]
         assert client.get("/translate").json() == {"error": "Method Not Allowed"}
         assert client.get("/nothing").status_code == 404
         assert client.post("/translate", files={"q": b"x"}).status_code == 415
         assert client.post("/classify", json={"q": "a"}).status_code == 400
-        statuses = [client.post("/translate", json={"q": "a", **pair}).status_code for _ in range(8)]
+        statuses = [
+            client.post("/translate", json={"q": "a", **pair}).status_code for _ in range(8)
+        ]
         assert statuses[-1] == 429
         refused = client.post("/translate", json={"q": "a", **pair})
         assert 0 < int(refused.headers["retry-after"]) <= 60
@@ -310,7 +364,9 @@ def test_too_many_and_too_slow(small_run, pair, monkeypatch):
     from nmt.serving.served_models import Served
 
     original, go = Served._work, threading.Event()
-    monkeypatch.setattr(Served, "_work", lambda self, wishes: (go.wait(20), original(self, wishes))[1])
+    monkeypatch.setattr(
+        Served, "_work", lambda self, wishes: (go.wait(20), original(self, wishes))[1]
+    )
     busy = served(f"model={small_run}", "max_open=2", "max_seconds=1.5")
     with TestClient(busy.app()) as client, ThreadPoolExecutor(4) as pool:
         asked = [pool.submit(client.post, "/translate", json={"q": "a", **pair}) for _ in range(3)]
@@ -331,8 +387,17 @@ def test_keys(small_run, pair, tmp_path):
             "error": "this api_key is not valid"
         }
         assert client.post("/translate", json={**asked, "api_key": "second"}).status_code == 200
-        assert client.post("/translate", json=asked, headers={"Authorization": "Bearer first"}).status_code == 200
-        other = client.post("/translate", json={**asked, "api_key": "first"}, headers={"Origin": "https://example.org"})
+        assert (
+            client.post(
+                "/translate", json=asked, headers={"Authorization": "Bearer first"}
+            ).status_code
+            == 200
+        )
+        other = client.post(
+            "/translate",
+            json={**asked, "api_key": "first"},
+            headers={"Origin": "https://example.org"},
+        )
         assert other.headers["access-control-allow-origin"] == "https://example.org"
         assert client.get("/frontend/settings").json()["keyRequired"]
     with TestClient(served(f"model={small_run}").app()) as client:
@@ -366,8 +431,14 @@ def test_what_is_typed_wrong_is_told(small_run, classifier, tmp_path):
 
 
 values = st.recursive(
-    st.none() | st.booleans() | st.integers(-5, 10**6) | st.floats(allow_nan=False) | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers(-5, 10**6)
+    | st.floats(allow_nan=False)
+    | st.text(max_size=20),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=5,
 )
 names = ("q", "source", "target", "format", "alternatives", "alignment", "attention", "scores", "units", "glossary", "prefix", "required",
@@ -375,26 +446,37 @@ names = ("q", "source", "target", "format", "alternatives", "alignment", "attent
 
 
 @given(
-    path=st.sampled_from(["/translate", "/detect", "/score", "/classify", "/explain", "/contrast", "/neighbors"]),
+    path=st.sampled_from(
+        ["/translate", "/detect", "/score", "/classify", "/explain", "/contrast", "/neighbors"]
+    ),
     fields=st.dictionaries(st.sampled_from(names), values, max_size=6),
     right=st.booleans(),
 )
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 def test_nothing_is_a_fault_of_the_server(client, pair, path, fields, right):
     if right:
         fields = {**fields, **pair, "q": "a b"}
         fields.pop("model", None)
-    answer = client.post(path, content=json.dumps(fields), headers={"content-type": "application/json"})
+    answer = client.post(
+        path, content=json.dumps(fields), headers={"content-type": "application/json"}
+    )
     assert answer.status_code in (200, 400, 413), answer.text
     assert (answer.status_code == 200) == ("error" not in answer.json())
 
 
 @given(
-    st.binary(max_size=60), st.sampled_from(["application/json", "application/x-www-form-urlencoded", "", "text/plain"])
+    st.binary(max_size=60),
+    st.sampled_from(["application/json", "application/x-www-form-urlencoded", "", "text/plain"]),
 )
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 def test_no_body_is_a_fault_of_the_server(client, body, kind):
-    assert client.post("/translate", content=body, headers={"content-type": kind}).status_code == 400
+    assert (
+        client.post("/translate", content=body, headers={"content-type": kind}).status_code == 400
+    )
 
 
 def test_the_specification_says_what_is_asked(client):
@@ -439,7 +521,9 @@ def test_what_if(small_run):
     """Another word, and another look: what comes after them is the model's own."""
     translator = load(small_run)
     own = explain(translator, "a b c d")
-    other = next(token for token, _ in own.tree[own.path[1]].next if token > 3 and token != own.tokens[1])
+    other = next(
+        token for token, _ in own.tree[own.path[1]].next if token > 3 and token != own.tokens[1]
+    )
     forced = explain(translator, "a b c d", [own.tokens[0], other])
     assert forced.tokens[:2] == [own.tokens[0], other]
     looked = explain(translator, "a b c d", looks={0: 2, 1: 0})
@@ -458,7 +542,9 @@ def test_influence_is_a_difference_of_probabilities(small_run):
     values = influence(translator, "a b", first, second)
     assert len(values) == 2
     assert influence(translator, "a b", first, first) == pytest.approx([0, 0], abs=1e-5)
-    assert influence(translator, "a b", second, first) == pytest.approx([-value for value in values], abs=1e-5)
+    assert influence(translator, "a b", second, first) == pytest.approx(
+        [-value for value in values], abs=1e-5
+    )
 
 
 @pytest.fixture(scope="module")
@@ -468,7 +554,11 @@ def index(small_run, tmp_path_factory):
     (folder / "s").write_text("\n".join(lines) + "\n")
     (folder / "t").write_text("\n".join(line[::-1] for line in lines) + "\n")
     result = run(
-        "index", f"model={small_run}", f"source={folder}/s", f"target={folder}/t", f"output={folder}/index.safetensors"
+        "index",
+        f"model={small_run}",
+        f"source={folder}/s",
+        f"target={folder}/t",
+        f"output={folder}/index.safetensors",
     )
     assert result.returncode == 0, result.stderr.decode()
     return folder / "index.safetensors", lines
@@ -485,13 +575,20 @@ def test_neighbors_are_those_of_the_encoder(index, small_run, pair):
 
     with torch.inference_mode():
         own = summary("a b c d")
-        truth = sorted({line: float(own @ summary(line)) for line in lines if line}.items(), key=lambda one: -one[1])
+        truth = sorted(
+            {line: float(own @ summary(line)) for line in lines if line}.items(),
+            key=lambda one: -one[1],
+        )
     with TestClient(served(f"model={small_run}", f"index={file}").app()) as client:
-        found = client.post("/neighbors", json={"q": "a b c d", **pair, "count": 7}).json()["neighbors"]
+        found = client.post("/neighbors", json={"q": "a b c d", **pair, "count": 7}).json()[
+            "neighbors"
+        ]
         assert client.get("/frontend/settings").json()["neighbors"]
         assert client.post("/neighbors", json={"q": "  ", **pair}).status_code == 400
     assert (found[0]["source"], found[0]["target"]) == ("a b c d", "d c b a")
-    assert [one["similarity"] for one in found] == pytest.approx([value for _, value in truth[:7]], abs=2e-3)
+    assert [one["similarity"] for one in found] == pytest.approx(
+        [value for _, value in truth[:7]], abs=2e-3
+    )
     assert len({one["source"] for one in found}) == 7
 
 
@@ -520,9 +617,17 @@ def test_an_index_of_another_model_is_refused(index, small_run, pair, tmp_path, 
 
 
 def start(*overrides):
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(ROOT),
+        "PYTHONUNBUFFERED": "1",
+    }
     process = subprocess.Popen(
-        [sys.executable, "-m", "nmt.serve", "port=0", *overrides], env=environment, text=True, stderr=subprocess.PIPE
+        [sys.executable, "-m", "nmt.serve", "port=0", *overrides],
+        env=environment,
+        text=True,
+        stderr=subprocess.PIPE,
     )
     for line in process.stderr:
         if "http://" in line:
@@ -592,7 +697,9 @@ def test_a_newer_checkpoint_is_taken_without_a_lost_request(address, tmp_path, p
 def test_sigterm_finishes_what_is_open(small_run, pair):
     process, url = start(f"model={small_run}", "search.width=20", "max_characters=200000")
     body, answers = {"q": [" ".join(LETTERS * 4)] * 150, **pair}, []
-    asking = threading.Thread(target=lambda: answers.append(httpx.post(f"{url}/translate", json=body, timeout=60)))
+    asking = threading.Thread(
+        target=lambda: answers.append(httpx.post(f"{url}/translate", json=body, timeout=60))
+    )
     asking.start()
     time.sleep(0.7)
     end(process)
@@ -606,7 +713,9 @@ def test_sigterm_finishes_what_is_open(small_run, pair):
 
 @pytest.fixture(scope="module")
 def page_of(small_run, classifier, index):
-    process, url = start(f"model=[{small_run},{classifier}]", "names=[reverse,labels]", f"index={index[0]}")
+    process, url = start(
+        f"model=[{small_run},{classifier}]", "names=[reverse,labels]", f"index={index[0]}"
+    )
     yield url
     end(process)
 
@@ -614,7 +723,9 @@ def page_of(small_run, classifier, index):
 def test_the_page_explains(browser, page_of, small_run):
     page, faults = browser.new_page(), []
     page.on("pageerror", lambda error: faults.append(str(error)))
-    page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
+    page.on(
+        "console", lambda message: faults.append(message.text) if message.type == "error" else None
+    )
     page.goto(page_of)
     page.fill("#text", "a b c d")
     page.wait_for_selector("#target button")
@@ -627,21 +738,27 @@ def test_the_page_explains(browser, page_of, small_run):
     assert page.locator("#neighbors li").nth(0).inner_text().startswith("a b c d")
     page.locator("#target button").nth(0).hover()
     weights = [
-        float(one.evaluate("e => e.style.getPropertyValue('--w')")) for one in page.locator("#source button").all()
+        float(one.evaluate("e => e.style.getPropertyValue('--w')"))
+        for one in page.locator("#source button").all()
     ]
     assert sum(weights) == pytest.approx(1, abs=0.01)
     page.locator("#target button").nth(1).click()  # what if: another word
     choice = page.locator("#choices li button").nth(3)
     wanted = choice.inner_text().split()[0]
     choice.click()
-    page.wait_for_function("word => document.querySelectorAll('#target button')[1]?.innerText === word", arg=wanted)
+    page.wait_for_function(
+        "word => document.querySelectorAll('#target button')[1]?.innerText === word", arg=wanted
+    )
     assert page.locator("#reset").is_visible()
     address = page.url
     again = browser.new_page()  # the link shows the same
     again.goto(address)
     again.wait_for_selector("#target button.chosen")
     assert again.evaluate("document.activeElement.tagName") in ("BODY", "TEXTAREA")
-    assert again.locator("#target button").all_inner_texts() == page.locator("#target button").all_inner_texts()
+    assert (
+        again.locator("#target button").all_inner_texts()
+        == page.locator("#target button").all_inner_texts()
+    )
     page.locator("#reset").click()
     page.wait_for_function(
         "text => [...document.querySelectorAll('#target button')].map(b => b.innerText).join(' ') === text",
@@ -675,12 +792,16 @@ def test_the_page_explains(browser, page_of, small_run):
     page.wait_for_selector("#marked button")
     before = page.locator("#labels").inner_text()
     page.locator("#marked button").nth(0).click()
-    page.wait_for_function("text => document.querySelector('#labels').innerText !== text", arg=before)
+    page.wait_for_function(
+        "text => document.querySelector('#labels').innerText !== text", arg=before
+    )
     assert faults == []
 
 
 def test_the_page_fits_a_phone_and_needs_no_network(browser, page_of):
-    page = browser.new_context(viewport={"width": 360, "height": 640}, color_scheme="dark").new_page()
+    page = browser.new_context(
+        viewport={"width": 360, "height": 640}, color_scheme="dark"
+    ).new_page()
     asked = []
     page.on("request", lambda request: asked.append(request.url))
     page.goto(f"{page_of}/#text=a+b+c+d+e+f+g+h&model=reverse")

@@ -34,12 +34,36 @@ def cache(tmp_path, monkeypatch):
 def corpus(tmp_path_factory):
     """Three chunks of pairs, with empty, equal and noisy ones among them."""
     folder = tmp_path_factory.mktemp("large")
-    words = ["ein", "Haus", "katze", "Über", "2031", "und", "der", "läuft", "x²", "grün", "…", "Ball", "猫"]
+    words = [
+        "ein",
+        "Haus",
+        "katze",
+        "Über",
+        "2031",
+        "und",
+        "der",
+        "läuft",
+        "x²",
+        "grün",
+        "…",
+        "Ball",
+        "猫",
+    ]
     draw = np.random.default_rng(1)
-    rows = [" ".join(words[k] for k in draw.integers(0, len(words), draw.integers(1, 5))) for _ in range(ROWS)]
-    source = ["" if i % 50 == 0 else "12 34 !" if i % 51 == 0 else row for i, row in enumerate(rows)]
+    rows = [
+        " ".join(words[k] for k in draw.integers(0, len(words), draw.integers(1, 5)))
+        for _ in range(ROWS)
+    ]
+    source = [
+        "" if i % 50 == 0 else "12 34 !" if i % 51 == 0 else row for i, row in enumerate(rows)
+    ]
     target = [row if i % 40 == 0 else " ".join(row.split()[::-1]) for i, row in enumerate(rows)]
-    for name, lines in (("train.en", source), ("train.de", target), ("val.en", rows[:9]), ("val.de", rows[:9])):
+    for name, lines in (
+        ("train.en", source),
+        ("train.de", target),
+        ("val.en", rows[:9]),
+        ("val.de", rows[:9]),
+    ):
         (folder / name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     (folder / "train.links").write_text(
         "".join("0-0\n" if s and t else "\n" for s, t in zip(source, target, strict=True))
@@ -60,11 +84,18 @@ def text(corpus, *overrides):
 
 def both(config):
     """The splits from memory, and from disk."""
-    return [loaded({**config, "store": wanted}, build.make(config, "filters")) for wanted in ("memory", "disk")]
+    return [
+        loaded({**config, "store": wanted}, build.make(config, "filters"))
+        for wanted in ("memory", "disk")
+    ]
 
 
 @pytest.mark.parametrize(
-    "filters", [[], ["filters.drop_duplicates=true", "filters.drop_identical=true", "filters.max_symbols=0.5"]]
+    "filters",
+    [
+        [],
+        ["filters.drop_duplicates=true", "filters.drop_identical=true", "filters.max_symbols=0.5"],
+    ],
 )
 def test_the_pairs_are_those_of_memory(corpus, filters, caplog):
     caplog.set_level("INFO", "nmt")
@@ -76,19 +107,30 @@ def test_the_pairs_are_those_of_memory(corpus, filters, caplog):
     assert len(disk.train) < ROWS
     said = [record.message for record in caplog.records if "dropped" in record.message]
     assert len(said) == 2
-    assert {*said[0].split(" (dropped: ")[1][:-1].split(", ")} == {*said[1].split(" (dropped: ")[1][:-1].split(", ")}
+    assert {*said[0].split(" (dropped: ")[1][:-1].split(", ")} == {
+        *said[1].split(" (dropped: ")[1][:-1].split(", ")
+    }
 
 
 def test_every_kind_of_file_is_stored(corpus, tmp_path):
     import pyarrow
     import pyarrow.parquet
 
-    lines = {side: (corpus / f"train.{side}").read_text(encoding="utf-8").splitlines() for side in ("en", "de")}
+    lines = {
+        side: (corpus / f"train.{side}").read_text(encoding="utf-8").splitlines()
+        for side in ("en", "de")
+    }
     pairs = list(zip(lines["en"], lines["de"], strict=True))
     wanted = [pair for pair in pairs if all(map(str.strip, pair))]
-    (tmp_path / "t.tsv").write_text("en\tde\n" + "".join(f"{s}\t{t}\n" for s, t in pairs), encoding="utf-8")
-    (tmp_path / "t.csv").write_text("en,de\n" + "".join(f'"{s}","{t}"\n' for s, t in pairs), encoding="utf-8")
-    (tmp_path / "t.jsonl").write_text("".join(json.dumps({"en": s, "de": t}) + "\n" for s, t in pairs))
+    (tmp_path / "t.tsv").write_text(
+        "en\tde\n" + "".join(f"{s}\t{t}\n" for s, t in pairs), encoding="utf-8"
+    )
+    (tmp_path / "t.csv").write_text(
+        "en,de\n" + "".join(f'"{s}","{t}"\n' for s, t in pairs), encoding="utf-8"
+    )
+    (tmp_path / "t.jsonl").write_text(
+        "".join(json.dumps({"en": s, "de": t}) + "\n" for s, t in pairs)
+    )
     pyarrow.parquet.write_table(pyarrow.table(lines), tmp_path / "t.parquet")
     for kind in ("tsv", "csv", "jsonl", "parquet"):
         config = compose(f"data={kind}", f"data.train={tmp_path}/t.{kind}", f"data.validation={tmp_path}/t.{kind}@:9",
@@ -102,8 +144,12 @@ def test_every_kind_of_file_is_stored(corpus, tmp_path):
     ):
         a.write("\n".join(lines["en"]) + "\n")
         b.write("\n".join(lines["de"]) + "\n")
-    stream = TextFiles(train="", validation="x", source="en", target="de").stream(f"{tmp_path}/z", False)
-    assert list(store.Storing("disk", Filters())(stream, True).source) == [pair[0] for pair in wanted]
+    stream = TextFiles(train="", validation="x", source="en", target="de").stream(
+        f"{tmp_path}/z", False
+    )
+    assert list(store.Storing("disk", Filters())(stream, True).source) == [
+        pair[0] for pair in wanted
+    ]
 
 
 @pytest.mark.parametrize("part", ["@100:9000", "@-50:", "@10%:60%"])
@@ -167,7 +213,13 @@ def killed_at(action, when, monkeypatch):
 
 def test_killed_anywhere_it_goes_on(corpus, cache, monkeypatch):
     """The files are those of a work that was never interrupted, and nothing is read or encoded twice."""
-    config = text(corpus, "filters.drop_duplicates=true", "store=disk", "tokenizer=word", "sizes.vocabulary=30")
+    config = text(
+        corpus,
+        "filters.drop_duplicates=true",
+        "store=disk",
+        "tokenizer=word",
+        "sizes.vocabulary=30",
+    )
 
     def made():
         splits = loaded(config, build.make(config, "filters"))
@@ -196,7 +248,10 @@ def test_two_runs_do_the_work_once(corpus, cache, caplog, monkeypatch):
     caplog.set_level("INFO", "nmt")
     monkeypatch.setattr(journal, "TOLD", -1.0)
     config, found = text(corpus, "store=disk"), []
-    threads = [threading.Thread(target=lambda: found.append(loaded(config, Filters()).train)) for _ in range(3)]
+    threads = [
+        threading.Thread(target=lambda: found.append(loaded(config, Filters()).train))
+        for _ in range(3)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -224,7 +279,8 @@ def test_a_full_disk_is_one_message(corpus, monkeypatch):
 
     monkeypatch.setattr(store, "_offsets", full)
     with pytest.raises(
-        UserError, match=r"cannot be written \(No space left on device\). Free some space, or set NMT_CACHE"
+        UserError,
+        match=r"cannot be written \(No space left on device\). Free some space, or set NMT_CACHE",
     ):
         loaded(text(corpus, "store=disk"), Filters())
 
@@ -267,7 +323,9 @@ def test_a_tokenizer_is_trained_on_an_even_sample(caplog):
     assert share == pytest.approx(100 * 10_000 / 60_000)
     whole = SentencePiece(model="word", vocabulary_size=50, sample=200_000).train(lines, lines)
     part = SentencePiece(model="word", vocabulary_size=50, sample=60_000).train(lines, lines)
-    assert {*whole.source_pieces([*range(whole.source_size)])} == {*part.source_pieces([*range(part.source_size)])}
+    assert {*whole.source_pieces([*range(whole.source_size)])} == {
+        *part.source_pieces([*range(part.source_size)])
+    }
 
 
 def test_noise_is_what_has_few_letters():
@@ -288,16 +346,24 @@ def test_batches_are_planned_by_the_usual_segmentation(corpus):
     drawn = prepare(splits, Filters(), plain.tokenizer.sampled(0.4))
     batching = build.make(config, "batching")
     a, b, c = (EpochBatches(drawn, batching, 1, epoch) for epoch in (0, 0, 1))
-    assert all((x == y).all() for x, y in zip(EpochBatches(plain, batching, 1, 0).indices, a.indices, strict=True))
+    assert all(
+        (x == y).all()
+        for x, y in zip(EpochBatches(plain, batching, 1, 0).indices, a.indices, strict=True)
+    )
     assert all((a[i].source == b[i].source).all() for i in (3, 1, 2))
-    assert not any(a[i].source.shape == c[i].source.shape and (a[i].source == c[i].source).all() for i in range(5))
+    assert not any(
+        a[i].source.shape == c[i].source.shape and (a[i].source == c[i].source).all()
+        for i in range(5)
+    )
     ahead = EpochBatches(drawn, batching, 1, 0, ahead=2)
     for mine, theirs in zip(a.read([4, 0, 9]), ahead.read([4, 0, 9]), strict=True):
         assert (mine.source == theirs.source).all()
 
 
 def in_memory_splits(config):
-    return build.make(config, "data").load(lambda stream, training: in_memory(stream.sliced(None), training))
+    return build.make(config, "data").load(
+        lambda stream, training: in_memory(stream.sliced(None), training)
+    )
 
 
 def test_a_damaged_tokenizer_is_named_and_only_one_trains_it(tmp_path):

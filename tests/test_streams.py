@@ -23,18 +23,34 @@ def _quiet():
 
 
 def translated(run, source, output, *overrides):
-    translate.run(configure("translate", [f"model={run}", f"input={source}", f"output={output}", *overrides]))
+    translate.run(
+        configure("translate", [f"model={run}", f"input={source}", f"output={output}", *overrides])
+    )
     return output.read_bytes()
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     lines=st.lists(
         st.one_of(
             st.binary(max_size=40).filter(lambda b: b"\n" not in b),
-            st.text(max_size=40).filter(lambda t: "\n" not in t).map(lambda t: t.encode("utf-8", "surrogatepass")),
+            st.text(max_size=40)
+            .filter(lambda t: "\n" not in t)
+            .map(lambda t: t.encode("utf-8", "surrogatepass")),
             st.sampled_from(
-                [b"", b"   ", b"a\r", b"\r", b"\x00", b"\xff", "😀 שלום".encode(), b"a b " * 400, b"\xef\xbb\xbf"]
+                [
+                    b"",
+                    b"   ",
+                    b"a\r",
+                    b"\r",
+                    b"\x00",
+                    b"\xff",
+                    "😀 שלום".encode(),
+                    b"a b " * 400,
+                    b"\xef\xbb\xbf",
+                ]
             ),
         ),
         max_size=6,
@@ -45,8 +61,14 @@ def test_whatever_comes_in_as_many_lines_go_out(small_run, tmp_path, lines):
     source, output = tmp_path / "in", tmp_path / "out"
     output.unlink(missing_ok=True)
     source.write_bytes(b"".join(line + b"\n" for line in lines))
-    overrides = "search=greedy", "translation.max_length_offset=2", "translation.max_length_factor=0.1"
-    assert translated(small_run, source, output, "errors=replace", *overrides).count(b"\n") == len(lines)
+    overrides = (
+        "search=greedy",
+        "translation.max_length_offset=2",
+        "translation.max_length_factor=0.1",
+    )
+    assert translated(small_run, source, output, "errors=replace", *overrides).count(b"\n") == len(
+        lines
+    )
     output.unlink()
     try:
         for line in lines:
@@ -60,14 +82,18 @@ def test_whatever_comes_in_as_many_lines_go_out(small_run, tmp_path, lines):
 
 
 @pytest.mark.parametrize(("form", "n_best"), FORMATS)
-def test_a_resumed_translation_is_the_uninterrupted_one(small_run, tmp_path, monkeypatch, form, n_best):
+def test_a_resumed_translation_is_the_uninterrupted_one(
+    small_run, tmp_path, monkeypatch, form, n_best
+):
     """Stopped at any byte: nothing is repeated, nothing is lost."""
     monkeypatch.setattr(streams, "CHUNK", 3)
     source, output, partial = tmp_path / "in", tmp_path / "out", tmp_path / "out.partial"
     source.write_text("".join(f"a b {'abcdefgh'[i]}\n" if i != 3 else "\n" for i in range(8)))
     overrides = (f"format={form}", f"search.n_best={n_best}")
     whole = translated(small_run, source, output, *overrides)
-    settings_ = configure("translate", [f"model={small_run}", f"input={source}", f"output={output}", *overrides])
+    settings_ = configure(
+        "translate", [f"model={small_run}", f"input={source}", f"output={output}", *overrides]
+    )
     for stop in range(0, len(whole), max(1, len(whole) // 12)):
         output.unlink(missing_ok=True)
         partial.write_bytes(whole[:stop])
@@ -104,10 +130,17 @@ def test_an_interrupted_translation_keeps_what_is_done(small_run, tmp_path, monk
 def test_formats(small_run, tmp_path):
     source = tmp_path / "in"
     source.write_text("a b c\n\nd e\n")
-    moses = translated(small_run, source, tmp_path / "m", "format=moses", "search.n_best=2").decode().splitlines()
+    moses = (
+        translated(small_run, source, tmp_path / "m", "format=moses", "search.n_best=2")
+        .decode()
+        .splitlines()
+    )
     assert [line.split(" ||| ")[0] for line in moses] == ["0", "0", "1", "2", "2"]
     assert all(len(line.split("|||")) == 4 for line in moses)
-    rows = [json.loads(line) for line in translated(small_run, source, tmp_path / "j", "format=jsonl").splitlines()]
+    rows = [
+        json.loads(line)
+        for line in translated(small_run, source, tmp_path / "j", "format=jsonl").splitlines()
+    ]
     assert [row["source"] for row in rows] == ["a b c", "", "d e"]
     assert rows[1]["hypotheses"] == []
     for row in (rows[0], rows[2]):
@@ -132,7 +165,9 @@ def test_constraints_from_files(small_run, tmp_path):
     assert found[0].startswith("j")
     constraints.write_text('{"required": ["h"], "forbidden": ["a"]}\n\n{"prefix": "f f"}\n')
     first, _, third, _ = (
-        translated(small_run, source, tmp_path / "o2", f"constraints={constraints}").decode().split("\n")
+        translated(small_run, source, tmp_path / "o2", f"constraints={constraints}")
+        .decode()
+        .split("\n")
     )
     assert "h" in first.split()
     assert "a" not in first.split()
@@ -155,7 +190,9 @@ def test_constraints_from_files(small_run, tmp_path):
             translated(small_run, source, tmp_path / "o3", f"constraints={constraints}")
     constraints.write_text('{"required": ["h"]}\n\n\n')
     with pytest.raises(UserError, match="search=beam"):
-        translated(small_run, source, tmp_path / "o3", f"constraints={constraints}", "search=greedy")
+        translated(
+            small_run, source, tmp_path / "o3", f"constraints={constraints}", "search=greedy"
+        )
     assert not (tmp_path / "o3").exists()
     with pytest.raises(UserError, match="is read as input= too"):
         translated(small_run, source, source)

@@ -37,7 +37,9 @@ COMMANDS = {
 
 
 def module_of(path: Path) -> str:
-    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(
+        ".__init__"
+    )
 
 
 MODULES = {module_of(path): path for path in FILES}
@@ -103,7 +105,11 @@ def test_a_circle_would_be_found():
 
 
 def test_there_are_at_most_fifteen_folders():
-    folders = [path for path in PACKAGE.iterdir() if path.is_dir() and path.name not in ("__pycache__", "conf")]
+    folders = [
+        path
+        for path in PACKAGE.iterdir()
+        if path.is_dir() and path.name not in ("__pycache__", "conf")
+    ]
     assert len(folders) <= 15
 
 
@@ -118,19 +124,27 @@ def test_a_folder_has_a_docstring_and_a_reading_order(folder):
     order = re.search(r"^Read: (.+?)\.$", text, re.MULTILINE | re.DOTALL)
     assert order, f"{folder}: the docstring has no line 'Read: FILE, FILE.'"
     named = {name.strip() for name in re.split(r",\s+", order[1].replace("\n", " "))}
-    files = {path.stem for path in folder.glob("*.py")} | {path.name for path in folder.iterdir() if path.is_dir()}
-    assert named - {"this file", "the rest in any order"} <= files, f"{folder}: there are {sorted(files)}"
+    files = {path.stem for path in folder.glob("*.py")} | {
+        path.name for path in folder.iterdir() if path.is_dir()
+    }
+    assert named - {"this file", "the rest in any order"} <= files, (
+        f"{folder}: there are {sorted(files)}"
+    )
 
 
 def test_names_of_modules_and_classes_are_unique():
-    modules = [module.rpartition(".")[2] for module in MODULES if MODULES[module].name != "__init__.py"]
+    modules = [
+        module.rpartition(".")[2] for module in MODULES if MODULES[module].name != "__init__.py"
+    ]
     classes = [
         node.name
         for path in FILES
         for node in ast.parse(path.read_text(encoding="utf-8")).body
         if isinstance(node, ast.ClassDef)
     ]
-    repeated = [name for names in (modules, classes) for name, count in Counter(names).items() if count > 1]
+    repeated = [
+        name for names in (modules, classes) for name, count in Counter(names).items() if count > 1
+    ]
     assert not repeated
 
 
@@ -139,7 +153,8 @@ def test_the_map_of_the_house_is_the_house():
     text = (PACKAGE / "README.md").read_text(encoding="utf-8")
     drawn = re.search(r"```text\n(.*?)```", text, re.DOTALL)[1]
     rows = [
-        re.findall(r"\b[a-z_]+\b", row.split("  ", 1)[0] if "  " in row.strip() else row) for row in drawn.splitlines()
+        re.findall(r"\b[a-z_]+\b", row.split("  ", 1)[0] if "  " in row.strip() else row)
+        for row in drawn.splitlines()
     ]
     height = {name: -i for i, row in enumerate(rows) for name in row if name in ENTRIES}
     assert set(height) == set(ENTRIES)
@@ -168,32 +183,46 @@ def test_the_search_knows_no_model():
 def test_the_trainer_knows_no_model():
     known = reach("nmt.training.trainer")
     assert not {
-        m for m in known if entry(m) in ("decoder", "encoder", "attention", "pooling", "inference", "configuration")
+        m
+        for m in known
+        if entry(m) in ("decoder", "encoder", "attention", "pooling", "inference", "configuration")
     }
-    assert {m for m in known if entry(m) in ("network", "task")} <= {"nmt.model", "nmt.training.task"}
+    assert {m for m in known if entry(m) in ("network", "task")} <= {
+        "nmt.model",
+        "nmt.training.task",
+    }
 
 
 def test_configuration_stays_above():
     """Only commands see configuration; what it configures takes plain arguments."""
-    assert {name for name, needs in ENTRIES.items() if "configuration" in needs} == COMMANDS | {"pipeline", "loading"}
+    assert {name for name, needs in ENTRIES.items() if "configuration" in needs} == COMMANDS | {
+        "pipeline",
+        "loading",
+    }
     heavy = {"hydra"}
     for path in FILES:
         if path.parent.name not in ("configuration", "pipeline"):
             names = {
-                node.module or "" for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)
+                node.module or ""
+                for node in ast.walk(ast.parse(path.read_text()))
+                if isinstance(node, ast.ImportFrom)
             }
             assert not heavy & {name.split(".")[0] for name in names}, path
 
 
 def loaded_by(code: str) -> set[str]:
     command = f"import sys\n{code}\nprint(*sys.modules)"
-    result = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", command], capture_output=True, text=True, check=True
+    )
     return set(result.stdout.split())
 
 
 def test_nothing_heavy_is_loaded_before_it_is_needed():
     assert not {"torch", "hydra", "datasets", "sacrebleu"} & loaded_by("import nmt")
-    assert not {"torch", "datasets"} & loaded_by("import nmt.train, nmt.translate, nmt.evaluate, nmt.classify")
+    assert not {"torch", "datasets"} & loaded_by(
+        "import nmt.train, nmt.translate, nmt.evaluate, nmt.classify"
+    )
     assert "datasets" not in loaded_by("import nmt.loading")
 
 

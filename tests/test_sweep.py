@@ -34,8 +34,13 @@ def swept(folder, *overrides):
 
 def results(folder):
     """What counts of all runs: scores, to the last digit."""
-    found = {file.parent.name: json.loads(file.read_text()) for file in folder.glob("*/results.json")}
-    return {name: (r["scores"], r["validation"], r["best_update"], r["updates"]) for name, r in found.items()}
+    found = {
+        file.parent.name: json.loads(file.read_text()) for file in folder.glob("*/results.json")
+    }
+    return {
+        name: (r["scores"], r["validation"], r["best_update"], r["updates"])
+        for name, r in found.items()
+    }
 
 
 def alone(folder, *overrides):
@@ -45,14 +50,18 @@ def alone(folder, *overrides):
 
 
 def attempts(folder):
-    return {each.name: each.record()["attempts"] for each in find(folder) if "attempts" in each.record()}
+    return {
+        each.name: each.record()["attempts"] for each in find(folder) if "attempts" in each.record()
+    }
 
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
     """A sweep of three runs, one of which cannot succeed."""
     folder = tmp_path_factory.mktemp("sweep") / "plain"
-    result = swept(folder, "decoder=luong,fixed", "attention=dot", "seed=1,2", "tokenizer.vocabulary_size=30")
+    result = swept(
+        folder, "decoder=luong,fixed", "attention=dot", "seed=1,2", "tokenizer.vocabulary_size=30"
+    )
     return folder, result
 
 
@@ -60,7 +69,10 @@ def test_folders_are_named_by_what_differs_and_failures_are_told(plain):
     folder, result = plain
     told = failed(result, "fixed uses no attention", "the same command tries them again")
     assert "2 of 4 done, 2 failed" in told
-    assert {file.parent.name for file in folder.glob("*/results.json")} == {"luong-seed1", "luong-seed2"}
+    assert {file.parent.name for file in folder.glob("*/results.json")} == {
+        "luong-seed1",
+        "luong-seed2",
+    }
     assert {each.name: each.state for each in find(folder)} == {
         "luong-seed1": RunState.FINISHED, "luong-seed2": RunState.FINISHED, "fixed-seed1": RunState.FAILED, "fixed-seed2": RunState.FAILED,
     }  # fmt: skip
@@ -75,18 +87,33 @@ def test_a_tokenizer_is_trained_once(plain):
 def test_the_same_command_again_adds_what_is_new_and_touches_nothing_else(plain):
     folder, _ = plain
     before = {file: file.stat().st_mtime_ns for file in folder.glob("*/*.safetensors")}
-    more = swept(folder, "decoder=luong", "attention=dot", "seed=1,2,3", "tokenizer.vocabulary_size=30")
+    more = swept(
+        folder, "decoder=luong", "attention=dot", "seed=1,2,3", "tokenizer.vocabulary_size=30"
+    )
     assert more.returncode == 0, more.stderr.decode()
     assert set(results(folder)) == {"luong-seed1", "luong-seed2", "seed3"}
     assert {file: file.stat().st_mtime_ns for file in before} == before
-    other = swept(folder, "decoder=luong", "attention=dot", "seed=1", "tokenizer.vocabulary_size=30", "data.train=61")
+    other = swept(
+        folder,
+        "decoder=luong",
+        "attention=dot",
+        "seed=1",
+        "tokenizer.vocabulary_size=30",
+        "data.train=61",
+    )
     assert other.returncode == 0, other.stderr.decode()
     assert len(results(folder)) == 4, "other data is another run"
 
 
 def test_a_dry_run_lists_and_makes_nothing(plain, tmp_path):
     folder, _ = plain
-    typed = ["decoder=luong", "attention=dot", "seed=1,7", "tokenizer.vocabulary_size=30", "--dry-run"]
+    typed = [
+        "decoder=luong",
+        "attention=dot",
+        "seed=1,7",
+        "tokenizer.vocabulary_size=30",
+        "--dry-run",
+    ]
     listed = swept(folder, *typed).stdout.decode()
     assert "1 of 2 done, 1 to do, about" in listed
     assert "luong-seed1  finished: validation exact" in listed
@@ -107,9 +134,15 @@ def test_without_a_folder_the_same_sweep_goes_to_the_same_place(tmp_path, monkey
 @pytest.mark.parametrize(
     ("parts", "name"),
     [
-        ([("decoder", "bahdanau"), ("attention", "concat"), ("seed", "1")], "bahdanau-concat-seed1"),
+        (
+            [("decoder", "bahdanau"), ("attention", "concat"), ("seed", "1")],
+            "bahdanau-concat-seed1",
+        ),
         ([("optimizer.lr", "0.001"), ("tokenizer.joint", "true")], "lr0.001-joint-true"),
-        ([("encoder.hidden_size", "8"), ("decoder.hidden_size", "9")], "encoder.hidden_size8-decoder.hidden_size9"),
+        (
+            [("encoder.hidden_size", "8"), ("decoder.hidden_size", "9")],
+            "encoder.hidden_size8-decoder.hidden_size9",
+        ),
         ([("data.train", "/a/b c"), ("init", None)], "train--a-b-c"),
         ([], "run"),
     ],
@@ -119,7 +152,10 @@ def test_names(parts, name):
 
 
 def test_long_names_stay_different():
-    names = {name_of([(f"key{i}", "x" * 20) for i in range(10)] + [("seed", str(seed))]) for seed in (1, 2)}
+    names = {
+        name_of([(f"key{i}", "x" * 20) for i in range(10)] + [("seed", str(seed))])
+        for seed in (1, 2)
+    }
     assert len(names) == 2
     assert max(map(len, names)) <= 120
 
@@ -142,7 +178,10 @@ def test_long_names_stay_different():
         (["optimizer.lr=interval(0.1,0.2)"], "an interval is searched by sweep=optuna only"),
         (["decoder=lung"], "did you mean luong?"),
         (["sweep=halving", "sweep.factor=1", "seed=1,2"], "every run would go on"),
-        (["sweep=halving", "sweep.epochs=3", "seed=1,2"], "runs end after 3 epochs, so none would be left out"),
+        (
+            ["sweep=halving", "sweep.epochs=3", "seed=1,2"],
+            "runs end after 3 epochs, so none would be left out",
+        ),
         (["sweep=optuna"], "nothing to search for"),
         (["sweep=gird"], "did you mean grid?"),
         (["sweep.grids=['attention=nothing']"], "there is no 'nothing' to choose for attention"),
@@ -164,7 +203,13 @@ def test_what_belongs_to_sweeps_is_refused_elsewhere():
 
 def test_other_commands_do_one_after_the_other(small_run, tmp_path):
     (tmp_path / "a").write_text("a b c\n")
-    done = run("translate", "-m", f"model={small_run}", f"input={tmp_path}/a", f"output={tmp_path}/one,{tmp_path}/two")
+    done = run(
+        "translate",
+        "-m",
+        f"model={small_run}",
+        f"input={tmp_path}/a",
+        f"output={tmp_path}/one,{tmp_path}/two",
+    )
     assert done.returncode == 0, done.stderr.decode()
     assert (tmp_path / "one").read_text() == (tmp_path / "two").read_text()
 
@@ -185,13 +230,19 @@ def test_a_damaged_record_names_its_file(tmp_path):
 
 
 def test_what_an_interruption_has_left_is_resumed(tmp_path):
-    truth = {f"seed{seed}": alone(tmp_path / "whole" / f"seed{seed}", f"seed={seed}") for seed in (1, 2)}
-    assert swept(tmp_path / "parts", "seed=1,2", "trainer.stop_after=1").returncode == 1  # as if each had been stopped
+    truth = {
+        f"seed{seed}": alone(tmp_path / "whole" / f"seed{seed}", f"seed={seed}") for seed in (1, 2)
+    }
+    assert (
+        swept(tmp_path / "parts", "seed=1,2", "trainer.stop_after=1").returncode == 1
+    )  # as if each had been stopped
     assert [each.state for each in find(tmp_path / "parts")] == [RunState.FAILED, RunState.FAILED]
     assert swept(tmp_path / "parts", "seed=1,2").returncode == 0
     assert results(tmp_path / "parts") == truth
     for name in truth:
-        one, other = (load_file(tmp_path / way / name / "best.safetensors") for way in ("whole", "parts"))
+        one, other = (
+            load_file(tmp_path / way / name / "best.safetensors") for way in ("whole", "parts")
+        )
         assert all((one[key] == other[key]).all() for key in one)
 
 
@@ -205,7 +256,11 @@ def start(tmp_path):
         command = [sys.executable, "-m", "nmt.train", "-m", *TINY, *overrides, f"run_dir={folder}"]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         with open(tmp_path / "sweep.log", "wb") as log:
-            started.append(subprocess.Popen(command, stderr=log, stdout=log, env=environment, start_new_session=True))
+            started.append(
+                subprocess.Popen(
+                    command, stderr=log, stdout=log, env=environment, start_new_session=True
+                )
+            )
         return started[-1]
 
     yield begin
@@ -246,7 +301,9 @@ def test_a_sweep_killed_again_and_again_ends_like_runs_that_were_not(tmp_path, s
         for decoder in ("luong", "bahdanau") for seed in (1, 2)
     }  # fmt: skip
     assert results(tmp_path / "killed") == truth
-    assert {name: (tmp_path / "killed" / name / "best.safetensors").stat().st_mtime_ns for name in done} == done
+    assert {
+        name: (tmp_path / "killed" / name / "best.safetensors").stat().st_mtime_ns for name in done
+    } == done
 
 
 def test_a_run_stops_when_its_sweep_is_gone(tmp_path):
@@ -286,7 +343,10 @@ def test_halving_promotes_the_best_and_resumes_them(tmp_path):
     assert attempts(tmp_path / "halved")["lr0.003"] == 2, "nothing is done twice"
 
 
-@pytest.mark.skipif(not __import__("importlib.util").util.find_spec("optuna"), reason="needs pip install 'nmt[sweep]'")
+@pytest.mark.skipif(
+    not __import__("importlib.util").util.find_spec("optuna"),
+    reason="needs pip install 'nmt[sweep]'",
+)
 def test_a_search_by_optuna_is_kept_and_goes_on(tmp_path):
     import optuna
     from optuna.storages import JournalStorage
@@ -296,22 +356,30 @@ def test_a_search_by_optuna_is_kept_and_goes_on(tmp_path):
     tiny = [*space, "metric=loss", "decoder=luong", "decoder.bridge=tanh", "trainer.max_epochs=1"]
     others = [text for text in TINY if not text.startswith("trainer.max_epochs")]
     for trials in (1, 3):
-        done = run("train", "-m", *others, *tiny, f"sweep.trials={trials}", f"run_dir={tmp_path}/study")
+        done = run(
+            "train", "-m", *others, *tiny, f"sweep.trials={trials}", f"run_dir={tmp_path}/study"
+        )
         assert done.returncode == 0, done.stderr.decode()
     study = optuna.load_study(
-        study_name="study", storage=JournalStorage(JournalFileBackend(f"{tmp_path}/study/optuna.journal"))
+        study_name="study",
+        storage=JournalStorage(JournalFileBackend(f"{tmp_path}/study/optuna.journal")),
     )
     assert len(study.trials) == 3
     assert study.direction == optuna.study.StudyDirection.MINIMIZE
     validation = sorted(
-        json.loads(file.read_text())["validation"]["loss"] for file in tmp_path.glob("study/*/results.json")
+        json.loads(file.read_text())["validation"]["loss"]
+        for file in tmp_path.glob("study/*/results.json")
     )
-    assert sorted({trial.value for trial in study.trials}) == pytest.approx(validation)  # the same settings are one run
+    assert sorted({trial.value for trial in study.trials}) == pytest.approx(
+        validation
+    )  # the same settings are one run
     assert all(0.0001 <= trial.params["optimizer.lr"] <= 0.01 for trial in study.trials)
     assert b"best of 3 trials" in done.stderr
 
 
-@pytest.mark.parametrize(("name", "needs"), [("workers", "joblib"), ("slurm_here", "submitit"), ("ray_here", "ray")])
+@pytest.mark.parametrize(
+    ("name", "needs"), [("workers", "joblib"), ("slurm_here", "submitit"), ("ray_here", "ray")]
+)
 def test_launchers(tmp_path, name, needs):
     """joblib, submitit's local executor, a local Ray: each for real."""
     if not launching._there(needs):
@@ -332,7 +400,10 @@ def test_workers_share_threads_and_gpus(monkeypatch, tmp_path):
     assert job.threads_of({"ray": {"remote": {"num_cpus": 2}}}) == 2
     assert job.threads_of({}) is None
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
-    with job._environment({"n_jobs": 3}, tmp_path) as first, job._environment({"n_jobs": 3}, tmp_path) as second:
+    with (
+        job._environment({"n_jobs": 3}, tmp_path) as first,
+        job._environment({"n_jobs": 3}, tmp_path) as second,
+    ):
         assert [first["CUDA_VISIBLE_DEVICES"], second["CUDA_VISIBLE_DEVICES"]] == ["3", "5"]
         assert first["OMP_NUM_THREADS"] == "2"
         with job._environment({"n_jobs": 3}, tmp_path) as third:
@@ -348,7 +419,10 @@ def test_a_launcher_that_is_not_installed_says_how_to_get_it(monkeypatch):
 
 
 def test_why_a_run_failed():
-    assert job.reason(1, "2026-11-22 15:48:00 INFO a\n2026-11-22 15:48:00 ERROR it is\n  - this") == "it is\n  - this"
+    assert (
+        job.reason(1, "2026-11-22 15:48:00 INFO a\n2026-11-22 15:48:00 ERROR it is\n  - this")
+        == "it is\n  - this"
+    )
     assert job.reason(1, "error: no such file") == "no such file"
     assert "SIGKILL; probably the memory was not enough" in job.reason(-9, "")
     assert job.reason(1, "Traceback\nKeyError: 1") == "exit status 1: KeyError: 1"
@@ -367,11 +441,19 @@ def test_how_far_a_sweep_is(tmp_path):
 
 @pytest.mark.parametrize("preset", ["attention", "luong2015", "low_resource", "seeds", "pictures"])
 def test_every_run_of_a_preset_can_be_made(preset):
-    of_recipe = {"luong2015": ["experiment=luong2015", "data=reverse"], "pictures": ["experiment=read_digits"]}
+    of_recipe = {
+        "luong2015": ["experiment=luong2015", "data=reverse"],
+        "pictures": ["experiment=read_digits"],
+    }
     typed = [f"sweep={preset}", *of_recipe.get(preset, ["data=reverse"])]
     work = TrainingJob("train", typed, [])
     runs = work.plan(work.grid(work.way.grids))
-    assert len(runs) == {"attention": 39, "luong2015": 10, "low_resource": 24, "seeds": 3, "pictures": 18}[preset]
+    assert (
+        len(runs)
+        == {"attention": 39, "luong2015": 10, "low_resource": 24, "seeds": 3, "pictures": 18}[
+            preset
+        ]
+    )
     different = [each for each in runs if not {"seed=2", "seed=3"} & {*each.overrides}]
     assert [each.name for each in different if work._hopeless(each)] == []
     assert compose(*typed)["sweep"]["grids"]

@@ -25,9 +25,13 @@ def test_tensorboard_has_what_its_users_expect(tmp_path):
     folder = trained(tmp_path / "run")
     found = EventAccumulator(str(folder), size_guidance={"images": 0, "tensors": 0}).Reload()
     tags = found.Tags()
-    assert {"train/loss", "train/gradient_norm", "validation/loss", "validation/exact", "final/exact"} <= set(
-        tags["scalars"]
-    )
+    assert {
+        "train/loss",
+        "train/gradient_norm",
+        "validation/loss",
+        "validation/exact",
+        "final/exact",
+    } <= set(tags["scalars"])
     assert len(found.Scalars("validation/loss")) == 2
     assert [event.step for event in found.Images("validation/attention")] == found_steps(folder)
     assert {"config/text_summary", "validation/samples/text_summary"} <= set(tags["tensors"])
@@ -63,7 +67,12 @@ def test_wandb_keeps_everything_offline(tmp_path):
         kept = opened.read()
     for name in (b"validation/exact", b"train/loss", b"final/exact"):
         assert name in kept
-    assert run("train", f"resume={folder}", "trainer.max_epochs=3", env={"WANDB_SILENT": "true"}).returncode == 0
+    assert (
+        run(
+            "train", f"resume={folder}", "trainer.max_epochs=3", env={"WANDB_SILENT": "true"}
+        ).returncode
+        == 0
+    )
     identity = json.loads((folder / "tracker.json").read_text())["id"]
     assert all(identity in path.name for path in folder.glob("wandb/offline-run-*"))
 
@@ -86,7 +95,9 @@ def test_mlflow_without_a_server(tmp_path):
 def test_trackio_keeps_figures_in_its_database(tmp_path):
     pytest.importorskip("trackio")
     typed = [*TINY, "tracker=trackio", f"run_dir={tmp_path}/run"]
-    done = run_alone("train", *typed, env={"TRACKIO_DIR": str(tmp_path / "db"), "PYTHONWARNINGS": "ignore"})
+    done = run_alone(
+        "train", *typed, env={"TRACKIO_DIR": str(tmp_path / "db"), "PYTHONWARNINGS": "ignore"}
+    )
     assert done.returncode == 0, done.stderr.decode()
     kept = b"".join(path.read_bytes() for path in (tmp_path / "db").rglob("*.db*"))
     assert b"validation/exact" in kept
@@ -98,5 +109,8 @@ def test_a_tracker_that_is_not_installed_says_how_to_get_it(tmp_path, monkeypatc
     from nmt.training import tracker
 
     monkeypatch.setattr(tracker, "installed", lambda package: package != name)
-    told = failed(run("train", *TINY, f"tracker={name}", f"run_dir={tmp_path}/run"), f"pip install 'nmt[{name}]'")
+    told = failed(
+        run("train", *TINY, f"tracker={name}", f"run_dir={tmp_path}/run"),
+        f"pip install 'nmt[{name}]'",
+    )
     assert "Traceback" not in told

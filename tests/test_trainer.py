@@ -63,14 +63,19 @@ def test_killed_at_random_and_resumed_is_bit_identical(tmp_path, precision):
         ours, truth = tensors(broken / name), tensors(whole / name)
         assert ours.keys() == truth.keys()
         assert [key for key in truth if not torch.equal(ours[key], truth[key])] == []
-    updates = [json.loads(line).get("update") for line in (broken / "metrics.jsonl").read_text().splitlines()]
+    updates = [
+        json.loads(line).get("update")
+        for line in (broken / "metrics.jsonl").read_text().splitlines()
+    ]
     assert updates == sorted(updates)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_first(tmp_path, number):
     folder = tmp_path / "run"
-    command = train_command(folder, "trainer.max_epochs=500", "trainer.save_every=1000", "trainer.validate_every=400")
+    command = train_command(
+        folder, "trainer.max_epochs=500", "trainer.save_every=1000", "trainer.validate_every=400"
+    )
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     while process.poll() is None and not (folder / "metrics.jsonl").exists():
         time.sleep(0.05)
@@ -87,7 +92,10 @@ class Store:
         self.best, self.snapshots = [], {}
 
     def save_last(self, state, tensors):
-        self.last = (json.loads(json.dumps(state)), {k: v.detach().clone() for k, v in tensors.items()})
+        self.last = (
+            json.loads(json.dumps(state)),
+            {k: v.detach().clone() for k, v in tensors.items()},
+        )
 
     def load_last(self):
         return self.last
@@ -159,7 +167,10 @@ def fit(trainer, model, batches, losses=None, optimizer=None, rule=None, resume=
 
 def test_patience_stops_and_the_best_is_kept():
     progress, store, watch = fit(
-        Trainer(max_epochs=50, patience=3), network("luong", "dot"), [batch()], [3, 2, 1, 2, 2, 2, 0]
+        Trainer(max_epochs=50, patience=3),
+        network("luong", "dot"),
+        [batch()],
+        [3, 2, 1, 2, 2, 2, 0],
     )
     assert len(watch.validations) == 6
     assert progress.best_update == 3
@@ -173,9 +184,15 @@ def test_accumulated_batches_equal_one_large_batch():
     whole = batch((5, 3, 4), (4, 6, 2))
     joined = replace(
         whole,
-        source=torch.nn.utils.rnn.pad_sequence([row for p in parts for row in p.source], batch_first=True),
-        inputs=torch.cat([torch.nn.functional.pad(p.inputs, (0, width - p.inputs.size(1))) for p in parts]),
-        targets=torch.cat([torch.nn.functional.pad(p.targets, (0, width - p.targets.size(1))) for p in parts]),
+        source=torch.nn.utils.rnn.pad_sequence(
+            [row for p in parts for row in p.source], batch_first=True
+        ),
+        inputs=torch.cat(
+            [torch.nn.functional.pad(p.inputs, (0, width - p.inputs.size(1))) for p in parts]
+        ),
+        targets=torch.cat(
+            [torch.nn.functional.pad(p.targets, (0, width - p.targets.size(1))) for p in parts]
+        ),
     )
     models = [network("bahdanau", "concat") for _ in range(2)]
     fit(Trainer(max_epochs=1, accumulate=2), models[0], parts)
@@ -187,9 +204,17 @@ def test_accumulated_batches_equal_one_large_batch():
 def test_gradient_norm_is_clipped():
     model = network("luong", "general")
     before = [p.detach().clone() for p in model.parameters()]
-    fit(Trainer(max_epochs=1, clip_norm=0.5), model, [batch()], optimizer=torch.optim.SGD(model.parameters(), lr=1.0))
+    fit(
+        Trainer(max_epochs=1, clip_norm=0.5),
+        model,
+        [batch()],
+        optimizer=torch.optim.SGD(model.parameters(), lr=1.0),
+    )
     moved = math.sqrt(
-        sum(float((p.detach() - q).pow(2).sum()) for p, q in zip(model.parameters(), before, strict=True))
+        sum(
+            float((p.detach() - q).pow(2).sum())
+            for p, q in zip(model.parameters(), before, strict=True)
+        )
     )
     assert moved == pytest.approx(0.5, rel=1e-4)
 
@@ -210,7 +235,9 @@ def test_moving_average_is_what_is_kept():
 
 
 def test_average_of_the_best_snapshots_is_tried_at_the_end():
-    _, store, watch = fit(Trainer(max_epochs=4, average=2), network("luong", "dot"), [batch()], [4, 1, 3, 2, 0.5])
+    _, store, watch = fit(
+        Trainer(max_epochs=4, average=2), network("luong", "dot"), [batch()], [4, 1, 3, 2, 0.5]
+    )
     state, weights = store.best[-1]
     assert state["averaged"] == [2, 4]
     torch.testing.assert_close(weights["output.bias"], (store.snapshots[2]["output.bias"] + store.snapshots[4]["output.bias"]) / 2)  # fmt: skip
@@ -218,7 +245,9 @@ def test_average_of_the_best_snapshots_is_tried_at_the_end():
 
 
 def test_an_average_that_is_no_better_is_not_told():
-    _, store, watch = fit(Trainer(max_epochs=4, average=2), network("luong", "dot"), [batch()], [4, 1, 3, 2, 1.5])
+    _, store, watch = fit(
+        Trainer(max_epochs=4, average=2), network("luong", "dot"), [batch()], [4, 1, 3, 2, 1.5]
+    )
     assert [state["update"] for state, _ in store.best] == [1, 2]
     assert [update for update, _, _ in watch.validations] == [1, 2, 3, 4]
 
@@ -248,7 +277,9 @@ def test_a_loss_that_is_no_number_is_reported():
 
 def test_schedules_by_hand():
     linear = schedule.LinearDecay(warmup=10, final=0.1)
-    assert [linear.factor(s, 110, 0) for s in (0, 9, 10, 60, 110)] == pytest.approx([0.1, 1, 1, 0.55, 0.1])
+    assert [linear.factor(s, 110, 0) for s in (0, 9, 10, 60, 110)] == pytest.approx(
+        [0.1, 1, 1, 0.55, 0.1]
+    )
     root = schedule.InverseSqrt(warmup=4)
     assert [root.factor(s, 0, 0) for s in (0, 1, 3, 15)] == pytest.approx([0.25, 0.5, 1, 0.5])
     luong = schedule.LuongHalving(start=5)
@@ -270,8 +301,12 @@ def test_teacher_forcing_ratio_falls_from_start_to_end(decay):
     if decay != "constant":
         assert ratios[-1] == pytest.approx(0.2)
     if decay == "inverse_sigmoid":
-        assert ScheduledSampling(decay=decay, end=0, updates=100).ratio(100) == pytest.approx(0.5, abs=1e-6)
-        assert ScheduledSampling(decay=decay, end=0, pace=0.25).ratio(100, 400) == pytest.approx(0.5, abs=1e-6)
+        assert ScheduledSampling(decay=decay, end=0, updates=100).ratio(100) == pytest.approx(
+            0.5, abs=1e-6
+        )
+        assert ScheduledSampling(decay=decay, end=0, pace=0.25).ratio(100, 400) == pytest.approx(
+            0.5, abs=1e-6
+        )
     shared = ScheduledSampling(decay=decay, start=0.9, end=0.2, pace=0.5)
     assert [shared.ratio(step, 200) for step in range(0, 2000, 10)] == ratios
 
@@ -293,7 +328,9 @@ def test_schedules_are_their_formulas():
     assert cosine.factor(10, 110, 0) == 1
     assert cosine.factor(60, 110, 0) == pytest.approx(0.6)
     assert cosine.factor(110, 110, 0) == cosine.factor(500, 110, 0) == pytest.approx(0.2)
-    assert [schedule.StepDecay(shrink=0.5, every=2).factor(0, 0, epoch) for epoch in (0, 1.9, 2, 3.5, 4)] == [
+    assert [
+        schedule.StepDecay(shrink=0.5, every=2).factor(0, 0, epoch) for epoch in (0, 1.9, 2, 3.5, 4)
+    ] == [
         1,
         1,
         0.5,
@@ -305,32 +342,59 @@ def test_schedules_are_their_formulas():
 
 def test_values_of_the_gradient_are_clipped():
     model, data = network("luong", "dot"), batch()
-    state = TrainingState(model, torch.optim.SGD(model.parameters(), lr=1.0), schedule.Constant(), ema=0.0, scale=False)
+    state = TrainingState(
+        model,
+        torch.optim.SGD(model.parameters(), lr=1.0),
+        schedule.Constant(),
+        ema=0.0,
+        scale=False,
+    )
     (1e3 * CrossEntropy()(model, data, 0).total).backward()
     before = [p.grad.clone() for p in model.parameters()]
     norm = state.gradient_norm(0.0, 0.5)
     for p, g in zip(model.parameters(), before, strict=True):
         torch.testing.assert_close(p.grad, g.clamp(-0.5, 0.5))
-    assert float(norm) == pytest.approx(float(torch.cat([g.clamp(-0.5, 0.5).flatten() for g in before]).norm()))
+    assert float(norm) == pytest.approx(
+        float(torch.cat([g.clamp(-0.5, 0.5).flatten() for g in before]).norm())
+    )
 
 
 def test_a_warmup_that_is_longer_than_the_training_is_told(caplog):
-    fit(Trainer(max_epochs=2), network("luong", "dot"), [batch()] * 2, rule=schedule.Constant(warmup=3))
+    fit(
+        Trainer(max_epochs=2),
+        network("luong", "dot"),
+        [batch()] * 2,
+        rule=schedule.Constant(warmup=3),
+    )
     assert not caplog.messages
-    fit(Trainer(max_epochs=2), network("luong", "dot"), [batch()] * 2, rule=schedule.Constant(warmup=4))
+    fit(
+        Trainer(max_epochs=2),
+        network("luong", "dot"),
+        [batch()] * 2,
+        rule=schedule.Constant(warmup=4),
+    )
     assert [text.split(":")[0] for text in caplog.messages] == ["schedule.warmup=4"]
 
 
 def test_validation_every_so_many_updates():
-    _, _, watch = fit(Trainer(max_epochs=5, validate_every_updates=4), network("luong", "dot"), [batch()] * 2, [3] * 9)
+    _, _, watch = fit(
+        Trainer(max_epochs=5, validate_every_updates=4),
+        network("luong", "dot"),
+        [batch()] * 2,
+        [3] * 9,
+    )
     assert [update for update, *_ in watch.validations] == [4, 8, 10]
 
 
 def test_scheduled_sampling_with_ratio_one_is_teacher_forcing_and_with_zero_is_not():
     model, data = network("bahdanau", "concat").train(), batch()
     truth = CrossEntropy()(model, data, 0).total
-    torch.testing.assert_close(ScheduledSampling(decay="constant", start=1.0)(model, data, 0).total, truth)
-    objective = ScheduledSampling(decay="constant", start=0.999999999999)  # step by step, always the reference
+    torch.testing.assert_close(
+        ScheduledSampling(decay="constant", start=1.0)(model, data, 0).total, truth
+    )
+    objective = ScheduledSampling(
+        decay="constant", start=0.999999999999
+    )  # step by step, always the reference
     torch.testing.assert_close(objective(model, data, 0).total, truth)
     free = ScheduledSampling(decay="constant", start=0.0, end=0.0)
     assert not torch.allclose(free(model, data, 0).total, truth)
@@ -339,15 +403,27 @@ def test_scheduled_sampling_with_ratio_one_is_teacher_forcing_and_with_zero_is_n
 
 
 def test_every_dropout_acts_in_training_only():
-    for name in ("model.dropout", "model.word_dropout", "model.readout_dropout", "encoder.dropout", "decoder.dropout"):
+    for name in (
+        "model.dropout",
+        "model.word_dropout",
+        "model.readout_dropout",
+        "encoder.dropout",
+        "decoder.dropout",
+    ):
         off = [setting for setting in NO_DROPOUT if not setting.startswith(name + "=")]
         for variational in ("false", "true"):
             extra = [f"{name}=0.5", "encoder.num_layers=2", "decoder.num_layers=2"]
-            extra += [f"{part}.variational_dropout={variational}" for part in ("model", "encoder", "decoder")]
+            extra += [
+                f"{part}.variational_dropout={variational}"
+                for part in ("model", "encoder", "decoder")
+            ]
             config = compose("decoder=luong_feed", "attention=general", *SIZES, *off, *extra)
             torch.manual_seed(0)
             model, data = build.network(config, 11, 11), batch()
-            losses = [CrossEntropy()(model.train(mode), data, 0).total.item() for mode in (True, True, False, False)]
+            losses = [
+                CrossEntropy()(model.train(mode), data, 0).total.item()
+                for mode in (True, True, False, False)
+            ]
             assert losses[0] != losses[1], name
             assert losses[2] == losses[3], name
 
@@ -368,7 +444,9 @@ def test_dropout_drops_as_often_as_asked_and_keeps_the_mean():
     for p in (0.1, 0.3, 0.5, 0.999):
         y = dropout(x, p)
         assert abs(float((y == 0).float().mean()) - p) < 4 * (p * (1 - p)) ** 0.5 / 1000 + 2**-16
-        torch.testing.assert_close(y[y != 0], torch.full_like(y[y != 0], 1 / (1 - p)), rtol=0.02, atol=0)
+        torch.testing.assert_close(
+            y[y != 0], torch.full_like(y[y != 0], 1 / (1 - p)), rtol=0.02, atol=0
+        )
 
 
 @pytest.mark.parametrize("name", choices("optimizer"))
@@ -379,7 +457,13 @@ def test_every_optimizer_goes_on_as_if_it_had_never_stopped(name, tmp_path):
     def trained(epochs, resume=None):
         model = network("luong", "dot").float()  # as it is trained
         optimizer = build.make(small, "optimizer", parameters=list(model.parameters()))
-        return fit(Trainer(max_epochs=epochs), model, [batch(), batch((4,), (2,))], optimizer=optimizer, resume=resume)
+        return fit(
+            Trainer(max_epochs=epochs),
+            model,
+            [batch(), batch((4,), (2,))],
+            optimizer=optimizer,
+            resume=resume,
+        )
 
     straight = trained(4)[1].last
     state, tensors = trained(2)[1].last
@@ -389,7 +473,9 @@ def test_every_optimizer_goes_on_as_if_it_had_never_stopped(name, tmp_path):
     assert all(torch.equal(again[1][k], straight[1][k]) for k in straight[1])
 
 
-@pytest.mark.parametrize(("every", "places"), [(1.0, [4, 7, 11]), (0.5, [2, 4, 6, 7, 9, 11]), (2.0, [7, 11])])
+@pytest.mark.parametrize(
+    ("every", "places"), [(1.0, [4, 7, 11]), (0.5, [2, 4, 6, 7, 9, 11]), (2.0, [7, 11])]
+)
 def test_validation_follows_epochs_of_different_lengths(every, places):
     """As a mixture has: 4, 3 and 4 batches."""
     lengths = [4, 3, 4]

@@ -29,7 +29,12 @@ from nmt.search.sample import Sample
 from nmt.tokenizer.words import words
 
 LINES = [" ".join("abcdefghij"[(i * k) % 10] for k in range(1, 2 + i % 7)) for i in range(64)]
-SEARCHES = [Greedy(), Beam(width=4, n_best=2, coverage=0.2), Sample(n_best=3), Diverse(width=4, groups=2, n_best=3)]
+SEARCHES = [
+    Greedy(),
+    Beam(width=4, n_best=2, coverage=0.2),
+    Sample(n_best=3),
+    Diverse(width=4, groups=2, n_best=3),
+]
 every_search = pytest.mark.parametrize("search", SEARCHES, ids=lambda s: type(s).__name__)
 
 
@@ -45,7 +50,9 @@ def other_run(small_run, tmp_path_factory):
         for name, t in saved.tensors.items()
     }
     path = tmp_path_factory.mktemp("other") / "other.safetensors"
-    ckpt.write(path, {k: v for k, v in saved.meta.items() if k not in ("format", "checksum")}, tensors)
+    ckpt.write(
+        path, {k: v for k, v in saved.meta.items() if k not in ("format", "checksum")}, tensors
+    )
     return path
 
 
@@ -62,7 +69,9 @@ def test_a_hypothesis_scores_what_it_scores_when_it_is_given(small_run, other_ru
         found = [(t.source, h) for t in translator.translations(LINES[:20]) for h in t.hypotheses]
         given_ = translator.force([source for source, _ in found], [h.tokens for _, h in found])
         for (_, hypothesis), forced in zip(found, given_, strict=True):
-            assert forced.log_prob == pytest.approx(hypothesis.log_prob, abs=1e-5 * (1 + len(hypothesis.tokens)))
+            assert forced.log_prob == pytest.approx(
+                hypothesis.log_prob, abs=1e-5 * (1 + len(hypothesis.tokens))
+            )
             assert len(forced.log_probs) == len(hypothesis.tokens) + 1
 
 
@@ -82,10 +91,14 @@ def test_a_batch_of_64_is_one_by_one_in_any_order(small_run, search):
 @pytest.mark.parametrize("averaging", ["probability", "log_probability"])
 def test_an_ensemble_of_a_model_with_itself_is_the_model(small_run, averaging):
     alone = nmt.load(small_run, search=Beam(n_best=3))
-    twice = nmt.load([str(small_run)] * 3, search=Beam(n_best=3), averaging=averaging, shares=[1.0, 2.0, 0.5])
+    twice = nmt.load(
+        [str(small_run)] * 3, search=Beam(n_best=3), averaging=averaging, shares=[1.0, 2.0, 0.5]
+    )
     for one, other in zip(alone.translations(LINES), twice.translations(LINES), strict=True):
         assert one.texts == other.texts
-        assert [h.score for h in one.hypotheses] == pytest.approx([h.score for h in other.hypotheses], abs=1e-5)
+        assert [h.score for h in one.hypotheses] == pytest.approx(
+            [h.score for h in other.hypotheses], abs=1e-5
+        )
 
 
 def test_an_ensemble_averages(small_run, other_run):
@@ -93,25 +106,39 @@ def test_an_ensemble_averages(small_run, other_run):
     singles = [nmt.load(path).force(sources, sources) for path in (small_run, other_run)]
     paths = [str(small_run), str(other_run)]
     probability = nmt.load(paths, shares=[3.0, 1.0]).force(sources, sources)
-    log_probability = nmt.load(paths, shares=[3.0, 1.0], averaging="log_probability").force(sources, sources)
+    log_probability = nmt.load(paths, shares=[3.0, 1.0], averaging="log_probability").force(
+        sources, sources
+    )
     for a, b, p, lp in zip(*singles, probability, log_probability, strict=True):
-        np.testing.assert_allclose(np.exp(p.log_probs), 0.75 * np.exp(a.log_probs) + 0.25 * np.exp(b.log_probs), 1e-4)
+        np.testing.assert_allclose(
+            np.exp(p.log_probs), 0.75 * np.exp(a.log_probs) + 0.25 * np.exp(b.log_probs), 1e-4
+        )
         np.testing.assert_allclose(lp.log_probs, 0.75 * a.log_probs + 0.25 * b.log_probs, 1e-4)
         np.testing.assert_allclose(p.weights, (a.weights + b.weights) / 2, atol=1e-5)
 
 
 def test_decoders_and_scores_mix_in_an_ensemble():
     """The step of three different networks is the average of their steps."""
-    models, data = [network(d, a) for d, a in (("bahdanau", "concat"), ("luong", "dot"), ("fixed", "none"))], batch()
+    models, data = (
+        [network(d, a) for d, a in (("bahdanau", "concat"), ("luong", "dot"), ("fixed", "none"))],
+        batch(),
+    )
     with torch.inference_mode():
         memories = [model.encode(data.source, data.source_lengths) for model in models]
         steps = [ModelStep(model, memory) for model, memory in zip(models, memories, strict=True)]
-        states = [model.decoder.initial(memory) for model, memory in zip(models, memories, strict=True)]
-        each = [step(torch.tensor([2, 2, 2]), state).log_probs for step, state in zip(steps, states, strict=True)]
+        states = [
+            model.decoder.initial(memory) for model, memory in zip(models, memories, strict=True)
+        ]
+        each = [
+            step(torch.tensor([2, 2, 2]), state).log_probs
+            for step, state in zip(steps, states, strict=True)
+        ]
         shares = [0.5, 0.3, 0.2]
         ensemble = Ensemble(steps, shares, "probability")
         found = ensemble(torch.tensor([2, 2, 2]), States(tuple(states)))
-        torch.testing.assert_close(found.log_probs.exp(), sum(w * e.exp() for w, e in zip(shares, each, strict=True)))
+        torch.testing.assert_close(
+            found.log_probs.exp(), sum(w * e.exp() for w, e in zip(shares, each, strict=True))
+        )
         torch.testing.assert_close(found.weights.sum(1), torch.ones(3, dtype=torch.float64))
         [a, b, c] = Beam(width=3)(ensemble, States(tuple(states)), [Request(5)] * 3)
     assert all(h and math.isfinite(h[0].score) for h in (a, b, c))
@@ -133,10 +160,16 @@ def test_models_of_different_vocabularies_are_refused(small_run, tmp_path):
 def test_constraints_in_words(small_run):
     translator = nmt.load(small_run)
     wishes = [
-        Constraint(prefix="j a" if i % 2 else "", required=("e e", "h") if i % 3 else (), forbidden=("b", "c"))
+        Constraint(
+            prefix="j a" if i % 2 else "",
+            required=("e e", "h") if i % 3 else (),
+            forbidden=("b", "c"),
+        )
         for i in range(len(LINES))
     ]
-    for wish, text in zip(wishes, (t.text for t in translator.translations(LINES, wishes)), strict=True):
+    for wish, text in zip(
+        wishes, (t.text for t in translator.translations(LINES, wishes)), strict=True
+    ):
         words = f" {text} "
         assert text.startswith(wish.prefix)
         assert all(f" {phrase} " in words for phrase in wish.required), (wish, text)
@@ -171,7 +204,10 @@ def test_every_piece_belongs_to_a_word_of_the_line(small_run, line):
     tokenizer = nmt.load(small_run).tokenizer
     [ids] = tokenizer.encode_source([line])
     text = tokenizer.decode([ids])[0]
-    for places, of in ((tokenizer.source_words(line, ids), line), (tokenizer.target_words(text, ids), text)):
+    for places, of in (
+        (tokenizer.source_words(line, ids), line),
+        (tokenizer.target_words(text, ids), text),
+    ):
         assert len(places) == len(ids)
         assert all(a.start <= b.start for a, b in itertools.pairwise(places))
         assert all(0 <= its.start < its.stop <= max(1, len(words(of))) for its in places)
@@ -182,7 +218,9 @@ def ranges(*numbers):
 
 
 def test_pieces_are_merged_to_words():
-    weights = np.array([[0.5, 0.2, 0.2, 0.1], [0.1, 0.1, 0.7, 0.1], [0.0, 0.3, 0.3, 0.4], [0.1, 0.0, 0.1, 0.8]])
+    weights = np.array(
+        [[0.5, 0.2, 0.2, 0.1], [0.1, 0.1, 0.7, 0.1], [0.0, 0.3, 0.3, 0.4], [0.1, 0.0, 0.1, 0.8]]
+    )
     found = merge(weights, source_words=ranges(0, 1, 1), target_words=ranges(0, 0, 1))
     np.testing.assert_allclose(found.weights, [[0.3, 0.6], [0.0, 0.6]])
     np.testing.assert_allclose(found.to_end, [0.1, 0.4])
@@ -235,7 +273,9 @@ def test_unknown_words_are_written_as_asked(few_words, tmp_path):
     line = "a zebra b lion"
     texts = {}
     for unknown in ("mark", "drop", "copy"):
-        translator = nmt.load(few_words, device="cpu", unknown=unknown, lexicon=lexicon if unknown == "copy" else None)
+        translator = nmt.load(
+            few_words, device="cpu", unknown=unknown, lexicon=lexicon if unknown == "copy" else None
+        )
         with torch.no_grad():
             translator.models[0].output.bias[:] = -50.0
             translator.models[0].output.bias[UNK] = 3.0
@@ -264,7 +304,9 @@ def test_filling_by_hand():
     assert fill("⁇ ⁇", [UNK, UNK, 9], {"zebra": "Zebra"}) == "Zebra ran"
     assert filled("a ⁇ b", [5, UNK, 6], None, places, names, {}) == "a b"
     wide = [range(0, 3)]  # one piece of three words without spaces between them
-    assert filled("x ⁇", [5, UNK], np.array([[1.0, 0.0]] * 2), wide, list("我喜欢"), {}) == "x 我喜欢"
+    assert (
+        filled("x ⁇", [5, UNK], np.array([[1.0, 0.0]] * 2), wide, list("我喜欢"), {}) == "x 我喜欢"
+    )
     assert fill("das ⁇", [7, 8]) == "das ⁇"  # written by the text itself
     same = np.array([[0.0, 1.0, 0.0, 0.0]] * 3)
     assert filled("⁇ ⁇ x ⁇", [UNK, UNK, UNK], same, places, names, {}) == "zebra x zebra"
@@ -274,7 +316,10 @@ def test_filling_by_hand():
 def test_filled_lists_of_the_best_hold_each_text_once(few_words, unknown):
     translator = nmt.load(few_words, device="cpu", search=Beam(width=6, n_best=6), unknown=unknown)
     for found in translator.translations(["a zebra b", "lion lion"], details_of=3):
-        assert all(len(d.log_probs) == len(h.tokens) + 1 for d, h in zip(found.details, found.hypotheses, strict=False))
+        assert all(
+            len(d.log_probs) == len(h.tokens) + 1
+            for d, h in zip(found.details, found.hypotheses, strict=False)
+        )
         assert len(found.texts) == len(set(found.texts)) == len(found.hypotheses) > 0
 
 
@@ -287,9 +332,14 @@ def test_faults_of_unknown_words_are_told(few_words, tmp_path):
         "not a word, a tab and its translation",
     )
     (tmp_path / "good").write_text("a\tb\n")
-    failed(run("translate", command[0], f"lexicon={tmp_path}/good", stdin="a"), "set translation.unknown=copy too")
+    failed(
+        run("translate", command[0], f"lexicon={tmp_path}/good", stdin="a"),
+        "set translation.unknown=copy too",
+    )
     with pytest.raises(UserError, match="needs a model with attention"):
-        Translator(network("fixed", "none"), nmt.load(few_words).tokenizer, Greedy(), unknown="copy")
+        Translator(
+            network("fixed", "none"), nmt.load(few_words).tokenizer, Greedy(), unknown="copy"
+        )
 
 
 def test_lists_of_the_best_hold_each_text_once(small_run):

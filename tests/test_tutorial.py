@@ -9,7 +9,11 @@ from builders import choices, compose
 import nmt
 from nmt.configuration import build
 from nmt.model.attention import Attention
-from nmt.model.attention.contract import can_look_at_one_word, does_not_see_padding, is_a_distribution
+from nmt.model.attention.contract import (
+    can_look_at_one_word,
+    does_not_see_padding,
+    is_a_distribution,
+)
 from nmt.model.attention.dot import Dot
 
 NOTEBOOK = Path(nmt.__file__).with_name("tutorial.ipynb")
@@ -23,9 +27,13 @@ def test_the_tutorial_runs(tmp_path):
     notebook = nbformat.read(NOTEBOOK, 4)
     whole = [cell.source for cell in notebook.cells]
     for cell in notebook.cells:
-        cell.source = cell.source.replace("max_epochs=7", "max_epochs=1").replace("data.train=6000", "data.train=1000")
+        cell.source = cell.source.replace("max_epochs=7", "max_epochs=1").replace(
+            "data.train=6000", "data.train=1000"
+        )
     assert whole != [cell.source for cell in notebook.cells]
-    client.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    client.NotebookClient(
+        notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     assert sum("image/png" in output.get("data", {}) for output in outputs) == 7
     told = "".join(output.get("text", "") for output in outputs)
@@ -45,9 +53,15 @@ def test_the_tutorial_is_kept_with_its_pictures_and_no_paths():
 @pytest.mark.parametrize("normalizer", choices("normalizer"))
 @pytest.mark.parametrize("score", [name for name in choices("attention") if name != "none"])
 def test_every_attention_keeps_the_contract(score, normalizer):
-    config = compose(f"attention={score}", f"normalizer={normalizer}", "decoder.hidden_size=12", "sizes.encoder=6")
+    config = compose(
+        f"attention={score}",
+        f"normalizer={normalizer}",
+        "decoder.hidden_size=12",
+        "sizes.encoder=6",
+    )
     attention = Attention(
-        build.make(config, "attention", query_size=12, memory_size=12), normalizer=build.make(config, "normalizer")
+        build.make(config, "attention", query_size=12, memory_size=12),
+        normalizer=build.make(config, "normalizer"),
     )
     is_a_distribution(attention, 12, 12)
     does_not_see_padding(attention, 12, 12)
@@ -64,8 +78,14 @@ def test_products_can_look_at_one_word(score):
     [
         (lambda scores: scores.masked_fill(scores.isinf(), 0).softmax(-1), does_not_see_padding),
         (lambda scores: scores.softmax(-1) * 0.999, is_a_distribution),
-        (lambda scores: scores.softmax(-1) * 3 - scores.softmax(-1).roll(1, -1) * 2, is_a_distribution),
-        (lambda scores: scores.tanh().masked_fill(scores.isinf(), -float("inf")).softmax(-1), can_look_at_one_word),
+        (
+            lambda scores: scores.softmax(-1) * 3 - scores.softmax(-1).roll(1, -1) * 2,
+            is_a_distribution,
+        ),
+        (
+            lambda scores: scores.tanh().masked_fill(scores.isinf(), -float("inf")).softmax(-1),
+            can_look_at_one_word,
+        ),
     ],
 )
 def test_the_contract_finds_bugs(normalizer, broken):

@@ -21,12 +21,18 @@ CORPUS = [KEPT, "hello world", "我爱北京 天安门", "xyz Über"] * 20
 @pytest.mark.parametrize("byte_fallback", [False, True])
 def test_text_comes_back_as_it_was_written(model, byte_fallback):
     """Every character of the training text, none replaced by another that looks like it."""
-    tokenizer = SentencePiece(model=model, vocabulary_size=500, byte_fallback=byte_fallback).train(CORPUS, CORPUS)
+    tokenizer = SentencePiece(model=model, vocabulary_size=500, byte_fallback=byte_fallback).train(
+        CORPUS, CORPUS
+    )
     assert tokenizer.decode(tokenizer.encode_target(CORPUS[:4])) == CORPUS[:4]
 
 
 @settings(max_examples=150, deadline=None)
-@given(line=st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="▁⁇"), max_size=30))
+@given(
+    line=st.text(
+        st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="▁⁇"), max_size=30
+    )
+)
 def test_with_bytes_any_text_comes_back(any_text, line):
     """Whatever is typed; but spaces in a row, and at the ends, are one space or none."""
     [back] = any_text.decode(any_text.encode_target([line]))
@@ -40,12 +46,18 @@ def any_text():
 
 @pytest.mark.parametrize("rule", ["nfkc", "nmt_nfkc"])
 def test_characters_are_replaced_if_asked(rule):
-    tokenizer = SentencePiece(model="char", vocabulary_size=500, normalization=rule).train(CORPUS, CORPUS)
-    assert tokenizer.decode(tokenizer.encode_target(["½ x² Ⅷ"])) == [unicodedata.normalize("NFKC", "½ x² Ⅷ")]
+    tokenizer = SentencePiece(model="char", vocabulary_size=500, normalization=rule).train(
+        CORPUS, CORPUS
+    )
+    assert tokenizer.decode(tokenizer.encode_target(["½ x² Ⅷ"])) == [
+        unicodedata.normalize("NFKC", "½ x² Ⅷ")
+    ]
 
 
 def test_unknown_words_in_bytes_have_their_spaces():
-    tokenizer = SentencePiece(model="word", vocabulary_size=300, byte_fallback=True).train(["a b"] * 9, ["a b"] * 9)
+    tokenizer = SentencePiece(model="word", vocabulary_size=300, byte_fallback=True).train(
+        ["a b"] * 9, ["a b"] * 9
+    )
     assert tokenizer.decode(tokenizer.encode_target(["Hello, a Wörld b"])) == ["Hello, a Wörld b"]
 
 
@@ -118,8 +130,16 @@ def test_pieces_of_several_words_are_shared(any_text, no_dictionary):
 
 
 def test_unknown_pieces_stand_for_what_the_others_do_not_spell(no_dictionary):
-    assert covered([0, 0, 0], ["▁我", "<unk>", "京"], "我爱北京") == [range(1), range(1, 3), range(3, 4)]
-    assert covered([0, 0, 1], ["▁我", "<unk>", "▁x"], "我爱 x") == [range(1), range(1, 2), range(2, 3)]
+    assert covered([0, 0, 0], ["▁我", "<unk>", "京"], "我爱北京") == [
+        range(1),
+        range(1, 3),
+        range(3, 4),
+    ]
+    assert covered([0, 0, 1], ["▁我", "<unk>", "▁x"], "我爱 x") == [
+        range(1),
+        range(1, 2),
+        range(2, 3),
+    ]
 
 
 def test_units_of_alignments(small_run, tmp_path):

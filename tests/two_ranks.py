@@ -44,7 +44,12 @@ class Known(Task):
     introduction = test = draw = next_commands = None
 
     def __init__(self, network, batches, objective, ranks):
-        self.network, self.fixed, self.objective_, self.ranks = network, Fixed(batches), objective, ranks
+        self.network, self.fixed, self.objective_, self.ranks = (
+            network,
+            Fixed(batches),
+            objective,
+            ranks,
+        )
 
     def objective(self, network, batch, update, total):
         return self.objective_(network, batch, update, total)
@@ -77,13 +82,20 @@ def losses(make, batches, objective, ranks, **settings):
     net, watch = make().train(), Losses()
     accumulate = 1 if ranks.several else 2
     trainer = Trainer(
-        max_epochs=UPDATES, max_updates=UPDATES, accumulate=accumulate, log_every=1, validate_every=UPDATES, **settings
+        max_epochs=UPDATES,
+        max_updates=UPDATES,
+        accumulate=accumulate,
+        log_every=1,
+        validate_every=UPDATES,
+        **settings,
     )
     task = Known(net, batches, objective, ranks)
     optimizer = torch.optim.Adam([p for p in net.parameters() if p.requires_grad], lr=1e-2)
     if settings.get("shard") and ranks.several:
         optimizer = ranks.sharded(optimizer)
-    trainer.fit(task, optimizer=optimizer, schedule=schedule.Constant(), store=Nowhere(), observers=[watch])
+    trainer.fit(
+        task, optimizer=optimizer, schedule=schedule.Constant(), store=Nowhere(), observers=[watch]
+    )
     return watch.found, [p.detach() for p in net.parameters()]
 
 
@@ -170,7 +182,9 @@ def main(file):
 
 
 def classifier():
-    config = compose("sizes.encoder=4", "network.embedding_size=6", "network.dropout=0.2", name="classify")
+    config = compose(
+        "sizes.encoder=4", "network.embedding_size=6", "network.dropout=0.2", name="classify"
+    )
     torch.manual_seed(1)
     return build.classifier(config, 11, LabelSet(("a", "b"), False)).double()
 
@@ -182,7 +196,9 @@ def documents():
         labels = torch.zeros(3, 2, dtype=torch.bool)
         labels[torch.arange(3), torch.randint(0, 2, (3,), generator=draw)] = True
         tokens = torch.randint(4, 11, (3, size), generator=draw)
-        made.append(TextBatch(tokens, torch.full((3,), size), torch.ones(3, dtype=torch.int64), labels, 3))
+        made.append(
+            TextBatch(tokens, torch.full((3,), size), torch.ones(3, dtype=torch.int64), labels, 3)
+        )
     return made
 
 

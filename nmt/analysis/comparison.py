@@ -55,7 +55,13 @@ class Comparison:
             )
 
     def tables(self) -> list[ReportTable]:
-        made = [self.scores(), self.faults(), self.by_frequency(), self.by_case(), self.by_source_word()]
+        made = [
+            self.scores(),
+            self.faults(),
+            self.by_frequency(),
+            self.by_case(),
+            self.by_source_word(),
+        ]
         made += [*self.by_length(), self.by_sentence_score(), *self.by_ngram()]
         return [table for table in made if table is not None]
 
@@ -74,13 +80,26 @@ class Comparison:
                 row += [" · ".join("< 0.001" if p < 0.001 else f"{p:.3f}" for p in chance) or "–"]
                 people = agreement(metric, judged.score - self.judged[metric][first].score)
                 row += [f"{people:.0f} %" if people is not None and name != first else "–"]
-            rows.append([*row, f"{found['ter'].score:.2f}", f"{found['exact'].score:.2f}", f"{length:.3f}"])
+            rows.append(
+                [*row, f"{found['ter'].score:.2f}", f"{found['exact'].score:.2f}", f"{length:.3f}"]
+            )
         if len(rows) < 2:
             keep = [0, 1, 4, 7, 8, 9]
             head = ["system", "BLEU", "chrF", "TER", "exact", "length"]
             rows = [[row[i] for i in keep] for row in rows]
         else:
-            head = ["system", "BLEU", "p", "people", "chrF", "p", "people", "TER", "exact", "length"]
+            head = [
+                "system",
+                "BLEU",
+                "p",
+                "people",
+                "chrF",
+                "p",
+                "people",
+                "TER",
+                "exact",
+                "length",
+            ]
         signatures = "; ".join(f"{each[first].signature}" for each in self.judged.values())
         note = f"± is half of the 95 % interval over sentences. {signatures}. length: words for each word of the reference."
         if len(rows) > 1:
@@ -98,13 +117,22 @@ class Comparison:
                 self.source is not None and copied(tokens(self.source[i]), tokens(out))
             ),
             "repeating itself": lambda i, out: repeats(tokens(out)),
-            "less than half as long": lambda i, out: 0 < len(words(out)) < len(words(self.reference[i])) / 2,
-            "more than twice as long": lambda i, out: len(words(out)) > 2 * max(1, len(words(self.reference[i]))),
-            "nothing of the reference": lambda i, out: detached(tokens(out), tokens(self.reference[i])),
+            "less than half as long": lambda i, out: (
+                0 < len(words(out)) < len(words(self.reference[i])) / 2
+            ),
+            "more than twice as long": lambda i, out: (
+                len(words(out)) > 2 * max(1, len(words(self.reference[i])))
+            ),
+            "nothing of the reference": lambda i, out: detached(
+                tokens(out), tokens(self.reference[i])
+            ),
         }
         rows = []
         for kind, has in kinds.items():
-            counts = [sum(bool(has(i, line)) for i, line in enumerate(lines)) for lines in self.outputs.values()]
+            counts = [
+                sum(bool(has(i, line)) for i, line in enumerate(lines))
+                for lines in self.outputs.values()
+            ]
             if kind != "copied from the source" or self.source is not None:
                 rows.append([kind, *map(str, counts)])
         note = (
@@ -115,13 +143,18 @@ class Comparison:
 
     def _word_table(self, title: str, of, order: Sequence[str], note: str) -> ReportTable:  # type: ignore[no-untyped-def]
         reference = [tokens(line) for line in self.reference]
-        found = {n: word_accuracy([tokens(line) for line in o], reference, of) for n, o in self.outputs.items()}
+        found = {
+            n: word_accuracy([tokens(line) for line in o], reference, of)
+            for n, o in self.outputs.items()
+        }
         some = next(iter(found.values()))
         rows = []
         for name in order:
             if any(name in each and each[name].wanted for each in found.values()):
                 wanted = some[name].wanted if name in some else 0
-                each_f1 = [f"{each[name].f1:.1f}" if name in each else "0.0" for each in found.values()]
+                each_f1 = [
+                    f"{each[name].f1:.1f}" if name in each else "0.0" for each in found.values()
+                ]
                 rows.append([name, f"{wanted:,}", *each_f1])
         return ReportTable(title, ["words", "expected", *found], rows, note=note)
 
@@ -141,7 +174,10 @@ class Comparison:
         wanted, right = dict[str, int](), {name: dict[str, int]() for name in self.outputs}
         for i, sources in enumerate(self.links):
             targets = words(self.reference[i])
-            have = {name: [bare(word) for word in words(lines[i])] for name, lines in self.outputs.items()}
+            have = {
+                name: [bare(word) for word in words(lines[i])]
+                for name, lines in self.outputs.items()
+            }
             for target, source in zip(map(bare, targets), map(bare, sources), strict=False):
                 if not source or not target:
                     continue
@@ -153,7 +189,10 @@ class Comparison:
         first, *others = self.outputs
 
         def gain(source: str) -> int:
-            return max((abs(right[first].get(source, 0) - right[o].get(source, 0)) for o in others), default=0)
+            return max(
+                (abs(right[first].get(source, 0) - right[o].get(source, 0)) for o in others),
+                default=0,
+            )
 
         common = [source for source, count in wanted.items() if count >= FEWEST]
         chosen = sorted(common, key=lambda source: (-gain(source), -wanted[source], source))[:SHOWN]
@@ -172,19 +211,33 @@ class Comparison:
     def by_length(self) -> list[ReportTable]:
         measured = self.source or self.reference
         name = "source" if self.source else "reference"
-        rows = [[f"{b.name} words", str(len(b.places)), *self._bleu(b)] for b in length_buckets(measured, 5)]
+        rows = [
+            [f"{b.name} words", str(len(b.places)), *self._bleu(b)]
+            for b in length_buckets(measured, 5)
+        ]
         by_size = ReportTable(
-            "Sentences by length", [f"{name} has", "sentences", *self.outputs], rows, note="BLEU of each group."
+            "Sentences by length",
+            [f"{name} has", "sentences", *self.outputs],
+            rows,
+            note="BLEU of each group.",
         )
         rows = []
         for low, high in itertools.pairwise((-(10**9), -5, -2, 0, 1, 3, 6, 10**9)):
             counts = []
             for lines in self.outputs.values():
                 pairs = zip(lines, self.reference, strict=True)
-                counts.append(sum(low <= len(words(line)) - len(words(wanted)) < high for line, wanted in pairs))
+                counts.append(
+                    sum(
+                        low <= len(words(line)) - len(words(wanted)) < high
+                        for line, wanted in pairs
+                    )
+                )
             rows.append([_range(low, high), *map(str, counts)])
         differing = ReportTable(
-            "Sentences by length difference", ["words more than the reference", *self.outputs], rows, note="Sentences."
+            "Sentences by length difference",
+            ["words more than the reference", *self.outputs],
+            rows,
+            note="Sentences.",
         )
         return [by_size, differing]
 
@@ -202,7 +255,8 @@ class Comparison:
         chrf = CHRF(lowercase=self.metric.lowercase)
         return {
             name: [
-                chrf.sentence_score(line, [wanted]).score for line, wanted in zip(lines, self.reference, strict=True)
+                chrf.sentence_score(line, [wanted]).score
+                for line, wanted in zip(lines, self.reference, strict=True)
             ]
             for name, lines in self.outputs.items()
         }
@@ -221,7 +275,9 @@ class Comparison:
         found = []
         for other in others:
             gained = dict[str, int]()
-            for wanted, one, two in zip(self.reference, self.outputs[first], self.outputs[other], strict=True):
+            for wanted, one, two in zip(
+                self.reference, self.outputs[first], self.outputs[other], strict=True
+            ):
                 expected, a, b = (ngrams(tokens(line), LONGEST) for line in (wanted, one, two))
                 for gram, count in expected.items():
                     more = min(count, a.get(gram, 0)) - min(count, b.get(gram, 0))
@@ -229,16 +285,19 @@ class Comparison:
                         text = " ".join(gram)
                         gained[text] = gained.get(text, 0) + more
             ordered = sorted(gained.items(), key=lambda item: (-item[1], item[0]))
-            best, worst = ordered[:SHOWN], [item for item in reversed(ordered) if item[1] < 0][:SHOWN]
+            best, worst = (
+                ordered[:SHOWN],
+                [item for item in reversed(ordered) if item[1] < 0][:SHOWN],
+            )
             rows = []
             nothing = ("", 0)
-            for gain, loss in itertools.zip_longest([g for g in best if g[1] > 0], worst, fillvalue=nothing):
+            for gain, loss in itertools.zip_longest(
+                [g for g in best if g[1] > 0], worst, fillvalue=nothing
+            ):
                 rows.append([gain[0], str(gain[1] or ""), loss[0], str(-loss[1] or "")])
             if rows:
                 head = [f"{first} writes", "times", f"{other} writes", "times "]
-                note = (
-                    f"N-grams of the reference of up to {LONGEST} words that one has right and the other misses, net."
-                )
+                note = f"N-grams of the reference of up to {LONGEST} words that one has right and the other misses, net."
                 found.append(ReportTable(f"N-grams: {first} and {other}", head, rows, note=note))
         return found
 
@@ -263,7 +322,9 @@ def repeats(output: Sequence[str], times: int = 3) -> bool:
     for size in range(1, LONGEST + 1):
         for start in range(len(output) - size * times + 1):
             phrase = output[start : start + size]
-            if all(output[start + k * size : start + (k + 1) * size] == phrase for k in range(1, times)):
+            if all(
+                output[start + k * size : start + (k + 1) * size] == phrase for k in range(1, times)
+            ):
                 return True
     return False
 

@@ -44,7 +44,9 @@ def most_different(compared: Comparison, count: int) -> list[int]:
     def lead(i: int) -> float:
         return max((scores[first][i] - scores[other][i] for other in others), key=abs)
 
-    ordered = sorted((i for i in range(len(compared.reference)) if lead(i)), key=lambda i: (-lead(i), i))
+    ordered = sorted(
+        (i for i in range(len(compared.reference)) if lead(i)), key=lambda i: (-lead(i), i)
+    )
     won = [i for i in ordered if lead(i) > 0]
     lost = [i for i in reversed(ordered) if lead(i) < 0]
     half = max(count // 2, count - len(lost))
@@ -64,7 +66,11 @@ def section(example: Example) -> str:
             said += f" · {given[name]:.2f} nats a token for {model}"
         rows.append(_row(name, marked(text, example.reference), said))
     maps = "".join(tables_of(each, name) for name, each in example.maps.items())
-    drawn = f'<details><summary>Where the models look</summary><div class="maps">{maps}</div></details>' if maps else ""
+    drawn = (
+        f'<details><summary>Where the models look</summary><div class="maps">{maps}</div></details>'
+        if maps
+        else ""
+    )
     table = f"<table class=texts><tbody>{''.join(rows)}</tbody></table>"
     return f"<section><h3>Sentence {example.place + 1}</h3>{table}{drawn}</section>"
 
@@ -91,5 +97,8 @@ def markdown(examples: Sequence[Example]) -> str:
         lines.append(f"{each.place + 1}.")
         lines += [f"   - source: {each.source}"] if each.source is not None else []
         lines.append(f"   - reference: {each.reference}")
-        lines += [f"   - {name} (chrF {each.scores[name]:.0f}): {text}" for name, text in each.outputs.items()]
+        lines += [
+            f"   - {name} (chrF {each.scores[name]:.0f}): {text}"
+            for name, text in each.outputs.items()
+        ]
     return "\n".join([*lines, ""])

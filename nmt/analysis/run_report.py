@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from nmt.analysis.run_results import Configuration, Finished, configurations
-from nmt.analysis.significance import LEVEL, SignificanceResult, mean_and_deviation, over_seeds, over_sentences
+from nmt.analysis.significance import (
+    LEVEL,
+    SignificanceResult,
+    mean_and_deviation,
+    over_seeds,
+    over_sentences,
+)
 from nmt.analysis.tables import ReportTable, latex, markdown, page_table
 from nmt.foundation.extras import installed
 from nmt.foundation.progress import waiting
@@ -42,14 +48,22 @@ class Report:
 
     @classmethod
     def of(
-        cls, runs: Sequence[Finished], swept: Sequence[Run], metric: str | None, *, samples: int = 1000, trials: int = 0
+        cls,
+        runs: Sequence[Finished],
+        swept: Sequence[Run],
+        metric: str | None,
+        *,
+        samples: int = 1000,
+        trials: int = 0,
     ) -> Report:
         """`metric`: of the test part (None: the one that chose the checkpoints, if it was tested, else BLEU); `samples` and
         `trials`: of the tests over sentences."""
         states = {str(run.folder): run.state for run in swept}
         named = {run.name: run.state for run in swept}
         state = overall(swept, named) if swept and len(named) == len(states) else ""
-        failures = [(run.name, str(run.record()["failure"])) for run in swept if run.record().get("failure")]
+        failures = [
+            (run.name, str(run.record()["failure"])) for run in swept if run.record().get("failure")
+        ]
         if not runs:
             return cls(metric or "", [], [], state, failures)
         usual = runs[0].metric if runs[0].metric in runs[0].scores else next(iter(runs[0].scores))
@@ -71,7 +85,9 @@ class Report:
     def main_table(self) -> ReportTable:
         """A row for each configuration."""
         keys = list(self.configurations[0].values) or ["run"]
-        metrics = [name for name in self.runs[0].scores if all(name in run.scores for run in self.runs)]
+        metrics = [
+            name for name in self.runs[0].scores if all(name in run.scores for run in self.runs)
+        ]
         metrics.sort(key=lambda name: name != self.metric)
         head = [*keys, "n", *metrics, "p seeds", "p sentences", "parameters", "tokens/s", "minutes"]
         memory = [each for each in self.runs if each.memory]
@@ -82,7 +98,12 @@ class Report:
             judged, seeds = self.judged.get(i), self.seeds[i] if self.seeds else None
             chance = [judged.bootstrap, judged.randomization] if judged else []
             speeds = [run.speed for run in each.runs if run.speed]
-            row = [*values, str(len(each.runs)), *(_spread(each.of(name)) for name in metrics), _chance(seeds)]
+            row = [
+                *values,
+                str(len(each.runs)),
+                *(_spread(each.of(name)) for name in metrics),
+                _chance(seeds),
+            ]
             row += [" · ".join(_chance(p) for p in chance if p is not None) or "–"]
             row += [f"{each.runs[0].parameters:,}" if each.runs[0].parameters else "–"]
             row += [f"{statistics.median(speeds):,.0f}" if speeds else "–"]
@@ -91,12 +112,21 @@ class Report:
                 sizes = [run.memory for run in each.runs if run.memory]
                 row += [f"{max(sizes):,.0f}" if sizes else "–"]
             rows.append(row)
-        dropped = [j for j, name in enumerate(head) if name.startswith("p ") and all(row[j] == "–" for row in rows)]
+        dropped = [
+            j
+            for j, name in enumerate(head)
+            if name.startswith("p ") and all(row[j] == "–" for row in rows)
+        ]
         head = [name for j, name in enumerate(head) if j not in dropped]
         rows = [[cell for j, cell in enumerate(row) if j not in dropped] for row in rows]
         strong = [i for i in range(len(rows)) if self.indistinct(i)] if len(rows) > 1 else []
         return ReportTable(
-            f"Test scores by {self.metric}", head, rows, keys=len(keys), strong=strong, note=self._note()
+            f"Test scores by {self.metric}",
+            head,
+            rows,
+            keys=len(keys),
+            strong=strong,
+            note=self._note(),
         )
 
     def _note(self) -> str:
@@ -107,12 +137,16 @@ class Report:
         if len(self.configurations) > 1:
             said.append("Bold (or *): the best, and what no test tells from it at the 5 % level.")
         if self.seeds:
-            said.append("p seeds: would other seeds turn it round? Tukey's range test, corrected for all pairs.")
+            said.append(
+                "p seeds: would other seeds turn it round? Tukey's range test, corrected for all pairs."
+            )
         elif len(self.configurations) > 1 and not installed("scipy"):
             said.append("The test over seeds needs SciPy: pip install 'nmt[sweep]'.")
         if self.judged:
             bounds = max(each.confidence for each in self.judged.values())
-            tests = "paired bootstrap" + (" · approximate randomisation" if self._randomized else "")
+            tests = "paired bootstrap" + (
+                " · approximate randomisation" if self._randomized else ""
+            )
             said.append(
                 f"p sentences: would other test sentences? {tests} of the seeds that validation chose, corrected by Holm's "
                 f"method; scores of one seed are certain to ± {bounds:.1f} or better over sentences (95 %)."
@@ -130,11 +164,16 @@ class Report:
         return found
 
 
-def _judged(every: Sequence[Configuration], metric: str, samples: int, trials: int) -> dict[int, SignificanceResult]:
+def _judged(
+    every: Sequence[Configuration], metric: str, samples: int, trials: int
+) -> dict[int, SignificanceResult]:
     """Each configuration's chosen seed against the best one's, on the same test sentences."""
     judge, systems, references = judge_of(every[0].runs[0]), dict[str, list[str]](), None
     for i, each in enumerate(every):
-        answers, expected = each.chosen().lines("test.txt"), each.chosen().lines("test.reference.txt")
+        answers, expected = (
+            each.chosen().lines("test.txt"),
+            each.chosen().lines("test.reference.txt"),
+        )
         if answers is None or expected is None or len(answers) != len(expected):
             continue
         if references is None:
@@ -149,7 +188,9 @@ def _judged(every: Sequence[Configuration], metric: str, samples: int, trials: i
 
 def judge_of(run: Finished) -> Metric:
     """The metric of a run, from what its signature says."""
-    tokenize = dict(part.split(":", 1) for part in run.signatures.get("bleu", "").split("|") if ":" in part)
+    tokenize = dict(
+        part.split(":", 1) for part in run.signatures.get("bleu", "").split("|") if ":" in part
+    )
     return Metric(tokenize=tokenize.get("tok", "13a"), lowercase=tokenize.get("case") == "lc")  # type: ignore[arg-type]
 
 
@@ -172,12 +213,26 @@ def csv_text(report: Report) -> str:
     table = csv.writer(written, lineterminator="\n")
     validation = f"validation_{report.runs[0].metric}" if report.runs else "validation"
     figures = ["parameters", "tokens_per_second", "seconds", "updates", "memory_mb"]
-    table.writerow(["folder", *keys, "seed", *(f"test_{name}" for name in scores), validation, *figures])
+    table.writerow(
+        ["folder", *keys, "seed", *(f"test_{name}" for name in scores), validation, *figures]
+    )
     for each in report.configurations:
         for run in each.runs:
-            row: list[Any] = [run.folder, *each.values.values(), run.seed, *(run.scores.get(name) for name in scores)]
+            row: list[Any] = [
+                run.folder,
+                *each.values.values(),
+                run.seed,
+                *(run.scores.get(name) for name in scores),
+            ]
             speed = None if run.speed is None else round(run.speed, 1)
-            row += [run.validation.get(run.metric), run.parameters, speed, run.seconds, run.updates, run.memory]
+            row += [
+                run.validation.get(run.metric),
+                run.parameters,
+                speed,
+                run.seconds,
+                run.updates,
+                run.memory,
+            ]
             table.writerow(["" if cell is None else cell for cell in row])
     return written.getvalue()
 
@@ -240,7 +295,11 @@ def _pictures(report: Report) -> list[str]:
             ("Learning curves", "Means over seeds, as far as all were trained; the bands go from the lowest to the highest.",
              charts.learning_curves(several, validated)),
             ("Cost against quality", "Up and left is better.", charts.cost_against_quality(several, name))]  # fmt: skip
-    lengths = charts.by_length(several, judge_of(report.runs[0])) if "bleu" in report.runs[0].scores else None
+    lengths = (
+        charts.by_length(several, judge_of(report.runs[0]))
+        if "bleu" in report.runs[0].scores
+        else None
+    )
     if lengths is not None:
         made.append(("Quality by length",
                      "Does it fall for long sentences? (Bahdanau et al. 2015, figure 2; Luong et al. 2015, figure 6.)",

@@ -49,7 +49,11 @@ class Finished:
     @property
     def speed(self) -> float | None:
         """Tokens per second, the median of what was logged."""
-        found = [entry["speed"] for entry in self.curve if entry.get("kind") == "train" and entry.get("speed")]
+        found = [
+            entry["speed"]
+            for entry in self.curve
+            if entry.get("kind") == "train" and entry.get("speed")
+        ]
         return statistics.median(found) if found else None
 
     def lines(self, name: str) -> list[str] | None:
@@ -82,7 +86,9 @@ class Configuration:
         return max(self.runs, key=lambda run: sign * run.validation.get(metric, worst))
 
 
-def collect(folders: Sequence[str], *, different_data: bool = False) -> tuple[list[Finished], list[Run], list[str]]:
+def collect(
+    folders: Sequence[str], *, different_data: bool = False
+) -> tuple[list[Finished], list[Run], list[str]]:
     """Finished runs in the folders, themselves or below them; the runs of sweeps, finished or not; and what is wrong with
     runs that cannot be read. Raises UserError if there is no run, or if finished runs saw different data (unless
     `different_data`)."""
@@ -90,19 +96,36 @@ def collect(folders: Sequence[str], *, different_data: bool = False) -> tuple[li
     for name in folders:
         folder = Path(name)
         if not folder.is_dir():
-            what = "is a file; give the folder of a run or a sweep" if folder.exists() else "there is no such folder"
+            what = (
+                "is a file; give the folder of a run or a sweep"
+                if folder.exists()
+                else "there is no such folder"
+            )
             raise UserError(f"{name}: {what}")
-        below = [place for depth in range(1, DEPTH) for place in sorted(folder.glob("/".join(["*"] * depth)))]
+        below = [
+            place
+            for depth in range(1, DEPTH)
+            for place in sorted(folder.glob("/".join(["*"] * depth)))
+        ]
         places = [folder, *(place for place in below if place.is_dir())]
         swept += [run for place in places if any(place.glob(f"*/{RECORD}")) for run in find(place)]
         for place in dict.fromkeys(places):
             if (place / "results.json").is_file():
                 try:
                     found.append(read_run(place))
-                except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
+                except (
+                    OSError,
+                    ValueError,
+                    KeyError,
+                    TypeError,
+                    AttributeError,
+                    yaml.YAMLError,
+                ) as error:
                     wrong.append(f"{place}: cannot be read ({error!r}); left out")
     if not found and not swept:
-        raise UserError(f"{', '.join(folders)}: no finished run in it (a run has results.json when it has ended)")
+        raise UserError(
+            f"{', '.join(folders)}: no finished run in it (a run has results.json when it has ended)"
+        )
     kinds = {json.dumps(run.data, sort_keys=True): run for run in found}
     if len(kinds) > 1 and not different_data:
         one, other = list(kinds.values())[:2]
@@ -116,7 +139,9 @@ def collect(folders: Sequence[str], *, different_data: bool = False) -> tuple[li
 def read_run(folder: Path) -> Finished:
     """Raises OSError, ValueError, KeyError or TypeError if it is not as a run leaves it."""
     results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-    config = with_renamed_targets(yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8")))
+    config = with_renamed_targets(
+        yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+    )
     chosen = config.get("choose_by") or config["metric"]["name"]
     return Finished(
         folder,
@@ -170,7 +195,11 @@ def parameters_in(file: Path) -> int | None:
 
     try:
         with safe_open(str(file), "numpy") as opened:
-            sizes = [opened.get_slice(name).get_shape() for name in opened.keys() if name.startswith("model/")]  # noqa: SIM118
+            sizes = [
+                opened.get_slice(name).get_shape()
+                for name in opened.keys()
+                if name.startswith("model/")
+            ]  # noqa: SIM118
     except (OSError, SafetensorError):
         return None
     total = 0
@@ -192,7 +221,10 @@ def configurations(runs: Sequence[Finished], metric: str) -> list[Configuration]
     sign = 1 if metric in LOWER_IS_BETTER else -1
     for each in found.values():
         each.runs.sort(key=lambda run: run.seed)
-    return sorted(found.values(), key=lambda each: sign * statistics.mean(each.of(metric) or [float("inf") * sign]))
+    return sorted(
+        found.values(),
+        key=lambda each: sign * statistics.mean(each.of(metric) or [float("inf") * sign]),
+    )
 
 
 def differing(settings: Sequence[Mapping[str, str]]) -> list[str]:

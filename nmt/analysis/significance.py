@@ -63,7 +63,10 @@ def over_sentences(
             step()
     boots = holm([found[other][2] for other in others])
     randoms = holm([found[other][3] for other in others])
-    corrected = {first: (None, None), **{o: (b, r) for o, b, r in zip(others, boots, randoms, strict=True)}}
+    corrected = {
+        first: (None, None),
+        **{o: (b, r) for o, b, r in zip(others, boots, randoms, strict=True)},
+    }
     return {
         each: SignificanceResult(score, ci, *corrected[each], signature)
         for each, (score, ci, _, _, signature) in found.items()
@@ -74,7 +77,9 @@ def _test(pair, references, metric, kind, samples):  # type: ignore[no-untyped-d
     """Results of both systems, and the signature with the test's settings."""
     from sacrebleu.significance import PairedTest
 
-    test = PairedTest(pair, {"metric": metric}, [list(references)], test_type=kind, n_samples=samples)
+    test = PairedTest(
+        pair, {"metric": metric}, [list(references)], test_type=kind, n_samples=samples
+    )
     signatures, scores = test()
     [name] = [key for key in scores if key != "System"]
     return scores[name], str(signatures[name])
@@ -98,7 +103,9 @@ def over_seeds(scores: Sequence[Sequence[float]]) -> list[float | None] | None:
         return None
     from scipy.stats import tukey_hsd
 
-    spread = sum(sum((x - sum(each) / len(each)) ** 2 for x in each) for each in (scores[i] for i in usable))
+    spread = sum(
+        sum((x - sum(each) / len(each)) ** 2 for x in each) for each in (scores[i] for i in usable)
+    )
     if spread == 0:
         return [None for _ in scores]
     values = tukey_hsd(*(scores[i] for i in usable)).pvalue

@@ -53,7 +53,13 @@ def systems_of(
             continue
         model = load(path)
         log.info("%s translates", name)
-        found.append(System(name, _kept(Path(path), source) or [*map(one_line, model.translate(list(source)))], model))
+        found.append(
+            System(
+                name,
+                _kept(Path(path), source) or [*map(one_line, model.translate(list(source)))],
+                model,
+            )
+        )
     return found
 
 
@@ -66,7 +72,9 @@ def _kept(folder: Path, source: Sequence[str]) -> list[str] | None:
     return output if tested == list(source) and len(output) == len(tested) else None
 
 
-def aligned(model: Translator, source: Sequence[str], reference: Sequence[str]) -> list[list[str]] | None:
+def aligned(
+    model: Translator, source: Sequence[str], reference: Sequence[str]
+) -> list[list[str]] | None:
     """By sentence, the source word that each word of the reference is aligned with: the one that the model's attention gives
     the most weight while it is forced to write it. None without attention."""
     if not model.attends:
@@ -75,7 +83,9 @@ def aligned(model: Translator, source: Sequence[str], reference: Sequence[str]) 
     full = [i for i in range(len(source)) if words(source[i]) and words(reference[i])]
     maps = model.forced_maps([source[i] for i in full], [reference[i] for i in full])
     for i, each in zip(full, maps, strict=True):
-        inner = np.asarray(each.total)[: len(each.target) - each.ends, : len(each.source) - each.ends]
+        inner = np.asarray(each.total)[
+            : len(each.target) - each.ends, : len(each.source) - each.ends
+        ]
         found[i] = [each.source[int(place)] for place in inner.argmax(1)] if inner.size else []
     return found
 

@@ -28,12 +28,26 @@ def terminal(table: ReportTable, width: int | None = None) -> str:
     from rich.console import Console
     from rich.table import Table
 
-    shown = Table(title=table.title, title_justify="left", caption=table.note or None, caption_justify="left", box=None)
+    shown = Table(
+        title=table.title,
+        title_justify="left",
+        caption=table.note or None,
+        caption_justify="left",
+        box=None,
+    )
     for i, name in enumerate(["", *table.head] if table.strong else table.head):
-        shown.add_column(name, justify="left" if i < table.keys + bool(table.strong) else "right", overflow="fold")
+        shown.add_column(
+            name,
+            justify="left" if i < table.keys + bool(table.strong) else "right",
+            overflow="fold",
+        )
     for i, row in enumerate(table.rows):
         marked = ["*" if i in table.strong else ""] if table.strong else []
-        shown.add_row(*marked, *(cell.replace("[", "\\[") for cell in row), style="bold" if i in table.strong else None)
+        shown.add_row(
+            *marked,
+            *(cell.replace("[", "\\[") for cell in row),
+            style="bold" if i in table.strong else None,
+        )
     wide = width or (None if sys.stdout.isatty() else 160)
     console = Console(file=io.StringIO(), width=wide, highlight=False)
     console.print(shown)
@@ -66,10 +80,15 @@ def latex(table: ReportTable) -> str:
     for i, row in enumerate(table.rows):
         cells = [_tex(cell) for cell in row]
         lines.append(
-            " & ".join(rf"\textbf{{{cell}}}" if i in table.strong and cell else cell for cell in cells) + r" \\"
+            " & ".join(
+                rf"\textbf{{{cell}}}" if i in table.strong and cell else cell for cell in cells
+            )
+            + r" \\"
         )
     caption = " ".join(_tex(part) for part in (table.title + ".", table.note) if part)
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", rf"\caption{{{caption}}}", r"\end{table}", ""])
+    return "\n".join(
+        [*lines, r"\bottomrule", r"\end{tabular}", rf"\caption{{{caption}}}", r"\end{table}", ""]
+    )
 
 
 _TEX = {
@@ -79,7 +98,10 @@ _TEX = {
 
 
 def _tex(text: str) -> str:
-    return "".join(_TEX.get(c, "\\" + c if c in "&%$#_{}" else rf"\char`\{c}{{}}" if c in "~^" else c) for c in text)
+    return "".join(
+        _TEX.get(c, "\\" + c if c in "&%$#_{}" else rf"\char`\{c}{{}}" if c in "~^" else c)
+        for c in text
+    )
 
 
 def page_table(table: ReportTable) -> str:
@@ -90,10 +112,14 @@ def page_table(table: ReportTable) -> str:
     rows = []
     for i, row in enumerate(table.rows):
         cells = [
-            f'<th scope="row">{html.escape(cell)}</th>' if j < table.keys else f"<td>{html.escape(cell)}</td>"
+            f'<th scope="row">{html.escape(cell)}</th>'
+            if j < table.keys
+            else f"<td>{html.escape(cell)}</td>"
             for j, cell in enumerate(row)
         ]
         rows.append(f"<tr{' class=strong' if i in table.strong else ''}>{''.join(cells)}</tr>")
     note = f'<p class="note">{html.escape(table.note)}</p>' if table.note else ""
-    whole = f"<table class=data><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    whole = (
+        f"<table class=data><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    )
     return f"<section><h2>{html.escape(table.title)}</h2><div class=wide tabindex=0>{whole}</div>{note}</section>"

@@ -18,7 +18,9 @@ WIDTH = 5
 
 def tokens(line: str) -> list[str]:
     """The words of a text, and its punctuation marks, each alone."""
-    return [token for word in words(line) for token in re.findall(r"\w+(?:['’.-]\w+)*|[^\w\s]", word)]
+    return [
+        token for word in words(line) for token in re.findall(r"\w+(?:['’.-]\w+)*|[^\w\s]", word)
+    ]
 
 
 def bare(word: str) -> str:
@@ -101,7 +103,9 @@ class Accuracy:
 
 
 def word_accuracy(
-    outputs: Sequence[Sequence[str]], references: Sequence[Sequence[str]], group: Callable[[str], str]
+    outputs: Sequence[Sequence[str]],
+    references: Sequence[Sequence[str]],
+    group: Callable[[str], str],
 ) -> dict[str, Accuracy]:
     """By groups of words."""
     right, said, wanted = dict[str, int](), dict[str, int](), dict[str, int]()
@@ -114,7 +118,10 @@ def word_accuracy(
             if left.get(word, 0):
                 left[word] -= 1
                 right[group(word)] = right.get(group(word), 0) + 1
-    return {key: Accuracy(right.get(key, 0), said.get(key, 0), wanted.get(key, 0)) for key in {**wanted, **said}}
+    return {
+        key: Accuracy(right.get(key, 0), said.get(key, 0), wanted.get(key, 0))
+        for key in {**wanted, **said}
+    }
 
 
 def _counted(items: Iterable[Item]) -> dict[Item, int]:
@@ -126,4 +133,8 @@ def _counted(items: Iterable[Item]) -> dict[Item, int]:
 
 def ngrams(sentence: Sequence[str], longest: int) -> dict[tuple[str, ...], int]:
     """Sequences of one to `longest` words, counted."""
-    return _counted(tuple(sentence[i : i + n]) for n in range(1, longest + 1) for i in range(len(sentence) - n + 1))
+    return _counted(
+        tuple(sentence[i : i + n])
+        for n in range(1, longest + 1)
+        for i in range(len(sentence) - n + 1)
+    )

@@ -25,7 +25,11 @@ class ReportSettings(Settings):
         return (
             []
             if self.folders
-            else [ConfigError("folders", "name a folder with runs, as in nmt.report runs/x", shown([]))]
+            else [
+                ConfigError(
+                    "folders", "name a folder with runs, as in nmt.report runs/x", shown([])
+                )
+            ]
         )
 
 
@@ -47,6 +51,10 @@ class CompareSettings(Settings):
     def conflicts(self) -> list[ConfigError]:
         found = self._same_files()
         if not self.systems:
-            found.append(ConfigError("systems", "name a run, a model or a file, as in nmt.compare … A B", shown([])))
+            found.append(
+                ConfigError(
+                    "systems", "name a run, a model or a file, as in nmt.compare … A B", shown([])
+                )
+            )
         repeated = sorted({name for name in self.systems if self.systems.count(name) > 1})
         return found + [ConfigError("systems", "is named twice", name) for name in repeated]

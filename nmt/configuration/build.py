@@ -57,11 +57,15 @@ class Synthetic:
 
     def __post_init__(self) -> None:
         if self.model == []:
-            raise ValueError("synthetic.model=[]: give a run directory, or several as [A,B], or null")
+            raise ValueError(
+                "synthetic.model=[]: give a run directory, or several as [A,B], or null"
+            )
         if not self.keep:
             raise ValueError("synthetic.keep=0 keeps nothing: give a share, such as 0.9")
         if self.tag is not None and (not self.tag.strip() or "\n" in self.tag):
-            raise ValueError("synthetic.tag: is put in front of the source text: give a word, such as <back>, or null")
+            raise ValueError(
+                "synthetic.tag: is put in front of the source text: give a word, such as <back>, or null"
+            )
 
 
 CHOICES: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -104,7 +108,11 @@ TRANSLATOR_OPTIONS = ("precision", "averaging", "shares", "languages", "lexicon"
 def make(config: Config, group: str, **given: Any) -> Any:
     """The object that one group of the configuration describes."""
     values = {key: value for key, value in config[group].items() if key != "_target_"}
-    target = FIXED[group][0] if group in FIXED else locate(config[group]["_target_"], CHOICES[group][0], group)
+    target = (
+        FIXED[group][0]
+        if group in FIXED
+        else locate(config[group]["_target_"], CHOICES[group][0], group)
+    )
     return target(**values, **given)
 
 
@@ -121,7 +129,11 @@ def faults_of(group: str, node: Group) -> list[ConfigError]:
     try:
         return mismatches(node, locate(str(node.get("_target_", "")), package, group), group, given)
     except UserError:
-        return [ConfigError(f"{group}._target_", f"not a class of {package}", shown(node.get("_target_")))]
+        return [
+            ConfigError(
+                f"{group}._target_", f"not a class of {package}", shown(node.get("_target_"))
+            )
+        ]
 
 
 def faults_of_building(group: str, node: Group, **given: Any) -> list[ConfigError]:
@@ -138,12 +150,28 @@ def impossible(config: Config, faulty: Set[str]) -> list[ConfigError]:
         if alone and isinstance(node, Mapping) and group not in faulty:
             found += faults_of_building(group, node)
     if "optimizer" not in faulty:
-        found += faults_of_building("optimizer", config["optimizer"], parameters=[nn.Parameter(torch.zeros(1))])
-    parts = ("model", "encoder", "decoder", "attention", "window", "normalizer", "network", "pooling", "cell")
+        found += faults_of_building(
+            "optimizer", config["optimizer"], parameters=[nn.Parameter(torch.zeros(1))]
+        )
+    parts = (
+        "model",
+        "encoder",
+        "decoder",
+        "attention",
+        "window",
+        "normalizer",
+        "network",
+        "pooling",
+        "cell",
+    )
     if not faulty & {*parts}:
         labels = LabelSet(("a", "b"), False)
         with torch.device("meta"):
-            found += _said(lambda: network(config, 10, 10) if "model" in config else classifier(config, 10, labels))
+            found += _said(
+                lambda: (
+                    network(config, 10, 10) if "model" in config else classifier(config, 10, labels)
+                )
+            )
     return found
 
 
@@ -155,23 +183,38 @@ def _said(action: Callable[[], Any]) -> list[ConfigError]:
     return []
 
 
-def network(config: Config, source_vocabulary: int, target_vocabulary: int, columns: Columns | None = None) -> Seq2Seq:
+def network(
+    config: Config, source_vocabulary: int, target_vocabulary: int, columns: Columns | None = None
+) -> Seq2Seq:
     """The model of a configuration, newly initialised, for source lines of some `columns` (None: a text). Raises
     ValueError if its parts do not fit together."""
     embedding_size, columns = config["model"]["embedding_size"], columns or Columns()
     read = embedding_size + len(columns.factors) * config["model"].get("factor_size", 32)
-    encoders: list[Encoder] = [make(config, "encoder", embedding_size=read) for _ in range(max(1, columns.sources))]
+    encoders: list[Encoder] = [
+        make(config, "encoder", embedding_size=read) for _ in range(max(1, columns.sources))
+    ]
     encoder = encoders[0] if len(encoders) == 1 else MultiSource(encoders)
     attention = None
     if "_target_" in config["attention"]:
         query_size = config["decoder"]["hidden_size"]
         score = make(config, "attention", query_size=query_size, memory_size=encoder.memory_size)
         parts = {**PLAIN, **config}
-        attention = Attention(score, make(parts, "window", query_size=query_size), make(parts, "normalizer"))
-    elif any((config.get(group) or usual)["_target_"] != usual["_target_"] for group, usual in PLAIN.items()):
-        raise ValueError("attention=none uses no window or normalizer: leave window=global and normalizer=softmax")
+        attention = Attention(
+            score, make(parts, "window", query_size=query_size), make(parts, "normalizer")
+        )
+    elif any(
+        (config.get(group) or usual)["_target_"] != usual["_target_"]
+        for group, usual in PLAIN.items()
+    ):
+        raise ValueError(
+            "attention=none uses no window or normalizer: leave window=global and normalizer=softmax"
+        )
     decoder = make(
-        config, "decoder", attention=attention, embedding_size=embedding_size, memory_size=encoder.memory_size
+        config,
+        "decoder",
+        attention=attention,
+        embedding_size=embedding_size,
+        memory_size=encoder.memory_size,
     )
     sizes = {
         "source_vocabulary": source_vocabulary, "target_vocabulary": target_vocabulary, "radices": columns.radices
@@ -183,4 +226,6 @@ def classifier(config: Config, vocabulary: int, labels: LabelSet) -> Seq2Label:
     """The network of nmt.classify, newly initialised. Raises ValueError if its parts do not fit together."""
     encoder: Encoder = make(config, "encoder", embedding_size=config["network"]["embedding_size"])
     pooling = make(config, "pooling", memory_size=encoder.memory_size)
-    return make(config, "network", vocabulary=vocabulary, labels=labels, encoder=encoder, pooling=pooling)
+    return make(
+        config, "network", vocabulary=vocabulary, labels=labels, encoder=encoder, pooling=pooling
+    )

@@ -61,7 +61,9 @@ def mismatches(
     return found
 
 
-def _signature(target: Callable[..., Any], given: Collection[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _signature(
+    target: Callable[..., Any], given: Collection[str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Annotations and keyword parameters by name."""
     record = dataclasses.is_dataclass(target)
     function = target.__init__ if inspect.isclass(target) and not record else target
@@ -82,9 +84,13 @@ def mismatch(value: Any, hint: Any) -> str | None:
     """What is wrong with a value of an annotated parameter, None if nothing."""
     base, *extras = typing.get_args(hint) if typing.get_origin(hint) is Annotated else (hint,)
     if not _is_a(value, base):
-        lists = [part for part in (typing.get_args(base) or (base,)) if typing.get_origin(part) is list]
+        lists = [
+            part for part in (typing.get_args(base) or (base,)) if typing.get_origin(part) is list
+        ]
         example = (
-            f", such as [{value}]" if isinstance(value, str) and (lists or typing.get_origin(base) is list) else ""
+            f", such as [{value}]"
+            if isinstance(value, str) and (lists or typing.get_origin(base) is list)
+            else ""
         )
         if isinstance(value, bool | int | float) and _is_a("", base):
             example = f"; as text it is written '\"{shown(value)}\"'"
@@ -106,8 +112,17 @@ def expected(hint: Any) -> str:
     elif origin in (Union, types.UnionType):
         words = " or ".join(expected(part) for part in typing.get_args(base))
     else:
-        words = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "null"}.get(
-            base, f"a list, each {expected(typing.get_args(base)[0])}" if origin in (list, tuple) else str(base)
+        words = {
+            int: "a whole number",
+            float: "a number",
+            bool: "true or false",
+            str: "text",
+            type(None): "null",
+        }.get(
+            base,
+            f"a list, each {expected(typing.get_args(base)[0])}"
+            if origin in (list, tuple)
+            else str(base),
         )
     ranges = [str(extra) for extra in extras if isinstance(extra, Range) and str(extra) != "value"]
     return words + (f" with {' and '.join(ranges)}" if ranges else "")

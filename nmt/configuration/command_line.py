@@ -103,7 +103,9 @@ def _tell(error: UserError) -> None:
     logger, ranks = logging.getLogger("nmt"), of_torchrun()
     if not ranks.first:
         if not connected(ranks):
-            time.sleep(FIRST_TELLS)  # torchrun ends this process if the first rank has the same fault, and says so
+            time.sleep(
+                FIRST_TELLS
+            )  # torchrun ends this process if the first rank has the same fault, and says so
         if not isinstance(error, Silent):
             print(f"error: {error}", file=sys.stderr)
     elif logger.handlers:
@@ -120,9 +122,15 @@ def _refuse(flag: str, arguments: Sequence[str]) -> None:
         raise UserError(f"{name}: there is no such flag; did you mean {near[0]}?")
     given = next((text.partition("=")[2] for text in arguments if text.startswith(f"{name}=")), "")
     after = arguments[list(arguments).index(name) + 1 :] if name in arguments else []
-    value = given or value or (after[0] if after and "=" not in after[0] and not after[0].startswith("-") else "VALUE")
+    value = (
+        given
+        or value
+        or (after[0] if after and "=" not in after[0] and not after[0].startswith("-") else "VALUE")
+    )
     key = name.lstrip("-").replace("-", "_")
-    raise UserError(f"{name}: there is no such flag. Write {key}={value}, without dashes; --help shows all keys")
+    raise UserError(
+        f"{name}: there is no such flag. Write {key}={value}, without dashes; --help shows all keys"
+    )
 
 
 def _not_alone(flag: str) -> None:
@@ -133,7 +141,11 @@ def _split(arguments: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
     """Flags with their values, by their long or usual names; and overrides."""
     flags: dict[str, list[str]] = {}
     overrides, waiting = [], iter(arguments)
-    names = dict.fromkeys(SWEEP, SWEEP[0]) | dict.fromkeys(BESIDE, BESIDE[0]) | dict.fromkeys(PRINT, PRINT[0])
+    names = (
+        dict.fromkeys(SWEEP, SWEEP[0])
+        | dict.fromkeys(BESIDE, BESIDE[0])
+        | dict.fromkeys(PRINT, PRINT[0])
+    )
     for argument in waiting:
         name, equals, value = argument.partition("=")
         if not argument.startswith("-"):
@@ -166,7 +178,9 @@ def _help(command: str, overrides: Sequence[str]) -> None:
 
 def _completion(command: str) -> None:
     """Left to Hydra. Raises UserError if it is not called by a shell, and not asked for what a shell needs."""
-    install = any(f"{action}={shell}" in sys.argv for action in ("install", "uninstall") for shell in SHELLS)
+    install = any(
+        f"{action}={shell}" in sys.argv for action in ("install", "uninstall") for shell in SHELLS
+    )
     if not install and "COMP_LINE" not in os.environ:
         raise UserError(f"-sc: give one of {', '.join(f'install={shell}' for shell in SHELLS)}")
     _hydra(command)
@@ -187,7 +201,9 @@ def _print(command: str, what: Sequence[str], overrides: Sequence[str]) -> None:
 
 def _run(command: str, run: Callable[[Any], Any], overrides: Sequence[str]) -> Any:
     if of_torchrun().several:  # before torch is imported
-        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # what it warns of is meant: see Ranks.wrapped
+        os.environ.setdefault(
+            "TORCH_CPP_LOG_LEVEL", "ERROR"
+        )  # what it warns of is meant: see Ranks.wrapped
     from nmt.configuration.configure import configure
     from nmt.foundation.terminal import hush, set_up_logging
     from nmt.training.memory import keep_freed_memory
@@ -195,7 +211,10 @@ def _run(command: str, run: Callable[[Any], Any], overrides: Sequence[str]) -> A
     of_hydra = [text for text in overrides if text.lstrip("+~").startswith("hydra")]
     if of_hydra:
         raise ConfigErrors(
-            [ConfigError(text, "is for sweeps (-m); the folder of a run is run_dir=DIR") for text in of_hydra]
+            [
+                ConfigError(text, "is for sweeps (-m); the folder of a run is run_dir=DIR")
+                for text in of_hydra
+            ]
         )
     if not of_torchrun().first:
         hush()
@@ -205,7 +224,12 @@ def _run(command: str, run: Callable[[Any], Any], overrides: Sequence[str]) -> A
     sweep = getattr(settings, "sweep", None)
     if sweep and ({"_target_": sweep["_target_"], "grids": sweep.get("grids")} != ONE_RUN):
         raise ConfigErrors(
-            [ConfigError("sweep", "says how several runs are made: add -m, or sweep=grid for a single one")]
+            [
+                ConfigError(
+                    "sweep",
+                    "says how several runs are made: add -m, or sweep=grid for a single one",
+                )
+            ]
         )
     set_up_logging()
     keep_freed_memory()
@@ -214,13 +238,17 @@ def _run(command: str, run: Callable[[Any], Any], overrides: Sequence[str]) -> A
 
 def _sweep(command: str, run: Callable[[Any], Any], overrides: Sequence[str], dry: bool) -> Any:
     if command == "backtranslate":
-        raise UserError("nmt.backtranslate makes several runs already: call it once for each, or sweep over nmt.train")
+        raise UserError(
+            "nmt.backtranslate makes several runs already: call it once for each, or sweep over nmt.train"
+        )
     from nmt.foundation.terminal import set_up_logging
     from nmt.pipeline.sweep_command import sweep
     from nmt.training.memory import keep_freed_memory
 
     if of_torchrun().several:
-        raise UserError("-m trains many runs, each in a process of its own: start it without torchrun")
+        raise UserError(
+            "-m trains many runs, each in a process of its own: start it without torchrun"
+        )
     set_up_logging()
     keep_freed_memory()
     sweep(command, run, overrides, dry=dry)

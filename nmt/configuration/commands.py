@@ -16,7 +16,11 @@ from nmt.configuration.model_settings import (
     TranslateSettings,
 )
 from nmt.configuration.settings import Settings
-from nmt.configuration.training_settings import BacktranslateSettings, ClassifySettings, TrainSettings
+from nmt.configuration.training_settings import (
+    BacktranslateSettings,
+    ClassifySettings,
+    TrainSettings,
+)
 
 COMMANDS: dict[str, type[Settings]] = {
     "train": TrainSettings,

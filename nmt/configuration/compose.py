@@ -58,7 +58,9 @@ def compose_unresolved(command: str, overrides: Sequence[str]) -> Any:
     """The same as an OmegaConf object with unresolved ${references}. Raises PartialConfig for unknown choices or keys."""
     typed, found = _read(command, overrides)
     try:
-        config, _ = _by_the_rule(command, {g: c for g, c in typed.choices.items() if not _wrong_choice(g, c)})
+        config, _ = _by_the_rule(
+            command, {g: c for g, c in typed.choices.items() if not _wrong_choice(g, c)}
+        )
     except _unusable() as error:
         raise ConfigErrors([*found, ConfigError("", str(error).splitlines()[0])]) from error
     found += apply(config, typed.values, _choices(command))
@@ -82,16 +84,24 @@ def apply(config: Any, overrides: Sequence[Any], groups: Collection[str] = ()) -
     for override in overrides:
         *parents, last = override.key_or_group.split(".")
         node, above = config, list[str]()
-        while parents and OmegaConf.is_dict(node) and parents[0] in list(node):  # `in node` misses ???
+        while (
+            parents and OmegaConf.is_dict(node) and parents[0] in list(node)
+        ):  # `in node` misses ???
             above.append(parents.pop(0))
             node = node._get_node(above[-1])
         key = parents[0] if parents else last
-        if parents or not OmegaConf.is_dict(node) or (last not in list(node) and override.type is OverrideType.CHANGE):
+        if (
+            parents
+            or not OmegaConf.is_dict(node)
+            or (last not in list(node) and override.type is OverrideType.CHANGE)
+        ):
             found.append(unknown(".".join([*above, key]), _keys(node, () if above else groups)))
         elif override.type is OverrideType.DEL:
             node.pop(last, None)
         else:
-            OmegaConf.update(config, override.key_or_group, override.value(), merge=False, force_add=True)
+            OmegaConf.update(
+                config, override.key_or_group, override.value(), merge=False, force_add=True
+            )
     return found
 
 
@@ -107,16 +117,22 @@ def parse(overrides: Sequence[str]) -> tuple[list[Any], list[ConfigError]]:
     with _sources() as loader:
         for text in overrides:
             try:
-                if text not in _PARSED:  # the grammar is slow, and what was typed is looked at several times
+                if (
+                    text not in _PARSED
+                ):  # the grammar is slow, and what was typed is looked at several times
                     made = OverridesParser.create(loader).parse_overrides([text])
-                    _PARSED.update({} if "(" in text else {text: made})  # what choices glob(*) means may change
+                    _PARSED.update(
+                        {} if "(" in text else {text: made}
+                    )  # what choices glob(*) means may change
                 else:
                     made = _PARSED[text]
                 parsed += made
             except HydraException:
                 key, equals, value = text.partition("=")
                 quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("'", "'\\''")
-                quotes = f". Put the value between quotes twice: {key}='\"{quoted}\"'" if equals else ""
+                quotes = (
+                    f". Put the value between quotes twice: {key}='\"{quoted}\"'" if equals else ""
+                )
                 found.append(ConfigError(text, f"not of the form key=value{quotes}"))
     return parsed, found
 
@@ -129,7 +145,12 @@ def variants(overrides: Sequence[str]) -> list[list[str]]:
     each = []
     for text, override in zip(overrides, parsed, strict=True):
         if override.is_sweep_override():
-            each.append([f"{override.get_key_element()}={value}" for value in override.sweep_string_iterator()])
+            each.append(
+                [
+                    f"{override.get_key_element()}={value}"
+                    for value in override.sweep_string_iterator()
+                ]
+            )
         else:
             each.append([text])
     return [list(one) for one in itertools.product(*each)]
@@ -166,13 +187,19 @@ def _read(command: str, overrides: Sequence[str]) -> tuple[Typed, list[ConfigErr
         if wrong is not None:
             found.append(wrong)
         elif choices.setdefault(key, value) != value:
-            found.append(ConfigError(key, f"chosen twice, {choices[key]} and {value}; leave one out"))
+            found.append(
+                ConfigError(key, f"chosen twice, {choices[key]} and {value}; leave one out")
+            )
     return Typed(choices, tuple(values)), found
 
 
 def _wrong_choice(group: str, value: Any) -> ConfigError | None:
     there = options(group)
-    return None if value in there or (value is None and group == RECIPE) else not_a_choice(group, value, there)
+    return (
+        None
+        if value in there or (value is None and group == RECIPE)
+        else not_a_choice(group, value, there)
+    )
 
 
 def _by_the_rule(command: str, chosen: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
@@ -185,7 +212,9 @@ def _by_the_rule(command: str, chosen: Mapping[str, Any]) -> tuple[Any, Mapping[
     if RECIPE not in chosen and chosen.get("data", of_recipe["data"]) != of_recipe["data"]:
         return _composed(command, {**chosen, RECIPE: None})
     config, choices = _composed(command, {**chosen, RECIPE: recipe})
-    replaced = [group for group, choice in chosen.items() if group != RECIPE and choice != of_recipe[group]]
+    replaced = [
+        group for group, choice in chosen.items() if group != RECIPE and choice != of_recipe[group]
+    ]
     if replaced:
         plain = _composed(command, {**chosen, RECIPE: None})[0]
         for group in replaced:
@@ -205,11 +234,17 @@ def _cached(command: str, chosen: tuple[tuple[str, Any], ...]) -> tuple[Any, Map
     from omegaconf import OmegaConf
 
     with _sources():
-        overrides = [f"~{group}" if choice is None else f"{group}={choice}" for group, choice in chosen]
-        config = compose_by_hydra(command, overrides=[*overrides, *search_path()], return_hydra_config=True)
+        overrides = [
+            f"~{group}" if choice is None else f"{group}={choice}" for group, choice in chosen
+        ]
+        config = compose_by_hydra(
+            command, overrides=[*overrides, *search_path()], return_hydra_config=True
+        )
     OmegaConf.set_struct(config, False)
     OmegaConf.set_readonly(config, False)
-    choices = {group: choice for group, choice in config.hydra.runtime.choices.items() if "/" not in group}
+    choices = {
+        group: choice for group, choice in config.hydra.runtime.choices.items() if "/" not in group
+    }
     config.pop("hydra")
     return config, choices
 
@@ -291,4 +326,8 @@ def _unusable() -> tuple[type[Exception], ...]:
 def _keys(node: Any, groups: Collection[str]) -> list[str]:
     from omegaconf import OmegaConf
 
-    return sorted({*(str(key) for key in node if key != "_target_"), *groups}) if OmegaConf.is_dict(node) else []
+    return (
+        sorted({*(str(key) for key in node if key != "_target_"), *groups})
+        if OmegaConf.is_dict(node)
+        else []
+    )

@@ -37,11 +37,16 @@ def configure(command: str, overrides: Sequence[str]) -> Settings:
     if issubclass(kind, TrainingSettings) and command != "backtranslate":
         path, changes = _resumed(overrides)
         if path is not None:
-            return _useful(kind.of({**changed(saved_run(path, command), command, changes), "resume": path}), changes)
+            return _useful(
+                kind.of({**changed(saved_run(path, command), command, changes), "resume": path}),
+                changes,
+            )
     try:
         config = compose_unresolved(command, overrides)
     except PartialConfig as wrong:
-        return kind.of(resolve(wrong.rest), also=wrong.faults)  # raises: what was typed has faults already
+        return kind.of(
+            resolve(wrong.rest), also=wrong.faults
+        )  # raises: what was typed has faults already
     plain = resolve(config)
     if plain.get("init"):
         _check_path("init", plain["init"])
@@ -62,7 +67,8 @@ def _no_data_chosen(faults: Sequence[ConfigError], overrides: Sequence[str]) -> 
         return []
     return [
         ConfigError(
-            "data", "no data set is chosen, so this is the usual one; for your own files add data=text, tsv, csv …"
+            "data",
+            "no data set is chosen, so this is the usual one; for your own files add data=text, tsv, csv …",
         )
     ]
 
@@ -111,9 +117,13 @@ def saved_run(path: str, command: str) -> Checkpoint:
     """The checkpoint to resume a run from. Raises UserError if there is none, or if another command wrote it."""
     file = Path(path) / ckpt.LAST
     if not Path(path).is_dir():
-        raise ConfigErrors([ConfigError("resume", "there is no such folder; there is nothing to go on with", path)])
+        raise ConfigErrors(
+            [ConfigError("resume", "there is no such folder; there is nothing to go on with", path)]
+        )
     if not file.is_file():
-        raise ConfigErrors([ConfigError("resume", f"no {ckpt.LAST} in it; there is nothing to go on with", path)])
+        raise ConfigErrors(
+            [ConfigError("resume", f"no {ckpt.LAST} in it; there is nothing to go on with", path)]
+        )
     saved = ckpt.read(file)
     ckpt.check_kind(saved, command)
     return saved
@@ -124,7 +134,9 @@ def changed(saved: Checkpoint, command: str, changes: Sequence[str]) -> Mapping[
     Raises ConfigErrors for what cannot change."""
     config = copy.deepcopy(saved.meta.get("config"))
     if not isinstance(config, dict):
-        raise ConfigErrors([ConfigError("resume", "holds no configuration; it is damaged", str(saved.path))])
+        raise ConfigErrors(
+            [ConfigError("resume", "holds no configuration; it is damaged", str(saved.path))]
+        )
     parsed, found = parse(changes)
     for override in parsed:
         key, value = override.key_or_group, override.value()
@@ -134,15 +146,25 @@ def changed(saved: Checkpoint, command: str, changes: Sequence[str]) -> Mapping[
             config[key] = resolve(compose_unresolved(command, [f"{key}={value}"]))[key]
         elif key == "run_dir":
             found.append(
-                ConfigError(key, "a run goes on in its own folder, the one of resume=: leave it out", shown(value))
+                ConfigError(
+                    key,
+                    "a run goes on in its own folder, the one of resume=: leave it out",
+                    shown(value),
+                )
             )
-        elif group not in CHANGEABLE or key in FIXED or (not name and isinstance(config.get(group), dict)):
+        elif (
+            group not in CHANGEABLE
+            or key in FIXED
+            or (not name and isinstance(config.get(group), dict))
+        ):
             why = "cannot change when resuming (the weights and the state were made with the old value)"
             groups = ", ".join(f"{group}={'|'.join(options(group))}" for group in CHOSEN_ANEW)
             what = f"{why}. What can: {groups}, and single keys of {', '.join(CHANGEABLE)}"
             found.append(ConfigError(f"{key}={shown(value)}", what))
         elif not isinstance(node, dict) or (name or group) not in node:
-            found.append(unknown(key, sorted(set(node) - {"_target_"}) if isinstance(node, dict) else []))
+            found.append(
+                unknown(key, sorted(set(node) - {"_target_"}) if isinstance(node, dict) else [])
+            )
         else:
             node[name or group] = value
     if found:

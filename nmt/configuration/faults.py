@@ -25,14 +25,18 @@ class ConfigError:
         place = self.key if self.value is None else f"{self.key}={self.value}"
         meant = f"; did you mean {self.nearest}?" if self.nearest else ""
         known = f" (there are: {', '.join(self.choices)})" if self.choices else ""
-        return f"{place}: {self.problem}{meant}{known}" if place else f"{self.problem}{meant}{known}"
+        return (
+            f"{place}: {self.problem}{meant}{known}" if place else f"{self.problem}{meant}{known}"
+        )
 
 
 class ConfigErrors(UserError):
     """All faults of a configuration together."""
 
     def __init__(self, faults: Sequence[ConfigError]) -> None:
-        super().__init__("the configuration has faults:\n" + "\n".join(f"  - {fault}" for fault in faults))
+        super().__init__(
+            "the configuration has faults:\n" + "\n".join(f"  - {fault}" for fault in faults)
+        )
         self.faults = tuple(faults)
 
 
@@ -41,7 +45,9 @@ def unknown(key: str, known: Collection[str]) -> ConfigError:
     if not known:
         return ConfigError(key, "no such key (this choice has no settings)")
     near = difflib.get_close_matches(key.rpartition(".")[2], known, 1, 0.6)
-    return ConfigError(key, "no such key", choices=tuple(sorted(known)), nearest=near[0] if near else None)
+    return ConfigError(
+        key, "no such key", choices=tuple(sorted(known)), nearest=near[0] if near else None
+    )
 
 
 def not_a_choice(group: str, value: Any, choices: Sequence[str]) -> ConfigError:
@@ -55,4 +61,10 @@ def shown(value: Any) -> str:
     """A value as users type it."""
     if isinstance(value, list | tuple):
         return f"[{','.join(map(shown, value))}]"
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value) or "(nothing)"
+    return (
+        "null"
+        if value is None
+        else str(value).lower()
+        if isinstance(value, bool)
+        else str(value) or "(nothing)"
+    )

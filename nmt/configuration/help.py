@@ -33,15 +33,23 @@ def help_of(command: str, overrides: Sequence[str]) -> str:
     overrides that do not fit."""
     config, chosen = compose(command, overrides), choices_of(command, overrides)
     usage, defaults, keys = _read(command)
-    for other in re.findall(r"^  - ([a-z]+)$", defaults, re.MULTILINE):  # a command that also has what another has
+    for other in re.findall(
+        r"^  - ([a-z]+)$", defaults, re.MULTILINE
+    ):  # a command that also has what another has
         _, of_other, others = _read(other)
-        own = {match["key"] for line in keys.splitlines() if (match := _LINE.fullmatch(line)) and not match["indent"]}
+        own = {
+            match["key"]
+            for line in keys.splitlines()
+            if (match := _LINE.fullmatch(line)) and not match["indent"]
+        }
         kept = [line for line in others.splitlines() if line.partition(":")[0] not in own]
         defaults, keys = f"{defaults}\n{of_other}", "\n".join([keys, *kept])
     groups = [match for line in defaults.splitlines() if (match := _GROUP.fullmatch(line))]
     parts = ["\n".join(line.removeprefix("#").removeprefix(" ") for line in usage.splitlines())]
     if groups:
-        parts.append("Groups, and their choices (GROUP=CHOICE):\n" + "\n".join(map(_choices, groups)))
+        parts.append(
+            "Groups, and their choices (GROUP=CHOICE):\n" + "\n".join(map(_choices, groups))
+        )
     parts.append("Keys (KEY=VALUE), and what they are here:\n" + "\n".join(_keys(keys, config, ())))
     for match in groups:
         group, choice = match["group"], chosen.get(match["group"])
@@ -63,12 +71,18 @@ def _choices(match: re.Match[str]) -> str:
     named = re.findall(r"\w+", match["comment"] or "")
     there = options(match["group"])
     some = [name for name in named if name in there] if "…" not in (match["comment"] or "") else []
-    return textwrap.fill(f"  {match['group']:<16}{' '.join(some or there)}", WIDTH, subsequent_indent=18 * " ")
+    return textwrap.fill(
+        f"  {match['group']:<16}{' '.join(some or there)}", WIDTH, subsequent_indent=18 * " "
+    )
 
 
 def _group(group: str, choice: str, config: Mapping[str, Any]) -> Iterator[str]:
     file = Path(CONF, group, f"{choice}.yaml")
-    text = file.read_text(encoding="utf-8") if file.is_file() else "\n".join(f"{key}: ." for key in config)
+    text = (
+        file.read_text(encoding="utf-8")
+        if file.is_file()
+        else "\n".join(f"{key}: ." for key in config)
+    )
     about = " ".join(re.findall(r"^# (.*)$", text, re.MULTILINE))
     yield f"{group}={choice}{f'   {about}' if about else ''}"
     yield from _keys(text, config, (group,))

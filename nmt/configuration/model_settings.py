@@ -57,7 +57,11 @@ class EnsembleSettings(ModelSettings):
         found, paths = super().conflicts(), models(self.model)
         if self.shares is not None and paths and len(self.shares) != len(paths):
             found.append(
-                ConfigError("shares", f"give one positive number for each of {len(paths)} models", shown(self.shares))
+                ConfigError(
+                    "shares",
+                    f"give one positive number for each of {len(paths)} models",
+                    shown(self.shares),
+                )
             )
         return found
 
@@ -69,7 +73,15 @@ class EnsembleSettings(ModelSettings):
 
     def _lexicon(self, path: str | None) -> list[ConfigError]:
         used = not path or self.translation.get("unknown") == "copy"
-        return [] if used else [ConfigError("lexicon", "is for unknown words: set translation.unknown=copy too", path)]
+        return (
+            []
+            if used
+            else [
+                ConfigError(
+                    "lexicon", "is for unknown words: set translation.unknown=copy too", path
+                )
+            ]
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,31 +104,57 @@ class TranslateSettings(EnsembleSettings):
     search: Group
 
     def conflicts(self) -> list[ConfigError]:
-        found = super().conflicts() + build.faults_of_building("search", self.search) + self._lexicon(self.lexicon)
+        found = (
+            super().conflicts()
+            + build.faults_of_building("search", self.search)
+            + self._lexicon(self.lexicon)
+        )
         most = self.search.get("n_best", 1)
         if self.format in ONE_BEST and most > 1:
-            found.append(ConfigError("search.n_best", "shown by format=jsonl and format=moses only", shown(most)))
+            found.append(
+                ConfigError(
+                    "search.n_best", "shown by format=jsonl and format=moses only", shown(most)
+                )
+            )
         found += map_name(self.attention_map)
         if self.compare and not self.attention_map:
-            what = "names models to draw beside the main one in attention_map=FILE.html; give that too"
+            what = (
+                "names models to draw beside the main one in attention_map=FILE.html; give that too"
+            )
             found.append(ConfigError("compare", what))
         beside, own = models(self.compare), models(self.model)
         if len(beside) > 3:
-            found.append(ConfigError("compare", "give at most three models beside the one that translates"))
+            found.append(
+                ConfigError("compare", "give at most three models beside the one that translates")
+            )
         if len({*beside, *own}) < len(beside) + len(set(own)):
-            found.append(ConfigError("compare", "give each model once, and not the one that translates"))
+            found.append(
+                ConfigError("compare", "give each model once, and not the one that translates")
+            )
         if self.resume and not (self.output and self.input):
             found.append(ConfigError("resume", "needs input=FILE and output=FILE", "true"))
         if self.resume and self.attention_map:
-            found.append(ConfigError("resume", "an attention map needs all sentences; leave attention_map out", "true"))
+            found.append(
+                ConfigError(
+                    "resume",
+                    "an attention map needs all sentences; leave attention_map out",
+                    "true",
+                )
+            )
         if (self.prefix or self.constraints) and not self.input:
-            found.append(ConfigError("prefix and constraints", "belong to the lines of a file; give input=FILE"))
+            found.append(
+                ConfigError(
+                    "prefix and constraints", "belong to the lines of a file; give input=FILE"
+                )
+            )
         return found
 
     def idle(self) -> dict[str, str]:
         found = super().idle()
         if not self.attention_map and self.format not in ("jsonl", "pharaoh"):
-            found["units"] = "no alignment is shown: give attention_map=FILE.html, format=jsonl or pharaoh"
+            found["units"] = (
+                "no alignment is shown: give attention_map=FILE.html, format=jsonl or pharaoh"
+            )
         return found
 
 
@@ -149,17 +187,30 @@ class ServeSettings(ModelSettings):
 
     @property
     def _names(self) -> list[str]:
-        return self.names or [Path(path).resolve().name.removesuffix(".safetensors") for path in models(self.model)]
+        return self.names or [
+            Path(path).resolve().name.removesuffix(".safetensors") for path in models(self.model)
+        ]
 
     def conflicts(self) -> list[ConfigError]:
         found = super().conflicts() + build.faults_of_building("search", self.search)
         paths, names = models(self.model), self._names
         if len(names) != len(paths):
-            found.append(ConfigError("names", f"give one for each of {len(paths)} models", shown(self.names)))
+            found.append(
+                ConfigError("names", f"give one for each of {len(paths)} models", shown(self.names))
+            )
         elif len(set(names)) < len(names):
-            found.append(ConfigError("names", f"give each model another name, as names=[a,b] (now {', '.join(names)})"))
+            found.append(
+                ConfigError(
+                    "names",
+                    f"give each model another name, as names=[a,b] (now {', '.join(names)})",
+                )
+            )
         if self.search.get("n_best", 1) > 1:
-            found.append(ConfigError("search.n_best", "requests say how many alternatives they want; leave it out"))
+            found.append(
+                ConfigError(
+                    "search.n_best", "requests say how many alternatives they want; leave it out"
+                )
+            )
         return found
 
 
@@ -175,15 +226,27 @@ class EvaluateSettings(EnsembleSettings):
     metric: Group
 
     def conflicts(self) -> list[ConfigError]:
-        found = super().conflicts() + build.faults_of_building("search", self.search) + self._lexicon(self.lexicon)
+        found = (
+            super().conflicts()
+            + build.faults_of_building("search", self.search)
+            + self._lexicon(self.lexicon)
+        )
         if self.metric.get("name") == "loss":
             found.append(
-                ConfigError("metric.name", "not a comparison of texts; choose bleu, chrf, ter or exact", "loss")
+                ConfigError(
+                    "metric.name",
+                    "not a comparison of texts; choose bleu, chrf, ter or exact",
+                    "loss",
+                )
             )
         most = self.search.get("n_best", 1)
         if most > 1:
             found.append(
-                ConfigError("search.n_best", "only the best translation is evaluated; leave it out", shown(most))
+                ConfigError(
+                    "search.n_best",
+                    "only the best translation is evaluated; leave it out",
+                    shown(most),
+                )
             )
         return found
 
@@ -232,20 +295,32 @@ class AlignSettings(EnsembleSettings):
     def conflicts(self) -> list[ConfigError]:
         found = super().conflicts() + map_name(self.attention_map)
         if (self.model is None) == (self.vectors is None):
-            found.append(ConfigError("model, vectors", "give one of them, model=RUN_DIR or vectors=[SOURCE,TARGET]"))
+            found.append(
+                ConfigError(
+                    "model, vectors", "give one of them, model=RUN_DIR or vectors=[SOURCE,TARGET]"
+                )
+            )
         elif self.vectors is not None and len(self.vectors) != 2:
             found.append(ConfigError("vectors", "give two files, [SOURCE,TARGET]"))
         elif self.vectors and self.reverse:
-            found.append(ConfigError("reverse", "vectors already look in both directions; leave it out"))
+            found.append(
+                ConfigError("reverse", "vectors already look in both directions; leave it out")
+            )
         if self.vectors and self.units == "piece":
-            found.append(ConfigError("units", "vectors are of words; pieces are a model's", "piece"))
+            found.append(
+                ConfigError("units", "vectors are of words; pieces are a model's", "piece")
+            )
         return found
 
     def idle(self) -> dict[str, str]:
         found = {} if self.vectors else super().idle()
         if not self.vectors and not self.reverse:
             found["symmetrize"] = "there is one direction: give reverse=RUN_DIR too"
-        for key in ("device", "precision", "averaging", "shares", "translation.max_source") if self.vectors else ():
+        for key in (
+            ("device", "precision", "averaging", "shares", "translation.max_source")
+            if self.vectors
+            else ()
+        ):
             found[key] = "vectors need no model"
         return found
 
@@ -269,7 +344,11 @@ class LabelSettings(Settings):
         return super().conflicts() + map_name(self.explain, "explain")
 
     def idle(self) -> dict[str, str]:
-        return {} if self.explain or self.format == "jsonl" else {"units": "no words are shown: give explain=FILE.html"}
+        return (
+            {}
+            if self.explain or self.format == "jsonl"
+            else {"units": "no words are shown: give explain=FILE.html"}
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -293,7 +372,9 @@ class AverageSettings(Settings):
         if not self.output.endswith(".safetensors"):
             found.append(ConfigError("output", "the name must end in .safetensors", self.output))
         elif any(Path(model).resolve() == Path(self.output).resolve() for model in self.models):
-            found.append(ConfigError("output", "is one of the models; choose another name", self.output))
+            found.append(
+                ConfigError("output", "is one of the models; choose another name", self.output)
+            )
         return found
 
 

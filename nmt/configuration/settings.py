@@ -54,7 +54,11 @@ class Settings:
     def _faults(cls, values: Mapping[str, Any]) -> list[ConfigError]:
         """What is wrong with single keys and values."""
         groups = cls.groups()
-        top = {key: value for key, value in values.items() if key not in groups and not isinstance(value, Mapping)}
+        top = {
+            key: value
+            for key, value in values.items()
+            if key not in groups and not isinstance(value, Mapping)
+        }
         found = [
             unknown(key, [f.name for f in dataclasses.fields(cls)])
             for key, value in values.items()
@@ -67,8 +71,14 @@ class Settings:
                 found += build.faults_of(group, node)
             elif needed or node is not None:
                 found.append(ConfigError(group, "missing"))
-        repeated = {fault.key for fault in found if "." not in fault.key}  # e.g. encoder.cell repeats cell
-        return [fault for fault in found if fault.key.rpartition(".")[2] not in repeated or "." not in fault.key]
+        repeated = {
+            fault.key for fault in found if "." not in fault.key
+        }  # e.g. encoder.cell repeats cell
+        return [
+            fault
+            for fault in found
+            if fault.key.rpartition(".")[2] not in repeated or "." not in fault.key
+        ]
 
     @classmethod
     def groups(cls) -> dict[str, bool]:
@@ -93,11 +103,19 @@ class Settings:
                 file = Path(name).resolve()
                 if key in self.written and file.suffix in OPENERS:
                     found.append(
-                        ConfigError(key, f"is written as it is, not compressed: leave {file.suffix} out", name)
+                        ConfigError(
+                            key,
+                            f"is written as it is, not compressed: leave {file.suffix} out",
+                            name,
+                        )
                     )
                 if key in self.written and file in taken:
                     how = "written" if taken[file] in self.written else "read"
-                    found.append(ConfigError(key, f"is {how} as {taken[file]}= too; choose another name", name))
+                    found.append(
+                        ConfigError(
+                            key, f"is {how} as {taken[file]}= too; choose another name", name
+                        )
+                    )
                 taken[file] = key
         return found
 

@@ -51,7 +51,10 @@ class TrainingSettings(Settings):
         trainer, tokenizer = self.trainer, self.tokenizer
         if trainer.get("average") == 1:
             found["trainer.average"] = "is the best model alone; give at least 2, or 0"
-        epochs, updates = trainer.get("validate_every", 1.0), trainer.get("validate_every_updates", 0)
+        epochs, updates = (
+            trainer.get("validate_every", 1.0),
+            trainer.get("validate_every_updates", 0),
+        )
         if updates:
             found["trainer.validate_every"] = f"validation is every {updates} updates"
         elif trainer.get("average", 0) > 1 and trainer.get("max_epochs", 10) <= epochs:
@@ -98,13 +101,20 @@ class TrainSettings(TrainingSettings):
     def needs_joint(self) -> dict[str, str]:
         """What of the network needs one vocabulary for both languages, and what to set instead."""
         choices = (("tying", "all", "model.tying=output"), ("copy", True, "model.copy=false"))
-        return {f"model.{key}": instead for key, value, instead in choices if self.model.get(key) == value}
+        return {
+            f"model.{key}": instead
+            for key, value, instead in choices
+            if self.model.get(key) == value
+        }
 
     def _attention_conflicts(self) -> list[ConfigError]:
         """What needs attention where there is none."""
         if self.attention:
             return []
-        why, found = "needs attention, and there is none (attention=none): leave it out", list[ConfigError]()
+        why, found = (
+            "needs attention, and there is none (attention=none): leave it out",
+            list[ConfigError](),
+        )
         penalties = (("objective", "doubly_stochastic"), ("objective", "guided_alignment"))
         for group, key in (("search", "coverage"), *penalties):
             value = getattr(self, group).get(key)
@@ -117,7 +127,9 @@ class TrainSettings(TrainingSettings):
     def _columns(self) -> Columns:
         """What a source line will hold; each factor with a single value."""
         sources, pictures = self.data.get("source"), self._pictures
-        count = len(sources) if isinstance(sources, list) else int(not pictures or sources is not None)
+        count = (
+            len(sources) if isinstance(sources, list) else int(not pictures or sources is not None)
+        )
         return Columns(count, (("",),) * len(self.data.get("factors") or ()), picture=pictures)
 
     @property
@@ -131,27 +143,47 @@ class TrainSettings(TrainingSettings):
         words, reads = encoder.reads_words, encoder.reads_pictures
         found, columns = list[ConfigError](), self._columns
         if reads and not columns.picture:
-            why = (
-                "reads pictures, and this data has none: choose data=captions or data=digits, or encoder=bidirectional"
-            )
+            why = "reads pictures, and this data has none: choose data=captions or data=digits, or encoder=bidirectional"
             found.append(ConfigError("encoder", why))
         elif columns.picture and not reads:
-            with_ = "bidirectional+grid or bidirectional+convolution" if columns.sources else "grid or convolution"
+            with_ = (
+                "bidirectional+grid or bidirectional+convolution"
+                if columns.sources
+                else "grid or convolution"
+            )
             found.append(
-                ConfigError("encoder", f"this data has pictures, and the encoder reads words alone: choose {with_}")
+                ConfigError(
+                    "encoder",
+                    f"this data has pictures, and the encoder reads words alone: choose {with_}",
+                )
             )
         elif columns.picture and words != bool(columns.sources):
             add = "set data.source, or choose" if words else "leave data.source out, or choose"
-            other = "grid or convolution" if words else "bidirectional+grid or bidirectional+convolution"
+            other = (
+                "grid or convolution"
+                if words
+                else "bidirectional+grid or bidirectional+convolution"
+            )
             found.append(
-                ConfigError("encoder", f"reads {'words and' if words else 'only'} a picture: {add} encoder={other}")
+                ConfigError(
+                    "encoder",
+                    f"reads {'words and' if words else 'only'} a picture: {add} encoder={other}",
+                )
             )
         if columns.picture and not columns.sources and self.translation.get("unknown") == "copy":
             found.append(
-                ConfigError("translation.unknown", "copies source words, and a picture has none: drop or mark", "copy")
+                ConfigError(
+                    "translation.unknown",
+                    "copies source words, and a picture has none: drop or mark",
+                    "copy",
+                )
             )
         if not words and self.vectors and self.vectors[:1] != [None]:
-            found.append(ConfigError("vectors", "there are no source words: give [null,TARGET]", shown(self.vectors)))
+            found.append(
+                ConfigError(
+                    "vectors", "there are no source words: give [null,TARGET]", shown(self.vectors)
+                )
+            )
         return found
 
     def _data_conflicts(self) -> list[ConfigError]:
@@ -160,16 +192,28 @@ class TrainSettings(TrainingSettings):
         if guided and not self.data.get("alignment"):
             why = "needs the alignments of the training pairs: set data.alignment too"
             found.append(ConfigError("objective.guided_alignment", why, shown(guided)))
-        if self.objective["_target_"].endswith(".MinimumRisk") and (self.window or {}).get("estimator") == "reinforce":
+        if (
+            self.objective["_target_"].endswith(".MinimumRisk")
+            and (self.window or {}).get("estimator") == "reinforce"
+        ):
             why = "has samples and a reward of its own: use window.estimator=straight_through, or another objective"
             found.append(ConfigError("window.estimator", why, "reinforce"))
-        if self.objective.get("weight") == 1 and (self.window or {}).get("estimator") == "reinforce":
+        if (
+            self.objective.get("weight") == 1
+            and (self.window or {}).get("estimator") == "reinforce"
+        ):
             why = "learns from the reference words, and objective.weight=1 leaves them out: use straight_through"
             found.append(ConfigError("window.estimator", why, "reinforce"))
         if self.objective["_target_"].endswith(".RDrop"):
-            parts = [(self.model, True), *((p, p.get("num_layers", 1) > 1) for p in (self.encoder, self.decoder))]
+            parts = [
+                (self.model, True),
+                *((p, p.get("num_layers", 1) > 1) for p in (self.encoder, self.decoder)),
+            ]
             drops = ("word_dropout", "readout_dropout", "recurrent_dropout", "feature_dropout")
-            if not any((between and part.get("dropout")) or any(map(part.get, drops)) for part, between in parts):
+            if not any(
+                (between and part.get("dropout")) or any(map(part.get, drops))
+                for part, between in parts
+            ):
                 why = "compares two readings with different dropout, and nothing is dropped: set model.dropout"
                 found.append(ConfigError("objective", why, "r_drop"))
             if self.model.get("copy"):
@@ -178,7 +222,9 @@ class TrainSettings(TrainingSettings):
         if self.data.get("alignment") and not guided:
             why = "is read by objective.guided_alignment only: set that above 0"
             found.append(ConfigError("data.alignment", why, shown(self.data["alignment"])))
-        chosen = {group: (self.values[group] or plain)["_target_"] for group, plain in build.PLAIN.items()}
+        chosen = {
+            group: (self.values[group] or plain)["_target_"] for group, plain in build.PLAIN.items()
+        }
         window, normalizer = (chosen[group].split(".")[-2] for group in ("window", "normalizer"))
         if guided and (normalizer != "softmax" or window in ("hard", "monotonic")):
             why = "takes the logarithm of every weight: use normalizer=softmax, and neither window=hard nor monotonic"
@@ -194,7 +240,10 @@ class TrainSettings(TrainingSettings):
         found, tables = list[ConfigError](), {"source_embedding", "target_embedding", "output"}
         if self.init_vocabulary == "grow" and tables & {*(self.freeze or [])}:
             found.append(
-                ConfigError("freeze", "the vectors of the new pieces would never be trained (init_vocabulary=grow)")
+                ConfigError(
+                    "freeze",
+                    "the vectors of the new pieces would never be trained (init_vocabulary=grow)",
+                )
             )
         if self.freeze:
             with torch.device("meta"):
@@ -206,19 +255,26 @@ class TrainSettings(TrainingSettings):
         if self.vectors is not None and (len(self.vectors) != 2 or self.vectors == [None, None]):
             found.append(
                 ConfigError(
-                    "vectors", "give two files, [SOURCE,TARGET]; null for a language without", shown(self.vectors)
+                    "vectors",
+                    "give two files, [SOURCE,TARGET]; null for a language without",
+                    shown(self.vectors),
                 )
             )
         if self.vectors and self.init:
             found.append(
-                ConfigError("vectors", f"the words of init={self.init} have vectors already; leave one of them out")
+                ConfigError(
+                    "vectors",
+                    f"the words of init={self.init} have vectors already; leave one of them out",
+                )
             )
         return found
 
     def idle(self) -> dict[str, str]:
         found = {**super().idle(), **_idle_layers("decoder", self.decoder)}
         if not self.model.get("dropout") and not self.model.get("readout_dropout"):
-            found["model.variational_dropout"] = "nothing is dropped: set model.dropout or model.readout_dropout"
+            found["model.variational_dropout"] = (
+                "nothing is dropped: set model.dropout or model.readout_dropout"
+            )
         if not self.data.get("factors"):
             found["model.factor_size"] = "the source has no factors: set data.factors"
         if not self.init:
@@ -229,13 +285,24 @@ class TrainSettings(TrainingSettings):
             for key in ("reward", "entropy", "expected", "decay"):
                 found[f"window.{key}"] = "belongs to window.estimator=reinforce"
         if self.objective.get("teacher"):
-            own = ["tokenizer", *(f"tokenizer.{key}" for key in self.tokenizer if key not in ("_target_", "sampling"))]
+            own = [
+                "tokenizer",
+                *(
+                    f"tokenizer.{key}"
+                    for key in self.tokenizer
+                    if key not in ("_target_", "sampling")
+                ),
+            ]
             found |= dict.fromkeys([*own, "sizes.vocabulary"], "the vocabulary is the teacher's")
-        found["search.n_best"] = "training keeps the best translation only; give it to nmt.translate"
+        found["search.n_best"] = (
+            "training keeps the best translation only; give it to nmt.translate"
+        )
         objective = self.objective
         if objective.get("decay") == "constant":
             for key in ("end", "pace", "updates"):
-                found[f"objective.{key}"] = "the ratio stays objective.start with objective.decay=constant"
+                found[f"objective.{key}"] = (
+                    "the ratio stays objective.start with objective.decay=constant"
+                )
         elif objective.get("updates"):
             found["objective.pace"] = f"the pace is objective.updates={objective['updates']}"
         return found
@@ -252,38 +319,58 @@ class BacktranslateSettings(TrainSettings):
         forward = synthetic["direction"] == "forward"
         if self.run_dir is None:
             found.append(
-                ConfigError("run_dir", "name a folder: everything is kept there, and the same command goes on in it")
+                ConfigError(
+                    "run_dir",
+                    "name a folder: everything is kept there, and the same command goes on in it",
+                )
             )
         if forward and not synthetic["model"]:
             why = "is needed to translate forwards: a run directory, or several as [A,B]"
             found.append(ConfigError("synthetic.model", why))
         if not forward and not synthetic["text"]:
             found.append(
-                ConfigError("synthetic.text", "give a file with text of the target language, a sentence a line")
+                ConfigError(
+                    "synthetic.text",
+                    "give a file with text of the target language, a sentence a line",
+                )
             )
         if not forward and not synthetic["model"] and (self.init or self.objective.get("teacher")):
-            key, value = ("init", self.init) if self.init else ("objective.teacher", self.objective["teacher"])
+            key, value = (
+                ("init", self.init)
+                if self.init
+                else ("objective.teacher", self.objective["teacher"])
+            )
             why = "is for the model made, and cannot begin the one that translates backwards: give synthetic.model too"
             found.append(ConfigError(key, why, shown(value)))
         if self.resume:
-            found.append(ConfigError("resume", "the same command goes on where it stopped; leave it out", self.resume))
+            found.append(
+                ConfigError(
+                    "resume", "the same command goes on where it stopped; leave it out", self.resume
+                )
+            )
         columns = self._columns
         if not columns.plain or columns.sources > 1 or self.data.get("alignment"):
             found.append(
                 ConfigError(
-                    "data", "back-translation makes plain texts: one source, no factors, alignments or pictures"
+                    "data",
+                    "back-translation makes plain texts: one source, no factors, alignments or pictures",
                 )
             )
         if "config" in self.data:
             found.append(
-                ConfigError("data", "a mixture cannot be turned round: give the real pairs, by data=text, tsv …")
+                ConfigError(
+                    "data",
+                    "a mixture cannot be turned round: give the real pairs, by data=text, tsv …",
+                )
             )
         return found
 
     def idle(self) -> dict[str, str]:
         found, synthetic = super().idle(), self.synthetic
         if synthetic["search"] != "beam":
-            found["synthetic.width"] = f"belongs to synthetic.search=beam, and it is {synthetic['search']}"
+            found["synthetic.width"] = (
+                f"belongs to synthetic.search=beam, and it is {synthetic['search']}"
+            )
         if synthetic["direction"] == "forward":
             found["synthetic.tag"] = "is for pairs made backwards (synthetic.direction=backward)"
         return found
@@ -304,16 +391,26 @@ class ClassifySettings(TrainingSettings):
         found = super().conflicts()
         if not hasattr(locate(self.data["_target_"], "nmt.data", "data"), "labelled"):
             found.append(
-                ConfigError("data", "this data set has no labels; choose data=tsv, csv, jsonl, parquet or hub")
+                ConfigError(
+                    "data",
+                    "this data set has no labels; choose data=tsv, csv, jsonl, parquet or hub",
+                )
             )
         if locate(self.encoder["_target_"], "nmt.model.encoder", "encoder").reads_pictures:  # type: ignore[attr-defined]
             found.append(
-                ConfigError("encoder", "reads pictures, and texts are classified: choose encoder=bidirectional")
+                ConfigError(
+                    "encoder",
+                    "reads pictures, and texts are classified: choose encoder=bidirectional",
+                )
             )
         if not _joint(self.tokenizer):
-            found.append(ConfigError("tokenizer.joint", "there is only one language; leave it out", "false"))
+            found.append(
+                ConfigError("tokenizer.joint", "there is only one language; leave it out", "false")
+            )
         if self.freeze and not self.vectors:
-            found.append(ConfigError("freeze", "there is nothing to freeze without vectors=FILE", "true"))
+            found.append(
+                ConfigError("freeze", "there is nothing to freeze without vectors=FILE", "true")
+            )
         return found
 
 
@@ -325,9 +422,17 @@ def _joint(tokenizer: Group) -> bool:
 def _idle_layers(group: str, node: Group) -> dict[str, str]:
     """What a stack of one layer does not use."""
     one = node.get("num_layers", 1) == 1
-    found = {f"{group}.{key}": f"acts between layers: set {group}.num_layers" for key in ("dropout", "residual") if one}
+    found = {
+        f"{group}.{key}": f"acts between layers: set {group}.num_layers"
+        for key in ("dropout", "residual")
+        if one
+    }
     if one or not node.get("dropout"):
-        found[f"{group}.variational_dropout"] = f"is a kind of {group}.dropout: set that, and at least two layers"
+        found[f"{group}.variational_dropout"] = (
+            f"is a kind of {group}.dropout: set that, and at least two layers"
+        )
     if not node.get("recurrent_dropout"):
-        found[f"{group}.recurrent_dropout_of"] = f"nothing is dropped: set {group}.recurrent_dropout"
+        found[f"{group}.recurrent_dropout_of"] = (
+            f"nothing is dropped: set {group}.recurrent_dropout"
+        )
     return {key: why for key, why in found.items() if node.get(key.partition(".")[2])}

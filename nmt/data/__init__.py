@@ -218,7 +218,9 @@ def check_columns(
         if not names or len(set(names)) < len(names):
             raise ValueError(f"data.{key}=[{','.join(names)}]: name at least one, and each once")
     if len(listed(source)) > 1 and factors:
-        raise ValueError("data.factors: belong to a single source; leave them out, or name one data.source")
+        raise ValueError(
+            "data.factors: belong to a single source; leave them out, or name one data.source"
+        )
 
 
 def short_names(paths: Sequence[str]) -> list[str]:
@@ -226,7 +228,10 @@ def short_names(paths: Sequence[str]) -> list[str]:
     parts = [path.strip("/").split("/") for path in paths]
     found = []
     for own in parts:
-        size = next((n for n in range(1, len(own)) if sum(its[-n:] == own[-n:] for its in parts) == 1), len(own))
+        size = next(
+            (n for n in range(1, len(own)) if sum(its[-n:] == own[-n:] for its in parts) == 1),
+            len(own),
+        )
         found.append("/".join(own[-size:]))
     return found
 
@@ -235,7 +240,9 @@ def side_by_side(columns: Sequence[Text]) -> Text:
     """Columns of a source as one text, with a tab between them on every line."""
     if len(columns) == 1:
         return columns[0]
-    return ["\t".join(cell.replace("\t", " ") for cell in row) for row in zip(*columns, strict=True)]
+    return [
+        "\t".join(cell.replace("\t", " ") for cell in row) for row in zip(*columns, strict=True)
+    ]
 
 
 def check_values(place: str, texts: Text, values: Text, first: int = 1) -> None:
@@ -244,7 +251,9 @@ def check_values(place: str, texts: Text, values: Text, first: int = 1) -> None:
     for number, (text, line) in enumerate(zip(texts, values, strict=True), first):
         words, found = len(text.split()), len(line.split())
         if words != found:
-            raise UserError(f"{place} {number:,}: {found} values, but its text has {words} words between spaces")
+            raise UserError(
+                f"{place} {number:,}: {found} values, but its text has {words} words between spaces"
+            )
 
 
 def check_not_empty(pairs: Pairs) -> Pairs:

@@ -38,7 +38,9 @@ class Batching:
         """Pairs of a usual batch, given the lengths of both sides."""
         return self.sentences or max(1, self.tokens // (int(max(source.mean(), target.mean())) + 1))
 
-    def indices(self, source: np.ndarray, target: np.ndarray, seed: int, epoch: int) -> list[np.ndarray]:
+    def indices(
+        self, source: np.ndarray, target: np.ndarray, seed: int, epoch: int
+    ) -> list[np.ndarray]:
         """Batches of indices, given the lengths of both sides; every index exactly once."""
         rng = np.random.default_rng([seed, epoch])
         order, per_batch = rng.permutation(len(source)), self.usual(source, target)
@@ -70,7 +72,9 @@ def _by_length(source: np.ndarray, target: np.ndarray) -> np.ndarray:
     return np.lexsort((np.where(target % 2, source, -source), target))
 
 
-def collate(corpus: Corpus, indices: Sequence[int] | np.ndarray, read: ReadPictures | None = None) -> Batch:
+def collate(
+    corpus: Corpus, indices: Sequence[int] | np.ndarray, read: ReadPictures | None = None
+) -> Batch:
     """The chosen pairs as one padded batch: EOS after every sentence, BOS before the inputs; with their pictures if there is
     something to `read` them."""
     source, lengths = pad(corpus.source, indices)
@@ -79,7 +83,11 @@ def collate(corpus: Corpus, indices: Sequence[int] | np.ndarray, read: ReadPictu
     inputs[:, 1:] = targets[:, :-1]
     inputs[inputs == EOS] = PAD
     inputs[:, 0] = BOS
-    links = None if corpus.links is None else _dense(corpus.links, indices, targets.size(1), source.size(1))
+    links = (
+        None
+        if corpus.links is None
+        else _dense(corpus.links, indices, targets.size(1), source.size(1))
+    )
     return Batch(
         source=source,
         source_lengths=lengths,
@@ -87,7 +95,9 @@ def collate(corpus: Corpus, indices: Sequence[int] | np.ndarray, read: ReadPictu
         targets=targets,
         num_tokens=int(target_lengths.sum()),
         links=links,
-        pictures=None if corpus.pictures is None or read is None else read([corpus.pictures[i] for i in indices]),
+        pictures=None
+        if corpus.pictures is None or read is None
+        else read([corpus.pictures[i] for i in indices]),
     )
 
 
@@ -107,7 +117,9 @@ def _itself(batch: Any) -> Any:
     return batch
 
 
-def _dense(links: Ragged, indices: Sequence[int] | np.ndarray, targets: int, sources: int) -> torch.Tensor:
+def _dense(
+    links: Ragged, indices: Sequence[int] | np.ndarray, targets: int, sources: int
+) -> torch.Tensor:
     """Links as a matrix for each pair, rows that have any with sum 1."""
     found = np.zeros((len(indices), targets, sources), np.float32)
     for row, i in zip(found, indices, strict=True):
@@ -117,7 +129,9 @@ def _dense(links: Ragged, indices: Sequence[int] | np.ndarray, targets: int, sou
 
 
 def pad(
-    sequences: Ragged | RaggedChain | Sequence[Sequence[int]], indices: Sequence[int] | np.ndarray, end: bool = True
+    sequences: Ragged | RaggedChain | Sequence[Sequence[int]],
+    indices: Sequence[int] | np.ndarray,
+    end: bool = True,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """([n L] ids with EOS appended (unless `end` is false) and padding after it, [n] lengths, EOS counted)."""
     rows = [sequences[i] for i in indices]

@@ -48,7 +48,10 @@ def sentences(line: str) -> list[str]:
     abbreviation ends nothing, nor does one before a small letter."""
     parts, begin = [], 0
     for match in SENTENCE_END.finditer(line):
-        before, after = line[begin : match.start()].rsplit(maxsplit=1)[-1:], line[match.end() : match.end() + 1]
+        before, after = (
+            line[begin : match.start()].rsplit(maxsplit=1)[-1:],
+            line[match.end() : match.end() + 1],
+        )
         if (
             before
             and before[0].endswith(".")
@@ -62,13 +65,19 @@ def sentences(line: str) -> list[str]:
 
 
 def encode_documents(
-    lines: Sequence[str], tokenizer: Tokenizer, splits: bool, max_tokens: int, seed: int | None = None
+    lines: Sequence[str],
+    tokenizer: Tokenizer,
+    splits: bool,
+    max_tokens: int,
+    seed: int | None = None,
 ) -> Documents:
     """Texts as ids, in sentences or whole, cut to `max_tokens`; a text without tokens becomes a single EOS. `seed`: see
     `Tokenizer.encode_source`."""
     parts = [sentences(line) if splits else [line] for line in lines]
     flat = [part for each in parts for part in each]
-    encoded = encode_lines(flat, lambda some: tokenizer.encode_source(some, seed), tokenizer.source_size)
+    encoded = encode_lines(
+        flat, lambda some: tokenizer.encode_source(some, seed), tokenizer.source_size
+    )
     rows, offsets, row, cut = list[np.ndarray](), [0], 0, 0
     for each in parts:
         room = max_tokens
@@ -87,10 +96,14 @@ def encode_documents(
     return Documents(Ragged(ids, np.concatenate([[0], np.cumsum(lengths)])), np.array(offsets), cut)
 
 
-def collate_texts(documents: Documents, indices: Sequence[int] | np.ndarray, labels: np.ndarray | None) -> TextBatch:
+def collate_texts(
+    documents: Documents, indices: Sequence[int] | np.ndarray, labels: np.ndarray | None
+) -> TextBatch:
     """The chosen texts as one padded batch. No EOS is added, so that only words can be attended to."""
     places = [np.arange(documents.offsets[i], documents.offsets[i + 1]) for i in indices]
     tokens, lengths = pad(documents.rows, np.concatenate(places), end=False)
     counts = torch.tensor([len(each) for each in places])
     held = None if labels is None else torch.from_numpy(labels[np.asarray(indices)])
-    return TextBatch(tokens=tokens, lengths=lengths, counts=counts, labels=held, num_tokens=len(places))
+    return TextBatch(
+        tokens=tokens, lengths=lengths, counts=counts, labels=held, num_tokens=len(places)
+    )

@@ -38,7 +38,11 @@ class Filters:
         drop_identical: bool = False,
         max_symbols: Ratio = 1.0,
     ) -> None:
-        self.max_length, self.max_ratio, self.drop_duplicates = max_length, max_ratio, drop_duplicates
+        self.max_length, self.max_ratio, self.drop_duplicates = (
+            max_length,
+            max_ratio,
+            drop_duplicates,
+        )
         self.drop_identical, self.max_symbols = drop_identical, max_symbols
 
     def text(self, pairs: Pairs) -> Pairs:
@@ -85,10 +89,14 @@ class Filters:
         """Tells what is dropped. Raises UserError if nothing is left."""
         dropped = ", ".join(f"{count:,} {why}" for why, count in counts.items() if count)
         if dropped:
-            log.info("%s: kept %s of %s pairs (dropped: %s)", name, f"{after:,}", f"{before:,}", dropped)
+            log.info(
+                "%s: kept %s of %s pairs (dropped: %s)", name, f"{after:,}", f"{before:,}", dropped
+            )
         if not after:
             remedy = "See filters.max_length and the other keys of filters"
-            raise UserError(f"{name}: no sentence pairs left of {before:,} (dropped: {dropped}). {remedy}")
+            raise UserError(
+                f"{name}: no sentence pairs left of {before:,} (dropped: {dropped}). {remedy}"
+            )
 
 
 class _Symbols(dict[int, int | None]):
@@ -96,7 +104,9 @@ class _Symbols(dict[int, int | None]):
 
     def __missing__(self, code: int) -> int | None:
         kind = unicodedata.category(chr(code))
-        self[code] = None if kind[0] == "Z" or kind == "Cc" else ord("a") if kind[0] in "LM" else code
+        self[code] = (
+            None if kind[0] == "Z" or kind == "Cc" else ord("a") if kind[0] in "LM" else code
+        )
         return self[code]
 
 
@@ -114,7 +124,11 @@ def fingerprint(pairs: Pairs) -> str:
     if pairs.home is not None:
         return hashlib.sha256(f"{pairs.home.name} {len(pairs)}".encode()).hexdigest()
     digest = hashlib.sha256()
-    sides = (pairs.source, pairs.target) if pairs.links is None else (pairs.source, pairs.target, pairs.links)
+    sides = (
+        (pairs.source, pairs.target)
+        if pairs.links is None
+        else (pairs.source, pairs.target, pairs.links)
+    )
     for side in sides:  # hashed as JSON lists, one line at a time
         for i, line in enumerate(side):
             digest.update(("[" if i == 0 else ", ").encode())

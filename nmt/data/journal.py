@@ -47,7 +47,9 @@ class Journal:
         self.counts = collections.Counter(state["counts"])
 
     def write(
-        self, done: Iterable[tuple[dict[str, bytes], dict[str, int]]], step: Callable[[], None] | None = None
+        self,
+        done: Iterable[tuple[dict[str, bytes], dict[str, int]]],
+        step: Callable[[], None] | None = None,
     ) -> None:
         """Adds to the files, from where they are."""
         with ExitStack() as stack:
@@ -70,7 +72,9 @@ class Journal:
                     noted = time.monotonic()
 
 
-def built(folder: Path, files: Iterable[str], what: str, build: Callable[[Journal], None]) -> Journal:
+def built(
+    folder: Path, files: Iterable[str], what: str, build: Callable[[Journal], None]
+) -> Journal:
     """The folder, made by `build` unless it is there; another process that makes it is waited for. Raises UserError if it
     cannot be written, or is damaged."""
     journal = Journal(folder, files)
@@ -107,7 +111,9 @@ def _whole(journal: Journal, what: str) -> bool:
     if sums is None:
         return False
     with ThreadPoolExecutor() as pool:
-        found = dict(zip(sums, pool.map(lambda name: _stamp(journal.folder / name), sums), strict=True))
+        found = dict(
+            zip(sums, pool.map(lambda name: _stamp(journal.folder / name), sums), strict=True)
+        )
     wrong = [name for name in sums if found[name] != sums[name]]
     if wrong:
         raise UserError(

@@ -39,11 +39,15 @@ class LabelSet:
             found[i, [place[name] for name in row if name in place]] = True
         return found
 
-    def losses(self, logits: Float[Tensor, "B L"], gold: Bool[Tensor, "B L"]) -> Float[Tensor, " B"]:
+    def losses(
+        self, logits: Float[Tensor, "B L"], gold: Bool[Tensor, "B L"]
+    ) -> Float[Tensor, " B"]:
         """Nats per text: cross-entropy of the one label, or the sum of the binary cross-entropies of all labels."""
         if self.several:
             wanted = gold.to(logits.dtype)
-            return torch.nn.functional.binary_cross_entropy_with_logits(logits, wanted, reduction="none").sum(1)
+            return torch.nn.functional.binary_cross_entropy_with_logits(
+                logits, wanted, reduction="none"
+            ).sum(1)
         return -(torch.log_softmax(logits, 1) * gold).sum(1)
 
     def probabilities(self, logits: Float[Tensor, "B L"]) -> Float[Tensor, "B L"]:

@@ -69,7 +69,11 @@ class Mixing:
         for stage in self.mixture.stages:
             length = self.length(stage)
             start, stop = max(begin - first, 0), min(end - first, length)
-            rows = self._between(stage, read, int(start), int(stop)) if start < stop else np.empty(0, np.uint32)
+            rows = (
+                self._between(stage, read, int(start), int(stop))
+                if start < stop
+                else np.empty(0, np.uint32)
+            )
             if len(rows):
                 found.append((stage, rows))
             if first + length >= end:
@@ -81,7 +85,11 @@ class Mixing:
     def _between(self, stage: Stage, read: Mapping[str, int], start: int, stop: int) -> np.ndarray:
         """The pairs of a stage from `start` to `stop`; `read`: how many of each corpus came before the stage."""
         parts = [
-            self._of(name, read[name] + _share(stage, name, start), read[name] + _share(stage, name, stop))
+            self._of(
+                name,
+                read[name] + _share(stage, name, start),
+                read[name] + _share(stage, name, stop),
+            )
             for name in stage.weights
         ]
         return np.concatenate(parts)
@@ -106,4 +114,7 @@ def _share(stage: Stage, name: str, pairs: int) -> int:
 def told(mixing: Mixing) -> Sequence[str]:
     """The stages in words, with how many epochs each lasts."""
     each = [(stage, mixing.length(stage) / mixing.size) for stage in mixing.mixture.stages]
-    return [f"{stage}: {'all epochs left' if epochs == math.inf else f'{epochs:.2f} epochs'}" for stage, epochs in each]
+    return [
+        f"{stage}: {'all epochs left' if epochs == math.inf else f'{epochs:.2f} epochs'}"
+        for stage, epochs in each
+    ]

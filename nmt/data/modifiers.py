@@ -95,14 +95,19 @@ def noise(min_word_length: int = 2, max_word_length: int = 5, max_words: int = 6
                 (0x61, 0x3B1, 0x430, 0x5D0, 0x905, 0x3041, 0x4E00, 0xAC00)
             )  # of a script, 20 letters of it
             words.append(
-                "".join(chr(first + draw.randrange(20)) for _ in range(draw.randint(min_word_length, max_word_length)))
+                "".join(
+                    chr(first + draw.randrange(20))
+                    for _ in range(draw.randint(min_word_length, max_word_length))
+                )
             )
         return [(" ".join(words), " ".join(words)), pair]
 
     return modify
 
 
-def prefix(min_words: int = 2, max_words: int = 5, template: str = "__start__ {trg} __end__ ") -> Modify:
+def prefix(
+    min_words: int = 2, max_words: int = 5, template: str = "__start__ {trg} __end__ "
+) -> Modify:
     """Some words of the target before the source, to be used."""
     if not 1 <= min_words <= max_words or "{trg}" not in template:
         raise ValueError("needs 1 ≤ min_words ≤ max_words, and {trg} in the template")
@@ -113,7 +118,9 @@ def prefix(min_words: int = 2, max_words: int = 5, template: str = "__start__ {t
             return [pair]
         count = draw.randint(min_words, min(max_words, len(words)))
         start = draw.randint(0, len(words) - count)
-        return [(template.replace("{trg}", " ".join(words[start : start + count])) + pair[0], pair[1])]
+        return [
+            (template.replace("{trg}", " ".join(words[start : start + count])) + pair[0], pair[1])
+        ]
 
     return modify
 
@@ -137,7 +144,9 @@ def typos(**probabilities: float) -> Modify:
     return modify
 
 
-def _at(pattern: str, change: Callable[[str, random.Random], str]) -> Callable[[str, random.Random], str]:
+def _at(
+    pattern: str, change: Callable[[str, random.Random], str]
+) -> Callable[[str, random.Random], str]:
     """A change of one of the places that a pattern finds."""
     compiled = re.compile(pattern)
 
@@ -157,7 +166,12 @@ def _near(letter: str, draw: random.Random) -> str:
         at = keys.find(letter.lower())
         if at >= 0:
             rows = KEYS[max(0, row - 1) : row + 2]
-            near = [key for line in rows for key in line[max(0, at - 1) : at + 2] if key != letter.lower()]
+            near = [
+                key
+                for line in rows
+                for key in line[max(0, at - 1) : at + 2]
+                if key != letter.lower()
+            ]
             return draw.choice(near).upper() if letter.isupper() else draw.choice(near)
     return letter
 
@@ -186,13 +200,19 @@ def modifier(name: str, probability: Any, settings: Mapping[str, Any]) -> Modifi
         raise UserError(f"modifier {name} is not supported: it {NOT_HERE[name]}")
     if name not in MODIFIERS:
         raise UserError(f"there is no modifier {name} (there are: {', '.join(MODIFIERS)})")
-    if isinstance(probability, bool) or not isinstance(probability, int | float) or not 0 <= probability <= 1:
+    if (
+        isinstance(probability, bool)
+        or not isinstance(probability, int | float)
+        or not 0 <= probability <= 1
+    ):
         raise UserError(f"modifier {name}: {probability!r} is no probability from 0 to 1")
     make = MODIFIERS[name]
     known = inspect.signature(make).parameters
     strange = [] if make is typos else [key for key in settings if key not in known]
     if strange:
-        raise UserError(f"modifier {name} has no {', '.join(strange)} (it has: {', '.join(known) or 'no settings'})")
+        raise UserError(
+            f"modifier {name} has no {', '.join(strange)} (it has: {', '.join(known) or 'no settings'})"
+        )
     try:
         return Modifier(name, float(probability), make(**settings))
     except (TypeError, ValueError, AttributeError) as error:

@@ -90,7 +90,9 @@ class Reader:
         rows, columns = sizes.max(0, initial=0)
         values = np.zeros((len(each), rows, columns, self.channels), np.float32)
         for place, one in zip(values, each, strict=True):
-            place[: one.shape[0], : one.shape[1]] = one * np.float32(1 / 255) if one.dtype == np.uint8 else one
+            place[: one.shape[0], : one.shape[1]] = (
+                one * np.float32(1 / 255) if one.dtype == np.uint8 else one
+            )
         even = bool((sizes == sizes[:1]).all())
         return Pictures(torch.from_numpy(values), torch.from_numpy(sizes), even)
 
@@ -152,7 +154,9 @@ def check_picture(name: str) -> Checked:
     image_of(name)
     if name.startswith(PREFIX):
         return Checked(0, None)
-    return Checked(file.stat().st_size if cell is not None else zlib.crc32(Path(name).read_bytes()), None)
+    return Checked(
+        file.stat().st_size if cell is not None else zlib.crc32(Path(name).read_bytes()), None
+    )
 
 
 def _shape(name: str) -> tuple[int, ...]:
@@ -173,7 +177,11 @@ def _shape(name: str) -> tuple[int, ...]:
 
 def _no_key(file: str, key: str, keys: Iterable[str]) -> str:
     some = ", ".join(sorted(keys)[:3])
-    return f"no {key} in it; it has {some} …" if key else f"name one of its arrays, {file}#KEY; it has {some} …"
+    return (
+        f"no {key} in it; it has {some} …"
+        if key
+        else f"name one of its arrays, {file}#KEY; it has {some} …"
+    )
 
 
 def _no_grid(shape: Sequence[int]) -> str:
@@ -193,7 +201,11 @@ def _shapes(file: Path) -> Mapping[str, tuple[int, ...]]:
         for entry in archive.namelist():
             with archive.open(entry) as array:
                 version = np.lib.format.read_magic(array)
-                read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+                read = (
+                    np.lib.format.read_array_header_1_0
+                    if version == (1, 0)
+                    else np.lib.format.read_array_header_2_0
+                )
                 found[entry.removesuffix(".npy")] = read(array)[0]
     return found
 
@@ -222,7 +234,9 @@ def _opened(name: str, where: str | bytes) -> np.ndarray:
             )  # 16 bits a pixel
             if opened.mode == "P":
                 image = opened.convert("RGBA")  # transparent colours are colours
-            return np.asarray(image.convert("L" if grey else "RGB")).reshape(image.height, image.width, -1)
+            return np.asarray(image.convert("L" if grey else "RGB")).reshape(
+                image.height, image.width, -1
+            )
     except FileNotFoundError:
         raise UserError(f"{name}: no such picture") from None
     except UnidentifiedImageError:
@@ -239,7 +253,9 @@ def _within(image: np.ndarray, longest: int) -> np.ndarray:
     from PIL import Image
 
     size = [max(1, round(side * longest / most)) for side in image.shape[1::-1]]
-    small = Image.fromarray(image.squeeze(2) if image.shape[2] == 1 else image).resize(size, Image.Resampling.LANCZOS)
+    small = Image.fromarray(image.squeeze(2) if image.shape[2] == 1 else image).resize(
+        size, Image.Resampling.LANCZOS
+    )
     return np.asarray(small).reshape(size[1], size[0], -1)
 
 
@@ -313,4 +329,6 @@ def _column(file: Path, column: str) -> Any:
     except FileNotFoundError:
         raise UserError(f"{file}: no such file") from None
     except (pyarrow.ArrowException, KeyError) as error:
-        raise UserError(f"{file}: cannot be read as parquet with a column {column!r} ({error})") from error
+        raise UserError(
+            f"{file}: cannot be read as parquet with a column {column!r} ({error})"
+        ) from error

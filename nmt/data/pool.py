@@ -35,7 +35,9 @@ def in_order(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     waiting: collections.deque[Future[Result]] = collections.deque()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of forks where threads are: the processes only compute
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # of forks where threads are: the processes only compute
         pool = ProcessPoolExecutor(cores(), context, _begin, (work,))
         try:
             for item in items:

@@ -44,13 +44,19 @@ class Prepared:
     beside: Mapping[str, Corpus] = field(default_factory=dict)
 
 
-def train_once(tokenizer: Untrained, source: Text, target: Text, ranks: Ranks, home: Path | None = None) -> Tokenizer:
+def train_once(
+    tokenizer: Untrained, source: Text, target: Text, ranks: Ranks, home: Path | None = None
+) -> Tokenizer:
     """The tokenizer that the first rank trains, for all; that of stored text is kept in its `home`."""
     if home is not None and isinstance(tokenizer, SentencePiece):
         tokenizer.shared = tokenizer.shared or str(home / "tokenizers")
     found = None
     if ranks.first:
-        with contextlib.nullcontext() if home is None else alone(home / "tokenizers", "tokenizer of this text"):
+        with (
+            contextlib.nullcontext()
+            if home is None
+            else alone(home / "tokenizers", "tokenizer of this text")
+        ):
             found = tokenizer.train(source, target)
     models = ranks.of_first(None if found is None else found.models)
     if found is None and models is not None:
@@ -59,32 +65,51 @@ def train_once(tokenizer: Untrained, source: Text, target: Text, ranks: Ranks, h
     return found
 
 
-def prepare(splits: Splits, filters: Filters, tokenizer: Tokenizer | Untrained, ranks: Ranks = ALONE) -> Prepared:
+def prepare(
+    splits: Splits, filters: Filters, tokenizer: Tokenizer | Untrained, ranks: Ranks = ALONE
+) -> Prepared:
     """Filters and encodes the data, with a trained tokenizer (when resuming) or one that is first trained on the data.
 
     Raises UserError if the data cannot be used.
     """
     if splits.mixture is not None:
-        filtered = {name: _filtered(pairs, filters) for name, pairs in splits.mixture.corpora.items()}
+        filtered = {
+            name: _filtered(pairs, filters) for name, pairs in splits.mixture.corpora.items()
+        }
         splits = replace(splits, mixture=replace(splits.mixture, corpora=filtered))
         train = chained([*filtered.values()], splits.train.name)
     else:
         train = _filtered(splits.train, filters)
     names = (*splits.languages[0].split("+"), *splits.factors)
     if not isinstance(tokenizer, Tokenizer):
-        columns = Columns.of(train.source, splits.sources, len(splits.factors), names, splits.pictures)
-        source = texts(train.source, columns) if columns.sources else train.target  # pictures have no words
+        columns = Columns.of(
+            train.source, splits.sources, len(splits.factors), names, splits.pictures
+        )
+        source = (
+            texts(train.source, columns) if columns.sources else train.target
+        )  # pictures have no words
         tokenizer = train_once(tokenizer, source, train.target, ranks, train.home).reading(columns)
     held = tokenizer.columns
-    if (held.sources, len(held.factors), held.picture) != (splits.sources, len(splits.factors), splits.pictures):
+    if (held.sources, len(held.factors), held.picture) != (
+        splits.sources,
+        len(splits.factors),
+        splits.pictures,
+    ):
         given = Columns(splits.sources, ((),) * len(splits.factors), names, splits.pictures)
         raise UserError(
             f"data: its source lines hold {given.described}, but the model that this begins with reads {held.described}"
         )
     if not held.plain and not held.picture and held.names != names:
-        log.warning("data: %s stand for what the model calls %s", ", ".join(names), ", ".join(held.names))
+        log.warning(
+            "data: %s stand for what the model calls %s", ", ".join(names), ", ".join(held.names)
+        )
     parts = [train] if splits.mixture is None else [*splits.mixture.corpora.values()]
-    ids = joined([encode(part, tokenizer) if part.home is None else encoded(part, tokenizer) for part in parts])
+    ids = joined(
+        [
+            encode(part, tokenizer) if part.home is None else encoded(part, tokenizer)
+            for part in parts
+        ]
+    )
     kept = filters.tokens(ids, train.name)
     validation = encode(splits.validation, tokenizer)
     beside = {name: encode(pairs, tokenizer) for name, pairs in splits.beside.items()}
@@ -128,7 +153,9 @@ class EpochBatches:
         for stage, rows in segments:
             source, target = (side[rows] for side in sides)
             self.indices += [rows[batch] for batch in batching.indices(source, target, seed, epoch)]
-            self.modifiers += [() if stage is None else stage.modifiers] * (len(self.indices) - len(self.modifiers))
+            self.modifiers += [() if stage is None else stage.modifiers] * (
+                len(self.indices) - len(self.modifiers)
+            )
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -160,4 +187,6 @@ class EpochBatches:
     @property
     def padding(self) -> float:
         """Share of positions that are padding, of the first batches."""
-        return padding_share(self.indices[:MEASURED], self.data.train.source.lengths, self.data.train.target.lengths)
+        return padding_share(
+            self.indices[:MEASURED], self.data.train.source.lengths, self.data.train.target.lengths
+        )

@@ -73,7 +73,10 @@ def joined(parts: Sequence[Corpus]) -> Corpus:
     """Several corpora as one, a view."""
     if len(parts) == 1:
         return parts[0]
-    source, target = RaggedChain([part.source for part in parts]), RaggedChain([part.target for part in parts])
+    source, target = (
+        RaggedChain([part.source for part in parts]),
+        RaggedChain([part.target for part in parts]),
+    )
     return Corpus(source, target)
 
 
@@ -100,21 +103,34 @@ def id_type(vocabulary: int) -> type[np.unsignedinteger]:
     return np.uint16 if vocabulary <= 2**16 else np.uint32
 
 
-def _chunks(lines: Sequence[str], encoder: Encoder, dtype: type) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _chunks(
+    lines: Sequence[str], encoder: Encoder, dtype: type
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     with Progress("encoding", len(lines), "lines") as step:
         for start in range(0, len(lines), CHUNK):
             rows = encoder(list(lines[start : start + CHUNK]))
             lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-            yield np.fromiter(itertools.chain.from_iterable(rows), dtype, int(lengths.sum())), lengths
+            yield (
+                np.fromiter(itertools.chain.from_iterable(rows), dtype, int(lengths.sum())),
+                lengths,
+            )
             step(len(rows))
 
 
 def encode(pairs: Pairs, tokenizer: Tokenizer, draw: int | None = None) -> Corpus:
     """Both sides of some pairs as ids. `draw`: the seed of a random segmentation."""
-    source = encode_lines(pairs.source, partial(tokenizer.encode_source, seed=draw), tokenizer.source_ids)
-    target = encode_lines(pairs.target, partial(tokenizer.encode_target, seed=draw), tokenizer.target_size)
+    source = encode_lines(
+        pairs.source, partial(tokenizer.encode_source, seed=draw), tokenizer.source_ids
+    )
+    target = encode_lines(
+        pairs.target, partial(tokenizer.encode_target, seed=draw), tokenizer.target_size
+    )
     links = None if pairs.links is None else _linked(pairs, source, target, tokenizer)
-    pictures = [tokenizer.columns.picture_in(line) for line in pairs.source] if tokenizer.columns.picture else None
+    pictures = (
+        [tokenizer.columns.picture_in(line) for line in pairs.source]
+        if tokenizer.columns.picture
+        else None
+    )
     return Corpus(source, target, links, pictures)
 
 
@@ -129,7 +145,15 @@ def _linked(pairs: Pairs, source: Ragged, target: Ragged, tokenizer: Tokenizer) 
             tokenizer.target_words(pairs.target[i], target[i].tolist(), str.split),
         )
         of_source, of_target = (_pieces_of(places) for places in sides)
-        rows.append([at for s, t in links for p in of_source.get(s, ()) for q in of_target.get(t, ()) for at in (p, q)])
+        rows.append(
+            [
+                at
+                for s, t in links
+                for p in of_source.get(s, ())
+                for q in of_target.get(t, ())
+                for at in (p, q)
+            ]
+        )
     return flat(rows)
 
 

@@ -47,7 +47,9 @@ class Columns:
         return len(next(iter(self.values.values())))
 
     def select(self, rows: Sequence[int]) -> Columns:
-        return Columns({name: [values[i] for i in rows] for name, values in self.values.items()}, self.features)
+        return Columns(
+            {name: [values[i] for i in rows] for name, values in self.values.items()}, self.features
+        )
 
 
 def gathered(tables: Iterator[Columns]) -> Columns:
@@ -59,7 +61,9 @@ def gathered(tables: Iterator[Columns]) -> Columns:
     return Columns(values)
 
 
-def stream_rows(file: Path, format: Literal["tsv", "csv"], header: bool = True) -> Iterator[Columns]:
+def stream_rows(
+    file: Path, format: Literal["tsv", "csv"], header: bool = True
+) -> Iterator[Columns]:
     """Rows of the same width, below a line of column names; without such a line (`header`), columns are called 1, 2, 3 ….
     Every cell is text as it stands there; in tsv, quotation marks are ordinary characters."""
     lines = (line + "\n" for line in stream_lines(file, keep_return=True))
@@ -78,8 +82,12 @@ def stream_rows(file: Path, format: Literal["tsv", "csv"], header: bool = True) 
         if not count:
             raise UserError(f"{file}: no rows in it")
     except csv.Error as error:
-        what = "a carriage return inside a cell" if "new-line character" in str(error) else str(error)
-        raise UserError(f"{file}, line {reader.line_num:,}: cannot be read as a table: {what}") from error
+        what = (
+            "a carriage return inside a cell" if "new-line character" in str(error) else str(error)
+        )
+        raise UserError(
+            f"{file}, line {reader.line_num:,}: cannot be read as a table: {what}"
+        ) from error
 
 
 def _same_width(reader: Any, file: Path, header: bool) -> Iterator[list[str]]:
@@ -87,7 +95,11 @@ def _same_width(reader: Any, file: Path, header: bool) -> Iterator[list[str]]:
     for row in reader:
         first = first or row
         if row and len(row) != len(first):
-            what = f"the header has {len(first)} ({', '.join(first)})" if header else f"the first row has {len(first)}"
+            what = (
+                f"the header has {len(first)} ({', '.join(first)})"
+                if header
+                else f"the first row has {len(first)}"
+            )
             raise UserError(f"{file}, line {reader.line_num:,}: {len(row)} columns, but {what}")
         yield row
 
@@ -110,7 +122,9 @@ def stream_jsonl(file: Path) -> Iterator[Columns]:
         values = values or {str(name): [] for name in row}
         missing = [name for name in values if name not in row]
         if missing:
-            raise UserError(f"{file}, line {number:,}: has no {', '.join(missing)}, which the first line has")
+            raise UserError(
+                f"{file}, line {number:,}: has no {', '.join(missing)}, which the first line has"
+            )
         for name, held in values.items():
             held.append(row[name])
         count += 1
@@ -166,9 +180,17 @@ def read_tmx(file: Path, languages: Sequence[str]) -> Columns:
         raise UserError(f"{file}: cannot be read as TMX ({error})") from error
     wanted = " and ".join(languages)
     if not rows:
-        raise UserError(f"{file}: no translation units with {wanted}. It has: {', '.join(sorted(there)) or 'none'}")
+        raise UserError(
+            f"{file}: no translation units with {wanted}. It has: {', '.join(sorted(there)) or 'none'}"
+        )
     if len(rows) < units:
-        log.warning("%s: %s of %s translation units lack %s", file, f"{units - len(rows):,}", f"{units:,}", wanted)
+        log.warning(
+            "%s: %s of %s translation units lack %s",
+            file,
+            f"{units - len(rows):,}",
+            f"{units:,}",
+            wanted,
+        )
     return Columns({language: [row[i] for row in rows] for i, language in enumerate(languages)})
 
 
@@ -180,7 +202,10 @@ def _units(opened: Any) -> Iterator[dict[str, Any]]:
         if name == "body":
             body = element
         elif name == "tu" and event == "end":
-            yield {tuv.get(LANGUAGE) or tuv.get("lang") or "": tuv for tuv in reversed(element.findall("{*}tuv"))}
+            yield {
+                tuv.get(LANGUAGE) or tuv.get("lang") or "": tuv
+                for tuv in reversed(element.findall("{*}tuv"))
+            }
             (element if body is None else body).clear()
 
 
@@ -205,19 +230,34 @@ def read_archive(file: Path, languages: Sequence[str]) -> Columns:
     UserError unless there is exactly one NAME with all `languages`."""
     try:
         with _archive(file) as archive:
-            members = archive.namelist() if isinstance(archive, zipfile.ZipFile) else archive.getnames()
-            named = [{m.removesuffix(f".{its}") for m in members if m.endswith(f".{its}")} for its in languages]
+            members = (
+                archive.namelist() if isinstance(archive, zipfile.ZipFile) else archive.getnames()
+            )
+            named = [
+                {m.removesuffix(f".{its}") for m in members if m.endswith(f".{its}")}
+                for its in languages
+            ]
             texts = sorted(set[str].intersection(*named))
             if len(texts) != 1:
-                many = f"several: {', '.join(texts)}. Unpack it and use data=text" if texts else ", ".join(members[:8])
+                many = (
+                    f"several: {', '.join(texts)}. Unpack it and use data=text"
+                    if texts
+                    else ", ".join(members[:8])
+                )
                 many = many or "no files in it"
-                raise UserError(f"{file}: needs one text with the endings {', '.join(languages)}. There are {many}")
+                raise UserError(
+                    f"{file}: needs one text with the endings {', '.join(languages)}. There are {many}"
+                )
             names = [f"{texts[0]}.{language}" for language in languages]
             columns = [_member(archive, name, str(file)) for name in names]
     except UserError:
         raise
     except Exception as error:  # damaged, encrypted, or no archive at all
-        why = "damaged, or neither .zip nor .tar" if isinstance(error, tarfile.ReadError) else str(error)
+        why = (
+            "damaged, or neither .zip nor .tar"
+            if isinstance(error, tarfile.ReadError)
+            else str(error)
+        )
         raise UserError(f"{file}: cannot be read as an archive ({why})") from error
     for name, lines in zip(names, columns, strict=True):
         check_aligned(Path(file, names[0]), len(columns[0]), Path(file, name), len(lines))
@@ -229,9 +269,14 @@ def _archive(file: Path) -> zipfile.ZipFile | tarfile.TarFile:
 
 
 def _member(archive: zipfile.ZipFile | tarfile.TarFile, name: str, file: str) -> list[str]:
-    opened: IO[bytes] | None = archive.open(name) if isinstance(archive, zipfile.ZipFile) else archive.extractfile(name)
+    opened: IO[bytes] | None = (
+        archive.open(name) if isinstance(archive, zipfile.ZipFile) else archive.extractfile(name)
+    )
     if opened is None:
         raise UserError(f"{file}: {name} in it is no file")
     with opened:
         lines = enumerate(opened, 1)
-        return [decode_line(line if n > 1 else line.removeprefix(BOM), n, f"{file}, {name}") for n, line in lines]
+        return [
+            decode_line(line if n > 1 else line.removeprefix(BOM), n, f"{file}, {name}")
+            for n, line in lines
+        ]

@@ -55,7 +55,8 @@ def split_labelled(texts: Labelled, share: float) -> tuple[Labelled, Labelled, L
     """Train, validation, test, by the texts alone. Raises UserError if one of them would be empty."""
     chosen = into_parts((part_of(share, text) for text in texts.texts), texts.name, share)
     train, validation, test = (
-        Labelled([texts.texts[i] for i in its], [texts.labels[i] for i in its], texts.name) for its in chosen
+        Labelled([texts.texts[i] for i in its], [texts.labels[i] for i in its], texts.name)
+        for its in chosen
     )
     return train, validation, test
 
@@ -67,5 +68,7 @@ def into_parts(parts: Iterable[int], name: str, share: float) -> list[list[int]]
         found[part].append(i)
     for called, its in zip(PARTS, found, strict=True):
         if not its:
-            raise UserError(f"{name}: data.split={share:g} leaves nothing for the {called} part; choose another share")
+            raise UserError(
+                f"{name}: data.split={share:g} leaves nothing for the {called} part; choose another share"
+            )
     return found

@@ -70,7 +70,9 @@ class StoredText(View):
         if not rows or rows.step != 1:
             return super().lines(rows)
         begin, end = int(self._offsets[rows.start]), int(self._offsets[rows.stop])
-        whole = os.pread(self._file, end - begin, begin)  # not mapped: what is read once need not stay
+        whole = os.pread(
+            self._file, end - begin, begin
+        )  # not mapped: what is read once need not stay
         return whole.decode("utf-8", "surrogatepass").split("\n")[:-1]
 
     def __iter__(self) -> Iterator[str]:
@@ -114,12 +116,18 @@ class Storing:
         texts = {name: StoredText(folder, name) for name in names}
         chosen = _mapped(folder / "kept", np.uint32) if filters.drop_duplicates else None
         source, target, links = (
-            None if name not in texts else texts[name] if chosen is None else Selection(texts[name], chosen)
+            None
+            if name not in texts
+            else texts[name]
+            if chosen is None
+            else Selection(texts[name], chosen)
             for name in ("source", "target", "links")
         )
         assert source is not None
         assert target is not None
-        before = len(texts["source"]) + sum(count for why, count in journal.counts.items() if why != "duplicate")
+        before = len(texts["source"]) + sum(
+            count for why, count in journal.counts.items() if why != "duplicate"
+        )
         filters.report(stream.name, before, len(source), journal.counts)
         log.info("stored text: %s", folder)
         return Pairs(source, target, stream.name, links, home=folder)
@@ -139,7 +147,10 @@ def encoded(pairs: Pairs, tokenizer: Tokenizer) -> Corpus:
         done = journal.items * CHUNK
         with Progress("encoding", len(pairs), "pairs") as step:
             step(done)
-            ranges = (range(start, min(start + CHUNK, len(pairs))) for start in range(done, len(pairs), CHUNK))
+            ranges = (
+                range(start, min(start + CHUNK, len(pairs)))
+                for start in range(done, len(pairs), CHUNK)
+            )
             journal.write(in_order(partial(_pieces, pairs, tokenizer), ranges), lambda: step(CHUNK))
         for name in sides:
             _offsets(folder, name)
@@ -148,9 +159,16 @@ def encoded(pairs: Pairs, tokenizer: Tokenizer) -> Corpus:
     journal = built(folder, files, f"encoded text of {pairs.name}", build)
     if journal.fresh:
         seconds = time.monotonic() - began
-        log.info("encoded %s pairs in %.0f s (%s pairs/s)", f"{len(pairs):,}", seconds, f"{len(pairs) / seconds:,.0f}")
+        log.info(
+            "encoded %s pairs in %.0f s (%s pairs/s)",
+            f"{len(pairs):,}",
+            seconds,
+            f"{len(pairs) / seconds:,.0f}",
+        )
     found = {
-        name: Ragged(_mapped(folder / f"{name}.ids", kind), _mapped(folder / f"{name}.offsets", np.int64))
+        name: Ragged(
+            _mapped(folder / f"{name}.ids", kind), _mapped(folder / f"{name}.offsets", np.int64)
+        )
         for name, kind in sides.items()
     }
     return Corpus(found["source"], found["target"], found.get("links"))
@@ -162,13 +180,19 @@ def encoded(pairs: Pairs, tokenizer: Tokenizer) -> Corpus:
 def _kept(filters: Filters, chunk: Pairs) -> tuple[dict[str, bytes], dict[str, int]]:
     """A chunk's pairs that pass the filters, as bytes for each file, and how many do not."""
     keep, counts = filters.judged(chunk.source, chunk.target)
-    texts = {"source": chunk.source, "target": chunk.target, **({} if chunk.links is None else {"links": chunk.links})}
+    texts = {
+        "source": chunk.source,
+        "target": chunk.target,
+        **({} if chunk.links is None else {"links": chunk.links}),
+    }
     found = {}
     lines: dict[str, list[bytes]] = {}
     for name, text in texts.items():
         lines[name] = [text[i].encode("utf-8", "surrogatepass") + b"\n" for i in keep]
         found[f"{name}.text"] = b"".join(lines[name])
-        found[f"{name}.lengths"] = np.fromiter(map(len, lines[name]), np.uint32, len(keep)).tobytes()
+        found[f"{name}.lengths"] = np.fromiter(
+            map(len, lines[name]), np.uint32, len(keep)
+        ).tobytes()
     if filters.drop_duplicates:
         pairs = zip(lines["source"], lines["target"], strict=True)
         hashes = [hashlib.blake2b(s + t, digest_size=8).digest() for s, t in pairs]
@@ -176,11 +200,16 @@ def _kept(filters: Filters, chunk: Pairs) -> tuple[dict[str, bytes], dict[str, i
     return found, counts
 
 
-def _pieces(pairs: Pairs, tokenizer: Tokenizer, rows: range) -> tuple[dict[str, bytes], dict[str, int]]:
+def _pieces(
+    pairs: Pairs, tokenizer: Tokenizer, rows: range
+) -> tuple[dict[str, bytes], dict[str, int]]:
     """The ids of some pairs, as bytes for each file."""
     side = slice(rows.start, rows.stop)
     chunk = Pairs(
-        pairs.source[side], pairs.target[side], pairs.name, None if pairs.links is None else pairs.links[side]
+        pairs.source[side],
+        pairs.target[side],
+        pairs.name,
+        None if pairs.links is None else pairs.links[side],
     )
     corpus = encode(chunk, tokenizer)
     texts = {

@@ -54,7 +54,9 @@ class Stream:
                 if first >= rows.stop:
                     return
 
-        return replace(self, name=f"{self.name}@{slice_}", read=read, settings=f"{self.settings} @{slice_}")
+        return replace(
+            self, name=f"{self.name}@{slice_}", read=read, settings=f"{self.settings} @{slice_}"
+        )
 
     def part(self, share: float, number: int) -> Stream:
         """One of the three parts (0 train, 1 validation, 2 test) into which a share of its rows cuts it."""
@@ -64,10 +66,14 @@ class Stream:
                 rows = zip(chunk.source, chunk.target, strict=True)
                 its = [i for i, pair in enumerate(rows) if part_of(share, *pair) == number]
                 if its:
-                    yield chunk.chosen(its) if number == 0 else replace(chunk.chosen(its), links=None)
+                    yield (
+                        chunk.chosen(its) if number == 0 else replace(chunk.chosen(its), links=None)
+                    )
 
         empty = f"data.split={share:g} leaves nothing for the {PARTS[number]} part; choose another share"
-        return replace(self, read=read, settings=f"{self.settings} part {number} of {share}", empty=empty)
+        return replace(
+            self, read=read, settings=f"{self.settings} part {number} of {share}", empty=empty
+        )
 
 
 Keep = Callable[[Stream, bool], Pairs]
@@ -80,7 +86,9 @@ def in_memory(stream: Stream, training: bool = False) -> Pairs:
     if not chunks:
         raise UserError(f"{stream.name}: {stream.empty}")
     links = None if chunks[0].links is None else _joined([chunk.links or [] for chunk in chunks])
-    source, target = (_joined([getattr(chunk, side) for chunk in chunks]) for side in ("source", "target"))
+    source, target = (
+        _joined([getattr(chunk, side) for chunk in chunks]) for side in ("source", "target")
+    )
     return Pairs(source, target, stream.name, links)
 
 

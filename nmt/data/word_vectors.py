@@ -27,7 +27,9 @@ def read_vectors(path: str, wanted: Collection[str] | None = None) -> dict[str, 
         size = size or _trailing_numbers(fields)
         word, numbers = " ".join(fields[:-size]) if size else "", fields[-size:] if size else []
         if not word or len(numbers) != size or not size:
-            raise UserError(f"{file}, line {number:,}: {len(fields) - 1} numbers after the word, but {size} before")
+            raise UserError(
+                f"{file}, line {number:,}: {len(fields) - 1} numbers after the word, but {size} before"
+            )
         if wanted is not None and word not in wanted:
             continue
         try:
@@ -35,10 +37,14 @@ def read_vectors(path: str, wanted: Collection[str] | None = None) -> dict[str, 
         except ValueError as error:
             raise UserError(f"{file}, line {number:,}: not a number ({error})") from error
         if not (np.abs(vector) < np.finfo(np.float32).max).all():
-            raise UserError(f"{file}, line {number:,}: nan, inf or a number that is too large, which is no vector")
+            raise UserError(
+                f"{file}, line {number:,}: nan, inf or a number that is too large, which is no vector"
+            )
         found[word] = vector.astype(np.float32)
     if not size:
-        raise UserError(f"{path}: no vectors in it. Is {Path(path).name} a file of words and numbers?")
+        raise UserError(
+            f"{path}: no vectors in it. Is {Path(path).name} a file of words and numbers?"
+        )
     return found
 
 

@@ -79,7 +79,9 @@ class AttentionMap:
 
 def write_map(maps: Sequence[AttentionMap], path: Path) -> None:
     """Writes the maps in the format that the ending of `path` names; empty sentences are left out."""
-    shown = [each for each in maps if each.places or (each.weights and len(each.source) > each.ends)]
+    shown = [
+        each for each in maps if each.places or (each.weights and len(each.source) > each.ends)
+    ]
     if not shown:
         log.warning("%s is not written: there are only empty lines", path)
         return
@@ -119,19 +121,28 @@ def _rounded(weights: dict[str, np.ndarray]) -> dict[str, Any]:
 def _rows(maps: Sequence[AttentionMap]) -> list[Row]:
     from nmt.drawing.plots import Row
 
-    return [Row(seen(each.picture), each.target, places, name) for each in maps for name, places in each.places.items()]
+    return [
+        Row(seen(each.picture), each.target, places, name)
+        for each in maps
+        for name, places in each.places.items()
+    ]
 
 
 def _panels(maps: Sequence[AttentionMap]) -> list[Panel]:
     from nmt.drawing.plots import Panel
 
-    return [Panel(each.source, each.target, weights, name) for each in maps for name, weights in each.weights.items()]
+    return [
+        Panel(each.source, each.target, weights, name)
+        for each in maps
+        for name, weights in each.weights.items()
+    ]
 
 
 def _shortened(whole: AttentionMap) -> AttentionMap:
     """The first LONGEST words of both sides."""
     source, target = (
-        side if len(side) <= LONGEST else [*side[: LONGEST - 1], "…"] for side in (whole.source, whole.target)
+        side if len(side) <= LONGEST else [*side[: LONGEST - 1], "…"]
+        for side in (whole.source, whole.target)
     )
     weights = {name: w[:LONGEST, :LONGEST] for name, w in whole.weights.items()}
     places = {name: w[:LONGEST] for name, w in whole.places.items()}
@@ -145,7 +156,10 @@ def tables_of(whole: AttentionMap, caption: str = "") -> str:
 
 def _section(each: AttentionMap) -> str:
     """The two texts, and a table or pictures for each model or head."""
-    sides = (each.source[: len(each.source) - each.ends], each.target[: len(each.target) - each.ends])
+    sides = (
+        each.source[: len(each.source) - each.ends],
+        each.target[: len(each.target) - each.ends],
+    )
     said = "<br>".join(html.escape(" ".join(side)) for side in sides if side)
     looks = "".join(_looks(each)) if each.places else ""
     tables = f'<div class="maps">{"".join(_tables(each))}</div>' if each.source else ""
@@ -187,6 +201,8 @@ def _tables(each: AttentionMap, usual: str = "") -> list[str]:
             )
             rows.append(f'<tr><th scope="row">{html.escape(word)}</th>{cells}</tr>')
         caption = f"<figcaption>{html.escape(name or usual)}</figcaption>" if name or usual else ""
-        table = f"<table><thead><tr><th></th>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+        table = (
+            f"<table><thead><tr><th></th>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+        )
         figures.append(f"<figure>{table}{caption}</figure>")
     return figures

@@ -52,13 +52,21 @@ class Classified:
         return fragment(_section(self, None))
 
 
-def write_explanations(answers: Sequence[Classified], path: Path, gold: Sequence[Sequence[str]] | None = None) -> None:
+def write_explanations(
+    answers: Sequence[Classified], path: Path, gold: Sequence[Sequence[str]] | None = None
+) -> None:
     """Writes the format that the ending of `path` names. .json: every text; .html and .png: only texts with words.
     .html also shows the right labels if they are known."""
     if path.suffix == ".json":
-        write_atomically(path, (json.dumps([as_json(a) for a in answers], ensure_ascii=False) + "\n").encode())
+        write_atomically(
+            path, (json.dumps([as_json(a) for a in answers], ensure_ascii=False) + "\n").encode()
+        )
         return
-    rows = [(a, None if gold is None else tuple(gold[i])) for i, a in enumerate(answers) if a.importances is not None]
+    rows = [
+        (a, None if gold is None else tuple(gold[i]))
+        for i, a in enumerate(answers)
+        if a.importances is not None
+    ]
     if not rows:
         log.warning("%s is not written: there are only empty lines", path)
     elif path.suffix == ".png":
@@ -67,7 +75,10 @@ def write_explanations(answers: Sequence[Classified], path: Path, gold: Sequence
         with waiting(f"drawing {path.name}"):
             plots.save(plots.marked_texts([_marked(a) for a, _ in rows[:PICTURES]]), path)
     else:
-        write_atomically(path, page("Which words decided", NOTE, "\n".join(_section(a, right) for a, right in rows)))
+        write_atomically(
+            path,
+            page("Which words decided", NOTE, "\n".join(_section(a, right) for a, right in rows)),
+        )
 
 
 def _marked(answer: Classified) -> Marked:
@@ -80,7 +91,11 @@ def _marked(answer: Classified) -> Marked:
 
 def as_json(answer: Classified) -> dict[str, object]:
     """Everything known about a text's labels."""
-    shares = None if answer.importances is None else [round(float(share), 7) for share in answer.importances]
+    shares = (
+        None
+        if answer.importances is None
+        else [round(float(share), 7) for share in answer.importances]
+    )
     probabilities = {label: round(p, 5) for label, p in answer.probabilities.items()}
     return {
         "labels": list(answer.labels), "probabilities": probabilities, "words": answer.words, "importances": shares,

@@ -50,14 +50,22 @@ def write_card(saved: Checkpoint, results: Mapping[str, Any], folder: Path) -> N
     """Writes the weights, without what only training needs, the tokenizer and the card into a new folder. `results`: the
     results.json of the run, or nothing."""
     folder.mkdir(parents=True)
-    weights = {f"model/{name}": tensor for name, tensor in (saved.part("ema") or saved.part("model")).items()}
-    fixed = {name: tensor for name, tensor in saved.tensors.items() if name.startswith("tokenizer/")}
+    weights = {
+        f"model/{name}": tensor
+        for name, tensor in (saved.part("ema") or saved.part("model")).items()
+    }
+    fixed = {
+        name: tensor for name, tensor in saved.tensors.items() if name.startswith("tokenizer/")
+    }
     meta = {key: value for key, value in saved.meta.items() if key not in ("format", "training")}
     ckpt.write(folder / ckpt.BEST, meta, {**fixed, **weights})
     tokenizer = ckpt.tokenizer_from(saved)
     for name, content in zip(("source", "target"), tokenizer.models, strict=True):
         write_atomically(folder / f"{name}.model", content)
-    write_atomically(folder / "README.md", _card(saved, results, sum(t.numel() for t in weights.values())).encode())
+    write_atomically(
+        folder / "README.md",
+        _card(saved, results, sum(t.numel() for t in weights.values())).encode(),
+    )
 
 
 def _card(saved: Checkpoint, results: Mapping[str, Any], parameters: int) -> str:
@@ -87,9 +95,14 @@ def _card(saved: Checkpoint, results: Mapping[str, Any], parameters: int) -> str
             }],
         }] if shown else None,
     }  # fmt: skip
-    kept = {key: _shown(value) for key, value in config.items() if key not in ("run_dir", "resume", "sweep", "tracker")}
+    kept = {
+        key: _shown(value)
+        for key, value in config.items()
+        if key not in ("run_dir", "resume", "sweep", "tracker")
+    }
     figures = "\n".join(
-        f"- {name}: {value:.2f}{f' (`{signed}`)' if signed else ''}" for name, (value, signed) in shown.items()
+        f"- {name}: {value:.2f}{f' (`{signed}`)' if signed else ''}"
+        for name, (value, signed) in shown.items()
     )
     prints: Mapping[str, Any] = saved.meta.get("data") or {}
     decoder, attention = (_name(config.get(group)) for group in ("decoder", "attention"))
@@ -101,12 +114,16 @@ def _card(saved: Checkpoint, results: Mapping[str, Any], parameters: int) -> str
         version=nmt.__version__,
         use='model.translate(["…"])' if translates else 'model.classify(["…"])',
         figures=figures or "No test has been made.",
-        data="\n".join(f"- {part}: fingerprint `{str(value)[:16]}…`" for part, value in prints.items()),
+        data="\n".join(
+            f"- {part}: fingerprint `{str(value)[:16]}…`" for part, value in prints.items()
+        ),
         config=yaml.safe_dump(kept, sort_keys=False, allow_unicode=True),
         parameters=parameters,
         versions=", ".join(f"{name} {value}" for name, value in versions.items()),
     )
-    head = yaml.safe_dump({k: v for k, v in metadata.items() if v is not None}, sort_keys=False, allow_unicode=True)
+    head = yaml.safe_dump(
+        {k: v for k, v in metadata.items() if v is not None}, sort_keys=False, allow_unicode=True
+    )
     return f"---\n{head}---\n{text}"
 
 
@@ -120,7 +137,9 @@ def _shown(value: Any) -> Any:
 
 
 def _name(group: Any) -> str:
-    return str(group["_target_"]).rpartition(".")[2].lower() if isinstance(group, Mapping) else "none"
+    return (
+        str(group["_target_"]).rpartition(".")[2].lower() if isinstance(group, Mapping) else "none"
+    )
 
 
 def results_of(path: str) -> Mapping[str, Any]:

@@ -113,10 +113,16 @@ def _settings(translator: Translator, name: str) -> dict[str, Any]:
     assert isinstance(encoder, RNNEncoder)
     attention = decoder.attention if decoder.attends else None
     search = translator.search
-    if not isinstance(search, Beam | Greedy) or (isinstance(search, Beam) and search.penalty.coverage):
-        log.warning("the page searches with a beam of 5 by mean log-probability, not as this model does")
+    if not isinstance(search, Beam | Greedy) or (
+        isinstance(search, Beam) and search.penalty.coverage
+    ):
+        log.warning(
+            "the page searches with a beam of 5 by mean log-probability, not as this model does"
+        )
         search = Beam()
-    width, penalty = (search.width, search.penalty) if isinstance(search, Beam) else (1, Beam().penalty)
+    width, penalty = (
+        (search.width, search.penalty) if isinstance(search, Beam) else (1, Beam().penalty)
+    )
     return {
         "name": name, "languages": translator.languages, "cell": decoder.cell_name,
         "encoder": {"kind": _name(encoder), "layers": len(encoder.layers), "residual": encoder.residual},
@@ -145,7 +151,9 @@ def _exportable(translator: Translator) -> Seq2Seq:
     """The network. Raises UserError for what the page cannot do."""
     model = only_model(translator, "html")
     if model.decoder.attends and _name(model.decoder.attention.window) != "window":
-        raise UserError(f"format=html: the page does not compute window={_name(model.decoder.attention.window)}")
+        raise UserError(
+            f"format=html: the page does not compute window={_name(model.decoder.attention.window)}"
+        )
     if _name(model.encoder) not in ("bidirectional", "unidirectional", "alternating"):
         raise UserError(f"format=html: the page does not compute encoder={_name(model.encoder)}")
     for held in translator.tokenizer.models:
@@ -154,7 +162,9 @@ def _exportable(translator: Translator) -> Seq2Seq:
                 "format=html: the page keeps text as it is written; this tokenizer changes it (tokenizer.normalization)"
             )
         if parsed(held).trainer_spec.treat_whitespace_as_suffix:
-            raise UserError("format=html: this tokenizer puts spaces at the end of pieces, which the page does not")
+            raise UserError(
+                "format=html: this tokenizer puts spaces at the end of pieces, which the page does not"
+            )
     return model
 
 

@@ -83,7 +83,9 @@ def write_onnx(translator: Translator, folder: Path) -> None:
     write_graphs(model, folder)
     for name, content in zip(("source", "target"), translator.tokenizer.models, strict=True):
         write_atomically(folder / f"{name}.model", content)
-    write_atomically(folder / "settings.json", (json.dumps(_settings(translator), indent=2) + "\n").encode())
+    write_atomically(
+        folder / "settings.json", (json.dumps(_settings(translator), indent=2) + "\n").encode()
+    )
     shutil.copyfile(EXAMPLE, folder / "translate.py")
 
 
@@ -101,7 +103,11 @@ def write_graphs(model: Seq2Seq, folder: Path) -> None:
         )  # fmt: skip
         memories = [f"memory.{name}" for name in held]
         _write(_Start(model, memory), tuple(held.values()), folder / "start.onnx", memories, states)
-        outputs = ["log_probs", *(["weights"] if model.decoder.attends else []), *(f"next.{name}" for name in states)]
+        outputs = [
+            "log_probs",
+            *(["weights"] if model.decoder.attends else []),
+            *(f"next.{name}" for name in states),
+        ]
         _write(
             _Step(model, state, memory), (torch.tensor([BOS, BOS]), *parts, *held.values()), folder / "step.onnx",
             ["words", *states, *memories], outputs,
@@ -111,9 +117,16 @@ def write_graphs(model: Seq2Seq, folder: Path) -> None:
 def _settings(translator: Translator) -> dict[str, Any]:
     search = translator.search
     width = search.width if isinstance(search, Beam) else 1
-    usual = isinstance(search, Beam) and search.penalty.name == "average" and not search.penalty.coverage
+    usual = (
+        isinstance(search, Beam)
+        and search.penalty.name == "average"
+        and not search.penalty.coverage
+    )
     if not usual and not isinstance(search, Greedy):
-        log.warning("translate.py searches with a beam of %s by mean log-probability, not as this model does", width)
+        log.warning(
+            "translate.py searches with a beam of %s by mean log-probability, not as this model does",
+            width,
+        )
     return {
         "languages": list(translator.languages), "bos": BOS, "eos": EOS, "pad": PAD,
         "lowercase": translator.tokenizer.lowercase, "by_word": translator.tokenizer.by_word, "width": width,
@@ -124,7 +137,9 @@ def _settings(translator: Translator) -> dict[str, Any]:
 def _exportable(translator: Translator) -> Seq2Seq:
     model = only_model(translator, "onnx")
     if model.decoder.attends and model.decoder.attention.score.heads > 1:
-        raise UserError("format=onnx: PyTorch's exporter fixes the length of sentences if there are several heads")
+        raise UserError(
+            "format=onnx: PyTorch's exporter fixes the length of sentences if there are several heads"
+        )
     for name, module in model.named_modules():
         cell = getattr(module, "cell_name", "")
         if cell.startswith("norm_") or getattr(module, "transition_depth", 1) > 1:
@@ -169,12 +184,15 @@ def _like(value: Any, tensors: Sequence[Tensor]) -> Any:
     return rebuilt(value)
 
 
-def _write(module: nn.Module, values: tuple[Tensor, ...], file: Path, inputs: list[str], outputs: list[str]) -> None:
+def _write(
+    module: nn.Module, values: tuple[Tensor, ...], file: Path, inputs: list[str], outputs: list[str]
+) -> None:
     """The graph that a call of the module is. Dimensions that depend on the number of sentences, rows or words are free."""
     rows = "rows" if file.stem == "step" else "sentences"
     named = zip([*inputs, *outputs], [*values, *module(*values)], strict=True)
     axes = {
-        name: {0: rows} | {k: "positions" for k, size in enumerate(value.shape) if k and size == POSITIONS}
+        name: {0: rows}
+        | {k: "positions" for k, size in enumerate(value.shape) if k and size == POSITIONS}
         for name, value in named
     }
     with _quietly():

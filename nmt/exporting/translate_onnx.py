@@ -34,8 +34,14 @@ class Model:
         if not line.strip():
             return ""
         line = line.lower() if settings["lowercase"] else line
-        ids = [i for part in (line.split() if settings["by_word"] else [line]) for i in self.source.encode(part)]
-        memory = run(self.encoder, {"source": np.array([[*ids, eos]]), "lengths": np.array([len(ids) + 1])})
+        ids = [
+            i
+            for part in (line.split() if settings["by_word"] else [line])
+            for i in self.source.encode(part)
+        ]
+        memory = run(
+            self.encoder, {"source": np.array([[*ids, eos]]), "lengths": np.array([len(ids) + 1])}
+        )
         state = run(self.start, memory)
         width, longest = (
             settings["width"],
@@ -45,14 +51,21 @@ class Model:
         for length in range(longest + 1):
             rows = len(written)
             last = np.array([words[-1] if words else settings["bos"] for words in written])
-            found = run(self.step, {"words": last, **state, **{k: v.repeat(rows, 0) for k, v in memory.items()}})
+            found = run(
+                self.step,
+                {"words": last, **state, **{k: v.repeat(rows, 0) for k, v in memory.items()}},
+            )
             log_probs = found["log_probs"].astype(np.float64)
             log_probs[:, [settings["pad"], settings["bos"]]] = -np.inf
             if length == longest:
                 log_probs[:, np.arange(log_probs.shape[1]) != eos] = -np.inf
             both = (totals[:, None] + log_probs).ravel()
             best = np.argsort(-both, kind="stable")[:width]
-            parents, words, scores = best // log_probs.shape[1], best % log_probs.shape[1], both[best]
+            parents, words, scores = (
+                best // log_probs.shape[1],
+                best % log_probs.shape[1],
+                both[best],
+            )
             for parent, word, score in zip(parents, words, scores):
                 if word == eos and score > -np.inf:
                     finished.append((score / (length + 1), written[parent]))
@@ -63,7 +76,9 @@ class Model:
             parents, words, totals = parents[going], words[going], scores[going]
             written = [[*written[parent], int(word)] for parent, word in zip(parents, words)]
             state = {
-                name.removeprefix("next."): value[parents] for name, value in found.items() if name.startswith("next.")
+                name.removeprefix("next."): value[parents]
+                for name, value in found.items()
+                if name.startswith("next.")
             }
         return self.target.decode(max(finished, key=lambda one: one[0])[1])
 

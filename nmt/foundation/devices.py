@@ -42,7 +42,9 @@ def find_device(name: str) -> torch.device:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as error:
         why = "" if str(error).startswith("Expected one of") else f" ({str(error).splitlines()[0]})"
-        raise UserError(f"device={name} cannot be used here{why}. Use auto, cpu, cuda, or cuda:1 …") from None
+        raise UserError(
+            f"device={name} cannot be used here{why}. Use auto, cpu, cuda, or cuda:1 …"
+        ) from None
     return torch.device(name)
 
 
@@ -53,8 +55,14 @@ def usable_precision(name: AnyPrecision, where: torch.device) -> AnyPrecision:
     """The precision itself, or float32, with a warning, where the processor would only emulate it."""
     if name == "float32":
         return name
-    on_gpu = {"float16": lambda: True, "bfloat16": lambda: torch.cuda.is_bf16_supported(including_emulation=False)}
-    on_cpu = {"bfloat16": lambda: torch.cpu.get_capabilities().get("avx512_bf16"), "int8": int8_is_native}
+    on_gpu = {
+        "float16": lambda: True,
+        "bfloat16": lambda: torch.cuda.is_bf16_supported(including_emulation=False),
+    }
+    on_cpu = {
+        "bfloat16": lambda: torch.cpu.get_capabilities().get("avx512_bf16"),
+        "int8": int8_is_native,
+    }
     native = (on_gpu if where.type == "cuda" else on_cpu).get(name, lambda: False)
     if native():
         return name

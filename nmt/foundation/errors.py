@@ -26,7 +26,11 @@ def quoted(text: str) -> str:
     """The text, between quotes if the configuration's grammar would read something else than this text."""
     if PLAIN.fullmatch(text) and not _is_a_value(text):
         return text
-    return "'" + re.sub(r"(\\*)('|$)", lambda found: 2 * found[1] + ("\\'" if found[2] else ""), text) + "'"
+    return (
+        "'"
+        + re.sub(r"(\\*)('|$)", lambda found: 2 * found[1] + ("\\'" if found[2] else ""), text)
+        + "'"
+    )
 
 
 def _is_a_value(text: str) -> bool:

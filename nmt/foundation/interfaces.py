@@ -24,8 +24,12 @@ Record = TypeVar("Record")
 def each(record: Record, change: Callable[[Tensor], Tensor], **others: Any) -> Record:
     """A dataclass with all its tensors changed, those of its pictures too, and with other values for other fields."""
     held: dict[str, Any] = {f.name: getattr(record, f.name) for f in fields(record)}  # type: ignore[arg-type]
-    changed: dict[str, Any] = {name: change(value) for name, value in held.items() if isinstance(value, Tensor)}
-    changed |= {name: each(value, change) for name, value in held.items() if isinstance(value, Pictures)}
+    changed: dict[str, Any] = {
+        name: change(value) for name, value in held.items() if isinstance(value, Tensor)
+    }
+    changed |= {
+        name: each(value, change) for name, value in held.items() if isinstance(value, Pictures)
+    }
     return replace(record, **changed, **others)  # type: ignore[type-var]
 
 
@@ -63,7 +67,11 @@ class Batch:
 
     def repeated(self, times: int) -> Batch:
         """Each pair several times, one beside the other."""
-        return each(self, lambda tensor: tensor.repeat_interleave(times, 0), num_tokens=times * self.num_tokens)
+        return each(
+            self,
+            lambda tensor: tensor.repeat_interleave(times, 0),
+            num_tokens=times * self.num_tokens,
+        )
 
 
 @dataclass(frozen=True)
@@ -137,7 +145,9 @@ class Memory:
     def select(self, sentences: Int[Tensor, " b"]) -> Memory:
         """The memory of some of the sentences."""
         held: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
-        kept: dict[str, Any] = {k: v.index_select(0, sentences) for k, v in held.items() if isinstance(v, Tensor)}
+        kept: dict[str, Any] = {
+            k: v.index_select(0, sentences) for k, v in held.items() if isinstance(v, Tensor)
+        }
         return replace(self, **kept)
 
     @property
@@ -255,7 +265,12 @@ class Critic(Protocol):
     """What an objective that looks at whole translations knows of search, text and metrics."""
 
     def __call__(
-        self, network: Any, batch: Batch, count: int, source: Literal["sample", "beam"], metric: Literal["bleu", "chrf"]
+        self,
+        network: Any,
+        batch: Batch,
+        count: int,
+        source: Literal["sample", "beam"],
+        metric: Literal["bleu", "chrf"],
     ) -> list[list[Candidate]]:
         """At most `count` different translations of each sentence by the network as it is now, judged."""
         ...
@@ -288,7 +303,9 @@ class Step(Protocol):
     device: torch.device
     mask: Bool[Tensor, "B S"] | None
 
-    def __call__(self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None = None) -> Prediction:
+    def __call__(
+        self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None = None
+    ) -> Prediction:
         """The prediction after the given tokens, one per row. Without `layout`, all sentences have as many rows."""
         ...
 
@@ -301,7 +318,9 @@ class Step(Protocol):
 class Reranker(Protocol):
     """A search that chooses among its hypotheses by their texts, after detokenisation."""
 
-    def rerank(self, hypotheses: Sequence[Hypothesis], texts: Sequence[str]) -> list[tuple[Hypothesis, str]]:
+    def rerank(
+        self, hypotheses: Sequence[Hypothesis], texts: Sequence[str]
+    ) -> list[tuple[Hypothesis, str]]:
         """The best of one sentence's hypotheses with their texts, best first."""
         ...
 
@@ -310,7 +329,9 @@ class Reranker(Protocol):
 class Search(Protocol):
     """A strategy to find good outputs under a `Step`; it knows no model."""
 
-    def __call__(self, step: Step, state: SearchState, requests: Sequence[Request]) -> list[list[Hypothesis]]:
+    def __call__(
+        self, step: Step, state: SearchState, requests: Sequence[Request]
+    ) -> list[list[Hypothesis]]:
         """The best hypotheses of each sentence, best first. `state` holds one row per sentence.
 
         Raises ValueError if it cannot do what is requested."""

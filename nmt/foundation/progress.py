@@ -36,7 +36,10 @@ class Progress:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         _working.remove(self)
         if self._view is not None:
@@ -55,12 +58,18 @@ class Progress:
 
     def left(self, now: float) -> float | None:
         """Seconds, if it goes on as it went."""
-        return (now - self._began) / self.done * (self.total - self.done) if self.total and self.done else None
+        return (
+            (now - self._began) / self.done * (self.total - self.done)
+            if self.total and self.done
+            else None
+        )
 
     def said(self, now: float) -> str:
         """A line such as `reading: 500 of 1,000 lines, 3 s left`."""
         left, of = self.left(now), f" of {self.total:,}" if self.total else ""
-        return f"{self.what}: {self.done:,}{of} {self.unit}" + ("" if left is None else f", {left:,.0f} s left")
+        return f"{self.what}: {self.done:,}{of} {self.unit}" + (
+            "" if left is None else f", {left:,.0f} s left"
+        )
 
 
 _working: list[Progress] = []
@@ -119,9 +128,15 @@ class _Bar:
     def __init__(self, work: Progress, console: Any) -> None:
         from rich import progress
 
-        columns = progress.TextColumn("{task.description}"), progress.BarColumn(), progress.MofNCompleteColumn()
+        columns = (
+            progress.TextColumn("{task.description}"),
+            progress.BarColumn(),
+            progress.MofNCompleteColumn(),
+        )
         self.work = work
-        self._bar = progress.Progress(*columns, progress.TimeRemainingColumn(), console=console, transient=True)
+        self._bar = progress.Progress(
+            *columns, progress.TimeRemainingColumn(), console=console, transient=True
+        )
         self._task = self._bar.add_task(f"{work.what} ({work.unit})", total=work.total)
         self._bar.start()
 
@@ -143,7 +158,9 @@ class _Notebook:
         if now - self._drawn >= DRAW_SECONDS:
             self._drawn = now
             size = f' value="{self.work.done}" max="{self.work.total}"' if self.work.total else ""
-            self._place.update(self._html(f"<progress{size}></progress> {html.escape(self.work.said(now))}"))
+            self._place.update(
+                self._html(f"<progress{size}></progress> {html.escape(self.work.said(now))}")
+            )
 
     def close(self) -> None:
         self._place.update(self._html(""))

@@ -31,8 +31,16 @@ class Range:
         return above and (value < self.high if self.open_high else value <= self.high)
 
     def __str__(self) -> str:
-        low = "" if self.low == float("-inf") else f"{_written(self.low)} {'<' if self.open_low else '≤'} "
-        high = "" if self.high == float("inf") else f" {'<' if self.open_high else '≤'} {_written(self.high)}"
+        low = (
+            ""
+            if self.low == float("-inf")
+            else f"{_written(self.low)} {'<' if self.open_low else '≤'} "
+        )
+        high = (
+            ""
+            if self.high == float("inf")
+            else f" {'<' if self.open_high else '≤'} {_written(self.high)}"
+        )
         return f"{low}value{high}"
 
 

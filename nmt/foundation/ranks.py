@@ -150,7 +150,10 @@ class Ranks:
         devices = [device.index] if device.type == "cuda" else None
         with _losing():
             return DistributedDataParallel(
-                network, device_ids=devices, find_unused_parameters=True, gradient_as_bucket_view=True
+                network,
+                device_ids=devices,
+                find_unused_parameters=True,
+                gradient_as_bucket_view=True,
             )
 
     def sharded(self, optimizer: Any) -> Any:
@@ -158,7 +161,9 @@ class Ranks:
         (Rajbhandari et al. 2020, "ZeRO", stage 1)."""
         from torch.distributed.optim import ZeroRedundancyOptimizer
 
-        return ZeroRedundancyOptimizer(optimizer.param_groups, type(optimizer), **optimizer.defaults)
+        return ZeroRedundancyOptimizer(
+            optimizer.param_groups, type(optimizer), **optimizer.defaults
+        )
 
     def last(self, network: Any, last: bool) -> contextlib.AbstractContextManager[None]:
         """Around the passes of one batch of an update: gradients are exchanged in the last one only."""
@@ -185,7 +190,9 @@ def of_torchrun() -> Ranks:
     except (KeyError, ValueError):
         return ALONE
     number, count, local = numbers
-    return Ranks(number, count, local, attempt=int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")))
+    return Ranks(
+        number, count, local, attempt=int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+    )
 
 
 def connected(ranks: Ranks) -> bool:
@@ -251,7 +258,9 @@ def together(cuda: bool) -> Iterator[Ranks]:
         yield ranks
     except Lost as lost:
         with contextlib.suppress(ValueError):  # not in the main thread
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun ends those that are left; first they say why
+            signal.signal(
+                signal.SIGTERM, signal.SIG_IGN
+            )  # torchrun ends those that are left; first they say why
         raise board.why(lost) from lost
     except UserError as error:
         board.tell(error)
@@ -291,7 +300,9 @@ class _Board:
                 return UserError(message) if told[0] and number == here[0] else Silent(message)
             folder = noted_folder()
         except RuntimeError:  # the store is gone too
-            return UserError(f"rank {number}: the others cannot be reached any more ({lost}). {_remedy(None)}")
+            return UserError(
+                f"rank {number}: the others cannot be reached any more ({lost}). {_remedy(None)}"
+            )
         gone = ", ".join(str(n) for n in range(count) if n not in here)
         message = f"rank {gone} of {count} is gone (killed, out of memory, or its machine is down). {_remedy(folder)}"
         return UserError(message) if number == here[0] else Silent(message)
@@ -309,6 +320,8 @@ def _losing() -> Iterator[None]:
         yield
     except RuntimeError as error:
         text = str(error)
-        if any(sign in text for sign in ("gloo", "Gloo", "NCCL", "Connection", "connection", "peer")):
+        if any(
+            sign in text for sign in ("gloo", "Gloo", "NCCL", "Connection", "connection", "peer")
+        ):
             raise Lost(text.splitlines()[0]) from error
         raise

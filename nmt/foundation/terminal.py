@@ -21,7 +21,9 @@ def set_up_logging(file: Path | None = None, level: int = logging.INFO) -> None:
     """Messages go to stderr, and to a file if given."""
     plain = logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%d %H:%M:%S")
     if console.is_terminal:
-        shown: logging.Handler = RichHandler(console=console, show_path=False, log_time_format="%H:%M:%S")
+        shown: logging.Handler = RichHandler(
+            console=console, show_path=False, log_time_format="%H:%M:%S"
+        )
         shown.setFormatter(logging.Formatter("%(message)s"))
     else:
         shown = logging.StreamHandler()

@@ -22,7 +22,9 @@ def empty(
     """Maps without weights."""
     return [
         AttentionMap(
-            [*tokenizer.source_units(line, source, units)[0], "</s>"] if tokenizer.columns.sources else [],
+            [*tokenizer.source_units(line, source, units)[0], "</s>"]
+            if tokenizer.columns.sources
+            else [],
             [*tokenizer.target_units(text, target, units)[0], "</s>"],
             picture=tokenizer.columns.picture_in(line),
         )
@@ -41,7 +43,9 @@ def add(
     units: Units,
 ) -> None:
     """Adds to each map the weights between its units, computed from a model's weights between pieces, under `name`."""
-    for each, line, text, (source, target), forced in zip(seen, lines, texts, ids, details, strict=True):
+    for each, line, text, (source, target), forced in zip(
+        seen, lines, texts, ids, details, strict=True
+    ):
         if forced.weights is None:
             continue
         of_target = tokenizer.target_units(text, target, units)[1]
@@ -51,14 +55,20 @@ def add(
             continue
         heads = {name: forced.weights}
         if forced.heads is not None:
-            heads = {f"{name}, head {h}".removeprefix(", "): w for h, w in enumerate(forced.heads, 1)}
+            heads = {
+                f"{name}, head {h}".removeprefix(", "): w for h, w in enumerate(forced.heads, 1)
+            }
         of_source = tokenizer.source_units(line, source, units)[1]
         sizes = len(each.source) - 1, len(each.target) - 1
-        each.weights.update({head: by_word(weights, of_source, of_target, sizes) for head, weights in heads.items()})
+        each.weights.update(
+            {head: by_word(weights, of_source, of_target, sizes) for head, weights in heads.items()}
+        )
 
 
 def _by_target_word(places: np.ndarray, of_target: Sequence[range], words: int) -> np.ndarray:
     """[pieces, rows, columns] → [words + </s>, rows, columns]: the mean of each word's pieces."""
     flat = places.reshape(len(places), -1)
     each_its_own = [range(i, i + 1) for i in range(flat.shape[1] - 1)]
-    return by_word(flat, each_its_own, of_target, (len(each_its_own), words)).reshape(-1, *places.shape[1:])
+    return by_word(flat, each_its_own, of_target, (len(each_its_own), words)).reshape(
+        -1, *places.shape[1:]
+    )

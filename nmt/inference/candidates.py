@@ -46,7 +46,11 @@ class Candidates:
         metric: Literal["bleu", "chrf"],
     ) -> list[list[Candidate]]:
         seed = int(torch.randint(2**31, ()))
-        search = Sample(n_best=count, seed=seed) if source == "sample" else Beam(width=count, n_best=count)
+        search = (
+            Sample(n_best=count, seed=seed)
+            if source == "sample"
+            else Beam(width=count, n_best=count)
+        )
         lengths = batch.source_lengths - 1  # without EOS
         if batch.pictures is not None:
             lengths = lengths + PICTURE * batch.pictures.sizes.prod(1).bool()
@@ -64,7 +68,9 @@ class Candidates:
                 found = search(ModelStep(network, memory), network.start(memory), requests)
         finally:
             network.train()
-        distinct = [list({tuple(h.tokens): h.tokens for h in hypotheses}.values()) for hypotheses in found]
+        distinct = [
+            list({tuple(h.tokens): h.tokens for h in hypotheses}.values()) for hypotheses in found
+        ]
         texts = iter(self.decode([tokens for each in distinct for tokens in each]))
         references = self.decode(
             [[token for token in row if token not in (PAD, EOS)] for row in batch.targets.tolist()]

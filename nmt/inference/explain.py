@@ -81,12 +81,19 @@ def explain(
     path = noting.ended([h.tokens for h in hypotheses])
     heads = None
     decoder = translator.models[0].decoder
-    if not looks and len(translator.models) == 1 and decoder.attends and decoder.attention.score.heads > 1:
+    if (
+        not looks
+        and len(translator.models) == 1
+        and decoder.attends
+        and decoder.attention.score.heads > 1
+    ):
         heads = translator.force([source], [hypotheses[0].tokens])[0].heads
     return Explanation(source, noting.nodes, path, noting.attention(path), heads, hypotheses)
 
 
-def influence(translator: Translator, line: str, first: Sequence[int], second: Sequence[int]) -> list[float]:
+def influence(
+    translator: Translator, line: str, first: Sequence[int], second: Sequence[int]
+) -> list[float]:
     """How much each word of a line speaks for one translation rather than another: by how much log p(first) - log p(second)
     falls when the word is unknown to the model (occlusion; Li et al. 2016)."""
     [source] = translator.encode([line])
@@ -97,7 +104,9 @@ def influence(translator: Translator, line: str, first: Sequence[int], second: S
     ]
     sources = [source, *hidden]
     found = translator.force(
-        [*sources, *sources], [[*first]] * len(sources) + [[*second]] * len(sources), attention=False
+        [*sources, *sources],
+        [[*first]] * len(sources) + [[*second]] * len(sources),
+        attention=False,
     )
     values = np.array([one.log_prob for one in found]).reshape(2, -1)
     margin = values[0] - values[1]

@@ -68,7 +68,9 @@ def _moses(number: int, found: Translation) -> list[str]:
     ]
 
 
-def described(tokenizer: Tokenizer, source: str, found: Translation, i: int, units: Units) -> dict[str, Any]:
+def described(
+    tokenizer: Tokenizer, source: str, found: Translation, i: int, units: Units
+) -> dict[str, Any]:
     """A hypothesis as the object that jsonl shows."""
     hypothesis, text, forced = found.hypotheses[i], found.texts[i], found.details[i]
     alignment = places = None

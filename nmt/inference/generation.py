@@ -24,13 +24,17 @@ class ModelStep:
         self.device = memory.values.device
         self.mask = memory.mask if model.decoder.attends else None
 
-    def __call__(self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None = None) -> Prediction:
+    def __call__(
+        self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None = None
+    ) -> Prediction:
         assert isinstance(state, State)
         memory = replace(self.memory, layout=layout)
         output = self.model.decode(tokens.unsqueeze(1), state, memory)
         log_probs = self.model.log_probs(output, memory).squeeze(1)
         log_probs[:, [PAD, BOS]] = -torch.inf
-        return Prediction(log_probs, output.state, None if output.weights is None else output.weights.squeeze(1))
+        return Prediction(
+            log_probs, output.state, None if output.weights is None else output.weights.squeeze(1)
+        )
 
     def keep(self, sentences: Int[Tensor, " b"]) -> ModelStep:
         return ModelStep(self.model, self.memory.select(sentences))
@@ -50,12 +54,16 @@ class Ensemble:
     """Several steps over the same sentences and the same vocabulary, combined into one by `average_log_probs`. The
     attention is the mean over the members that have attention."""
 
-    def __init__(self, steps: Sequence[Step], shares: Sequence[float], averaging: Averaging) -> None:
+    def __init__(
+        self, steps: Sequence[Step], shares: Sequence[float], averaging: Averaging
+    ) -> None:
         self.steps, self.shares, self.averaging = steps, shares, averaging
         self.device = steps[0].device
         self.mask = next((step.mask for step in steps if step.mask is not None), None)
 
-    def __call__(self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None = None) -> Prediction:
+    def __call__(
+        self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None = None
+    ) -> Prediction:
         assert isinstance(state, States)
         each = [step(tokens, s, layout) for step, s in zip(self.steps, state.members, strict=True)]
         log_probs = average_log_probs([p.log_probs for p in each], self.shares, self.averaging)
@@ -72,7 +80,9 @@ def alike(weights: Sequence[Tensor]) -> list[Tensor]:
     return [each for each in weights if each.shape == weights[0].shape]
 
 
-def average_log_probs(each: Sequence[Tensor], shares: Sequence[float], averaging: Averaging) -> Tensor:
+def average_log_probs(
+    each: Sequence[Tensor], shares: Sequence[float], averaging: Averaging
+) -> Tensor:
     """log Σ_m w_m p_m (probability), or Σ_m w_m log p_m (log_probability, not renormalised); Σ_m w_m = 1."""
     if len(each) == 1:
         return each[0]

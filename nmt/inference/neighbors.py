@@ -35,7 +35,11 @@ class Index:
 
     def nearest(self, vector: np.ndarray, count: int) -> list[tuple[int, float]]:
         """The sentences with the most similar vectors, and their cosine, best first; each text once."""
-        values, found, seen = self.vectors.astype(np.float32) @ vector, list[tuple[int, float]](), set[str]()
+        values, found, seen = (
+            self.vectors.astype(np.float32) @ vector,
+            list[tuple[int, float]](),
+            set[str](),
+        )
         for i in np.argsort(-values, kind="stable").tolist():
             if self.sources[i] not in seen:
                 seen.add(self.sources[i])
@@ -60,7 +64,11 @@ def make_index(translator: Translator, sources: Sequence[str], targets: Sequence
     parts = []
     with Progress("reading", len(kept), "sentences") as step:
         for start in range(0, len(kept), CHUNK):
-            parts.append(summaries(translator, [sources[i] for i in kept[start : start + CHUNK]]).astype(np.float16))
+            parts.append(
+                summaries(translator, [sources[i] for i in kept[start : start + CHUNK]]).astype(
+                    np.float16
+                )
+            )
             step(len(parts[-1]))
     vectors = np.concatenate(parts)
     return Index(vectors, [sources[i] for i in kept], [targets[i] for i in kept], mark(translator))
@@ -94,7 +102,8 @@ def read_index(file: Path) -> Index:
             model = (opened.metadata() or {})["nmt_index"]
             vectors = opened.get_tensor("vectors")
             sources, targets = (
-                opened.get_tensor(name).tobytes().decode().split("\n") for name in ("sources", "targets")
+                opened.get_tensor(name).tobytes().decode().split("\n")
+                for name in ("sources", "targets")
             )
     except (OSError, SafetensorError, KeyError, UnicodeDecodeError, ValueError) as error:
         raise UserError(f"index={file}: not an index of nmt.index ({error})") from error

@@ -14,7 +14,14 @@ from torch import Tensor
 from nmt.data.batching import pad
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import BOS, PAD, Memory, Pictures, SearchState, Step, moved
-from nmt.inference.generation import Averaging, Ensemble, ModelStep, States, alike, average_log_probs
+from nmt.inference.generation import (
+    Averaging,
+    Ensemble,
+    ModelStep,
+    States,
+    alike,
+    average_log_probs,
+)
 from nmt.inference.translation import Forced
 from nmt.model.layers.packed import GenerationPrecision, PackedWeights, generating
 from nmt.model.seq2seq import Seq2Seq
@@ -38,7 +45,9 @@ class Networks:
     ) -> None:
         weights = shares or [1.0] * len(models)
         if len(weights) != len(models) or min(weights) <= 0:
-            raise UserError(f"shares={list(weights)}: give one positive number for each of {len(models)} models")
+            raise UserError(
+                f"shares={list(weights)}: give one positive number for each of {len(models)} models"
+            )
         self.models, self.columns, self.averaging = models, columns, averaging
         self.shares = [weight / sum(weights) for weight in weights]
         self.packs = PackedWeights(precision)
@@ -60,10 +69,14 @@ class Networks:
         if any(model.training for model in self.models):
             raise ValueError("the models are in training mode; call model.eval() first")
         ids, lengths = (t.to(self.device) for t in pad(sources, range(len(sources))))
-        low = torch.autocast(self.device.type, torch.bfloat16, enabled=self.packs.precision != "float32")
+        low = torch.autocast(
+            self.device.type, torch.bfloat16, enabled=self.packs.precision != "float32"
+        )
         names = [picture_of(source) for source in sources] if self.columns.picture else None
         with self.generating(), low:
-            return [model.encode(ids, lengths, self._pictures(model, names)) for model in self.models]
+            return [
+                model.encode(ids, lengths, self._pictures(model, names)) for model in self.models
+            ]
 
     def _pictures(self, model: Seq2Seq, names: Sequence[str] | None) -> Pictures | None:
         reader = model.encoder.reader
@@ -72,7 +85,9 @@ class Networks:
     def first_step(self, memories: Sequence[Memory]) -> tuple[Step, SearchState]:
         """The step of one model or several, and the state before the first word, one row per sentence; to be used inside
         `generating()`."""
-        steps: list[Step] = [ModelStep(model, memory) for model, memory in zip(self.models, memories, strict=True)]
+        steps: list[Step] = [
+            ModelStep(model, memory) for model, memory in zip(self.models, memories, strict=True)
+        ]
         states = [model.start(memory) for model, memory in zip(self.models, memories, strict=True)]
         if len(steps) == 1:
             return steps[0], states[0]
@@ -89,8 +104,14 @@ class Networks:
         golds, lengths = (t.to(self.device) for t in pad(targets, range(len(targets))))
         inputs = torch.cat([torch.full_like(golds[:, :1], BOS), golds[:, :-1]], 1)
         with self.generating():
-            each = [_forced(*pair, inputs, golds) for pair in zip(self.models, memories, strict=True)]
-        log_probs = average_log_probs([one for one, _, _ in each], self.shares, self.averaging).cpu().numpy()
+            each = [
+                _forced(*pair, inputs, golds) for pair in zip(self.models, memories, strict=True)
+            ]
+        log_probs = (
+            average_log_probs([one for one, _, _ in each], self.shares, self.averaging)
+            .cpu()
+            .numpy()
+        )
         maps = alike([weights for _, weights, _ in each if weights is not None])
         mean = torch.stack(maps).mean(0).float().cpu().numpy() if attention and maps else None
         if mean is not None and memories[0].grids is not None:
@@ -118,8 +139,13 @@ class Networks:
         memory, found = next(m for m in memories if m.mask.size(1) == mean.shape[2]), list[Forced]()
         assert memory.grids is not None
         real = memory.mask.cpu().numpy()
-        for i, (source, length, grid) in enumerate(zip(sources, lengths, memory.grids.tolist(), strict=True)):
-            seen, words = mean[i, :length][:, real[i]], len(source) + 1 if self.columns.sources else 0
+        for i, (source, length, grid) in enumerate(
+            zip(sources, lengths, memory.grids.tolist(), strict=True)
+        ):
+            seen, words = (
+                mean[i, :length][:, real[i]],
+                len(source) + 1 if self.columns.sources else 0,
+            )
             places = seen[:, words:].reshape(length, *grid)
             found.append(Forced(log_probs[i, :length], seen[:, :words], places=places))
         return found

@@ -17,7 +17,13 @@ def pointing(translator: Translator, part: Pairs) -> Result:
     """The share of words whose attention is in their place, in per cent, of pictures whose captions have `places`."""
     right = count = 0
     assert part.places is not None
-    ids = list(zip(translator.encode(part.source), translator.tokenizer.encode_target(list(part.target)), strict=True))
+    ids = list(
+        zip(
+            translator.encode(part.source),
+            translator.tokenizer.encode_target(list(part.target)),
+            strict=True,
+        )
+    )
     forced = translator.force([source for source, _ in ids], [target for _, target in ids])
     for line, (_, target), seen, places in zip(part.target, ids, forced, part.places, strict=True):
         if seen.places is None:

@@ -24,7 +24,13 @@ SHOWN = 3
 class Prompt:
     """A conversation with a translator. `read` gives a line, `say` shows one."""
 
-    def __init__(self, translator: Translator, units: Units, read: Callable[[str], str], say: Callable[[str], None]):
+    def __init__(
+        self,
+        translator: Translator,
+        units: Units,
+        read: Callable[[str], str],
+        say: Callable[[str], None],
+    ):
         self.translator, self.units, self._read, self._say = translator, units, read, say
         self._last: tuple[str, Translation] | None = None
 
@@ -66,7 +72,12 @@ class Prompt:
         pieces = [*self.translator.tokenizer.target_pieces(tokens), "</s>"]
         mean = math.exp(forced.log_prob / len(pieces))
         self._say(f"log-probability {forced.log_prob:.2f}, {mean:.2f} a piece on average")
-        self._say("  ".join(f"{piece} {math.exp(p):.2f}" for piece, p in zip(pieces, forced.log_probs, strict=True)))
+        self._say(
+            "  ".join(
+                f"{piece} {math.exp(p):.2f}"
+                for piece, p in zip(pieces, forced.log_probs, strict=True)
+            )
+        )
         for hypothesis, text in list(zip(found.hypotheses, found.texts, strict=True))[1:]:
             self._say(f"{hypothesis.log_prob:.2f}  {text}")
 
@@ -74,13 +85,19 @@ class Prompt:
         """For each word of the last answer, the source words with the greatest weights."""
         assert self._last is not None
         line, found = self._last
-        maps = self.translator.attention_maps([line], [found], units=self.units) if self.translator.attends else []
+        maps = (
+            self.translator.attention_maps([line], [found], units=self.units)
+            if self.translator.attends
+            else []
+        )
         if not maps:
             return self._say("this model has no attention to show (decoder=fixed)")
         seen = maps[0]
         for word, weights in zip(seen.target, seen.total, strict=True):
             best = weights.argsort()[::-1][:SHOWN]
-            looked = ", ".join(f"{seen.source[i]} {weights[i]:.2f}" for i in best if weights[i] >= 0.05)
+            looked = ", ".join(
+                f"{seen.source[i]} {weights[i]:.2f}" for i in best if weights[i] >= 0.05
+            )
             self._say(f"{word} ← {looked or 'everywhere a little'}")
 
 

@@ -56,10 +56,14 @@ class RecordingStep:
     def before_the_first_word(self, state: SearchState) -> SearchTrace:
         return SearchTrace(state, (-1,))
 
-    def __call__(self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None = None) -> Prediction:
+    def __call__(
+        self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None = None
+    ) -> Prediction:
         assert isinstance(state, SearchTrace)
         prediction, rows = self.step(tokens, state.inner, layout), list[int]()
-        for parent, token, log_probs in zip(state.nodes, tokens.tolist(), prediction.log_probs, strict=True):
+        for parent, token, log_probs in zip(
+            state.nodes, tokens.tolist(), prediction.log_probs, strict=True
+        ):
             own = float(self._after[parent][token]) if parent >= 0 else 0.0
             before = self.nodes[parent].total if parent >= 0 else 0.0
             best = log_probs.topk(min(self.most, len(log_probs)))
@@ -68,14 +72,20 @@ class RecordingStep:
             self._after.append(log_probs.clone())  # searches write into it
             rows.append(len(self.nodes) - 1)
         self._seen += [] if prediction.weights is None else [*prediction.weights]
-        return Prediction(prediction.log_probs, SearchTrace(prediction.state, tuple(rows)), prediction.weights)
+        return Prediction(
+            prediction.log_probs, SearchTrace(prediction.state, tuple(rows)), prediction.weights
+        )
 
     def keep(self, sentences: Int[Tensor, " b"]) -> RecordingStep:
         return self  # there is only one
 
     def attention(self, path: Sequence[int]) -> np.ndarray | None:
         """[words of a path but the first, source] where the model looked while it predicted them; None without attention."""
-        return torch.stack([self._seen[i] for i in path[:-1]]).float().cpu().numpy() if self._seen else None
+        return (
+            torch.stack([self._seen[i] for i in path[:-1]]).float().cpu().numpy()
+            if self._seen
+            else None
+        )
 
     def ended(self, hypotheses: Sequence[Sequence[int]]) -> list[int]:
         """Marks complete translations, the best first; the nodes of the best, its EOS last."""
@@ -110,7 +120,9 @@ class ForcedPrefix:
     def before_the_first_word(self, state: SearchState) -> Counted:
         return Counted(state, 0)
 
-    def __call__(self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None = None) -> Prediction:
+    def __call__(
+        self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None = None
+    ) -> Prediction:
         assert isinstance(state, Counted)
         step = self.step
         if state.steps in self.looks:

@@ -14,7 +14,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from nmt.data.sources.text import BOM, HALF, Errors, decode_line, find_file, not_encodable, stream_lines
+from nmt.data.sources.text import (
+    BOM,
+    HALF,
+    Errors,
+    decode_line,
+    find_file,
+    not_encodable,
+    stream_lines,
+)
 from nmt.foundation.errors import UserError
 from nmt.inference.translation import Constraint
 from nmt.storage.files import sync_folder, write_atomically
@@ -41,7 +49,12 @@ class Source:
     """
 
     def __init__(
-        self, name: str | None, errors: Errors, *, prefix: str | None = None, constraints: str | None = None
+        self,
+        name: str | None,
+        errors: Errors,
+        *,
+        prefix: str | None = None,
+        constraints: str | None = None,
     ) -> None:
         self.errors = errors
         self._check: Callable[[str], Any] = _anything
@@ -58,7 +71,9 @@ class Source:
         for beside, _ in self._beside:
             count = sum(1 for _ in stream_lines(beside, errors))
             if count != lines:
-                raise UserError(f"{beside} has {count:,} lines, {self._file} has {lines:,}: give one for each")
+                raise UserError(
+                    f"{beside} has {count:,} lines, {self._file} has {lines:,}: give one for each"
+                )
         for _ in self._constraints():
             pass
 
@@ -78,7 +93,9 @@ class Source:
         lines = itertools.islice(stream_lines(self._file, self.errors), skip, None)
         constraints = itertools.islice(self._constraints(), skip, None)
         while chunk := list(itertools.islice(lines, CHUNK)):
-            yield Chunk(chunk, list(itertools.islice(constraints, len(chunk))) if self._beside else None)
+            yield Chunk(
+                chunk, list(itertools.islice(constraints, len(chunk))) if self._beside else None
+            )
 
     def _constraints(self) -> Iterator[Constraint]:
         """The constraints of each line, combined from the prefix file and the constraints file."""
@@ -152,7 +169,9 @@ def _stdin(errors: Errors, check: Callable[[str], Any]) -> Iterator[list[str]]:
         for line in lines:
             number += 1
             try:
-                text = decode_line(line.removeprefix(BOM) if number == 1 else line, number, "stdin", errors)
+                text = decode_line(
+                    line.removeprefix(BOM) if number == 1 else line, number, "stdin", errors
+                )
                 texts.append(_checked(check, text, f"stdin, line {number:,}"))
             except UserError as error:  # the lines before it are written first
                 fault = error
@@ -208,7 +227,9 @@ class Sink:
         self._note = self._path.with_name(f"{self._path.name}.partial.json")
         self._work = dict(work or {})
         if not self._path.parent.is_dir():
-            raise UserError(f"output={name}: cannot be written (there is no folder {self._path.parent})")
+            raise UserError(
+                f"output={name}: cannot be written (there is no folder {self._path.parent})"
+            )
         self._lock = Lock(self._path.with_name(f".{self._path.name}.lock"), f"output={name}")
         try:
             self._look(resume is True, numbered)
@@ -238,7 +259,9 @@ class Sink:
         """In what the work of FILE.partial is not this one."""
         try:
             before = json.loads(self._note.read_text(encoding="utf-8"))
-            return sorted(key for key in {*before, *self._work} if before.get(key) != self._work.get(key))
+            return sorted(
+                key for key in {*before, *self._work} if before.get(key) != self._work.get(key)
+            )
         except (OSError, ValueError, TypeError, AttributeError, RecursionError):
             return ["origin unknown"]
 
@@ -252,13 +275,17 @@ class Sink:
             if self._partial is None:
                 if sys.stdout is None:
                     raise UserError("output=stdout: it is closed")
-                self._file = open(sys.stdout.fileno(), "wb", closefd=False)  # bytes: no locale, no newline translation
+                self._file = open(
+                    sys.stdout.fileno(), "wb", closefd=False
+                )  # bytes: no locale, no newline translation
             else:
                 if self._lock is not None:
                     write_atomically(self._note, json.dumps(self._work, indent=1).encode())
                 self._file = open(self._partial, "ab" if self.lines else "wb")
         except OSError as error:
-            raise UserError(f"output={self._path or 'stdout'}: cannot be written ({error.strerror})") from error
+            raise UserError(
+                f"output={self._path or 'stdout'}: cannot be written ({error.strerror})"
+            ) from error
         return self.write
 
     def write(self, lines: Sequence[str]) -> None:
@@ -269,10 +296,15 @@ class Sink:
         except BrokenPipeError:
             raise
         except OSError as error:
-            raise UserError(f"output={self._path or 'stdout'}: cannot be written ({error.strerror})") from error
+            raise UserError(
+                f"output={self._path or 'stdout'}: cannot be written ({error.strerror})"
+            ) from error
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         try:
             self._close(kind is None)
@@ -299,7 +331,10 @@ class Sink:
             self._partial.unlink(missing_ok=True)
             self._note.unlink(missing_ok=True)
         elif self._partial.is_file():
-            log.warning("not finished: what is done is in %s; the same command goes on with resume=true", self._partial)
+            log.warning(
+                "not finished: what is done is in %s; the same command goes on with resume=true",
+                self._partial,
+            )
 
 
 def _cut(file: Path, numbered: bool) -> int:

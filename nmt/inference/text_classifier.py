@@ -42,19 +42,29 @@ class TextClassifier:
     def classify(self, lines: str, units: Units = "word") -> Classified: ...  # type: ignore[overload-overlap]
     @overload
     def classify(self, lines: Sequence[str], units: Units = "word") -> list[Classified]: ...
-    def classify(self, lines: str | Sequence[str], units: Units = "word") -> Classified | list[Classified]:
+    def classify(
+        self, lines: str | Sequence[str], units: Units = "word"
+    ) -> Classified | list[Classified]:
         """One answer per line; a string gives one answer. A line without words is classified like a text that is only
         EOS."""
         if isinstance(lines, str):
             return self.classify([lines], units)[0]
         lines = checked(lines)
-        documents = encode_documents(lines, self.tokenizer, self.model.pooling.splits, self.max_tokens)
+        documents = encode_documents(
+            lines, self.tokenizer, self.model.pooling.splits, self.max_tokens
+        )
         if documents.cut:
-            log.warning("%s texts have more than %s tokens: the rest is not read", documents.cut, self.max_tokens)
+            log.warning(
+                "%s texts have more than %s tokens: the rest is not read",
+                documents.cut,
+                self.max_tokens,
+            )
         probabilities, weights = self._read(documents)
         chosen = self.model.labels.chosen(probabilities)
         names = self.model.labels.names
-        seen = [self._importances(line, documents, i, weights, units) for i, line in enumerate(lines)]
+        seen = [
+            self._importances(line, documents, i, weights, units) for i, line in enumerate(lines)
+        ]
         return [
             Classified(
                 labels=tuple(name for name, is_one in zip(names, chosen[i], strict=True) if is_one),
@@ -69,9 +79,11 @@ class TextClassifier:
         """[texts, labels]; [labels] for a string."""
         if isinstance(lines, str):
             return self.probabilities([lines])[0]
-        return self._read(encode_documents(checked(lines), self.tokenizer, self.model.pooling.splits, self.max_tokens))[
-            0
-        ]
+        return self._read(
+            encode_documents(
+                checked(lines), self.tokenizer, self.model.pooling.splits, self.max_tokens
+            )
+        )[0]
 
     @torch.inference_mode()
     def _read(self, documents: Documents) -> tuple[np.ndarray, list[np.ndarray] | None]:
@@ -89,14 +101,23 @@ class TextClassifier:
                 if pooled.weights is None or weights is None:
                     weights = None
                     continue
-                rows = [row for i in indices for row in range(documents.offsets[i], documents.offsets[i + 1])]
+                rows = [
+                    row
+                    for i in indices
+                    for row in range(documents.offsets[i], documents.offsets[i + 1])
+                ]
                 mean = pooled.weights.double().mean(1).cpu().numpy()
                 for row, its in zip(rows, mean, strict=True):
                     weights[row] = its[: len(documents.rows[row])]
         return found, weights
 
     def _importances(
-        self, line: str, documents: Documents, i: int, weights: list[np.ndarray] | None, units: Units
+        self,
+        line: str,
+        documents: Documents,
+        i: int,
+        weights: list[np.ndarray] | None,
+        units: Units,
     ) -> tuple[list[str], np.ndarray | None]:
         """The words of a text, or other units, and the share of the attention that each got."""
         shown, shares, row = list[str](), list[np.ndarray](), documents.offsets[i]
@@ -135,10 +156,16 @@ class Removal:
     texts: int
 
 
-def removal(classifier: TextClassifier, lines: Sequence[str], count: int = 3, draws: int = 5, seed: int = 0) -> Removal:
+def removal(
+    classifier: TextClassifier, lines: Sequence[str], count: int = 3, draws: int = 5, seed: int = 0
+) -> Removal:
     """Removes from each text its `count` most important words, or instead `count` random words (the mean over `draws`
     draws). Texts with fewer than 2 · `count` words are left out: too little would remain of them."""
-    answers = [a for a in classifier.classify(lines) if a.importances is not None and len(a.words) >= 2 * count]
+    answers = [
+        a
+        for a in classifier.classify(lines)
+        if a.importances is not None and len(a.words) >= 2 * count
+    ]
     generator = np.random.default_rng(seed)
     guesses = [max(a.probabilities, key=a.probabilities.__getitem__) for a in answers]
     columns = [classifier.model.labels.names.index(guess) for guess in guesses]
@@ -149,10 +176,17 @@ def removal(classifier: TextClassifier, lines: Sequence[str], count: int = 3, dr
             for a, places in zip(answers, without, strict=True)
         ]
         after = classifier.probabilities(left)[np.arange(len(left)), columns]
-        return float(np.mean([a.probabilities[guess] for a, guess in zip(answers, guesses, strict=True)] - after))
+        return float(
+            np.mean(
+                [a.probabilities[guess] for a, guess in zip(answers, guesses, strict=True)] - after
+            )
+        )
 
     if not answers:
         return Removal(0.0, 0.0, 0)
     top = [np.argsort(-a.importances, kind="stable")[:count] for a in answers]  # type: ignore[operator]
-    drawn = [[generator.choice(len(a.words), count, replace=False) for a in answers] for _ in range(draws)]
+    drawn = [
+        [generator.choice(len(a.words), count, replace=False) for a in answers]
+        for _ in range(draws)
+    ]
     return Removal(fall(top), float(np.mean([fall(one) for one in drawn])), len(answers))

@@ -21,24 +21,40 @@ class Constraint:
     required: tuple[str, ...] = ()
     forbidden: tuple[str, ...] = ()
 
-    def added_to(self, request: Request, tokenizer: Tokenizer, continuing: frozenset[int], more: int) -> Request:
+    def added_to(
+        self, request: Request, tokenizer: Tokenizer, continuing: frozenset[int], more: int
+    ) -> Request:
         """The request with this constraint in target ids, and room for `more` tokens beside what must appear. `continuing`:
         the pieces that go on with a word. Raises UserError if this cannot be written, or contradicts itself."""
         texts = [self.prefix, *self.required]
         [prefix, *required] = (tuple(ids) for ids in tokenizer.encode_target(texts))
         for text, ids in zip(texts, (prefix, *required), strict=True):
             if UNK in ids:
-                raise UserError(f'constraints: "{text}" cannot be written with the vocabulary of this model')
+                raise UserError(
+                    f'constraints: "{text}" cannot be written with the vocabulary of this model'
+                )
         forbidden = tuple(
-            tuple(spelling) for text in self.forbidden if text.strip() for spelling in tokenizer.spellings(text)
+            tuple(spelling)
+            for text in self.forbidden
+            if text.strip()
+            for spelling in tokenizer.spellings(text)
         )
         for wanted in (prefix, *required):
             for banned in forbidden:
                 if any(wanted[i : i + len(banned)] == banned for i in range(len(wanted))):
                     written, other = tokenizer.decode([list(wanted), list(banned)])
-                    raise UserError(f'constraints: "{written}" must appear, but "{other}" in it must not')
+                    raise UserError(
+                        f'constraints: "{written}" must appear, but "{other}" in it must not'
+                    )
         length = max(request.max_length, len(prefix) + sum(map(len, required)) + more)
-        return Request(length, request.seed, prefix, tuple(ids for ids in required if ids), forbidden, continuing)
+        return Request(
+            length,
+            request.seed,
+            prefix,
+            tuple(ids for ids in required if ids),
+            forbidden,
+            continuing,
+        )
 
 
 @dataclass(frozen=True)
@@ -60,7 +76,9 @@ class Forced:
 
     def __repr__(self) -> str:
         shape = None if self.weights is None else list(self.weights.shape)
-        return f"Forced(log_prob={self.log_prob:.3f}, tokens={len(self.log_probs)}, weights={shape})"
+        return (
+            f"Forced(log_prob={self.log_prob:.3f}, tokens={len(self.log_probs)}, weights={shape})"
+        )
 
 
 @dataclass(frozen=True)
@@ -86,5 +104,7 @@ class Translation:
             f"<tr><td>{html.escape(text)}</td><td>{found.log_prob:.3f}</td><td>{found.score:.3f}</td></tr>"
             for found, text in zip(self.hypotheses, self.texts, strict=True)
         )
-        head = "".join(f'<th scope="col">{name}</th>' for name in ("translation", "log-probability", "score"))
+        head = "".join(
+            f'<th scope="col">{name}</th>' for name in ("translation", "log-probability", "score")
+        )
         return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"

@@ -84,7 +84,9 @@ class Translator:
                 "translation.unknown=copy: copies source words, and a picture has none; choose drop or mark"
             )
         if lexicon is not None and unknown != "copy":
-            raise UserError(f"lexicon: is used by translation.unknown=copy only, and it is {unknown}")
+            raise UserError(
+                f"lexicon: is used by translation.unknown=copy only, and it is {unknown}"
+            )
         if getattr(search, "needs_attention", False) and not self.attends:
             raise UserError(
                 "search.coverage: needs a model with attention, and this one has none; set search.coverage=0"
@@ -159,13 +161,17 @@ class Translator:
         batches = list(self._batches(sources))
 
         def translate(batch: list[int]) -> list[Translation]:
-            return self._translate([sources[i] for i in batch], [requests[i] for i in batch], details_of)
+            return self._translate(
+                [sources[i] for i in batch], [requests[i] for i in batch], details_of
+            )
 
         for i, translation in self._each(translate, batches, "translating", done):
             results[i] = translation
         for result, request in zip(results, requests, strict=True):
             if result.source and not result.hypotheses and request.required:
-                wanted = ", ".join(self.tokenizer.decode([list(sequence) for sequence in request.required]))
+                wanted = ", ".join(
+                    self.tokenizer.decode([list(sequence) for sequence in request.required])
+                )
                 raise UserError(
                     f"constraints: no translation holds all of {wanted}; do they contradict what is forbidden?"
                 )
@@ -183,7 +189,10 @@ class Translator:
         ]
         seen: list[np.ndarray | None] = [None] * len(rows)
         if self.unknown == "copy":
-            seen = [one.weights for one in self.force([r.source for _, r, _, _ in rows], [ids for *_, ids in rows])]
+            seen = [
+                one.weights
+                for one in self.force([r.source for _, r, _, _ in rows], [ids for *_, ids in rows])
+            ]
         for (line, result, k, tokens), weights in zip(rows, seen, strict=True):
             places = self.tokenizer.source_words(line, result.source)
             its = words(self.tokenizer.columns.words(line))
@@ -199,12 +208,19 @@ class Translator:
         lines = checked(lines)
         if self.tokenizer.columns.plain and not self._told and any("\t" in line for line in lines):
             self._told = True
-            log.warning("there are tabs in the input: this model reads one text a line, so a tab is a space")
+            log.warning(
+                "there are tabs in the input: this model reads one text a line, so a tab is a space"
+            )
         rows = self.tokenizer.encode_source(list(lines))
         for i, row in enumerate(rows):
             if len(row) > self.max_source:
                 shown = lines[i][:40]
-                log.warning('"%s …" has %s tokens: only the first %s are read', shown, len(row), self.max_source)
+                log.warning(
+                    '"%s …" has %s tokens: only the first %s are read',
+                    shown,
+                    len(row),
+                    self.max_source,
+                )
                 rows[i] = self.tokenizer.columns.shortened(row, self.max_source)
         strange = [
             i for i, row in enumerate(rows) if len(row) and 2 * row.count(UNK) >= len(row)
@@ -239,23 +255,33 @@ class Translator:
         def force(batch: list[int]) -> list[Forced]:
             given = [sources[i] for i in batch]
             with torch.inference_mode():
-                return self.networks.force(self.networks.memories(given), given, [targets[i] for i in batch], attention)
+                return self.networks.force(
+                    self.networks.memories(given), given, [targets[i] for i in batch], attention
+                )
 
         for i, one in self._each(force, batches, "scoring", done):
             results[i] = one
         return results  # type: ignore[return-value]
 
     def _each(
-        self, do: Callable[[list[int]], list[Found]], batches: Sequence[list[int]], what: str, done: Done
+        self,
+        do: Callable[[list[int]], list[Found]],
+        batches: Sequence[list[int]],
+        what: str,
+        done: Done,
     ) -> Iterator[tuple[int, Found]]:
         """What `do` finds for every line of the batches, with the line's number, as it is found; `what` is being done."""
         with Progress(what, sum(map(len, batches)), "lines") as step:
-            for batch, found in zip(batches, side_by_side(do, batches, self.networks.device), strict=True):
+            for batch, found in zip(
+                batches, side_by_side(do, batches, self.networks.device), strict=True
+            ):
                 yield from zip(batch, found, strict=True)
                 step(len(batch))
                 done(len(batch))
 
-    def attention(self, text: str, translation: str | None = None, units: Units = "word") -> AttentionMap:
+    def attention(
+        self, text: str, translation: str | None = None, units: Units = "word"
+    ) -> AttentionMap:
         """Where the model looks while it writes the translation of a text: its own, or a given one. Raises UserError if it
         has no attention, or the text no words."""
         if not self.attends:
@@ -264,7 +290,9 @@ class Translator:
             raise UserError(f"units={units}: choose {', '.join(get_args(Units))}")
         checked([text] if translation is None else [text, translation])
         if translation is None:
-            found = self.attention_maps([text], [self.translations(text, details_of=1)], units=units)
+            found = self.attention_maps(
+                [text], [self.translations(text, details_of=1)], units=units
+            )
         else:
             found = self.forced_maps([text], [translation], units)
         if not found:
@@ -284,20 +312,39 @@ class Translator:
         attention and lines without a translation are left out.
 
         Raises UserError if the units are pieces, and a model has others."""
-        pairs = [(line, found) for line, found in zip(lines, translations, strict=True) if found.hypotheses]
+        pairs = [
+            (line, found)
+            for line, found in zip(lines, translations, strict=True)
+            if found.hypotheses
+        ]
         shown, texts = [line for line, _ in pairs], [found.text for _, found in pairs]
         own = [(found.source, found.hypotheses[0].tokens) for _, found in pairs]
         seen = empty(self.tokenizer, shown, texts, own, units)
-        add(seen, name, self.tokenizer, shown, texts, own, [found.details[0] for _, found in pairs], units)
+        add(
+            seen,
+            name,
+            self.tokenizer,
+            shown,
+            texts,
+            own,
+            [found.details[0] for _, found in pairs],
+            units,
+        )
         for other_name, other in (beside or {}).items():
             if units == "piece" and other.tokenizer.models != self.tokenizer.models:
-                raise UserError(f"units=piece: {other_name} cuts texts into other pieces; use units=word")
+                raise UserError(
+                    f"units=piece: {other_name} cuts texts into other pieces; use units=word"
+                )
             ids, forced = other._forced(shown, texts)
             add(seen, other_name, other.tokenizer, shown, texts, ids, forced, units)
         return seen
 
     def forced_maps(
-        self, lines: Sequence[str], texts: Sequence[str], units: Units = "word", done: Done = _nothing
+        self,
+        lines: Sequence[str],
+        texts: Sequence[str],
+        units: Units = "word",
+        done: Done = _nothing,
     ) -> list[AttentionMap]:
         """The attention of this model when it is forced to write given texts."""
         ids, forced = self._forced(lines, texts, done)
@@ -310,7 +357,9 @@ class Translator:
     ) -> tuple[list[tuple[list[int], list[int]]], list[Forced]]:
         """Ids of both sides, and the probabilities and attention of the texts."""
         ids = list(zip(self.encode(lines), self.tokenizer.encode_target(list(texts)), strict=True))
-        return ids, self.force([source for source, _ in ids], [target for _, target in ids], done=done)
+        return ids, self.force(
+            [source for source, _ in ids], [target for _, target in ids], done=done
+        )
 
     def __repr__(self) -> str:
         names = " + ".join(type(model.decoder).__name__ for model in self.models)
@@ -320,11 +369,15 @@ class Translator:
     def request(self, source: Sequence[int]) -> Request:
         """What is asked of the search for an encoded line."""
         limit = int(self.max_length_factor * length_of(source)) + self.max_length_offset
-        seed = zlib.crc32(picture_of(source).encode(), zlib.crc32(np.asarray(source, np.int64).tobytes()))
+        seed = zlib.crc32(
+            picture_of(source).encode(), zlib.crc32(np.asarray(source, np.int64).tobytes())
+        )
         return Request(max_length=limit, seed=seed)
 
     @torch.inference_mode()
-    def _translate(self, sources: list[list[int]], requests: list[Request], details_of: int) -> list[Translation]:
+    def _translate(
+        self, sources: list[list[int]], requests: list[Request], details_of: int
+    ) -> list[Translation]:
         memories = self.networks.memories(sources)
         with self.networks.generating():
             step, state = self.networks.first_step(memories)
@@ -334,11 +387,19 @@ class Translator:
             found = self._written(self.search(step, state, requests))
         places = [i for i, (hypotheses, _) in enumerate(found) for _ in hypotheses[:details_of]]
         given = [h.tokens for hypotheses, _ in found for h in hypotheses[:details_of]]
-        details, each = list[Forced](), max(1, FORCED_TOKENS // max([1, *map(length_of, sources), *map(len, given)]))
+        details, each = (
+            list[Forced](),
+            max(1, FORCED_TOKENS // max([1, *map(length_of, sources), *map(len, given)])),
+        )
         for start in range(0, len(places), each):
             rows = places[start : start + each]
-            chosen = [memory.select(torch.tensor(rows, device=self.networks.device)) for memory in memories]
-            details += self.networks.force(chosen, [sources[i] for i in rows], given[start : start + each], True)
+            chosen = [
+                memory.select(torch.tensor(rows, device=self.networks.device))
+                for memory in memories
+            ]
+            details += self.networks.force(
+                chosen, [sources[i] for i in rows], given[start : start + each], True
+            )
         own = iter(details)
         return [
             Translation(source, hypotheses, texts, [next(own) for _ in hypotheses[:details_of]])
@@ -355,7 +416,9 @@ class Translator:
         return [([h for h, _ in each], [text for _, text in each]) for each in ranked]
 
     def _batches(self, sources: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-        order = sorted((i for i, source in enumerate(sources) if source), key=lambda i: -length_of(sources[i]))
+        order = sorted(
+            (i for i, source in enumerate(sources) if source), key=lambda i: -length_of(sources[i])
+        )
         batch: list[int] = []
         for i in order:  # the first of a batch is its longest
             if batch and (length_of(sources[batch[0]]) + 1) * (len(batch) + 1) > self.batch_tokens:
@@ -371,7 +434,9 @@ def _first_of_each(texts: Sequence[str]) -> list[int]:
     return sorted({text: i for i, text in reversed([*enumerate(texts)])}.values())
 
 
-def _distinct(hypotheses: Sequence[Hypothesis], texts: Sequence[str]) -> tuple[list[Hypothesis], list[str]]:
+def _distinct(
+    hypotheses: Sequence[Hypothesis], texts: Sequence[str]
+) -> tuple[list[Hypothesis], list[str]]:
     """Without what has the text of a better one: other pieces may spell the same."""
     first = _first_of_each(texts)
     return [hypotheses[i] for i in first], [texts[i] for i in first]

@@ -51,7 +51,11 @@ def filled(
         return text  # the mark is a word of the text
     written, before = parts[0], None
     for t, rest in zip(unknown, parts[1:], strict=True):
-        its = None if weights is None or not places else places[int(weights[t, : len(places)].argmax())]
+        its = (
+            None
+            if weights is None or not places
+            else places[int(weights[t, : len(places)].argmax())]
+        )
         if its is not None and (its != before or written.strip() == ""):
             word = "".join(words[its.start : its.stop])
             written += f" {lexicon.get(word, word)} "

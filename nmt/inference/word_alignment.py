@@ -82,7 +82,11 @@ def symmetrize(forward: Links, backward: Links, how: Symmetrization) -> Links:
         added = False
         for s, t in sorted(grown):
             for near in [(s + i, t + j) for i in (-1, 0, 1) for j in (-1, 0, 1) if i or j]:
-                if near in either and near not in grown and (near[0] not in sources or near[1] not in targets):
+                if (
+                    near in either
+                    and near not in grown
+                    and (near[0] not in sources or near[1] not in targets)
+                ):
                     grown.add(near)
                     sources.add(near[0])
                     targets.add(near[1])

@@ -17,7 +17,9 @@ Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 
-def side_by_side(do: Callable[[Job], Result], jobs: Sequence[Job], device: torch.device) -> Iterator[Result]:
+def side_by_side(
+    do: Callable[[Job], Result], jobs: Sequence[Job], device: torch.device
+) -> Iterator[Result]:
     """The results of all jobs, in their order. The workers share the caller's number of threads; for everybody else it stays
     as it is.
 
@@ -32,7 +34,9 @@ def side_by_side(do: Callable[[Job], Result], jobs: Sequence[Job], device: torch
     pool = ThreadPoolExecutor(count, "nmt", initializer=_use, initargs=(threads // count,))
     try:
         ready = threading.Barrier(count)
-        list(pool.map(lambda _: ready.wait(), range(count)))  # all of them exist, each with its number of threads
+        list(
+            pool.map(lambda _: ready.wait(), range(count))
+        )  # all of them exist, each with its number of threads
         torch.set_num_threads(threads)  # with which threads begin that others make from now on
         yield from pool.map(do, jobs)
     finally:

@@ -43,4 +43,6 @@ class Network(nn.Module):
     def estimates(self) -> list[Tensor]:
         """What parts have estimated in training by other means than gradients: their tensors named in `estimates`."""
         own = [module for module in self.modules() if module is not self]
-        return [getattr(module, name) for module in own for name in getattr(module, "estimates", ())]
+        return [
+            getattr(module, name) for module in own for name in getattr(module, "estimates", ())
+        ]

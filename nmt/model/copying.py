@@ -30,7 +30,9 @@ class Copying(nn.Module):
         """g: the probability that a word is not copied."""
         return torch.sigmoid(full(self.gate(readout))).clamp(1e-6, 1 - 1e-6)
 
-    def copied(self, output: DecoderOutput, memory: Memory, words: Int[Tensor, "N T"]) -> Float[Tensor, "N T"]:
+    def copied(
+        self, output: DecoderOutput, memory: Memory, words: Int[Tensor, "N T"]
+    ) -> Float[Tensor, "N T"]:
         """The attention that all occurrences of each of the words get."""
         assert output.weights is not None
         assert memory.source is not None
@@ -45,6 +47,12 @@ class Copying(nn.Module):
         assert memory.source is not None
         weights = memory.spread(output.weights.to(logits.dtype))
         source = memory.source.unsqueeze(1).expand(-1, weights.size(1), -1)
-        mass = weights.new_zeros(*weights.shape[:2], logits.size(-1)).scatter_add_(2, source, weights)
+        mass = weights.new_zeros(*weights.shape[:2], logits.size(-1)).scatter_add_(
+            2, source, weights
+        )
         g = self.generated(output.readout)
-        return (g * torch.softmax(logits, -1) + (1 - g) * memory.gather(mass, logits.size(1))).clamp(min=1e-38).log()
+        return (
+            (g * torch.softmax(logits, -1) + (1 - g) * memory.gather(mass, logits.size(1)))
+            .clamp(min=1e-38)
+            .log()
+        )

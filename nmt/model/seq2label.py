@@ -57,7 +57,9 @@ class Seq2Label(Network):
     def read(self, batch: TextBatch) -> tuple[Float[Tensor, "B L"], Pooled]:
         """Unnormalised log-probabilities of the labels, and what the pooling saw."""
         pooled = self.pooling(self.encoder(batch.tokens, batch.lengths), batch.counts)
-        features = pooled.features if self.hidden is None else torch.relu(self.hidden(pooled.features))
+        features = (
+            pooled.features if self.hidden is None else torch.relu(self.hidden(pooled.features))
+        )
         features = self.feature_dropout(features.unsqueeze(1)).squeeze(1)
         return full(self.output(features)), pooled
 

@@ -76,7 +76,9 @@ class Seq2Seq(Network):
                 f"model.tying={tying} makes the output layer ({decoder.readout_size} wide) and the target embedding "
                 f"({embedding_size} wide) one matrix: set decoder.readout_size={embedding_size}, or model.tying=none"
             )
-        self.source_embedding = embedding(source_vocabulary, embedding_size) if encoder.reads_words else None
+        self.source_embedding = (
+            embedding(source_vocabulary, embedding_size) if encoder.reads_words else None
+        )
         if tying == "all" and self.source_embedding is not None:
             self.target_embedding = self.source_embedding
         else:
@@ -95,20 +97,29 @@ class Seq2Seq(Network):
         self.copying = Copying(decoder.readout_size + lexical * embedding_size) if copy else None
         drops = WordDropout(word_dropout), Dropout(dropout, variational_dropout)
         if self.source_embedding is not None:
-            factored = Factored(self.source_embedding, radices, factor_size) if radices else self.source_embedding
+            factored = (
+                Factored(self.source_embedding, radices, factor_size)
+                if radices
+                else self.source_embedding
+            )
             self.encoder.take_words(Words(factored, *drops))
         self.words = Words(self.target_embedding, *drops)
         self.readout_dropout = Dropout(readout_dropout, variational_dropout)
 
     def encode(
-        self, source: Int[Tensor, "B W"], lengths: Int[Tensor, " B"], pictures: Pictures | None = None
+        self,
+        source: Int[Tensor, "B W"],
+        lengths: Int[Tensor, " B"],
+        pictures: Pictures | None = None,
     ) -> Memory:
         """The memory of B sentences or pictures, prepared for the decoder."""
         memory = self.decoder.prepare(self.encoder(source, lengths, pictures))
         if self.source_embedding is None or (self.copying is None and self.lexical is None):
             return memory
         words = source % self.source_embedding.num_embeddings
-        embedded = None if self.lexical is None else self.words.dropout(self.source_embedding(words))
+        embedded = (
+            None if self.lexical is None else self.words.dropout(self.source_embedding(words))
+        )
         return replace(memory, source=None if self.copying is None else words, embedded=embedded)
 
     def start(self, memory: Memory) -> State:
@@ -119,7 +130,13 @@ class Seq2Seq(Network):
             "words": self.words.dropout.mask(like, rows, 1, self.target_embedding.embedding_dim),
             "readout": self.readout_dropout.mask(like, rows, 1, self.decoder.readout_size),
         }
-        return replace(state, masks={**state.masks, **{name: mask for name, mask in masks.items() if mask is not None}})
+        return replace(
+            state,
+            masks={
+                **state.masks,
+                **{name: mask for name, mask in masks.items() if mask is not None},
+            },
+        )
 
     def decode(self, inputs: Int[Tensor, "N T"], state: State, memory: Memory) -> DecoderOutput:
         """Readouts after each of the input words (BOS first), all dropout applied."""
@@ -148,7 +165,9 @@ class Seq2Seq(Network):
             return torch.log_softmax(logits, -1, out=None if torch.is_grad_enabled() else logits)
         return self.copying.log_probs(logits, output, memory)
 
-    def log_probs_of(self, output: DecoderOutput, memory: Memory, words: Int[Tensor, "N T"]) -> Float[Tensor, "N T"]:
+    def log_probs_of(
+        self, output: DecoderOutput, memory: Memory, words: Int[Tensor, "N T"]
+    ) -> Float[Tensor, "N T"]:
         """Log-probabilities of given words, a slice of positions at a time."""
         steps = max(1, LOGITS // (self.output.out_features * len(words)))
         found = []
@@ -156,7 +175,9 @@ class Seq2Seq(Network):
             part = slice(start, start + steps)
             weights = None if output.weights is None else output.weights[:, part]
             one = replace(output, readout=output.readout[:, part], weights=weights)
-            found.append(self.log_probs(one, memory).gather(2, words[:, part].unsqueeze(2)).squeeze(2))
+            found.append(
+                self.log_probs(one, memory).gather(2, words[:, part].unsqueeze(2)).squeeze(2)
+            )
         return torch.cat(found, 1)
 
     def loss(
@@ -177,7 +198,9 @@ class Seq2Seq(Network):
 
         def words(held: Tensor) -> Tensor:
             # The passes of a word one beside the other.
-            side_by_side, chosen = (x.unflatten(0, (-1, passes)).transpose(1, 2) for x in (held, real))
+            side_by_side, chosen = (
+                x.unflatten(0, (-1, passes)).transpose(1, 2) for x in (held, real)
+            )
             return side_by_side[chosen]
 
         readout, each = words(output.readout), None if weights is None else words(weights)
@@ -202,5 +225,7 @@ class Seq2Seq(Network):
         if self.training and self.decoder.attends and self.decoder.attention.window.rewarded:
             with torch.no_grad():
                 found = (self.log_probs_of(output, memory, targets) * real).sum(1)
-            loss = loss + self.decoder.attention.window.credit(output.state.attention[1], found, real)
+            loss = loss + self.decoder.attention.window.credit(
+                output.state.attention[1], found, real
+            )
         return loss, nll

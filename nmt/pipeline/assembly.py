@@ -60,7 +60,9 @@ def loaded(config: Mapping[str, Any], filters: Filters) -> Splits:
     return data.load()
 
 
-def task_of(settings: TrainingSettings, device: torch.device, saved: Checkpoint | None, ranks: Ranks = ALONE) -> Task:
+def task_of(
+    settings: TrainingSettings, device: torch.device, saved: Checkpoint | None, ranks: Ranks = ALONE
+) -> Task:
     """A new task, as the settings describe it, with the tokenizer of the saved run if there is one."""
     if isinstance(settings, TrainSettings):
         return _translation(settings, device, saved, ranks)
@@ -93,14 +95,18 @@ def _translation(
         _check_teachers(teachers, objective.teacher, splits.languages, tokenizer)
         if settings.needs_joint and not tokenizer.joint:
             key, instead = next(iter(settings.needs_joint.items()))
-            raise UserError(f"{key}: needs one vocabulary for both languages, and the teacher has two: set {instead}")
+            raise UserError(
+                f"{key}: needs one vocabulary for both languages, and the teacher has two: set {instead}"
+            )
     if isinstance(objective, NeedsReward):
         if start is None and saved is None:
             log.warning(
                 "this objective learns from what the model writes, and an untrained one writes noise: train it by "
                 "objective=cross_entropy first, then give init=RUN_DIR"
             )
-        lengths = {key: settings.translation[key] for key in ("max_length_factor", "max_length_offset")}
+        lengths = {
+            key: settings.translation[key] for key in ("max_length_factor", "max_length_offset")
+        }
         judge = build.make(config, "metric").of(splits.languages[1])
         objective.take_critic(Candidates(tokenizer.decode, **lengths, judged=judge.options))
     network = build.network(config, tokenizer.source_size, tokenizer.target_size, tokenizer.columns)
@@ -108,7 +114,12 @@ def _translation(
         _check_readers(teachers.models, objective.teacher, network)
     if start is not None:
         take_weights(network, start)
-        log.info("started from %s; vocabulary %s/%s", start.path, tokenizer.source_size, tokenizer.target_size)
+        log.info(
+            "started from %s; vocabulary %s/%s",
+            start.path,
+            tokenizer.source_size,
+            tokenizer.target_size,
+        )
     elif settings.vectors and saved is None:
         _use_vectors(network, tokenizer, settings.vectors)
     freeze(network, settings.freeze or [])
@@ -146,7 +157,9 @@ def _teachers(paths: Sequence[str], device: torch.device) -> Translator:
     except UserError as error:
         raise UserError(str(error).replace("model=", "objective.teacher=")) from None
     if not isinstance(found, Translator):
-        raise UserError(f"objective.teacher={', '.join(paths)}: is a classifier; name a model made by nmt.train")
+        raise UserError(
+            f"objective.teacher={', '.join(paths)}: is a classifier; name a model made by nmt.train"
+        )
     return found
 
 
@@ -172,7 +185,9 @@ def _check_readers(teachers: Sequence[Seq2Seq], paths: Sequence[str], network: S
     for teacher, path in zip(teachers, paths, strict=True):
         theirs, ours = (_reading(each) for each in (teacher, network))
         if theirs != ours:
-            raise UserError(f"objective.teacher={path}: reads pictures as {theirs}, and the model to train as {ours}")
+            raise UserError(
+                f"objective.teacher={path}: reads pictures as {theirs}, and the model to train as {ours}"
+            )
 
 
 def _reading(network: Seq2Seq) -> str:
@@ -181,7 +196,10 @@ def _reading(network: Seq2Seq) -> str:
     if reader is None:
         return "none"
     longest = getattr(reader.read, "longest", None)
-    return f"{type(reader.read).__name__.lower()}, channels={reader.channels}" + f", longest={longest}" * bool(longest)
+    return (
+        f"{type(reader.read).__name__.lower()}, channels={reader.channels}"
+        + f", longest={longest}" * bool(longest)
+    )
 
 
 def _use_vectors(network: Seq2Seq, tokenizer: Tokenizer, paths: Sequence[str | None]) -> None:
@@ -207,9 +225,13 @@ def _classification(
     splits: LabelledSplits = build.make(config, "data").labelled()
     labels = LabelSet.of(splits.train.labels, splits.several)
     if len(labels.names) < (1 if splits.several else 2):
-        raise UserError(f"{splits.train.name}: too few labels ({', '.join(labels.names) or 'none'}); give two or more")
+        raise UserError(
+            f"{splits.train.name}: too few labels ({', '.join(labels.names) or 'none'}); give two or more"
+        )
     if saved is not None and list(labels.names) != saved.meta["labels"]["names"]:
-        raise UserError(f"resume={saved.path.parent}: the data has other labels than when this run began")
+        raise UserError(
+            f"resume={saved.path.parent}: the data has other labels than when this run began"
+        )
     if saved is None:
         tokenizer = train_once(build.make(config, "tokenizer"), splits.train.texts, [], ranks)
     else:

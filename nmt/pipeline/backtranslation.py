@@ -60,7 +60,10 @@ class Backtranslation:
         translate: Callable[[TranslateSettings], None],
     ) -> None:
         self.settings, self.train, self.translate = settings, train, translate
-        self.folder, self.how = Path(str(settings.run_dir)), build.make(settings.values, "synthetic")
+        self.folder, self.how = (
+            Path(str(settings.run_dir)),
+            build.make(settings.values, "synthetic"),
+        )
         self.languages = ("source", "target")
 
     def go(self) -> float:
@@ -77,7 +80,9 @@ class Backtranslation:
             try:
                 return self._steps()
             except (KeyboardInterrupt, SystemExit):
-                log.warning("stopped: the same command of nmt.backtranslate goes on with this step and all others")
+                log.warning(
+                    "stopped: the same command of nmt.backtranslate goes on with this step and all others"
+                )
                 raise
 
     def _steps(self) -> float:
@@ -101,16 +106,24 @@ class Backtranslation:
             found = tuple(saved.meta.get("languages") or ())
             if len(set(named)) == 2 and found == wanted[::-1]:
                 says = f"translates from {found[0]} to {found[1]}, and {wanted[0]} to {wanted[1]} is needed"
-                raise UserError(f"synthetic.model={path}: {says} (synthetic.direction={self.how.direction})")
+                raise UserError(
+                    f"synthetic.model={path}: {says} (synthetic.direction={self.how.direction})"
+                )
 
     def _corpus(self) -> None:
         """The real pairs as files, whatever they come from. Raises UserError if the folder was begun with other settings, or
         holds something else."""
         notes, folder = self.folder / NOTES, self.folder / "corpus"
-        settings = flat({key: value for key, value in self.settings.values.items() if key not in FREE})
+        settings = flat(
+            {key: value for key, value in self.settings.values.items() if key not in FREE}
+        )
         text = hash_of_files(str(find_file(self.how.text))) if self.how.text else None
-        if not notes.exists() or not all((folder / name).exists() for name in _noted(notes).get("files", [""])):
-            others = [path.name for path in self.folder.iterdir() if path.name not in (".lock", "corpus")]
+        if not notes.exists() or not all(
+            (folder / name).exists() for name in _noted(notes).get("files", [""])
+        ):
+            others = [
+                path.name for path in self.folder.iterdir() if path.name not in (".lock", "corpus")
+            ]
             if others and not notes.exists():
                 why = f"holds {others[0]}, which nmt.backtranslate has not made; choose another"
                 raise UserError(f"run_dir={self.folder}: {why}")
@@ -123,12 +136,21 @@ class Backtranslation:
                 raise UserError(f"{splits.train.name}: {says}, or set synthetic.real=0")
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
-            parts = {"train": splits.train, "validation": splits.validation, "test": splits.test, **splits.beside}
+            parts = {
+                "train": splits.train,
+                "validation": splits.validation,
+                "test": splits.test,
+                **splits.beside,
+            }
             for name, pairs in parts.items():
                 if pairs is not None:
                     _write_pairs(folder / name, splits.languages, pairs)
             beside = [str(folder / name) for name in splits.beside]
-            said = {"languages": splits.languages, "test": splits.test is not None, "beside": beside}
+            said = {
+                "languages": splits.languages,
+                "test": splits.test is not None,
+                "beside": beside,
+            }
             said |= {"pairs": len(splits.train), "settings": settings, "text": text}
             said["files"] = sorted(file.name for file in folder.iterdir())
             write_atomically(notes, json.dumps(said, indent=2, ensure_ascii=False).encode())
@@ -168,7 +190,12 @@ class Backtranslation:
     def _reverse(self) -> Path:
         """The model of the other direction, trained. What belongs to one language goes with it."""
         folder, source, target = self.folder / "reverse", *self.languages
-        data = {"_target_": "nmt.data.sources.text.TextFiles", **self._real(), "source": target, "target": source}
+        data = {
+            "_target_": "nmt.data.sources.text.TextFiles",
+            **self._real(),
+            "source": target,
+            "target": source,
+        }
         values = {**self._plain, "data": data}
         if self.settings.vectors:
             values["vectors"] = self.settings.vectors[::-1]
@@ -177,7 +204,11 @@ class Backtranslation:
             values["freeze"] = [other.get(name, name) for name in self.settings.freeze]
         tokenizer, metric = self.settings.tokenizer, self.settings.metric
         if tokenizer.get("target"):
-            values["tokenizer"] = {**tokenizer, "model": tokenizer["target"], "target": tokenizer["model"]}
+            values["tokenizer"] = {
+                **tokenizer,
+                "model": tokenizer["target"],
+                "target": tokenizer["model"],
+            }
         if metric["tokenize"] in WITHOUT_SPACES.values():
             values["metric"] = {**metric, "tokenize": "auto"}
         self._trained(folder, values, "step 2: the model that translates backwards")
@@ -203,7 +234,9 @@ class Backtranslation:
         log.info("%s is trained in %s", what, folder)
         if (folder / ckpt.LAST).exists():
             saved = changed(saved_run(str(folder), "train"), "train", ["trainer.stop_after=0"])
-            free = {key: self.settings.values[key] for key in ("device", "tracker", "keep_validations")}
+            free = {
+                key: self.settings.values[key] for key in ("device", "tracker", "keep_validations")
+            }
             self.train(TrainSettings.of({**saved, **free, "resume": str(folder)}))
         else:
             self.train(TrainSettings.of({**values, "run_dir": str(folder), "resume": None}))
@@ -216,7 +249,10 @@ class Backtranslation:
             says = f"is damaged: {count:,} lines, not {needed:,}. Delete it; the same command makes it again"
             raise UserError(f"{done}: {says}")
         log.info("step 3: the text is translated into %s", done)
-        typed = [f"search={how.search}", *([f"search.width={how.width}"] if how.search == "beam" else [])]
+        typed = [
+            f"search={how.search}",
+            *([f"search.width={how.width}"] if how.search == "beam" else []),
+        ]
         if how.search == "sample":
             typed.append(f"search.seed={self.settings.seed}")
         values = {
@@ -232,7 +268,10 @@ class Backtranslation:
 
     def _select(self) -> None:
         """The pairs that are kept, and how they are mixed with the real ones."""
-        mixture, pairs = self.folder / "mixture.yml", [self.folder / f"synthetic.{name}" for name in self.languages]
+        mixture, pairs = (
+            self.folder / "mixture.yml",
+            [self.folder / f"synthetic.{name}" for name in self.languages],
+        )
         if mixture.exists() and all(file.exists() for file in pairs):
             return
         found = self.folder / "translations"
@@ -246,7 +285,9 @@ class Backtranslation:
         kept = 0
         with contextlib.ExitStack() as stack:
             writing = {
-                name: stack.enter_context(file.with_name(f"{file.name}.partial").open("w", encoding="utf-8"))
+                name: stack.enter_context(
+                    file.with_name(f"{file.name}.partial").open("w", encoding="utf-8")
+                )
                 for name, file in files.items()
             }
             lines = stream_lines(find_file(self._text), "strict")
@@ -258,11 +299,19 @@ class Backtranslation:
         self._check_number(kept, f"synthetic.keep={shown(self.how.keep)}")
         for file in files.values():
             os.replace(file.with_name(f"{file.name}.partial"), file)
-        log.info("step 4: %s of %s pairs are kept in %s", f"{kept:,}", f"{len(scores):,}", self.folder / "synthetic.*")
+        log.info(
+            "step 4: %s of %s pairs are kept in %s",
+            f"{kept:,}",
+            f"{len(scores):,}",
+            self.folder / "synthetic.*",
+        )
         real = self.how.real * self.facts["pairs"] / kept  # sentences of each for one of the other
         datasets = {"synthetic": "synthetic", **({"real": "corpus/train"} if real else {})}
         shares = ["synthetic 1.0", *([f"real {real:.9f}"] if real else []), "until synthetic inf"]
-        write_atomically(mixture, yaml.safe_dump({"datasets": datasets, "stages": ["all"], "all": shares}).encode())
+        write_atomically(
+            mixture,
+            yaml.safe_dump({"datasets": datasets, "stages": ["all"], "all": shares}).encode(),
+        )
 
     def _final(self) -> float:
         """The model of all pairs, trained; its test score."""
@@ -275,7 +324,11 @@ class Backtranslation:
         self._trained(folder, {**self._plain, "data": data}, "step 5: the model of all pairs")
         results = json.loads((folder / "results.json").read_text())
         name = self.settings.metric["name"]
-        score = results["scores"][name]["score"] if name in results["scores"] else results["validation"][name]
+        score = (
+            results["scores"][name]["score"]
+            if name in results["scores"]
+            else results["validation"][name]
+        )
         log.info("%s %s %.2f; everything is in %s", results["part"], name, score, self.folder)
         return float(score)
 

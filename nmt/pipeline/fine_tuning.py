@@ -15,7 +15,17 @@ from nmt.model.seq2seq import Seq2Seq
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
 
-NETWORK = ("cell", "sizes", "model", "encoder", "decoder", "attention", "window", "normalizer", "tokenizer")
+NETWORK = (
+    "cell",
+    "sizes",
+    "model",
+    "encoder",
+    "decoder",
+    "attention",
+    "window",
+    "normalizer",
+    "tokenizer",
+)
 """What a configuration takes over from the model that it starts from."""
 VOCABULARY = (
     "source_embedding.weight", "target_embedding.weight", "output.weight", "output.bias", "lexical.output.weight",
@@ -53,7 +63,9 @@ def with_network_of(
         if not key or group == "sizes":
             why = f"network and tokenizer are those of init={path}; only single keys of theirs can change"
             found.append(ConfigError(f"{override.key_or_group}={shown(value)}", why))
-        elif override.key_or_group in ("model.copy", "model.lexical") and value != taken["model"].get(key, False):
+        elif override.key_or_group in ("model.copy", "model.lexical") and value != taken[
+            "model"
+        ].get(key, False):
             why = f"adds to the network or takes from it, and its weights are those of init={path}; leave it out"
             found.append(ConfigError(f"{override.key_or_group}={shown(value)}", why))
         elif not isinstance(taken.get(group), dict):
@@ -88,11 +100,16 @@ def freeze(network: torch.nn.Module, names: Sequence[str]) -> None:
     """Parameters whose names begin so are not trained; tied embeddings have several names. Raises UserError for names that
     none has, or if none is left."""
     parameters = dict(network.named_parameters(remove_duplicate=False))
-    chosen = {name: [p for n, p in parameters.items() if n == name or n.startswith(f"{name}.")] for name in names}
+    chosen = {
+        name: [p for n, p in parameters.items() if n == name or n.startswith(f"{name}.")]
+        for name in names
+    }
     nothing = [name for name, its in chosen.items() if not its]
     if nothing:
         parts = ", ".join(sorted({name.partition(".")[0] for name in parameters}))
-        raise UserError(f"freeze={','.join(nothing)}: no part of the network has this name. There are: {parts}")
+        raise UserError(
+            f"freeze={','.join(nothing)}: no part of the network has this name. There are: {parts}"
+        )
     for its in chosen.values():
         for parameter in its:
             parameter.requires_grad_(False)

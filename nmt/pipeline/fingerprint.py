@@ -31,14 +31,18 @@ def fingerprint(settings: Settings) -> dict[str, str]:
         if name:
             found[key] = _hash(find_file(name))
     rest = {key: value for key, value in values.items() if key not in FREE}
-    found["settings"] = hashlib.sha256(json.dumps(rest, sort_keys=True, default=str).encode()).hexdigest()
+    found["settings"] = hashlib.sha256(
+        json.dumps(rest, sort_keys=True, default=str).encode()
+    ).hexdigest()
     return found
 
 
 def hash_of_files(named: Any) -> str:
     """Of what a path names, or a list of paths: files, or run directories, whose best model counts."""
     paths = [Path(path) for path in (named if isinstance(named, list) else [named]) if path]
-    return _hash(*(find_checkpoint(str(path)) if path.is_dir() else find_file(str(path)) for path in paths))
+    return _hash(
+        *(find_checkpoint(str(path)) if path.is_dir() else find_file(str(path)) for path in paths)
+    )
 
 
 def _hash(*files: Path) -> str:

@@ -72,7 +72,9 @@ def _there(package: str) -> bool:
         return False
 
 
-def launch(folder: Path, runs: Sequence[Run], epochs: int, settings: Sequence[str], conf: str) -> None:
+def launch(
+    folder: Path, runs: Sequence[Run], epochs: int, settings: Sequence[str], conf: str
+) -> None:
     """Trains the runs of a sweep in `folder` as far as `epochs` (0: to the end). `settings`: Hydra's own, such as
     hydra/launcher=joblib; `conf`: the folder of the configuration."""
     notes = folder.resolve() / NOTES
@@ -85,7 +87,11 @@ def launch(folder: Path, runs: Sequence[Run], epochs: int, settings: Sequence[st
         f"+epochs={epochs}",
         f"+sweeper='{os.getpid()}@{socket.gethostname()}'",
     ]
-    own = [f"hydra.sweep.dir='{quoted}/{NOTES}'", "hydra.sweep.subdir=.", "hydra.output_subdir=null"]
+    own = [
+        f"hydra.sweep.dir='{quoted}/{NOTES}'",
+        "hydra.sweep.subdir=.",
+        "hydra.output_subdir=null",
+    ]
     own += ["hydra/job_logging=none", "hydra/hydra_logging=none", *search_path()]
     typed, sys.argv = sys.argv, [sys.argv[0], "-m", *fixed, *own, *settings]
     try:

@@ -30,7 +30,9 @@ def report_of(
         log.warning("%s", problem)
     names = sorted({name for run in runs for name in run.scores})
     if metric is not None and runs and metric not in names:
-        raise UserError(f"metric={metric}: the runs have no such score (there are: {', '.join(names)})")
+        raise UserError(
+            f"metric={metric}: the runs have no such score (there are: {', '.join(names)})"
+        )
     found = Report.of(runs, swept, metric, samples=samples, trials=trials)
     if found.state:
         log.info("the sweep: %s", found.state)

@@ -110,7 +110,9 @@ def go_on(settings: TrainingSettings, path: str, ranks: Ranks) -> float:
         done = progress.epoch >= settings.trainer["max_epochs"] or 0 < most <= progress.update
         if done and (folder / "results.json").is_file():
             log.info(
-                "%s is finished (%s epochs). To train it further, add trainer.max_epochs=N", folder, progress.epoch
+                "%s is finished (%s epochs). To train it further, add trainer.max_epochs=N",
+                folder,
+                progress.epoch,
             )
             return float("nan") if progress.best is None else progress.best
         log.info("resuming %s at update %s", folder, f"{progress.update:,}")
@@ -123,7 +125,9 @@ def _judged_anew(settings: TrainingSettings, saved: Checkpoint) -> None:
     """If another metric, or more or less text, judges the run from now on, the next validation is the best so far."""
     _progress(saved)
     before, now = saved.meta["config"], settings.values
-    changed = [key for key in ("metric", "choose_by", "max_validation") if before.get(key) != now.get(key)]
+    changed = [
+        key for key in ("metric", "choose_by", "max_validation") if before.get(key) != now.get(key)
+    ]
     if not changed:
         return
     log.info("another %s than before: the next validation is the best so far", ", ".join(changed))
@@ -135,18 +139,26 @@ def _progress(saved: Checkpoint) -> TrainingProgress:
     try:
         return TrainingProgress.of(saved.meta["training"]["progress"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(f"{saved.path}: its state cannot be used ({error!r}); it is damaged") from error
+        raise UserError(
+            f"{saved.path}: its state cannot be used ({error!r}); it is damaged"
+        ) from error
 
 
 def _use_threads_of(saved: Checkpoint) -> None:
     """As many threads as the run began with: sums of products depend on their number in the last digits."""
     threads, here = saved.meta.get("threads"), torch.get_num_threads()
     if isinstance(threads, int) and 0 < threads <= 4 * (os.cpu_count() or 1) and threads != here:
-        log.warning("this run began with %s threads: using as many, not %s, for the same results", threads, here)
+        log.warning(
+            "this run began with %s threads: using as many, not %s, for the same results",
+            threads,
+            here,
+        )
         torch.set_num_threads(threads)
 
 
-def _run(settings: TrainingSettings, folder: Path, saved: Checkpoint | None, ranks: Ranks) -> TrainingRun:
+def _run(
+    settings: TrainingSettings, folder: Path, saved: Checkpoint | None, ranks: Ranks
+) -> TrainingRun:
     device = device_of(ranks, settings.device)
     config = {**settings.values, "run_dir": str(folder), "resume": None, "sweep": None}
     random.seed(settings.seed)
@@ -157,11 +169,18 @@ def _run(settings: TrainingSettings, folder: Path, saved: Checkpoint | None, ran
     task.ranks, prints = ranks, dict(task.fingerprints)
     ranks.agree("data", prints, "all machines must see the same files")
     if saved is not None and saved.meta.get("data") != prints:
-        raise UserError(f"resume={folder}: the data has changed since this run began, so it cannot go on with it")
-    options = {**settings.trainer, "precision": usable_precision(settings.trainer["precision"], device)}
+        raise UserError(
+            f"resume={folder}: the data has changed since this run began, so it cannot go on with it"
+        )
+    options = {
+        **settings.trainer,
+        "precision": usable_precision(settings.trainer["precision"], device),
+    }
     trainer: Trainer = build.make({"trainer": options}, "trainer")
     if trainer.shard and not ranks.several:
-        raise UserError("trainer.shard: there is one process only; start several by torchrun, or set it to false")
+        raise UserError(
+            "trainer.shard: there is one process only; start several by torchrun, or set it to false"
+        )
     meta = {
         "command": task.command, "config": config, **task.meta, "versions": versions(), "data": prints,
         "threads": torch.get_num_threads(), "ranks": ranks.count,
@@ -174,7 +193,9 @@ def _run(settings: TrainingSettings, folder: Path, saved: Checkpoint | None, ran
     log.info("data: %s; ready in %.1f s", data, time.monotonic() - began)
     parameters = sum(p.numel() for p in task.network.parameters())
     where = str(device) if not ranks.several else f"{ranks.count} processes, each on {device.type}"
-    log.info("model: %s, %s parameters; %s on %s", network, f"{parameters:,}", trainer.precision, where)
+    log.info(
+        "model: %s, %s parameters; %s on %s", network, f"{parameters:,}", trainer.precision, where
+    )
     absent = [package for package in ("matplotlib", "tensorboard") if not installed(package)]
     if absent:
         log.info(advice(*absent))
@@ -185,7 +206,9 @@ def _run(settings: TrainingSettings, folder: Path, saved: Checkpoint | None, ran
     schedule = build.make(config, "schedule")
     text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
     trackers = _trackers(config) if ranks.first else []
-    tracking = Tracking(trackers, task, folder, flat(config), text, at)  # the last part: it writes already
+    tracking = Tracking(
+        trackers, task, folder, flat(config), text, at
+    )  # the last part: it writes already
     return TrainingRun(
         task,
         trainer,

@@ -13,7 +13,16 @@ from typing import Any
 
 from nmt.configuration import build
 from nmt.configuration.commands import COMMANDS
-from nmt.configuration.compose import CONF, choices_of, compose, compose_unresolved, options, parse, resolve, variants
+from nmt.configuration.compose import (
+    CONF,
+    choices_of,
+    compose,
+    compose_unresolved,
+    options,
+    parse,
+    resolve,
+    variants,
+)
 from nmt.configuration.configure import configure
 from nmt.configuration.faults import ConfigError, ConfigErrors, shown
 from nmt.configuration.training_settings import TrainingSettings
@@ -48,7 +57,9 @@ def sweep(command: str, run: Callable[[Any], Any], overrides: Sequence[str], *, 
     given = [text for text in overrides if not text.startswith("hydra")]
     if not issubclass(COMMANDS[command], TrainingSettings):
         if of_hydra or dry:
-            raise UserError(f"{(of_hydra or ['--dry-run'])[0]}: only for sweeps of commands that train")
+            raise UserError(
+                f"{(of_hydra or ['--dry-run'])[0]}: only for sweeps of commands that train"
+            )
         _one_after_another(command, run, variants(given))
         return
     work = TrainingJob(command, given, of_hydra)
@@ -61,11 +72,15 @@ def sweep(command: str, run: Callable[[Any], Any], overrides: Sequence[str], *, 
         try:
             work.conclude(work.way(work))
         except KeyboardInterrupt:
-            log.warning("stopped: the command of the sweep, typed again, goes on with this run and all others")
+            log.warning(
+                "stopped: the command of the sweep, typed again, goes on with this run and all others"
+            )
             raise
 
 
-def _one_after_another(command: str, run: Callable[[Any], Any], several: Sequence[Sequence[str]]) -> None:
+def _one_after_another(
+    command: str, run: Callable[[Any], Any], several: Sequence[Sequence[str]]
+) -> None:
     _refuse_common(command, several)
     failed = False
     for one in several:
@@ -105,7 +120,9 @@ class TrainingJob:
         if found:
             raise ConfigErrors(found)
         self._typed = dict(zip(given, parsed, strict=True))
-        self._one = [_first(one) if one.is_sweep_override() else text for text, one in self._typed.items()]
+        self._one = [
+            _first(one) if one.is_sweep_override() else text for text, one in self._typed.items()
+        ]
         self._config = resolve(compose_unresolved(command, self._one))
         self.way: Any = self._way()
         self._prints: dict[str, Mapping[str, str]] = {}
@@ -122,7 +139,9 @@ class TrainingJob:
     def _way(self) -> Any:
         node = self._config.get("sweep")
         if not node:
-            raise ConfigErrors([ConfigError("sweep", "says how to sweep", "null", tuple(options("sweep")))])
+            raise ConfigErrors(
+                [ConfigError("sweep", "says how to sweep", "null", tuple(options("sweep")))]
+            )
         found = build.faults_of("sweep", node) or build.faults_of_building("sweep", node)
         if found:
             raise ConfigErrors(found)
@@ -139,7 +158,11 @@ class TrainingJob:
     @property
     def metric(self) -> str:
         """The score that chooses the best checkpoint, and the best run."""
-        return str(self._config["choose_by"] if "choose_by" in self._config else self._config["metric"]["name"])
+        return str(
+            self._config["choose_by"]
+            if "choose_by" in self._config
+            else self._config["metric"]["name"]
+        )
 
     @property
     def greater(self) -> bool:
@@ -159,10 +182,14 @@ class TrainingJob:
         return [self._of_a_run(one) for one in found]
 
     def spaces(self) -> dict[str, Space]:
-        return {one.key_or_group: _space(one) for one in self._typed.values() if one.is_sweep_override()}
+        return {
+            one.key_or_group: _space(one) for one in self._typed.values() if one.is_sweep_override()
+        }
 
     def fixed(self) -> list[str]:
-        return self._of_a_run([text for text, one in self._typed.items() if not one.is_sweep_override()])
+        return self._of_a_run(
+            [text for text, one in self._typed.items() if not one.is_sweep_override()]
+        )
 
     def plan(self, several: Sequence[Sequence[str]], keys: Sequence[str] = ()) -> list[Run]:
         described = [self._described(one) for one in several]
@@ -170,7 +197,9 @@ class TrainingJob:
         found = []
         for one, (key, config, values) in zip(several, described, strict=True):
             if key not in self._known:
-                name = name_of([(k, values.get(k)) for k in named_by] or usual_parts(values, config))
+                name = name_of(
+                    [(k, values.get(k)) for k in named_by] or usual_parts(values, config)
+                )
                 taken = {run.name for run in self._known.values()}
                 name = f"{name}-{key[:6]}" if name in taken else name
                 self._known[key] = Run(self.folder / name, key, self.command, tuple(one))
@@ -210,7 +239,11 @@ class TrainingJob:
             for entry in run.validations()
             if self.metric in entry and (not epochs or entry["epoch"] <= epochs)
         ]
-        return (max if self.greater else min)(scores) if scores and not run.record().get("failure") else None
+        return (
+            (max if self.greater else min)(scores)
+            if scores and not run.record().get("failure")
+            else None
+        )
 
     def horizon(self, run: Run) -> int:
         return int(compose(self.command, run.overrides)["trainer"]["max_epochs"])
@@ -221,7 +254,9 @@ class TrainingJob:
         """A line for each run: what is there already. What is left, and how long it will take, comes last."""
         states = {run.name: run.state for run in runs}
         width = max((len(run.name) for run in runs), default=0)
-        lines = [f"{self.folder}: {overall(runs, states) if self.way.counted else 'trials are chosen as they come'}"]
+        lines = [
+            f"{self.folder}: {overall(runs, states) if self.way.counted else 'trials are chosen as they come'}"
+        ]
         for run in runs:
             state, said = states[run.name], how_far(run, self.metric) if run.latest() else ""
             if state is RunState.FINISHED:
@@ -230,7 +265,11 @@ class TrainingJob:
                 said = str(run.record()["failure"])
             lines.append(f"  {run.name:<{width}}  {state.value}{': ' if said else ''}{said}")
         seconds = time_left(runs, states)
-        if runs and seconds is None and any(state is not RunState.FINISHED for state in states.values()):
+        if (
+            runs
+            and seconds is None
+            and any(state is not RunState.FINISHED for state in states.values())
+        ):
             lines.append("how long it will take is known when one run has finished")
         return lines
 
@@ -239,7 +278,9 @@ class TrainingJob:
         states = {run.name: run.state for run in runs}
         log.info("%s: %s", self.folder, overall(runs, states))
         if RunState.FINISHED in states.values():
-            report_of([str(self.folder)], None, self.folder / "report", different_data=True, trials=0)
+            report_of(
+                [str(self.folder)], None, self.folder / "report", different_data=True, trials=0
+            )
         failed = [run for run in runs if states[run.name] is RunState.FAILED]
         for run in failed:
             log.error("%s failed: %s", run.name, run.record().get("failure"))
@@ -252,7 +293,9 @@ class TrainingJob:
 
     def _of_a_run(self, overrides: Sequence[str]) -> list[str]:
         """What of the sweep's overrides is for its runs."""
-        others = [text for text in overrides if not re.match(r"[+~]*(run_dir|sweep(\..*)?)(=|$)", text)]
+        others = [
+            text for text in overrides if not re.match(r"[+~]*(run_dir|sweep(\..*)?)(=|$)", text)
+        ]
         return [*others, "sweep=grid"]
 
     def _described(self, overrides: Sequence[str]) -> tuple[str, Mapping[str, Any], dict[str, str]]:
@@ -265,7 +308,9 @@ class TrainingJob:
             return _digest([self.command, *overrides]), {}, typed
         values = {key: choices[key] if key in choices else shown(_at(config, key)) for key in typed}
         learnt = {key: value for key, value in config.items() if key not in VOLATILE}
-        learnt["trainer"] = {key: value for key, value in config["trainer"].items() if key not in VOLATILE_IN_TRAINER}
+        learnt["trainer"] = {
+            key: value for key, value in config["trainer"].items() if key not in VOLATILE_IN_TRAINER
+        }
         try:
             data: Any = self._fingerprints(config)
         except UserError as error:
@@ -298,7 +343,9 @@ def _space(override: Any) -> Space:
     if override.is_range_sweep() and not value.shuffle:
         return Space(low=value.start, high=list(value.range())[-1], step=value.step)
     plain = bool | int | float | str | None
-    return Space(choices=tuple(v if isinstance(v, plain) else str(v) for v in override.sweep_iterator()))
+    return Space(
+        choices=tuple(v if isinstance(v, plain) else str(v) for v in override.sweep_iterator())
+    )
 
 
 def _digest(value: Any) -> str:

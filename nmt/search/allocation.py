@@ -33,7 +33,11 @@ def allocate(requests: Sequence[Request], frontier: Frontier, log_probs: Tensor)
             continue
         found: dict[int, list[tuple[float, int, int]]] = {}
         for row in rows[i]:
-            place, prefix, total = places[row] % width, prefixes[row], float(frontier.totals[i, places[row] % width])
+            place, prefix, total = (
+                places[row] % width,
+                prefixes[row],
+                float(frontier.totals[i, places[row] % width]),
+            )
             for word, (value, count) in _candidates(
                 requests[sentence], prefix, values[row], words[row], log_probs[row]
             ).items():

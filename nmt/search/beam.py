@@ -30,15 +30,31 @@ class Beam:
         coverage: NonNegative = 0.0,
     ) -> None:
         if n_best > width:
-            raise ValueError(f"search.n_best={n_best} is more than search.width={width} hypotheses can give")
-        self.width, self.n_best, self.penalty = width, n_best, Penalty(length_penalty, alpha, coverage)
+            raise ValueError(
+                f"search.n_best={n_best} is more than search.width={width} hypotheses can give"
+            )
+        self.width, self.n_best, self.penalty = (
+            width,
+            n_best,
+            Penalty(length_penalty, alpha, coverage),
+        )
 
     @property
     def needs_attention(self) -> bool:
         return self.penalty.coverage > 0
 
-    def __call__(self, step: Step, state: SearchState, requests: Sequence[Request]) -> list[list[Hypothesis]]:
+    def __call__(
+        self, step: Step, state: SearchState, requests: Sequence[Request]
+    ) -> list[list[Hypothesis]]:
         extend = most_probable
         if any(request.required for request in requests):
             extend = partial(allocate, requests)  # type: ignore[assignment]
-        return explore(step, state, requests, extend, width=self.width, n_best=self.n_best, penalty=self.penalty)
+        return explore(
+            step,
+            state,
+            requests,
+            extend,
+            width=self.width,
+            n_best=self.n_best,
+            penalty=self.penalty,
+        )

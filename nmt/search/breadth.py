@@ -73,12 +73,16 @@ def explore(
     done = [False] * len(alive)
     for length in range(max(request.max_length for request in requests) + 1):
         live = (totals > -torch.inf).flatten().nonzero().squeeze(1)
-        prediction = step(words, state, None if len(live) == totals.numel() else Layout(width, live))
+        prediction = step(
+            words, state, None if len(live) == totals.numel() else Layout(width, live)
+        )
         log_probs, state = prediction.log_probs, prediction.state
         _only_eos(log_probs, (limits[live // width] == length).nonzero().squeeze(1))
         if penalty.coverage:
             if prediction.weights is None or step.mask is None:
-                raise ValueError("search.coverage needs a model with attention: set search.coverage=0")
+                raise ValueError(
+                    "search.coverage needs a model with attention: set search.coverage=0"
+                )
             covered = prediction.weights if covered is None else covered + prediction.weights
         totals, parents, words = extend(Frontier(totals, live, prefixes, alive), log_probs)
         rows = torch.arange(len(alive), device=device).unsqueeze(1) * width + parents
@@ -92,13 +96,19 @@ def explore(
             uncovered = [0.0] * len(last)
             if covered is not None and step.mask is not None:
                 uncovered = penalty.of_coverage(covered[last], step.mask[sentences]).tolist()
-            ending = zip(totals[ended].tolist(), prefixes[last, 1:].tolist(), uncovered, strict=True)
+            ending = zip(
+                totals[ended].tolist(), prefixes[last, 1:].tolist(), uncovered, strict=True
+            )
             for i, (log_prob, tokens, cost) in zip(sentences.tolist(), ending, strict=True):
-                finished[alive[i]].append(Hypothesis(tokens, log_prob, penalty.score(log_prob, length + 1, cost)))
+                finished[alive[i]].append(
+                    Hypothesis(tokens, log_prob, penalty.score(log_prob, length + 1, cost))
+                )
             totals = totals.masked_fill(ended, -torch.inf)
         best_live = totals.max(-1).values.tolist()
         for i, sentence in enumerate(alive):
-            bound = penalty.bound(best_live[i], length + 2, max(length + 2, requests[sentence].max_length + 1))
+            bound = penalty.bound(
+                best_live[i], length + 2, max(length + 2, requests[sentence].max_length + 1)
+            )
             done[i] = best_live[i] == -torch.inf or _settled(finished[sentence], n_best, bound)
         left = [i for i, over in enumerate(done) if not over]
         if not left:

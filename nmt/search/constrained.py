@@ -32,13 +32,19 @@ class Constrained:
     def __init__(self, step: Step, requests: Sequence[Request]) -> None:
         self.step, self.requests = step, requests
         self.device, self.mask = step.device, step.mask
-        self._continuing = torch.tensor(sorted(requests[0].continuing) if requests else [], dtype=torch.long)
+        self._continuing = torch.tensor(
+            sorted(requests[0].continuing) if requests else [], dtype=torch.long
+        )
 
     def before_the_first_word(self, state: SearchState) -> Written:
         """The initial state, made from that of the other step."""
-        return Written(state, torch.empty(len(self.requests), 0, dtype=torch.long, device=self.device))
+        return Written(
+            state, torch.empty(len(self.requests), 0, dtype=torch.long, device=self.device)
+        )
 
-    def __call__(self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None = None) -> Prediction:
+    def __call__(
+        self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None = None
+    ) -> Prediction:
         assert isinstance(state, Written)
         words = torch.cat([state.words, tokens.unsqueeze(1)], 1)
         prediction = self.step(tokens, state.inner, layout)
@@ -49,10 +55,14 @@ class Constrained:
             request = self.requests[place // width]
             if request.constrained:
                 self._rule_out(request, written, prediction.log_probs[row])
-        return Prediction(prediction.log_probs, Written(prediction.state, words), prediction.weights)
+        return Prediction(
+            prediction.log_probs, Written(prediction.state, words), prediction.weights
+        )
 
     def keep(self, sentences: Int[Tensor, " b"]) -> Constrained:
-        return Constrained(self.step.keep(sentences), [self.requests[i] for i in sentences.tolist()])
+        return Constrained(
+            self.step.keep(sentences), [self.requests[i] for i in sentences.tolist()]
+        )
 
     def _rule_out(self, request: Request, written: list[int], log_probs: Tensor) -> None:
         if len(written) < len(request.prefix):
@@ -66,7 +76,9 @@ class Constrained:
             if not begun or tuple(written[-begun:]) == sequence[:-1]:
                 log_probs[sequence[-1]] = -torch.inf
         if any(len(s) <= len(written) and tuple(written[-len(s) :]) == s for s in request.required):
-            wanted = progress(request, written)[1]  # a longer sequence that begins with this one may go on
+            wanted = progress(request, written)[
+                1
+            ]  # a longer sequence that begins with this one may go on
             kept = log_probs[wanted]
             log_probs[self._continuing] = -torch.inf
             log_probs[wanted] = kept
@@ -104,4 +116,6 @@ def progress(request: Request, tokens: Sequence[int]) -> tuple[int, list[int]]:
 def refuse_required(requests: Sequence[Request], search: str) -> None:
     """Raises ValueError if something is required, for searches that cannot promise it."""
     if any(request.required for request in requests):
-        raise ValueError(f"words that must appear need search=beam (search={search} cannot promise them)")
+        raise ValueError(
+            f"words that must appear need search=beam (search={search} cannot promise them)"
+        )

@@ -32,9 +32,13 @@ class Diverse:
         coverage: NonNegative = 0.0,
     ) -> None:
         if width % groups:
-            raise ValueError(f"search.width={width} cannot be divided into search.groups={groups} groups of equal size")
+            raise ValueError(
+                f"search.width={width} cannot be divided into search.groups={groups} groups of equal size"
+            )
         if n_best > width:
-            raise ValueError(f"search.n_best={n_best} is more than search.width={width} hypotheses can give")
+            raise ValueError(
+                f"search.n_best={n_best} is more than search.width={width} hypotheses can give"
+            )
         self.width, self.groups, self.diversity, self.n_best = width, groups, diversity, n_best
         self.penalty = Penalty(length_penalty, alpha, coverage)
 
@@ -42,7 +46,9 @@ class Diverse:
     def needs_attention(self) -> bool:
         return self.penalty.coverage > 0
 
-    def __call__(self, step: Step, state: SearchState, requests: Sequence[Request]) -> list[list[Hypothesis]]:
+    def __call__(
+        self, step: Step, state: SearchState, requests: Sequence[Request]
+    ) -> list[list[Hypothesis]]:
         refuse_required(requests, "diverse")
         starts = range(0, self.width, self.width // self.groups)
         found = explore(
@@ -60,7 +66,9 @@ class Diverse:
     def _extend(self, frontier: Frontier, log_probs: Tensor) -> Extended:
         sentences, width = frontier.totals.shape
         size = width // self.groups
-        chosen = log_probs.new_zeros(sentences, log_probs.size(1))  # how often each word was, at this step
+        chosen = log_probs.new_zeros(
+            sentences, log_probs.size(1)
+        )  # how often each word was, at this step
         parts = []
         for first in range(0, width, size):
             mine = (frontier.live % width >= first) & (frontier.live % width < first + size)
@@ -68,9 +76,13 @@ class Diverse:
             inside = (live // width) * size + live % width - first
             totals = frontier.totals[:, first : first + size]
             group = Frontier(totals, inside, frontier.prefixes[mine], frontier.alive)
-            steered, parents, words = most_probable(group, own - self.diversity * chosen[live // width])
+            steered, parents, words = most_probable(
+                group, own - self.diversity * chosen[live // width]
+            )
             once = (steered > -torch.inf).to(chosen.dtype)
-            steered = steered + self.diversity * chosen.gather(1, words)  # the model's log-probability again
+            steered = steered + self.diversity * chosen.gather(
+                1, words
+            )  # the model's log-probability again
             chosen.scatter_add_(1, words, once)
             parts.append((steered, parents + first, words))
         return tuple(torch.cat(column, 1) for column in zip(*parts, strict=True))  # type: ignore[return-value]

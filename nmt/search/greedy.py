@@ -16,11 +16,15 @@ class Greedy:
     n_best = 1
 
     @torch.inference_mode()
-    def __call__(self, step: Step, state: SearchState, requests: Sequence[Request]) -> list[list[Hypothesis]]:
+    def __call__(
+        self, step: Step, state: SearchState, requests: Sequence[Request]
+    ) -> list[list[Hypothesis]]:
         refuse_required(requests, "greedy")
         sentences, device = len(requests), step.device
         limits = torch.tensor([request.max_length for request in requests], device=device)
-        alive = torch.arange(sentences, device=device)  # the sentences still being written, a row each
+        alive = torch.arange(
+            sentences, device=device
+        )  # the sentences still being written, a row each
         words = torch.full((sentences,), BOS, device=device)
         totals = torch.zeros(sentences, device=device, dtype=torch.float64)
         tokens: list[list[int]] = [[] for _ in range(sentences)]
@@ -29,7 +33,10 @@ class Greedy:
             log_probs, state = prediction.log_probs, prediction.state
             best, words = log_probs.max(-1)
             at_end = limits[alive] == length  # only EOS is left at the limit
-            best, words = torch.where(at_end, log_probs[:, EOS], best), words.masked_fill(at_end, EOS)
+            best, words = (
+                torch.where(at_end, log_probs[:, EOS], best),
+                words.masked_fill(at_end, EOS),
+            )
             totals[alive] += best
             going = words != EOS
             for row, word in zip(alive.tolist(), words.tolist(), strict=True):

@@ -39,28 +39,49 @@ class MBR:
         seed: Count = 1,
     ) -> None:
         if n_best > candidates:
-            raise ValueError(f"search.n_best={n_best} is more than search.candidates={candidates} can give")
+            raise ValueError(
+                f"search.n_best={n_best} is more than search.candidates={candidates} can give"
+            )
         if source == "beam" and (temperature, epsilon) != (1.0, EPSILON):
-            raise ValueError("search.temperature and search.epsilon are for samples: choose search.source=sample")
+            raise ValueError(
+                "search.temperature and search.epsilon are for samples: choose search.source=sample"
+            )
         self.n_best, self.utility, self.weighted = n_best, utility, source == "beam"
-        self.search: Search = Sample(n_best=candidates, temperature=temperature, epsilon=epsilon, seed=seed)
+        self.search: Search = Sample(
+            n_best=candidates, temperature=temperature, epsilon=epsilon, seed=seed
+        )
         if source == "beam":
             self.search = Beam(width=candidates, n_best=candidates)
 
-    def __call__(self, step: Step, state: SearchState, requests: Sequence[Request]) -> list[list[Hypothesis]]:
+    def __call__(
+        self, step: Step, state: SearchState, requests: Sequence[Request]
+    ) -> list[list[Hypothesis]]:
         """All candidates; `rerank` chooses."""
         return self.search(step, state, requests)
 
-    def rerank(self, hypotheses: Sequence[Hypothesis], texts: Sequence[str]) -> list[tuple[Hypothesis, str]]:
+    def rerank(
+        self, hypotheses: Sequence[Hypothesis], texts: Sequence[str]
+    ) -> list[tuple[Hypothesis, str]]:
         """The best of one sentence's candidates and their texts, each text once."""
         weights: defaultdict[str, float] = defaultdict(float)
         for hypothesis, text in zip(hypotheses, texts, strict=True):
-            weights[text] += math.exp(hypothesis.log_prob - hypotheses[0].log_prob) if self.weighted else 1.0
+            weights[text] += (
+                math.exp(hypothesis.log_prob - hypotheses[0].log_prob) if self.weighted else 1.0
+            )
         utility = similarity(self.utility)
-        first = {text: hypothesis for hypothesis, text in reversed(list(zip(hypotheses, texts, strict=True)))}
+        first = {
+            text: hypothesis
+            for hypothesis, text in reversed(list(zip(hypotheses, texts, strict=True)))
+        }
         whole = sum(weights.values())
         scored = [
-            (replace(first[text], score=sum(weights[other] * utility(text, other) for other in weights) / whole), text)
+            (
+                replace(
+                    first[text],
+                    score=sum(weights[other] * utility(text, other) for other in weights) / whole,
+                ),
+                text,
+            )
             for text in weights
         ]
         return sorted(scored, key=lambda pair: -pair[0].score)[: self.n_best]

@@ -44,7 +44,11 @@ class Penalty:
         """The score of a hypothesis with this many words; `uncovered` is the result of `of_coverage`."""
         if self.name == "reward":
             return log_prob + self.alpha * words + uncovered
-        divisors = {"average": float(words), "power": words**self.alpha, "wu": ((5 + words) / 6) ** self.alpha}
+        divisors = {
+            "average": float(words),
+            "power": words**self.alpha,
+            "wu": ((5 + words) / 6) ** self.alpha,
+        }
         return log_prob / divisors.get(self.name, 1.0) + uncovered
 
     def bound(self, log_prob: float, shortest: int, longest: int) -> float:
@@ -53,7 +57,9 @@ class Penalty:
         length."""
         return max(self.score(log_prob, shortest), self.score(log_prob, longest))
 
-    def of_coverage(self, covered: Float[Tensor, "n S"], mask: Bool[Tensor, "n S"]) -> Float[Tensor, " n"]:
+    def of_coverage(
+        self, covered: Float[Tensor, "n S"], mask: Bool[Tensor, "n S"]
+    ) -> Float[Tensor, " n"]:
         """The coverage term of each row, from the total attention that it has given to each source position."""
         logs = covered.clamp(UNSEEN, 1.0).log().masked_fill(~mask, 0.0)
         return self.coverage * logs.sum(-1, dtype=torch.float64)

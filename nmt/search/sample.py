@@ -43,21 +43,34 @@ class Sample:
         self.n_best, self.temperature, self.seed = n_best, temperature, seed
         self.top_k, self.top_p, self.epsilon = top_k, top_p, epsilon
 
-    def __call__(self, step: Step, state: SearchState, requests: Sequence[Request]) -> list[list[Hypothesis]]:
+    def __call__(
+        self, step: Step, state: SearchState, requests: Sequence[Request]
+    ) -> list[list[Hypothesis]]:
         refuse_required(requests, "sample")
         draws = [
-            torch.from_numpy(np.random.default_rng([self.seed, r.seed]).random((r.max_length + 1, self.n_best)))
+            torch.from_numpy(
+                np.random.default_rng([self.seed, r.seed]).random((r.max_length + 1, self.n_best))
+            )
             for r in requests
         ]
         extend, starts = partial(self._extend, draws), range(self.n_best)
         return explore(
-            step, state, requests, extend, width=self.n_best, starts=starts, n_best=self.n_best, penalty=Penalty()
+            step,
+            state,
+            requests,
+            extend,
+            width=self.n_best,
+            starts=starts,
+            n_best=self.n_best,
+            penalty=Penalty(),
         )
 
     def _extend(self, draws: list[Tensor], frontier: Frontier, log_probs: Tensor) -> Extended:
         sentences, width = frontier.totals.shape
         step = frontier.prefixes.size(1) - 1
-        numbers = torch.cat([draws[i][min(step, len(draws[i]) - 1)] for i in frontier.alive]).to(log_probs.device)
+        numbers = torch.cat([draws[i][min(step, len(draws[i]) - 1)] for i in frontier.alive]).to(
+            log_probs.device
+        )
         cumulative = self.distribution(log_probs).cumsum(-1, dtype=torch.float64)
         target = numbers[frontier.live].unsqueeze(1) * cumulative[:, -1:]
         drawn = torch.searchsorted(cumulative, target, right=True).clamp(max=log_probs.size(1) - 1)

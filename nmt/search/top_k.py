@@ -20,6 +20,8 @@ def top_k(x: Float[Tensor, "N V"], k: int) -> tuple[Float[Tensor, "N k"], Int[Te
         maxima = torch.cat([maxima, x[:, -tail:].amax(-1, keepdim=True)], 1)
     first = maxima.topk(k, -1).indices * BLOCK
     indices = (first.unsqueeze(-1) + torch.arange(BLOCK, device=x.device)).flatten(1)
-    candidates = x.gather(1, indices.clamp(max=x.size(1) - 1)).masked_fill_(indices >= x.size(1), -torch.inf)
+    candidates = x.gather(1, indices.clamp(max=x.size(1) - 1)).masked_fill_(
+        indices >= x.size(1), -torch.inf
+    )
     values, places = candidates.topk(k, -1)
     return values, indices.gather(1, places)

@@ -34,14 +34,24 @@ from nmt.serving.specification import specification
 log = logging.getLogger("nmt.serve")
 Answer = Callable[[Mapping[str, Any]], Awaitable[Any]]
 PAGES = Path(__file__).parent
-GUARDED = {"Content-Security-Policy": "default-src 'self'; img-src 'self' data:", "X-Content-Type-Options": "nosniff"}
+GUARDED = {
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:",
+    "X-Content-Type-Options": "nosniff",
+}
 """The page loads nothing from elsewhere."""
 
 
 class Server:
     """Answers requests. `show_texts`: texts may stand in the log."""
 
-    def __init__(self, models: Models, limits: Limits, *, show_texts: bool = False, index: Index | None = None) -> None:
+    def __init__(
+        self,
+        models: Models,
+        limits: Limits,
+        *,
+        show_texts: bool = False,
+        index: Index | None = None,
+    ) -> None:
         self.models, self.limits, self.show_texts, self.index = models, limits, show_texts, index
         self.pace, self.measures, self._open = Pace(limits.per_minute), Measures(), 0
 
@@ -60,8 +70,12 @@ class Server:
         (sources, single), (targets, _) = texts_of(fields, "q"), texts_of(fields, "translation")
         self.limits.check_texts([*sources, *targets])
         if len(sources) != len(targets):
-            raise Refused(400, f"q has {len(sources)} texts, translation {len(targets)}: give as many")
-        served = self.models.translator(text_of(fields, "source"), text_of(fields, "target"), name_of(fields))
+            raise Refused(
+                400, f"q has {len(sources)} texts, translation {len(targets)}: give as many"
+            )
+        served = self.models.translator(
+            text_of(fields, "source"), text_of(fields, "target"), name_of(fields)
+        )
         work = partial(scored, served, sources, targets)
         found = await asyncio.get_running_loop().run_in_executor(served.pool, work)
         return {"scores": found[0] if single else found}
@@ -76,7 +90,9 @@ class Server:
         return await self._looked_into(partial(neighbors, index=self.index), fields)
 
     async def _looked_into(self, work: Callable[..., Any], fields: Mapping[str, Any]) -> Any:
-        served = self.models.translator(text_of(fields, "source"), text_of(fields, "target"), name_of(fields))
+        served = self.models.translator(
+            text_of(fields, "source"), text_of(fields, "target"), name_of(fields)
+        )
         call = partial(work, served, fields, self.limits)
         return await asyncio.get_running_loop().run_in_executor(served.pool, call)
 
@@ -84,7 +100,9 @@ class Server:
         texts, single = texts_of(fields, "q")
         self.limits.check_texts(texts)
         served = self.models.classifier(name_of(fields))
-        found = await asyncio.get_running_loop().run_in_executor(served.pool, partial(labelled, served, texts))
+        found = await asyncio.get_running_loop().run_in_executor(
+            served.pool, partial(labelled, served, texts)
+        )
         return {"classes": found[0] if single else found}
 
     def languages(self) -> list[dict[str, Any]]:
@@ -116,16 +134,26 @@ class Server:
         try:
             async with asyncio.timeout(self.limits.seconds):
                 fields = await _fields(request, self.limits.bytes)
-                key = fields.get("api_key") or request.headers.get("authorization", "").removeprefix("Bearer ")
-                self._admit(key if isinstance(key, str) else "", request.client.host if request.client else "")
+                key = fields.get("api_key") or request.headers.get(
+                    "authorization", ""
+                ).removeprefix("Bearer ")
+                self._admit(
+                    key if isinstance(key, str) else "",
+                    request.client.host if request.client else "",
+                )
                 if self.show_texts:
                     log.info(
-                        "asked: %s", json.dumps({k: v for k, v in fields.items() if k != "api_key"}, ensure_ascii=False)
+                        "asked: %s",
+                        json.dumps(
+                            {k: v for k, v in fields.items() if k != "api_key"}, ensure_ascii=False
+                        ),
                     )
                 self.measures.texts(fields.get("q"))
                 return _json(await answer(fields))
         except TimeoutError:
-            raise Refused(503, f"not answered within {self.limits.seconds:g} seconds", retry_after=5) from None
+            raise Refused(
+                503, f"not answered within {self.limits.seconds:g} seconds", retry_after=5
+            ) from None
         except (UserError, ValueError) as error:  # constraints that cannot be kept
             raise Refused(400, str(error)) from error
         finally:
@@ -140,7 +168,9 @@ class Server:
             raise
         self.pace.take(key if self.limits.keys else host)
 
-    async def counted(self, request: Request, reply: Callable[[Request], Awaitable[Response]]) -> Response:
+    async def counted(
+        self, request: Request, reply: Callable[[Request], Awaitable[Response]]
+    ) -> Response:
         """The response to a request; refusals become LibreTranslate's errors. Logged without what was asked."""
         began, path = time.monotonic(), request.url.path
         try:
@@ -165,7 +195,9 @@ class Server:
             if task is not None:
                 task.cancel()
 
-        def route(path: str, reply: Callable[[Request], Awaitable[Response]], *methods: str) -> Route:
+        def route(
+            path: str, reply: Callable[[Request], Awaitable[Response]], *methods: str
+        ) -> Route:
             async def endpoint(request: Request) -> Response:
                 return await self.counted(request, reply)
 
@@ -199,7 +231,14 @@ class Server:
             told("/frontend/settings", self.settings), told("/models", self._models),
             told("/openapi.json", lambda: specification(self.limits)),
         ]  # fmt: skip
-        middleware = [Middleware(CORSMiddleware, allow_origins=list(origins), allow_methods=["*"], allow_headers=["*"])]
+        middleware = [
+            Middleware(
+                CORSMiddleware,
+                allow_origins=list(origins),
+                allow_methods=["*"],
+                allow_headers=["*"],
+            )
+        ]
         return Starlette(
             routes=routes,
             middleware=middleware if origins else [],
@@ -224,7 +263,10 @@ class Server:
             }
             for one in self.models.translators
         ]
-        return [*translators, *({"name": one.name, "labels": True} for one in self.models.classifiers)]
+        return [
+            *translators,
+            *({"name": one.name, "labels": True} for one in self.models.classifiers),
+        ]
 
 
 async def _fields(request: Request, most: int) -> Mapping[str, Any]:
@@ -245,17 +287,23 @@ async def _fields(request: Request, most: int) -> Mapping[str, Any]:
         text = body.decode()
         if kind == "application/x-www-form-urlencoded":
             pairs = urllib.parse.parse_qs(text, keep_blank_values=True, errors="strict")
-            return {name: values[0] if len(values) == 1 else values for name, values in pairs.items()}
+            return {
+                name: values[0] if len(values) == 1 else values for name, values in pairs.items()
+            }
         fields = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise Refused(400, f"Invalid request: the body is not understood ({type(error).__name__})") from None
+        raise Refused(
+            400, f"Invalid request: the body is not understood ({type(error).__name__})"
+        ) from None
     if not isinstance(fields, dict):
         raise Refused(400, "Invalid request: the body must be a JSON object")
     return fields
 
 
 def _json(value: Any) -> Response:
-    return Response(json.dumps(value, ensure_ascii=False, allow_nan=False), media_type="application/json")
+    return Response(
+        json.dumps(value, ensure_ascii=False, allow_nan=False), media_type="application/json"
+    )
 
 
 def _error(status: int, message: str) -> Response:

@@ -26,7 +26,13 @@ class Batcher(Generic[Item, Result]):
     each of its items is tried alone, so that an error is told to the caller whose item it is."""
 
     def __init__(
-        self, work: Job[Item, Result], pool: Executor, *, wait: float, most: int, size: Callable[[Item], int]
+        self,
+        work: Job[Item, Result],
+        pool: Executor,
+        *,
+        wait: float,
+        most: int,
+        size: Callable[[Item], int],
     ) -> None:
         self.work, self.wait, self.most, self.size, self._pool = work, wait, most, size, pool
         self._waiting: collections.deque[_Waiting[Item]] = collections.deque()
@@ -54,7 +60,9 @@ class Batcher(Generic[Item, Result]):
             while self._waiting:
                 batch = self._next()
                 items = [one.item for one in batch]
-                found = await asyncio.get_running_loop().run_in_executor(self._pool, self._each, items)
+                found = await asyncio.get_running_loop().run_in_executor(
+                    self._pool, self._each, items
+                )
                 for one, result in zip(batch, found, strict=True):
                     if one.result.done():
                         continue
@@ -78,4 +86,8 @@ class Batcher(Generic[Item, Result]):
         try:
             return self.work(items) if items else []
         except Exception as error:
-            return [error] if len(items) == 1 else [result for item in items for result in self._each([item])]
+            return (
+                [error]
+                if len(items) == 1
+                else [result for item in items for result in self._each([item])]
+            )

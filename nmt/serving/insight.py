@@ -33,7 +33,11 @@ def explained(served: Served, fields: Mapping[str, Any], limits: Limits) -> dict
 
     `prefix`: tokens that it begins with; `whole`: they are all of it; `translation`: a text instead of them; `looks`: pairs
     of a step and the source position that is all that is seen there."""
-    (sentence, every), translator, tokenizer = sentence_of(fields, limits), served.lister, served.translator.tokenizer
+    (sentence, every), translator, tokenizer = (
+        sentence_of(fields, limits),
+        served.lister,
+        served.translator.tokenizer,
+    )
     prefix, whole = _numbers(fields.get("prefix") or [], "prefix"), flag(fields, "whole")
     given = fields.get("translation")
     if isinstance(given, str) and given.strip():
@@ -49,7 +53,11 @@ def explained(served: Served, fields: Mapping[str, Any], limits: Limits) -> dict
         return "</s>" if token == EOS else tokenizer.target_pieces([token])[0]
 
     def next_of(node: Any) -> list[list[Any]]:
-        return [[token, piece(token), round(value, 4)] for token, value in node.next if value > -math.inf]
+        return [
+            [token, piece(token), round(value, 4)]
+            for token, value in node.next
+            if value > -math.inf
+        ]
 
     nodes = found.tree
     steps = [
@@ -76,10 +84,14 @@ def explained(served: Served, fields: Mapping[str, Any], limits: Limits) -> dict
     }  # fmt: skip
 
 
-def neighbors(served: Served, fields: Mapping[str, Any], limits: Limits, index: Index | None) -> dict[str, Any]:
+def neighbors(
+    served: Served, fields: Mapping[str, Any], limits: Limits, index: Index | None
+) -> dict[str, Any]:
     """The answer to /neighbors: training sentences that the encoder reads as it reads this one."""
     if index is None:
-        raise Refused(400, "this server has no index: make one by nmt.index, and give nmt.serve index=FILE")
+        raise Refused(
+            400, "this server has no index: make one by nmt.index, and give nmt.serve index=FILE"
+        )
     (sentence, _), number = sentence_of(fields, limits), count(fields, "count", 50) or 5
     if not sentence:
         raise Refused(400, "there are no words in the text")
@@ -122,7 +134,9 @@ def contrasted(served: Served, fields: Mapping[str, Any], limits: Limits) -> dic
 
 
 def _numbers(value: Any, name: str) -> Sequence[int]:
-    if not isinstance(value, list) or not all(type(one) is int and 0 <= one < 2**31 for one in value):
+    if not isinstance(value, list) or not all(
+        type(one) is int and 0 <= one < 2**31 for one in value
+    ):
         raise Refused(400, f"{name}: give a list of numbers")
     if len(value) > LONGEST:
         raise Refused(413, f"{name}: at most {LONGEST:,} numbers")

@@ -34,10 +34,14 @@ class Limits:
     def check_texts(self, texts: Sequence[str], what: str = "q") -> None:
         """Raises Refused if there are too many, or they are too long."""
         if len(texts) > self.texts:
-            raise Refused(413, f"{what}: {len(texts):,} texts; at most {self.texts:,} are taken at once")
+            raise Refused(
+                413, f"{what}: {len(texts):,} texts; at most {self.texts:,} are taken at once"
+            )
         total = sum(map(len, texts))
         if total > self.characters:
-            raise Refused(413, f"{what}: {total:,} characters; at most {self.characters:,} are taken at once")
+            raise Refused(
+                413, f"{what}: {total:,} characters; at most {self.characters:,} are taken at once"
+            )
 
     def check_key(self, key: str) -> None:
         """Raises Refused unless the key is one of those accepted. All are compared, each in the same time."""
@@ -45,7 +49,9 @@ class Limits:
             return
         given = key.encode("utf-8", "replace")
         if not sum([hmac.compare_digest(given, own.encode()) for own in self.keys]):
-            raise Refused(403, "a valid api_key is needed" if not key else "this api_key is not valid")
+            raise Refused(
+                403, "a valid api_key is needed" if not key else "this api_key is not valid"
+            )
 
 
 class Pace:
@@ -61,11 +67,15 @@ class Pace:
             return
         now = time.monotonic()
         if len(self._times) > 10_000:  # nobody is remembered for longer than needed
-            self._times = {who: times for who, times in self._times.items() if times and now - times[-1] < 60}
+            self._times = {
+                who: times for who, times in self._times.items() if times and now - times[-1] < 60
+            }
         times = self._times.setdefault(caller, collections.deque())
         while times and now - times[0] >= 60:
             times.popleft()
         if len(times) >= self.per_minute:
             wait = math.ceil(60 - (now - times[0]))
-            raise Refused(429, f"more than {self.per_minute:,} requests in a minute", retry_after=max(1, wait))
+            raise Refused(
+                429, f"more than {self.per_minute:,} requests in a minute", retry_after=max(1, wait)
+            )
         times.append(now)

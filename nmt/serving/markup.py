@@ -20,12 +20,41 @@ INLINE = frozenset({
 })  # fmt: skip
 """Elements that stand within a sentence; all others end it."""
 VOID = frozenset(
-    ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"]
+    [
+        "area",
+        "base",
+        "br",
+        "col",
+        "embed",
+        "hr",
+        "img",
+        "input",
+        "link",
+        "meta",
+        "param",
+        "source",
+        "track",
+        "wbr",
+    ]
 )
 """Elements without an end."""
 WITHIN = frozenset(["img", "wbr", "input"])
 """Those of them that stand within a sentence."""
-KEPT = frozenset(["script", "style", "textarea", "pre", "code", "kbd", "samp", "math", "svg", "template", "noscript"])
+KEPT = frozenset(
+    [
+        "script",
+        "style",
+        "textarea",
+        "pre",
+        "code",
+        "kbd",
+        "samp",
+        "math",
+        "svg",
+        "template",
+        "noscript",
+    ]
+)
 """Elements whose content is not translated."""
 _SPACES = re.compile(r"\s+")
 _CORE = re.compile(r"^(\W*)(.*?)(\W*)$", re.DOTALL)
@@ -54,10 +83,19 @@ class Part:
         for place in places:
             part, shift = Part(self.text[place.start : place.stop]), place.start
             for element in self.elements:
-                start, stop = max(element.place.start, place.start), min(element.place.stop, place.stop)
+                start, stop = (
+                    max(element.place.start, place.start),
+                    min(element.place.stop, place.stop),
+                )
                 if start < stop:
-                    part.elements.append(Element(element.opening, element.closing, range(start - shift, stop - shift)))
-            part.marks = [(at - shift, raw) for at, raw in self.marks if place.start < at < place.stop]
+                    part.elements.append(
+                        Element(
+                            element.opening, element.closing, range(start - shift, stop - shift)
+                        )
+                    )
+            part.marks = [
+                (at - shift, raw) for at, raw in self.marks if place.start < at < place.stop
+            ]
             found.append(part)
         return found
 
@@ -190,7 +228,9 @@ def _part(run: Sequence[tuple[str, str, str]]) -> Part:
                 part.marks[marks:] = [(begin, opening + inner + raw)]
         else:
             part.marks.append((len(part.text), raw))
-    part.elements = [element for _, element in sorted(order, key=lambda one: one[0])]  # outer ones first
+    part.elements = [
+        element for _, element in sorted(order, key=lambda one: one[0])
+    ]  # outer ones first
     return part
 
 
@@ -207,16 +247,27 @@ def marked(part: Part, translation: str, aligned: Sequence[int]) -> str:
             if begin == stop and not before:
                 continue
             shared = _common(held, () if before else stack)
-            written += [_change(part, held, shared, seen), html.escape(translation[end:begin], quote=False), before]
+            written += [
+                _change(part, held, shared, seen),
+                html.escape(translation[end:begin], quote=False),
+                before,
+            ]
             held, end = shared, begin
             if begin < stop:
-                written += [_change(part, held, stack, seen), html.escape(translation[begin:stop], quote=False)]
+                written += [
+                    _change(part, held, stack, seen),
+                    html.escape(translation[begin:stop], quote=False),
+                ]
                 held, end = stack, stop
         after = marks.take(at, 3)
         if after:
             written += [_change(part, held, (), seen), after]
             held = ()
-    written += [_change(part, held, (), seen), html.escape(translation[end:], quote=False), marks.rest]
+    written += [
+        _change(part, held, (), seen),
+        html.escape(translation[end:], quote=False),
+        marks.rest,
+    ]
     written += [e.opening + e.closing for i, e in enumerate(part.elements) if i not in seen]
     return "".join(written)
 
@@ -234,7 +285,9 @@ class _Marks:
                 self.first += raw
                 continue
             place = places[word]
-            side = sum(at - place.start >= cut for cut in _cuts(part.text[place.start : place.stop])[1:3])
+            side = sum(
+                at - place.start >= cut for cut in _cuts(part.text[place.start : place.stop])[1:3]
+            )
             side = 3 if at >= place.stop else 0 if at <= place.start else max(1, side)
             self._waiting.append(((word, side), raw))
 
@@ -273,7 +326,9 @@ def _stack(part: Part, at: int) -> tuple[int, ...]:
 
 
 def _common(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
-    size = next((k for k, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    size = next(
+        (k for k, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
+    )
     return a[:size]
 
 

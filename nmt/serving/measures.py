@@ -28,10 +28,16 @@ class Measures:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        self._requests = Counter("nmt_requests", "Requests answered", ["path", "status"], registry=self._registry)
-        self._seconds = Histogram("nmt_seconds", "Seconds until the answer", ["path"], registry=self._registry)
+        self._requests = Counter(
+            "nmt_requests", "Requests answered", ["path", "status"], registry=self._registry
+        )
+        self._seconds = Histogram(
+            "nmt_seconds", "Seconds until the answer", ["path"], registry=self._registry
+        )
         self._texts = Counter("nmt_texts", "Texts asked about", registry=self._registry)
-        self._characters = Counter("nmt_characters", "Characters of these texts", registry=self._registry)
+        self._characters = Counter(
+            "nmt_characters", "Characters of these texts", registry=self._registry
+        )
         self._open = Gauge("nmt_open_requests", "Requests being answered", registry=self._registry)
 
     def request(self, path: str, status: int, seconds: float) -> None:
@@ -40,7 +46,11 @@ class Measures:
         self._seconds.labels(shown).observe(seconds)
 
     def texts(self, asked: Any) -> None:
-        texts = [text for text in (asked if isinstance(asked, list) else [asked]) if isinstance(text, str)]
+        texts = [
+            text
+            for text in (asked if isinstance(asked, list) else [asked])
+            if isinstance(text, str)
+        ]
         self._texts.inc(len(texts))
         self._characters.inc(sum(map(len, texts)))
 

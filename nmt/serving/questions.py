@@ -39,7 +39,9 @@ class Question:
         form = fields.get("format") or "text"
         if form not in FORMATS:
             raise Refused(400, f"format: choose {' or '.join(FORMATS)}")
-        details = frozenset(name for name in ("alignment", "attention", "scores") if flag(fields, name))
+        details = frozenset(
+            name for name in ("alignment", "attention", "scores") if flag(fields, name)
+        )
         units: Units = "piece" if fields.get("units") == "piece" else "word"
         if fields.get("units") not in (None, "", units):
             raise Refused(400, "units: choose word or piece")
@@ -68,9 +70,15 @@ class Question:
         text = sentence.casefold()
         padded = f" {''.join(c if c.isalnum() else ' ' for c in text)} "
         pairs = [(word.casefold(), to) for word, to in self.glossary.items()]
-        asked = [to for word, to in pairs if f" {word} " in padded or (not word.isalnum() and word in text)]
+        asked = [
+            to
+            for word, to in pairs
+            if f" {word} " in padded or (not word.isalnum() and word in text)
+        ]
         wish = Constraint(
-            self.constraint.prefix if first else "", (*self.constraint.required, *asked), self.constraint.forbidden
+            self.constraint.prefix if first else "",
+            (*self.constraint.required, *asked),
+            self.constraint.forbidden,
         )
         return None if wish == Constraint() else wish
 
@@ -128,7 +136,9 @@ def count(fields: Mapping[str, Any], name: str, most: int) -> int:
 def _words(fields: Mapping[str, Any], name: str) -> list[str]:
     value = fields.get(name) or []
     words = [value] if isinstance(value, str) else value
-    if not isinstance(words, list) or not all(isinstance(word, str) and word.strip() for word in words):
+    if not isinstance(words, list) or not all(
+        isinstance(word, str) and word.strip() for word in words
+    ):
         raise Refused(400, f"{name}: give a list of words")
     for word in words:
         _check_unicode(name, word)

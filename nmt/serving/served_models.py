@@ -47,7 +47,14 @@ class Served:
     """One model. `stamp` says which checkpoint it is. Answers are made by `translate`, in batches with those of others."""
 
     def __init__(
-        self, name: str, path: str, load: Callable[[str], Loaded], pool: Executor, *, wait: float, most: int
+        self,
+        name: str,
+        path: str,
+        load: Callable[[str], Loaded],
+        pool: Executor,
+        *,
+        wait: float,
+        most: int,
     ) -> None:
         self.name, self.path, self._load = name, path, load
         self.loaded, self.stamp = load(path), _stamp(path)
@@ -79,13 +86,19 @@ class Served:
         loaded, found = self.loaded, dict[int, Translation]()
         groups: dict[tuple[bool, int, bool], list[int]] = {}
         for i, wish in enumerate(wishes):
-            groups.setdefault((wish.listed, wish.details, wish.constraint is not None), []).append(i)
+            groups.setdefault((wish.listed, wish.details, wish.constraint is not None), []).append(
+                i
+            )
         for (listed, details, constrained), its in groups.items():
             translator = loaded.lister if listed else loaded.translator
             assert translator is not None
-            constraints = [wishes[i].constraint or Constraint() for i in its] if constrained else None
+            constraints = (
+                [wishes[i].constraint or Constraint() for i in its] if constrained else None
+            )
             found |= zip(
-                its, translator.translations([wishes[i].sentence for i in its], constraints, details), strict=True
+                its,
+                translator.translations([wishes[i].sentence for i in its], constraints, details),
+                strict=True,
             )
         return [found[i] for i in range(len(wishes))]
 
@@ -101,7 +114,11 @@ class Served:
             self.loaded = self._load(self.path)
             log.info("%s: a newer checkpoint is loaded", self.name)
         except UserError as error:
-            log.error("%s: the newer checkpoint cannot be used, the one before stays: %s", self.name, error)
+            log.error(
+                "%s: the newer checkpoint cannot be used, the one before stays: %s",
+                self.name,
+                error,
+            )
 
 
 class Models:
@@ -130,11 +147,18 @@ class Models:
             if source in (AUTO, one.languages[0]) and target == one.languages[1] and name in (None, one.name)
         ]  # fmt: skip
         if not found:
-            pairs = ", ".join(f"{one.languages[0]} → {one.languages[1]} ({one.name})" for one in self.translators)
-            raise Refused(400, f"{source} → {target}{f' by {name}' if name else ''} is not here; there are {pairs}")
+            pairs = ", ".join(
+                f"{one.languages[0]} → {one.languages[1]} ({one.name})" for one in self.translators
+            )
+            raise Refused(
+                400,
+                f"{source} → {target}{f' by {name}' if name else ''} is not here; there are {pairs}",
+            )
         if source == AUTO and len({one.languages[0] for one in found}) > 1:
             known = ", ".join(sorted({one.languages[0] for one in found}))
-            raise Refused(400, f"this server does not detect languages: give source, one of {known}")
+            raise Refused(
+                400, f"this server does not detect languages: give source, one of {known}"
+            )
         return found[0]
 
     def classifier(self, name: str | None) -> Served:
@@ -143,7 +167,8 @@ class Models:
         if not found:
             there = ", ".join(one.name for one in self.classifiers)
             raise Refused(
-                400, f"there is no model that classifies{f' called {name}; there are {there}' if there else ''}"
+                400,
+                f"there is no model that classifies{f' called {name}; there are {there}' if there else ''}",
             )
         return found[0]
 

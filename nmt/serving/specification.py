@@ -8,7 +8,9 @@ import nmt
 from nmt.serving.limits import Limits
 from nmt.serving.questions import FORMATS, MOST_ALTERNATIVES
 
-TEXTS: dict[str, Any] = {"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
+TEXTS: dict[str, Any] = {
+    "oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]
+}
 STRING, FLAG = {"type": "string"}, {"type": "boolean"}
 NUMBERS = {"type": "array", "items": {"type": "integer", "minimum": 0}}
 LIST_OF_STRINGS = {"type": "array", "items": STRING}
@@ -72,7 +74,13 @@ def specification(limits: Limits) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _asked(summary: str, fields: dict[str, Any], required: list[str], answer: dict[str, Any], limits: Limits) -> Any:
+def _asked(
+    summary: str,
+    fields: dict[str, Any],
+    required: list[str],
+    answer: dict[str, Any],
+    limits: Limits,
+) -> Any:
     schema = {"type": "object", "properties": {**fields, "api_key": STRING}, "required": required}
     error = {"type": "object", "properties": {"error": STRING}, "required": ["error"]}
     refused = {
@@ -88,7 +96,10 @@ def _asked(summary: str, fields: dict[str, Any], required: list[str], answer: di
             "summary": summary,
             "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}},
             "responses": {
-                "200": {"description": "the answer", "content": {"application/json": {"schema": answer}}},
+                "200": {
+                    "description": "the answer",
+                    "content": {"application/json": {"schema": answer}},
+                },
                 **refused,
             },
         }
@@ -97,4 +108,9 @@ def _asked(summary: str, fields: dict[str, Any], required: list[str], answer: di
 
 def _told(summary: str) -> Any:
     answer = {"application/json": {"schema": {"type": ["object", "array"]}}}
-    return {"get": {"summary": summary, "responses": {"200": {"description": "the answer", "content": answer}}}}
+    return {
+        "get": {
+            "summary": summary,
+            "responses": {"200": {"description": "the answer", "content": answer}},
+        }
+    }

@@ -46,7 +46,11 @@ class Checkpoint:
 
     def part(self, prefix: str) -> dict[str, Tensor]:
         """The tensors under `prefix/`, without it."""
-        return {name[len(prefix) + 1 :]: t for name, t in self.tensors.items() if name.startswith(prefix + "/")}
+        return {
+            name[len(prefix) + 1 :]: t
+            for name, t in self.tensors.items()
+            if name.startswith(prefix + "/")
+        }
 
 
 def write(path: Path, meta: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
@@ -74,7 +78,9 @@ def find_checkpoint(model: str) -> Path:
             f"model={model}: no {BEST} or {LAST} in this folder. Is it a run directory, and has it trained?"
         )
     if not path.is_file():
-        raise UserError(f"model={model}: no such file or folder. Give a run directory or a .safetensors file")
+        raise UserError(
+            f"model={model}: no such file or folder. Give a run directory or a .safetensors file"
+        )
     return path
 
 
@@ -86,7 +92,9 @@ def _downloaded(model: str) -> Path:
     name, _, revision = model.removeprefix(HUB).partition("@")
     try:
         return Path(huggingface_hub.hf_hub_download(name, BEST, revision=revision or None))
-    except Exception as error:  # no network, no such model, not allowed: the hub has many errors of its own
+    except (
+        Exception
+    ) as error:  # no network, no such model, not allowed: the hub has many errors of its own
         why = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise UserError(f"model={model}: cannot be had from the hub ({why})") from error
 
@@ -134,8 +142,13 @@ def check_kind(checkpoint: Checkpoint, command: str) -> None:
     """Raises UserError unless the checkpoint was trained by this command (`train`: to translate, or `classify`)."""
     kind = str(checkpoint.meta.get("command", "train"))
     if kind != command:
-        does = {"train": "translates; use nmt.train and nmt.translate", "classify": "classifies; use nmt.classify"}
-        raise UserError(f"{checkpoint.path}: a model that {does.get(kind, f'is of another kind ({kind})')}")
+        does = {
+            "train": "translates; use nmt.train and nmt.translate",
+            "classify": "classifies; use nmt.classify",
+        }
+        raise UserError(
+            f"{checkpoint.path}: a model that {does.get(kind, f'is of another kind ({kind})')}"
+        )
 
 
 def _checksum(tensors: Mapping[str, Tensor], text: str) -> int:
@@ -143,7 +156,9 @@ def _checksum(tensors: Mapping[str, Tensor], text: str) -> int:
     value = zlib.crc32(text.encode("utf-8", "surrogatepass"))
     for name in sorted(tensors):
         tensor = tensors[name]
-        value = zlib.crc32(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode("utf-8", "surrogatepass"), value)
+        value = zlib.crc32(
+            f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode("utf-8", "surrogatepass"), value
+        )
         value = zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy().data, value)
     return value
 
@@ -160,10 +175,14 @@ def check_weights(model: nn.Module, saved: Mapping[str, Tensor], path: Path) -> 
     own = dict(model.named_parameters())
     wrong = sorted(set(own) ^ set(saved)) or [n for n in own if own[n].shape != saved[n].shape]
     if wrong:
-        raise UserError(f"{path}: its weights do not fit its config ({', '.join(wrong[:3])} …); the file is damaged")
+        raise UserError(
+            f"{path}: its weights do not fit its config ({', '.join(wrong[:3])} …); the file is damaged"
+        )
     unusable = [name for name, tensor in saved.items() if not bool(torch.isfinite(tensor).all())]
     if unusable:
-        raise UserError(f"{path}: weights that are not numbers ({', '.join(unusable[:3])} …); train the model again")
+        raise UserError(
+            f"{path}: weights that are not numbers ({', '.join(unusable[:3])} …); train the model again"
+        )
 
 
 def load_weights(model: nn.Module, saved: Mapping[str, Tensor], path: Path) -> None:

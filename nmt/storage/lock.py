@@ -60,20 +60,27 @@ class Lock:
         since = time.strftime("%Y-%m-%d %H:%M:%S")
         try:
             opened.truncate(0)
-            opened.write(json.dumps({"process": os.getpid(), "host": socket.gethostname(), "since": since}) + "\n")
+            opened.write(
+                json.dumps({"process": os.getpid(), "host": socket.gethostname(), "since": since})
+                + "\n"
+            )
             opened.flush()
         except OSError as error:
             self.path.unlink(missing_ok=True)
             with contextlib.suppress(OSError):
                 opened.close()
             why = error.strerror
-            raise UserError(f"{what}: cannot be written ({why}). Free some space, or choose another folder") from error
+            raise UserError(
+                f"{what}: cannot be written ({why}). Free some space, or choose another folder"
+            ) from error
         return opened
 
     def release(self) -> None:
         if self._file is not None:
             with contextlib.suppress(OSError):
-                self.path.unlink(missing_ok=True)  # while it is still held, so that nobody else's is removed
+                self.path.unlink(
+                    missing_ok=True
+                )  # while it is still held, so that nobody else's is removed
             self._file.close()
             self._file = None
 
@@ -81,7 +88,10 @@ class Lock:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.release()
 

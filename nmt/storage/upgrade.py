@@ -46,7 +46,9 @@ def with_renamed_targets(config: Any) -> Any:
     if not isinstance(config, dict):
         return config
     return {
-        key: renamed(value) if key == "_target_" and isinstance(value, str) else with_renamed_targets(value)
+        key: renamed(value)
+        if key == "_target_" and isinstance(value, str)
+        else with_renamed_targets(value)
         for key, value in config.items()
     }
 

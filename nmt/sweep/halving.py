@@ -18,7 +18,9 @@ class Halving(Sweeper):
     epochs: of the first rung; factor: how many times longer each rung is than the one before; grids: as in `GridSearch`.
     """
 
-    def __init__(self, *, epochs: Size = 1, factor: Size = 3, grids: list[str] | None = None) -> None:
+    def __init__(
+        self, *, epochs: Size = 1, factor: Size = 3, grids: list[str] | None = None
+    ) -> None:
         if factor < 2:
             raise ValueError(f"sweep.factor={factor}: every run would go on; give 2 or more")
         self.epochs, self.factor, self.grids = epochs, factor, tuple(grids or ())

@@ -33,7 +33,9 @@ def train(run: Run, epochs: int, sweeper: str, launcher: Mapping[str, Any], slot
         return
     begun = (run.folder / "last.safetensors").is_file()
     arguments = (
-        [f"resume={quoted(str(run.folder))}"] if begun else [*run.overrides, f"run_dir={quoted(str(run.folder))}"]
+        [f"resume={quoted(str(run.folder))}"]
+        if begun
+        else [*run.overrides, f"run_dir={quoted(str(run.folder))}"]
     )
     arguments += [f"trainer.stop_after={epochs}"] if epochs or begun else []
     run.note(failure=None, attempts=run.record().get("attempts", 0) + 1)
@@ -47,7 +49,9 @@ def train(run: Run, epochs: int, sweeper: str, launcher: Mapping[str, Any], slot
     said = (run.folder / OUTPUT).read_bytes()[begins:].decode("utf-8", "replace")
     fine = status == 130 or (status == 0 and run.reached(epochs))
     failure = None if fine else reason(status, said)
-    run.note(failure=failure, seconds=run.record().get("seconds", 0.0) + round(time.time() - started, 1))
+    run.note(
+        failure=failure, seconds=run.record().get("seconds", 0.0) + round(time.time() - started, 1)
+    )
 
 
 def _wait(process: subprocess.Popen[bytes]) -> int:
@@ -108,7 +112,10 @@ def threads_of(launcher: Mapping[str, Any]) -> int | None:
     """Threads of each job; None if the launcher leaves that to the environment."""
     if isinstance(launcher.get("n_jobs"), int):
         return max(1, _cores() // side_by_side(launcher))
-    for asked in (launcher.get("cpus_per_task"), (launcher.get("ray") or {}).get("remote", {}).get("num_cpus")):
+    for asked in (
+        launcher.get("cpus_per_task"),
+        (launcher.get("ray") or {}).get("remote", {}).get("num_cpus"),
+    ):
         if isinstance(asked, int):
             return asked
     return None

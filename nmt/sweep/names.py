@@ -23,9 +23,15 @@ def differing(described: Sequence[Mapping[str, str]]) -> list[str]:
     return sorted(found, key=lambda key: place.get(key, len(FIRST)))
 
 
-def usual_parts(values: Mapping[str, str], config: Mapping[str, Any]) -> list[tuple[str, str | None]]:
+def usual_parts(
+    values: Mapping[str, str], config: Mapping[str, Any]
+) -> list[tuple[str, str | None]]:
     """What names a run that is alone."""
-    keys = [key for key in ("decoder", "attention", "pooling", "seed") if isinstance(config.get(key), str | int)]
+    keys = [
+        key
+        for key in ("decoder", "attention", "pooling", "seed")
+        if isinstance(config.get(key), str | int)
+    ]
     return [(key, str(config[key])) for key in keys] or list(values.items())
 
 

@@ -55,7 +55,9 @@ class Run:
             return RunState.FAILED
         if self.record().get("halted"):
             return RunState.HALTED
-        return RunState.STOPPED if (self.folder / "last.safetensors").is_file() else RunState.WAITING
+        return (
+            RunState.STOPPED if (self.folder / "last.safetensors").is_file() else RunState.WAITING
+        )
 
     def record(self) -> dict[str, Any]:
         """What is kept of the run besides what it writes itself: failure, attempts, seconds, halted."""
@@ -70,7 +72,9 @@ class Run:
         self.folder.mkdir(parents=True, exist_ok=True)
         of_run = {"key": self.key, "command": self.command, "overrides": list(self.overrides)}
         record = {**self.record(), **of_run, **facts}
-        write_atomically(self.folder / RECORD, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
+        write_atomically(
+            self.folder / RECORD, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode()
+        )
 
     def holder(self) -> int | None:
         """The process that is training it on this machine; 0 if it is on another one."""
@@ -140,7 +144,10 @@ def alive(process: int) -> bool:
     except OSError:
         pass
     try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in (
+            "Z",
+            "X",
+        )
     except (OSError, IndexError):
         return True
 
@@ -151,8 +158,15 @@ def find(folder: Path) -> list[Run]:
     for file in sorted(folder.glob(f"*/{RECORD}")):
         try:
             record = json.loads(file.read_text(encoding="utf-8"))
-            run = Run(file.parent, str(record["key"]), str(record["command"]), tuple(map(str, record["overrides"])))
+            run = Run(
+                file.parent,
+                str(record["key"]),
+                str(record["command"]),
+                tuple(map(str, record["overrides"])),
+            )
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise UserError(f"{file}: cannot be read ({error!r}). Move its folder away, or remove it") from error
+            raise UserError(
+                f"{file}: cannot be read ({error!r}). Move its folder away, or remove it"
+            ) from error
         found.append(run)
     return found

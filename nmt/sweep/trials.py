@@ -49,7 +49,9 @@ class Trials(Sweeper):
                 count = min(self.parallel, self.trials - len(study.trials))
                 going_on = [study.ask(space) for _ in range(count)]
             for trial in going_on:
-                [runs[trial.number]] = work.plan([self._overrides(work, trial.params)], tuple(space))
+                [runs[trial.number]] = work.plan(
+                    [self._overrides(work, trial.params)], tuple(space)
+                )
             work.train([runs[trial.number] for trial in going_on])
             for trial in going_on:
                 self._tell(study, work, trial.number, runs[trial.number])

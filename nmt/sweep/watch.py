@@ -63,9 +63,13 @@ class _View:
     def _changed(self, run: Run, states: dict[str, RunState]) -> None:
         now = states[run.name]
         if now is RunState.FINISHED:
-            self._say(f"{run.name}: finished, {scored(run, self.metric)}; {overall(self.runs, states)}")
+            self._say(
+                f"{run.name}: finished, {scored(run, self.metric)}; {overall(self.runs, states)}"
+            )
         elif now is RunState.FAILED:
-            self._say(f"{run.name}: failed: {run.record().get('failure')}; {overall(self.runs, states)}")
+            self._say(
+                f"{run.name}: failed: {run.record().get('failure')}; {overall(self.runs, states)}"
+            )
         elif now is RunState.RUNNING and not console.is_terminal:
             self._say(f"{run.name}: started")
 
@@ -107,7 +111,11 @@ def how_far(run: Run, metric: str) -> str:
     if validation is not None and metric in validation:
         said += f", validation {metric} {validation[metric]:.2f}"
     before = _seconds(run)
-    return f"{said}, at most {duration(before / share * (1 - share))} left" if before and share else said
+    return (
+        f"{said}, at most {duration(before / share * (1 - share))} left"
+        if before and share
+        else said
+    )
 
 
 def _seconds(run: Run) -> float | None:
@@ -117,7 +125,11 @@ def _seconds(run: Run) -> float | None:
         began = (run.folder / "run.json").stat().st_mtime
     except OSError:
         return None
-    return time.time() - began if record.get("attempts", 1) == 1 and not record.get("seconds") else None
+    return (
+        time.time() - began
+        if record.get("attempts", 1) == 1 and not record.get("seconds")
+        else None
+    )
 
 
 def scored(run: Run, metric: str) -> str:
@@ -149,7 +161,9 @@ def time_left(runs: Sequence[Run], states: dict[str, RunState]) -> float | None:
     for run in runs:
         if states[run.name] is RunState.RUNNING:
             training = run.latest().get("train")
-            left += each * (1 - (training["update"] / max(1, training["total"]) if training else 0.0))
+            left += each * (
+                1 - (training["update"] / max(1, training["total"]) if training else 0.0)
+            )
         elif states[run.name] in (RunState.WAITING, RunState.STOPPED):
             left += each
     running = sum(state is RunState.RUNNING for state in states.values())

@@ -63,8 +63,15 @@ class SentencePiece:
         sample: Size = 20_000_000,
     ) -> None:
         if sampling and model not in ("unigram", "bpe"):
-            raise ValueError(f"tokenizer.sampling={sampling:g}: only unigram and bpe can sample; set it to 0")
-        self.model, self.vocabulary_size, self.joint, self.lowercase = model, vocabulary_size, joint, lowercase
+            raise ValueError(
+                f"tokenizer.sampling={sampling:g}: only unigram and bpe can sample; set it to 0"
+            )
+        self.model, self.vocabulary_size, self.joint, self.lowercase = (
+            model,
+            vocabulary_size,
+            joint,
+            lowercase,
+        )
         self.options: dict[str, Any] = {
             "normalization_rule_name": normalization,
             "byte_fallback": byte_fallback,
@@ -83,7 +90,10 @@ class SentencePiece:
         if self.joint:
             model = self._train(chain(source, target), "both languages" if target else "the text")
             return Tokenizer(model, model, lowercase=self.lowercase, sampling=self.sampling)
-        models = [self._train(lines, name) for lines, name in ((source, "the source"), (target, "the target"))]
+        models = [
+            self._train(lines, name)
+            for lines, name in ((source, "the source"), (target, "the target"))
+        ]
         return Tokenizer(*models, lowercase=self.lowercase, sampling=self.sampling)
 
     def _train(self, lines: Iterable[str], name: str) -> bytes:
@@ -92,7 +102,9 @@ class SentencePiece:
         texts = [line[:LONGEST] for line in texts]
         if cut:
             log.warning(
-                "tokenizer: trained on the first %s characters only of %s longer lines", f"{LONGEST:,}", f"{cut:,}"
+                "tokenizer: trained on the first %s characters only of %s longer lines",
+                f"{LONGEST:,}",
+                f"{cut:,}",
             )
         size = self.vocabulary_size
         try:
@@ -110,7 +122,10 @@ class SentencePiece:
         made = sentencepiece.SentencePieceProcessor(model_proto=model).get_piece_size()
         if made < size and self.model in ("unigram", "bpe"):
             log.info(
-                "vocabulary of %s: %s pieces, all that the text supports (asked for %s)", name, f"{made:,}", f"{size:,}"
+                "vocabulary of %s: %s pieces, all that the text supports (asked for %s)",
+                name,
+                f"{made:,}",
+                f"{size:,}",
             )
         return model
 
@@ -127,7 +142,9 @@ class SentencePiece:
             log.info("tokenizer: that of another run on the same text")
             held = file.read_bytes()
             if hashlib.sha256(held[32:]).digest() != held[:32]:
-                raise UserError(f"{file}: is damaged. Is the disk in order? Remove the file; it is made again")
+                raise UserError(
+                    f"{file}: is damaged. Is the disk in order? Remove the file; it is made again"
+                )
             return held[32:]
         model = self._fitted(texts, size)
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -164,7 +181,11 @@ def _drawn(lines: Sequence[str], characters: int, name: str) -> Sequence[str]:
     share = characters / max(1.0, sum(looked) / max(1, len(looked)) * len(lines))
     if share >= 1:
         return lines
-    log.info("tokenizer: trained on %.1f %% of the lines of %s, evenly drawn (tokenizer.sample)", 100 * share, name)
+    log.info(
+        "tokenizer: trained on %.1f %% of the lines of %s, evenly drawn (tokenizer.sample)",
+        100 * share,
+        name,
+    )
     chosen = np.flatnonzero(np.random.default_rng(0).random(len(lines)) < share)
     return [lines[i] for i in chosen.tolist()]
 
@@ -174,7 +195,12 @@ class SentencePieceFile:
     (`target` too). Their special symbols may have any numbers; here they get those of nmt/foundation/interfaces.py."""
 
     def __init__(
-        self, *, model: str, target: str | None = None, lowercase: bool = False, sampling: Ratio = 0.0
+        self,
+        *,
+        model: str,
+        target: str | None = None,
+        lowercase: bool = False,
+        sampling: Ratio = 0.0,
     ) -> None:
         self.files = {"model": model} if target is None else {"model": model, "target": target}
         self.lowercase, self.sampling = lowercase, sampling
@@ -184,7 +210,9 @@ class SentencePieceFile:
         models = [self._read(key, Path(name)) for key, name in self.files.items()]
         for name, model in zip(self.files.values(), models, strict=True):
             if self.sampling and kind(model) not in ("unigram", "bpe"):
-                raise UserError(f"tokenizer.sampling={self.sampling:g}: {name} is no unigram or BPE model; set it to 0")
+                raise UserError(
+                    f"tokenizer.sampling={self.sampling:g}: {name} is no unigram or BPE model; set it to 0"
+                )
         return Tokenizer(models[0], models[-1], lowercase=self.lowercase, sampling=self.sampling)
 
     def _read(self, key: str, file: Path) -> bytes:
@@ -194,7 +222,9 @@ class SentencePieceFile:
         except OSError as error:
             why = "no such file" if isinstance(error, FileNotFoundError) else error.strerror
             raise UserError(f"tokenizer.{key}={file}: cannot be read ({why})") from error
-        except Exception as error:  # whatever a protocol buffer or SentencePiece says of other files
+        except (
+            Exception
+        ) as error:  # whatever a protocol buffer or SentencePiece says of other files
             raise UserError(f"tokenizer.{key}={file}: not a SentencePiece model") from error
         return model
 

@@ -60,13 +60,20 @@ class Columns:
 
     def __post_init__(self) -> None:
         if self.sources < (not self.picture) or (self.sources != 1 and self.factors):
-            raise ValueError("factors belong to a single source: leave data.factors out, or name one data.source")
+            raise ValueError(
+                "factors belong to a single source: leave data.factors out, or name one data.source"
+            )
         if self.picture and (self.sources > 1 or self.factors):
             raise ValueError("pictures stand beside a single text without factors, or alone")
 
     @classmethod
     def of(
-        cls, lines: Iterable[str], sources: int, factors: int, names: Sequence[str] = (), picture: bool = False
+        cls,
+        lines: Iterable[str],
+        sources: int,
+        factors: int,
+        names: Sequence[str] = (),
+        picture: bool = False,
     ) -> Columns:
         """The columns of a training text, with the values that its factors have there."""
         seen: list[set[str]] = [set() for _ in range(factors)]
@@ -104,7 +111,9 @@ class Columns:
         """How many ids there are with so many pieces. Raises UserError if they are too many."""
         found = pieces * math.prod(self.radices)
         if found > LARGEST:
-            raise UserError(f"data.factors: {found:,} combinations of pieces and values; leave out the largest factors")
+            raise UserError(
+                f"data.factors: {found:,} combinations of pieces and values; leave out the largest factors"
+            )
         return found
 
     def split(self, line: str) -> list[str]:
@@ -117,7 +126,9 @@ class Columns:
         parts = line.split(TAB)
         if len(parts) != self.number:
             wanted = f"the model reads {self.described}, with a tab between them"
-            raise UserError(f'"{line[:40]}": {len(parts)} column{"s" * (len(parts) > 1)}, but {wanted}')
+            raise UserError(
+                f'"{line[:40]}": {len(parts)} column{"s" * (len(parts) > 1)}, but {wanted}'
+            )
         if self.factors:
             check_values(parts, self.names)
         return parts
@@ -157,7 +168,11 @@ class Columns:
 
     def unknown(self, values: Sequence[str]) -> set[str]:
         """Values of a line that training did not have; `values`: its columns of factors."""
-        return {v for names, column in zip(self.factors, values, strict=True) for v in {*column.split()} - {*names}}
+        return {
+            v
+            for names, column in zip(self.factors, values, strict=True)
+            for v in {*column.split()} - {*names}
+        }
 
     def with_factors(
         self, ids: Sequence[int], places: Sequence[range], values: Sequence[str], pieces: int

@@ -44,16 +44,24 @@ class Draws:
 class Sampler:
     """Cuts text into random pieces of a trained model, with `alpha` as SentencePiece understands it."""
 
-    def __init__(self, model: sentencepiece.SentencePieceProcessor, alpha: float, merges: bool) -> None:
+    def __init__(
+        self, model: sentencepiece.SentencePieceProcessor, alpha: float, merges: bool
+    ) -> None:
         self.model, self.alpha, self.merges = model, alpha, merges
         size = model.get_piece_size()
         ordinary = [
-            i for i in range(EOS + 1, size) if not (model.is_control(i) or model.is_unknown(i) or model.is_byte(i))
+            i
+            for i in range(EOS + 1, size)
+            if not (model.is_control(i) or model.is_unknown(i) or model.is_byte(i))
         ]
         self._scores = {model.id_to_piece(i): (model.get_score(i), i) for i in ordinary}
-        self._bytes = {int(model.id_to_piece(i)[3:5], 16): i for i in range(size) if model.is_byte(i)}
+        self._bytes = {
+            int(model.id_to_piece(i)[3:5], 16): i for i in range(size) if model.is_byte(i)
+        }
         self._longest = max(map(len, self._scores), default=1)
-        self._unknown = min((score for score, _ in self._scores.values()), default=0.0) - UNKNOWN_PENALTY
+        self._unknown = (
+            min((score for score, _ in self._scores.values()), default=0.0) - UNKNOWN_PENALTY
+        )
         self._lists: dict[str, tuple[list[float], list[list[int]]] | None] = {}
         self._usual: dict[str, tuple[list[int], int]] = {}
 
@@ -102,7 +110,9 @@ class Sampler:
         ways: list[list[tuple[float, list[int]]]] = [[(0.0, [])]]
         for end in range(1, len(word) + 1):
             here = [
-                (w + score, [*ids, *piece]) for begin, score, piece in self._arcs(word, end) for w, ids in ways[begin]
+                (w + score, [*ids, *piece])
+                for begin, score, piece in self._arcs(word, end)
+                for w, ids in ways[begin]
             ]
             if len(here) > MOST:
                 return None
@@ -145,7 +155,9 @@ class Sampler:
 
             self._usual[word] = self._merge(word, count), turns[0]
         usual, turns_ = self._usual[word]
-        drawn = [draws() for _ in range(turns_)]  # if no merge of the usual way is left out, that way is the result
+        drawn = [
+            draws() for _ in range(turns_)
+        ]  # if no merge of the usual way is left out, that way is the result
         if all(number >= self.alpha for number in drawn):
             return usual
         again = iter(drawn)
@@ -179,7 +191,9 @@ class Sampler:
             propose(left, following[left])
         ids = list[int]()
         for symbol in filter(None, symbols):
-            ids += [self._scores[symbol][1]] if symbol in self._scores else self._of_character(symbol)
+            ids += (
+                [self._scores[symbol][1]] if symbol in self._scores else self._of_character(symbol)
+            )
         return ids
 
 

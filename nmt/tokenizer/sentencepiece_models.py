@@ -30,7 +30,12 @@ def with_our_ids(model: bytes) -> bytes:
     unknown = [piece for piece in proto.pieces if piece.type == piece.UNKNOWN]
     if len(unknown) != 1 or len(set(names)) != len(names):
         raise ValueError("no SentencePiece model")
-    symbols = {PAD: spec.pad_piece or "<pad>", UNK: "", BOS: spec.bos_piece or "<s>", EOS: spec.eos_piece or "</s>"}
+    symbols = {
+        PAD: spec.pad_piece or "<pad>",
+        UNK: "",
+        BOS: spec.bos_piece or "<s>",
+        EOS: spec.eos_piece or "</s>",
+    }
     special = []
     for number in sorted(symbols):
         piece = type(unknown[0])()
@@ -43,14 +48,23 @@ def with_our_ids(model: bytes) -> bytes:
     pieces = [*special, *(piece for piece in proto.pieces if piece.piece not in taken)]
     del proto.pieces[:]
     proto.pieces.extend(pieces)
-    spec.pad_id, spec.unk_id, spec.bos_id, spec.eos_id, spec.vocab_size = PAD, UNK, BOS, EOS, len(pieces)
+    spec.pad_id, spec.unk_id, spec.bos_id, spec.eos_id, spec.vocab_size = (
+        PAD,
+        UNK,
+        BOS,
+        EOS,
+        len(pieces),
+    )
     return proto.SerializeToString()
 
 
 def with_pieces_of(model: bytes, other: bytes) -> bytes:
     """A model with more pieces at its end. Pieces of unigram keep their scores; merges of BPE come after all others."""
     proto, merges = parsed(model), kind(model) == "bpe"
-    known, lowest = {piece.piece for piece in proto.pieces}, min(piece.score for piece in proto.pieces)
+    known, lowest = (
+        {piece.piece for piece in proto.pieces},
+        min(piece.score for piece in proto.pieces),
+    )
     for piece in parsed(other).pieces:
         if piece.piece not in known and piece.type == piece.NORMAL:
             lowest -= 1

@@ -72,7 +72,10 @@ class Tokenizer:
 
     def grown(self, other: Tokenizer) -> Tokenizer:
         """The same with the pieces of another tokenizer at its end, those that it does not have."""
-        models = [with_pieces_of(own, theirs) for own, theirs in zip(self.models, other.models, strict=True)]
+        models = [
+            with_pieces_of(own, theirs)
+            for own, theirs in zip(self.models, other.models, strict=True)
+        ]
         return self._changed(models=models)
 
     def _changed(self, models: Sequence[bytes] | None = None, **other: Any) -> Tokenizer:
@@ -105,7 +108,9 @@ class Tokenizer:
         if columns.plain:
             return self._encode(self._source, lines, seed)
         parts = [columns.split(line) for line in lines]
-        texts = self._encode(self._source, [text for row in parts for text in row[: columns.sources]], seed)
+        texts = self._encode(
+            self._source, [text for row in parts for text in row[: columns.sources]], seed
+        )
         if columns.picture:
             found = texts if columns.sources else [list[int]() for _ in lines]
             return [Pictured(ids, row[-1].strip()) for ids, row in zip(found, parts, strict=True)]
@@ -116,13 +121,18 @@ class Tokenizer:
                 self._told |= new
                 some = ", ".join(sorted(new)[:5])
                 log.warning(
-                    "factors: training did not have %s values, which count as none: %s …", f"{len(new):,}", some
+                    "factors: training did not have %s values, which count as none: %s …",
+                    f"{len(new):,}",
+                    some,
                 )
             for row, ids in zip(parts, texts, strict=True):
                 places = self._places(self._source, row[0], ids, str.split)
                 found.append(columns.with_factors(ids, places, row[1:], self.source_size))
             return found
-        return [columns.joined(texts[i : i + columns.sources]) for i in range(0, len(texts), columns.sources)]
+        return [
+            columns.joined(texts[i : i + columns.sources])
+            for i in range(0, len(texts), columns.sources)
+        ]
 
     def encode_target(self, lines: list[str], seed: int | None = None) -> list[list[int]]:
         """As `encode_source`, for the target language."""
@@ -132,7 +142,9 @@ class Tokenizer:
         self, model: sentencepiece.SentencePieceProcessor, lines: list[str], seed: int | None
     ) -> list[list[int]]:
         if isinstance(lines, str):
-            raise TypeError(f"a list of lines is needed, not one string ({lines[:30]!r}): write [text]")
+            raise TypeError(
+                f"a list of lines is needed, not one string ({lines[:30]!r}): write [text]"
+            )
         lines = prepared(lines, self.lowercase)
         if seed is None or not self.sampling:
             if self.by_word:
@@ -140,7 +152,9 @@ class Tokenizer:
             return model.encode(lines, num_threads=_threads(lines))
         side = 0 if model is self._source else 1
         if side not in self._samplers:
-            self._samplers[side] = Sampler(model, self.sampling, merges=kind(self.models[side]) == "bpe")
+            self._samplers[side] = Sampler(
+                model, self.sampling, merges=kind(self.models[side]) == "bpe"
+            )
         return self._samplers[side].encode(lines, seed)
 
     def decode(self, ids: list[list[int]]) -> list[str]:
@@ -162,14 +176,18 @@ class Tokenizer:
             begun += len(split(text))
         return found
 
-    def source_units(self, line: str, ids: list[int], units: Units = "word") -> tuple[list[str], list[range]]:
+    def source_units(
+        self, line: str, ids: list[int], units: Units = "word"
+    ) -> tuple[list[str], list[range]]:
         """The words of a source line, or other units, as people see them; and for each piece the numbers of those that it is
         a part of."""
         if units == "piece":
             return self.source_pieces(ids), [range(i, i + 1) for i in range(len(ids))]
         return SPLITS[units](self.columns.words(line)), self.source_words(line, ids, SPLITS[units])
 
-    def target_units(self, line: str, ids: list[int], units: Units = "word") -> tuple[list[str], list[range]]:
+    def target_units(
+        self, line: str, ids: list[int], units: Units = "word"
+    ) -> tuple[list[str], list[range]]:
         """As `source_units`, for a given or written translation."""
         if units == "piece":
             return self.target_pieces(ids), [range(i, i + 1) for i in range(len(ids))]
@@ -220,7 +238,9 @@ class Tokenizer:
             paths[end] = sorted(paths[end], key=len)[:most]
         found = [usual, *(path for path in paths[-1] if path != usual)]
         if not any(character.isalnum() for character in text):
-            found += [[i] for piece, i in known.items() if text.strip() in piece and [i] not in found]
+            found += [
+                [i] for piece, i in known.items() if text.strip() in piece and [i] not in found
+            ]
         return found
 
     def source_pieces(self, ids: list[int]) -> list[str]:

@@ -85,7 +85,9 @@ def _dictionary() -> Callable[[str], Iterable[str]] | None:
     return lambda chunk: WordBreaker(chunk, "root")
 
 
-def covered(chunks: Sequence[int], pieces: Sequence[str], text: str, split: Split = words) -> list[range]:
+def covered(
+    chunks: Sequence[int], pieces: Sequence[str], text: str, split: Split = words
+) -> list[range]:
     """The words that each piece is a part of, numbered from 0. `chunks`: for each piece, which of the parts of the text
     between spaces it belongs to; `split`: what a word is."""
     parts = [split(chunk) for chunk in text.split()]
@@ -94,9 +96,13 @@ def covered(chunks: Sequence[int], pieces: Sequence[str], text: str, split: Spli
         begins.append(number)
         number += len(part)
     found: list[range] = []
-    for chunk, group in itertools.groupby(zip(chunks, pieces, strict=True), key=lambda pair: pair[0]):
+    for chunk, group in itertools.groupby(
+        zip(chunks, pieces, strict=True), key=lambda pair: pair[0]
+    ):
         own = [piece for _, piece in group]
-        begin, part = (begins[chunk], parts[chunk]) if chunk < len(parts) else (max(number - 1, 0), [""])
+        begin, part = (
+            (begins[chunk], parts[chunk]) if chunk < len(parts) else (max(number - 1, 0), [""])
+        )
         if len(part) == 1:
             found += [range(begin, begin + 1)] * len(own)
         else:
@@ -110,11 +116,17 @@ def _by_characters(pieces: Sequence[str], parts: Sequence[str]) -> list[range]:
     numbers = [i for i, part in enumerate(parts) for _ in part]
     sizes, unknown = [_characters(piece) for piece in pieces], pieces.count(UNKNOWN)
     if unknown:  # it stands for what the others do not spell
-        rest = max(1, (len(numbers) - sum(s for s, p in zip(sizes, pieces, strict=True) if p != UNKNOWN)) // unknown)
+        rest = max(
+            1,
+            (len(numbers) - sum(s for s, p in zip(sizes, pieces, strict=True) if p != UNKNOWN))
+            // unknown,
+        )
         sizes = [rest if p == UNKNOWN else s for s, p in zip(sizes, pieces, strict=True)]
     scale, found, at = len(numbers) / max(1, sum(sizes)), [], 0
     for piece, size in zip(pieces, sizes, strict=True):
-        lengthens = _is_byte(piece) and not size and at > 0  # a later byte belongs to the character before it
+        lengthens = (
+            _is_byte(piece) and not size and at > 0
+        )  # a later byte belongs to the character before it
         first = min(int((at - lengthens) * scale), len(numbers) - 1)
         last = min(max(int((at + size) * scale) - 1, first), len(numbers) - 1)
         found.append(range(numbers[first], numbers[last] + 1))

@@ -27,7 +27,11 @@ def interruptible() -> Iterator[list[int]]:
         received.append(number)
 
     try:
-        numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+        numbers = [
+            getattr(signal, name)
+            for name in ("SIGINT", "SIGTERM", "SIGHUP")
+            if hasattr(signal, name)
+        ]
         previous = {number: signal.signal(number, note) for number in numbers}
     except ValueError:  # not in the main thread: whoever started us handles signals
         previous = {}

@@ -55,7 +55,9 @@ class Trimming:
         if self._trim is not None and self._calls % OFTEN == 0:
             self._trim(0)
 
-    def on_validation(self, update: int, epoch: float, metrics: dict[str, float], best: bool) -> None:
+    def on_validation(
+        self, update: int, epoch: float, metrics: dict[str, float], best: bool
+    ) -> None:
         if self._trim is not None:
             self._trim(0)
 

@@ -27,7 +27,9 @@ def adam(
     weight_decay: NonNegative = 0.0,
 ) -> torch.optim.Optimizer:
     """Adam (Kingma & Ba 2015); weight_decay is an L2 penalty in the gradient."""
-    return torch.optim.Adam(parameters, lr=lr, betas=(beta1, beta2), eps=eps, weight_decay=weight_decay, fused=True)
+    return torch.optim.Adam(
+        parameters, lr=lr, betas=(beta1, beta2), eps=eps, weight_decay=weight_decay, fused=True
+    )
 
 
 def adamw(
@@ -40,18 +42,30 @@ def adamw(
     weight_decay: NonNegative = 0.01,
 ) -> torch.optim.Optimizer:
     """Adam with decoupled weight decay (Loshchilov & Hutter 2019)."""
-    return torch.optim.AdamW(parameters, lr=lr, betas=(beta1, beta2), eps=eps, weight_decay=weight_decay, fused=True)
+    return torch.optim.AdamW(
+        parameters, lr=lr, betas=(beta1, beta2), eps=eps, weight_decay=weight_decay, fused=True
+    )
 
 
 def sgd(
-    *, parameters: Iterable[nn.Parameter], lr: Positive = 1.0, momentum: Fraction = 0.0, weight_decay: NonNegative = 0.0
+    *,
+    parameters: Iterable[nn.Parameter],
+    lr: Positive = 1.0,
+    momentum: Fraction = 0.0,
+    weight_decay: NonNegative = 0.0,
 ) -> torch.optim.Optimizer:
     """Stochastic gradient descent, as in Luong et al. 2015 (lr 1, clipped at 5)."""
-    return torch.optim.SGD(parameters, lr=lr, momentum=momentum, weight_decay=weight_decay, fused=True)
+    return torch.optim.SGD(
+        parameters, lr=lr, momentum=momentum, weight_decay=weight_decay, fused=True
+    )
 
 
 def adadelta(
-    *, parameters: Iterable[nn.Parameter], lr: Positive = 1.0, rho: Fraction = 0.95, eps: Positive = 1e-6
+    *,
+    parameters: Iterable[nn.Parameter],
+    lr: Positive = 1.0,
+    rho: Fraction = 0.95,
+    eps: Positive = 1e-6,
 ) -> torch.optim.Optimizer:
     """Adadelta (Zeiler 2012), as in Bahdanau et al. 2015."""
     return torch.optim.Adadelta(parameters, lr=lr, rho=rho, eps=eps)

@@ -50,7 +50,9 @@ class ProgressBar:
         if self._bar is not None:
             fields = {"epoch": update.epoch, "loss": update.loss, "speed": update.speed}
             if self._task is None:
-                self._task = self._bar.add_task("", total=update.total, completed=update.update, **fields)
+                self._task = self._bar.add_task(
+                    "", total=update.total, completed=update.update, **fields
+                )
             self._bar.update(self._task, completed=update.update, total=update.total, **fields)
             return
         self._started = self._started or (update.update, now)
@@ -63,6 +65,10 @@ class ProgressBar:
             )  # fmt: skip
             self._spoken = now
 
-    def on_validation(self, update: int, epoch: float, metrics: dict[str, float], best: bool) -> None:
+    def on_validation(
+        self, update: int, epoch: float, metrics: dict[str, float], best: bool
+    ) -> None:
         figures = "  ".join(f"{name} {value:.2f}" for name, value in metrics.items())
-        log.info("validation after %.2f epochs: %s%s", epoch, figures, "  ← best so far" if best else "")
+        log.info(
+            "validation after %.2f epochs: %s%s", epoch, figures, "  ← best so far" if best else ""
+        )

@@ -39,7 +39,17 @@ log = logging.getLogger(__name__)
 @functools.cache
 def versions() -> Mapping[str, str]:
     """Versions of everything that can change a result."""
-    packages = ("nmt", "torch", "numpy", "sentencepiece", "sacrebleu", "datasets", "hydra-core", "babel", "num2words")
+    packages = (
+        "nmt",
+        "torch",
+        "numpy",
+        "sentencepiece",
+        "sacrebleu",
+        "datasets",
+        "hydra-core",
+        "babel",
+        "num2words",
+    )
     found = {"python": platform.python_version(), "platform": platform.platform()}
     for package in packages:
         try:
@@ -79,7 +89,9 @@ def claim(path: Path) -> Lock:
     others = [name for name in BEGINNING if (path / name).exists() and name != "train.log"]
     if others and not _is_record(path / "run.json"):
         lock.release()
-        raise UserError(f"run_dir={path} holds files that no run has written ({', '.join(others)}): choose another")
+        raise UserError(
+            f"run_dir={path} holds files that no run has written ({', '.join(others)}): choose another"
+        )
     remove_unfinished(path)
     if others:
         clear(path)
@@ -150,8 +162,12 @@ class RunDirectory:
             "threads": threads,
             "data": dict(fingerprints),
         }
-        self.write_text("run.json", json.dumps(record, indent=2) + "\n")  # the first file: see _is_record
-        self.write_text("config.yaml", yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))
+        self.write_text(
+            "run.json", json.dumps(record, indent=2) + "\n"
+        )  # the first file: see _is_record
+        self.write_text(
+            "config.yaml", yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
+        )
 
     def _commands(self) -> list[Any]:
         """What was typed before. A damaged record is no reason to stop."""
@@ -161,7 +177,9 @@ class RunDirectory:
         except FileNotFoundError:
             return []
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            log.warning("%s: cannot be read; earlier commands are forgotten", self.path / "run.json")
+            log.warning(
+                "%s: cannot be read; earlier commands are forgotten", self.path / "run.json"
+            )
             return []
 
     def write_text(self, name: str, text: str) -> None:
@@ -170,7 +188,9 @@ class RunDirectory:
     # Store: where the trainer keeps checkpoints
 
     def save_last(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        ckpt.write(self.path / ckpt.LAST, {**self.meta, "training": state}, {**self.fixed, **tensors})
+        ckpt.write(
+            self.path / ckpt.LAST, {**self.meta, "training": state}, {**self.fixed, **tensors}
+        )
         if self.keep > 1:
             self._keep_last(state["progress"]["update"])
 
@@ -212,8 +232,12 @@ class RunDirectory:
     def on_update(self, update: Update) -> None:
         self.record({"kind": "train", **vars(update)})
 
-    def on_validation(self, update: int, epoch: float, metrics: dict[str, float], best: bool) -> None:
-        self.record({"kind": "validation", "update": update, "epoch": epoch, "best": best, **metrics})
+    def on_validation(
+        self, update: int, epoch: float, metrics: dict[str, float], best: bool
+    ) -> None:
+        self.record(
+            {"kind": "validation", "update": update, "epoch": epoch, "best": best, **metrics}
+        )
 
     def record(self, entry: Mapping[str, Any]) -> None:
         """Adds a line to metrics.jsonl."""
@@ -221,11 +245,15 @@ class RunDirectory:
             with open(self.path / "metrics.jsonl", "a", encoding="utf-8") as file:
                 file.write(json.dumps(entry) + "\n")
         except OSError as error:
-            raise UserError(f"{self.path}/metrics.jsonl: cannot be written ({error.strerror})") from error
+            raise UserError(
+                f"{self.path}/metrics.jsonl: cannot be written ({error.strerror})"
+            ) from error
 
     def records(self) -> list[dict[str, Any]]:
         file = self.path / "metrics.jsonl"
-        lines = file.read_text(encoding="utf-8", errors="replace").splitlines() if file.exists() else []
+        lines = (
+            file.read_text(encoding="utf-8", errors="replace").splitlines() if file.exists() else []
+        )
         found = []
         for line in lines:
             try:

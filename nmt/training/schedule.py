@@ -77,7 +77,9 @@ class Cosine(LinearDecay):
     """As Linear, but along half a cosine (Loshchilov & Hutter 2017, eq. 5, one period)."""
 
     def decay(self, step: int, total: int, epoch: float) -> float:
-        return self.final + (1 - self.final) * (1 + math.cos(math.pi * self.progress(step, total))) / 2
+        return (
+            self.final + (1 - self.final) * (1 + math.cos(math.pi * self.progress(step, total))) / 2
+        )
 
 
 class StepDecay(Schedule):

@@ -30,7 +30,9 @@ class TrainingProgress:
     worse: int = 0  # validations in a row without improvement
     finished: bool = False
     seconds: float = 0.0
-    snapshots: list[tuple[int, float]] = field(default_factory=list)  # (update, score) of the kept validations
+    snapshots: list[tuple[int, float]] = field(
+        default_factory=list
+    )  # (update, score) of the kept validations
     averaged: bool = False  # whether the snapshots have been averaged
     halvings: int = 0  # of the learning rate, by rollbacks
     skipped: int = 0  # updates that were left out because their gradient was not a number
@@ -38,7 +40,11 @@ class TrainingProgress:
     @classmethod
     def of(cls, saved: Mapping[str, Any]) -> TrainingProgress:
         """What `asdict` took apart. Raises KeyError, TypeError or ValueError if it is something else."""
-        kinds: dict[str, Any] = {"best": (float, int, type(None)), "best_loss": (float, int), "seconds": (float, int)}
+        kinds: dict[str, Any] = {
+            "best": (float, int, type(None)),
+            "best_loss": (float, int),
+            "seconds": (float, int),
+        }
         kinds |= {"finished": (bool,), "averaged": (bool,), "snapshots": (list, tuple)}
         for name, value in saved.items():
             if type(value) not in kinds.get(name, (int,)):  # a Boolean is no number
@@ -83,7 +89,9 @@ class TrainingState:
 
     def set_rate(self, total: int, epoch: float) -> None:
         """The learning rates of the next update, by the schedule."""
-        factor = self.schedule.factor(self.progress.update, total, epoch) * 0.5**self.progress.halvings
+        factor = (
+            self.schedule.factor(self.progress.update, total, epoch) * 0.5**self.progress.halvings
+        )
         for group, rate in zip(self.optimizer.param_groups, self.base_rates, strict=True):
             group["lr"] = rate * factor
 
@@ -112,12 +120,16 @@ class TrainingState:
     def sound(self) -> bool:
         """Whether all weights are numbers."""
         with torch.no_grad():
-            wrong = sum(not bool(torch.isfinite(p).all()) for p in (*self.parameters, *self._average))
+            wrong = sum(
+                not bool(torch.isfinite(p).all()) for p in (*self.parameters, *self._average)
+            )
         return self.ranks.sums(wrong) == [0]
 
     def weights(self) -> dict[str, Tensor]:
         """What is validated and kept: the moving average if there is one. All ranks call it."""
-        kept = self.sharing.collected(self._average, self.parameters) if self.ema else self.parameters
+        kept = (
+            self.sharing.collected(self._average, self.parameters) if self.ema else self.parameters
+        )
         return dict(zip(self.names, kept, strict=True))
 
     @contextlib.contextmanager
@@ -165,7 +177,9 @@ class TrainingState:
         try:
             self._load(state, tensors)
         except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
-            raise UserError(f"the checkpoint's state cannot be used ({error!r}); it is damaged") from error
+            raise UserError(
+                f"the checkpoint's state cannot be used ({error!r}); it is damaged"
+            ) from error
 
     def _load(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         self.progress = TrainingProgress.of(state["progress"])
@@ -174,19 +188,29 @@ class TrainingState:
         self.schedule.load(state["schedule"])
         self.scaler.load_state_dict(state["scaler"])
         held = [(f"model/{n}", p) for n, p in zip(self.names, self.parameters, strict=True)]
-        held += [(f"ema/{n}", p) for n, p in zip(self.sharing.share(self.names), self._average, strict=False)]
+        held += [
+            (f"ema/{n}", p)
+            for n, p in zip(self.sharing.share(self.names), self._average, strict=False)
+        ]
         with torch.no_grad():
             for name, parameter in held:
                 _expect(name, tensors[name], parameter)
                 parameter.copy_(tensors[name])
-        values: dict[int, dict[str, Any]] = {int(i): dict(v) for i, v in state["optimizer"]["plain"].items()}
+        values: dict[int, dict[str, Any]] = {
+            int(i): dict(v) for i, v in state["optimizer"]["plain"].items()
+        }
         for name, tensor in tensors.items():
             if name.startswith("optimizer/"):
                 _, index, key = name.split("/")
                 _expect(name, tensor, _kept(key, self.optimized[int(index)]))
                 values.setdefault(int(index), {})[key] = tensor
-        chosen = [{k: v for k, v in group.items() if k != "params"} for group in self.optimizer.param_groups]
-        self.optimizer.load_state_dict({"state": values, "param_groups": state["optimizer"]["groups"]})
+        chosen = [
+            {k: v for k, v in group.items() if k != "params"}
+            for group in self.optimizer.param_groups
+        ]
+        self.optimizer.load_state_dict(
+            {"state": values, "param_groups": state["optimizer"]["groups"]}
+        )
         for group, now in zip(self.optimizer.param_groups, chosen, strict=True):
             group.update(now)  # the configuration's, which may have changed since
 
@@ -202,5 +226,11 @@ def _kept(key: str, parameter: Tensor) -> Tensor:
 
 def _expect(name: str, found: Tensor, like: Tensor) -> None:
     """Raises ValueError unless a tensor of a checkpoint can stand for another: kernels trust sizes that they are given."""
-    if found.shape != like.shape or not found.is_floating_point() or not bool(torch.isfinite(found).all()):
-        raise ValueError(f"{name} is {tuple(found.shape)} {found.dtype}, or holds what is no number")
+    if (
+        found.shape != like.shape
+        or not found.is_floating_point()
+        or not bool(torch.isfinite(found).all())
+    ):
+        raise ValueError(
+            f"{name} is {tuple(found.shape)} {found.dtype}, or holds what is no number"
+        )

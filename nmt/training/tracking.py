@@ -38,11 +38,17 @@ class Tracking:
 
     def on_update(self, update: Update) -> None:
         for tracker in self.trackers:
-            tracker.figures({f"train/{name}": getattr(update, name) for name in SHOWN}, update.update)
+            tracker.figures(
+                {f"train/{name}": getattr(update, name) for name in SHOWN}, update.update
+            )
 
-    def on_validation(self, update: int, epoch: float, metrics: dict[str, float], best: bool) -> None:
+    def on_validation(
+        self, update: int, epoch: float, metrics: dict[str, float], best: bool
+    ) -> None:
         for tracker in self.trackers:
-            tracker.figures({f"validation/{name}": value for name, value in metrics.items()}, update)
+            tracker.figures(
+                {f"validation/{name}": value for name, value in metrics.items()}, update
+            )
             if self.task.samples:
                 tracker.text("validation/samples", self.task.samples, update)
             if self.task.looked is not None and installed("matplotlib"):

@@ -49,7 +49,9 @@ class Observer(Protocol):
     """What is informed about the training: progress bar, metrics file, TensorBoard."""
 
     def on_update(self, update: Update) -> None: ...
-    def on_validation(self, update: int, epoch: float, metrics: dict[str, float], best: bool) -> None: ...
+    def on_validation(
+        self, update: int, epoch: float, metrics: dict[str, float], best: bool
+    ) -> None: ...
 
 
 @runtime_checkable
@@ -59,7 +61,9 @@ class Store(Protocol):
     def save_last(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None: ...
     def load_last(self) -> tuple[dict[str, Any], dict[str, Tensor]]: ...
     def save_best(self, state: dict[str, Any], weights: dict[str, Tensor]) -> None: ...
-    def save_snapshot(self, update: int, weights: dict[str, Tensor], keep: Sequence[int]) -> None: ...
+    def save_snapshot(
+        self, update: int, weights: dict[str, Tensor], keep: Sequence[int]
+    ) -> None: ...
     def average(self, updates: Sequence[int]) -> dict[str, Tensor]: ...
 
 
@@ -105,7 +109,12 @@ class Trainer:
     ) -> None:
         self.max_epochs, self.max_updates, self.accumulate = max_epochs, max_updates, accumulate
         self.stop_after = stop_after
-        self.clip_norm, self.clip_value, self.precision, self.patience = clip_norm, clip_value, precision, patience
+        self.clip_norm, self.clip_value, self.precision, self.patience = (
+            clip_norm,
+            clip_value,
+            precision,
+            patience,
+        )
         self.validate_every, self.validate_every_updates = validate_every, validate_every_updates
         self.ema, self.average = ema, average
         self.save_every, self.log_every = save_every, log_every
@@ -125,17 +134,27 @@ class Trainer:
         longer a number."""
         scale = self.precision == "float16"
         state = TrainingState(
-            task.network, optimizer, schedule, ema=self.ema, scale=scale, ranks=task.ranks, shard=self.shard
+            task.network,
+            optimizer,
+            schedule,
+            ema=self.ema,
+            scale=scale,
+            ranks=task.ranks,
+            shard=self.shard,
         )
         if resume is not None:
             state.load(*resume)
-            state.progress.finished = 0 < self.patience <= state.progress.worse  # max_epochs may be larger now
+            state.progress.finished = (
+                0 < self.patience <= state.progress.worse
+            )  # max_epochs may be larger now
         loop = _Loop(self, task, state, store, observers)
         if resume is None:
             loop.save()  # from now on, the run can always be resumed
         task.network.train()
         with interruptible() as interrupted:
-            while not state.progress.finished and state.progress.epoch < min(self.max_epochs, task.epochs):
+            while not state.progress.finished and state.progress.epoch < min(
+                self.max_epochs, task.epochs
+            ):
                 if 0 < self.stop_after <= state.progress.epoch:
                     raise Stopped(planned=True)
                 loop.epoch(task.batches(state.progress.epoch), interrupted)
@@ -156,13 +175,26 @@ class _Loop:
     """One call of `Trainer.fit`: its parts, and the figures since the last report."""
 
     def __init__(
-        self, trainer: Trainer, task: Task, state: TrainingState, store: Store, observers: Sequence[Observer]
+        self,
+        trainer: Trainer,
+        task: Task,
+        state: TrainingState,
+        store: Store,
+        observers: Sequence[Observer],
     ) -> None:
-        self.trainer, self.task, self.state, self.store, self.observers = trainer, task, state, store, observers
+        self.trainer, self.task, self.state, self.store, self.observers = (
+            trainer,
+            task,
+            state,
+            store,
+            observers,
+        )
         self.ranks, self.network = task.ranks, task.ranks.wrapped(task.network)
         self.estimates = task.network.estimates()
         self.device = state.parameters[0].device
-        self.autocast = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}[trainer.precision]
+        self.autocast = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}[
+            trainer.precision
+        ]
         self.saved_at = self.counted_from = time.monotonic()
         self._unsound, self._saved = 0, state.progress.update
         self._reset()
@@ -172,10 +204,19 @@ class _Loop:
 
     def epoch(self, batches: Batches, interrupted: list[int]) -> None:
         """Trains the rest of an epoch. Raises Stopped if interrupted."""
-        trainer, progress, together = self.trainer, self.state.progress, self.trainer.accumulate * self.ranks.count
+        trainer, progress, together = (
+            self.trainer,
+            self.state.progress,
+            self.trainer.accumulate * self.ranks.count,
+        )
         per_epoch = math.ceil(len(batches) / together)
-        last, whole = min(trainer.max_epochs, self.task.epochs), per_epoch / min(1, self.task.epochs - progress.epoch)
-        before = progress.update - math.ceil(progress.batch / together)  # updates of the epochs before this one
+        last, whole = (
+            min(trainer.max_epochs, self.task.epochs),
+            per_epoch / min(1, self.task.epochs - progress.epoch),
+        )
+        before = progress.update - math.ceil(
+            progress.batch / together
+        )  # updates of the epochs before this one
         total = before + math.ceil((last - progress.epoch) * whole - 1e-9)
         if len(batches) < self.ranks.count and self.task.epochs - progress.epoch >= 1:
             raise UserError(
@@ -185,7 +226,11 @@ class _Loop:
         total = min(total, trainer.max_updates) if trainer.max_updates else total
         warmup = self.state.schedule.warmup
         if not progress.update and warmup >= total:
-            log.warning("schedule.warmup=%s: the training has %s updates and never reaches its rate", warmup, total)
+            log.warning(
+                "schedule.warmup=%s: the training has %s updates and never reaches its rate",
+                warmup,
+                total,
+            )
         groups = [
             self._mine(range(start, min(start + together, len(batches))))
             for start in range(progress.batch, len(batches), together)
@@ -239,15 +284,23 @@ class _Loop:
         for place, (number, batch, counts) in enumerate(group, 1):
             _draw_for(self.task.seed, progress.epoch, number)
             with self.ranks.last(self.network, place == len(group)):
-                with torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None):
-                    loss = self.network(self.task.objective, batch.to(self.device), progress.update, total)
-                summed = loss.total * (counts * self.ranks.count)  # the gradients of several ranks are averaged
+                with torch.autocast(
+                    self.device.type, self.autocast, enabled=self.autocast is not None
+                ):
+                    loss = self.network(
+                        self.task.objective, batch.to(self.device), progress.update, total
+                    )
+                summed = loss.total * (
+                    counts * self.ranks.count
+                )  # the gradients of several ranks are averaged
                 self.state.scaler.scale(summed / tokens).backward()
             here = here + loss.total.detach() * counts
         self.ranks.mean(self.estimates)
         [found] = self.ranks.sums(float(here))
         norm = self.state.gradient_norm(self.trainer.clip_norm, self.trainer.clip_value)
-        scaled = self.state.scaler.is_enabled() and math.isfinite(found)  # the scaler looks by itself
+        scaled = self.state.scaler.is_enabled() and math.isfinite(
+            found
+        )  # the scaler looks by itself
         if scaled or math.isfinite(float(norm) + found):
             self.state.step()
             self._tokens, self._loss = self._tokens + int(tokens), self._loss + found
@@ -260,7 +313,9 @@ class _Loop:
     def _without(self, norm: Tensor) -> Tensor | None:
         """What is done instead of an update that is not a number."""
         progress, policy = self.state.progress, self.trainer.on_nan
-        where = f"the loss or its gradient is not a number any more (update {progress.update + 1:,})"
+        where = (
+            f"the loss or its gradient is not a number any more (update {progress.update + 1:,})"
+        )
         if policy == "stop" or self._unsound >= PATIENCE:
             raise UserError(f"{where}: {self._remedy}")
         if policy == "skip":
@@ -298,7 +353,9 @@ class _Loop:
             raise UserError(
                 f"the validation {self.task.metric} or loss is not a number (update {progress.update:,}): {self._remedy}"
             )
-        best = self.task.better(score, progress.best) or (score == progress.best and loss < progress.best_loss)
+        best = self.task.better(score, progress.best) or (
+            score == progress.best and loss < progress.best_loss
+        )
         progress.worse = 0 if best else progress.worse + 1
         self.state.schedule.observe(best)
         if best:
@@ -323,7 +380,9 @@ class _Loop:
             kept.remove(worst)
         self.state.progress.snapshots = kept
         if self.ranks.first:
-            self.store.save_snapshot(self.state.progress.update, weights, [update for update, _ in kept])
+            self.store.save_snapshot(
+                self.state.progress.update, weights, [update for update, _ in kept]
+            )
 
     def _keep_best(self, state: dict[str, Any], weights: dict[str, Tensor]) -> None:
         if self.ranks.first:
@@ -345,14 +404,18 @@ class _Loop:
             log.info("the mean of the %s best is no better: %s %.2f", len(updates), name, score)
             return
         progress.best, progress.best_update = score, progress.update
-        self._keep_best({"update": progress.update, "metrics": metrics, "averaged": updates}, weights)
+        self._keep_best(
+            {"update": progress.update, "metrics": metrics, "averaged": updates}, weights
+        )
         for observer in self.observers:
             observer.on_validation(progress.update, float(progress.epoch), metrics, True)
 
     def save(self) -> None:
         """Everything needed to go on from here. Raises UserError, and saves nothing, if weights are not numbers."""
         if not self.state.sound():
-            raise UserError(f"weights are not numbers any more (update {self.state.progress.update:,}): {self._remedy}")
+            raise UserError(
+                f"weights are not numbers any more (update {self.state.progress.update:,}): {self._remedy}"
+            )
         now = time.monotonic()
         self.state.progress.seconds += now - self.counted_from
         self.counted_from = now
@@ -365,7 +428,11 @@ class _Loop:
     @property
     def _remedy(self) -> str:
         """What to do against numbers that are none."""
-        return f"{REMEDY}. Update {self._saved:,} is saved, and resume= takes these too" if self._saved else REMEDY
+        return (
+            f"{REMEDY}. Update {self._saved:,} is saved, and resume= takes these too"
+            if self._saved
+            else REMEDY
+        )
 
 
 def _draw_for(seed: int, epoch: int, batch: int) -> None:

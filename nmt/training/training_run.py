@@ -75,7 +75,11 @@ class TrainingRun:
         except Stopped as stopped:
             if task.ranks.first:
                 self._draw_curve()
-            log.warning("stopped and saved. Go on with: python -m nmt.%s %s", task.command, typed(resume=self.folder))
+            log.warning(
+                "stopped and saved. Go on with: python -m nmt.%s %s",
+                task.command,
+                typed(resume=self.folder),
+            )
             self.tracking.close(None)
             raise SystemExit(0 if stopped.planned else 130) from None
         except BaseException:
@@ -89,7 +93,9 @@ class TrainingRun:
         best = ckpt.read(self.folder / ckpt.BEST)
         ckpt.load_weights(self.task.network, best.part("model"), best.path)
         self.task.network.eval()
-        part, results, lines = self.task.test(self.files.write_text if ranks.first else lambda *_: None)
+        part, results, lines = self.task.test(
+            self.files.write_text if ranks.first else lambda *_: None
+        )
         scores, chosen = results["scores"], self.task.metric
         score = scores[chosen]["score"] if chosen in scores else best.meta["metrics"][chosen]
         if not ranks.first:
@@ -117,7 +123,11 @@ class TrainingRun:
             progress.best_update,
             self.folder,
         )
-        shown = [f"tensorboard --logdir={shlex.quote(str(self.folder))}"] if installed("tensorboard") else []
+        shown = (
+            [f"tensorboard --logdir={shlex.quote(str(self.folder))}"]
+            if installed("tensorboard")
+            else []
+        )
         _say_next([*self.task.next_commands(self.folder), *shown])
         return score
 
@@ -139,8 +149,12 @@ class _Answers:
     def on_update(self, update: Update) -> None:
         pass
 
-    def on_validation(self, update: int, epoch: float, metrics: dict[str, float], best: bool) -> None:
-        self.files.write_text(f"validation-{update:08d}.txt", "".join(line + "\n" for line in self.task.answers))
+    def on_validation(
+        self, update: int, epoch: float, metrics: dict[str, float], best: bool
+    ) -> None:
+        self.files.write_text(
+            f"validation-{update:08d}.txt", "".join(line + "\n" for line in self.task.answers)
+        )
 
 
 def _say_next(commands: list[str]) -> None:

@@ -60,7 +60,10 @@ class Captions:
         check_columns("", validation, test, split, None)
         self.parts, self.split, self.language = (train, validation, test), split, language
         self.header, self.bad = header, bad
-        self.image, self.captions = str(image), list(map(str, caption if isinstance(caption, list) else [caption]))
+        self.image, self.captions = (
+            str(image),
+            list(map(str, caption if isinstance(caption, list) else [caption])),
+        )
         self.source = None if source is None else str(source)
 
     def load(self) -> Splits:
@@ -68,12 +71,17 @@ class Captions:
         if self.split:
             rows = self._rows(train)
             named = [train] * 3  # all captions of a picture are in one part
-            numbers = into_parts((part_of(self.split, row[0] or row[1]) for row in rows), train, self.split)
+            numbers = into_parts(
+                (part_of(self.split, row[0] or row[1]) for row in rows), train, self.split
+            )
             cut_up = [[rows[i] for i in its] for its in numbers]
         else:
             named = [train, str(validation), *([test] if test else [])]
             cut_up = [self._rows(part) for part in named]
-        parts = [self._pairs(rows, name, k == 0) for k, (rows, name) in enumerate(zip(cut_up, named, strict=True))]
+        parts = [
+            self._pairs(rows, name, k == 0)
+            for k, (rows, name) in enumerate(zip(cut_up, named, strict=True))
+        ]
         return Splits(
             train=parts[0],
             validation=parts[1],
@@ -88,13 +96,22 @@ class Captions:
         lines = [name if self.source is None else f"{text}\t{name}" for name, text, *_ in rows]
         content = str([number for *_, number in rows])
         if training:
-            pairs = [(line, caption) for line, row in zip(lines, rows, strict=True) for caption in row[2]]
+            pairs = [
+                (line, caption) for line, row in zip(lines, rows, strict=True) for caption in row[2]
+            ]
             return check_not_empty(
-                Pairs([line for line, _ in pairs], [caption for _, caption in pairs], name, content=content)
+                Pairs(
+                    [line for line, _ in pairs],
+                    [caption for _, caption in pairs],
+                    name,
+                    content=content,
+                )
             )
         most = max((len(row[2]) for row in rows), default=1)
         others = [[row[2][k] if k < len(row[2]) else "" for row in rows] for k in range(1, most)]
-        return check_not_empty(Pairs(lines, [row[2][0] for row in rows], name, others=others, content=content))
+        return check_not_empty(
+            Pairs(lines, [row[2][0] for row in rows], name, others=others, content=content)
+        )
 
     def _rows(self, part: str) -> list[Row]:
         """Raises UserError if the part is no such table, or if a picture cannot be used."""
@@ -102,7 +119,11 @@ class Captions:
         file = _table(name)
         table = self._read(file)
         columns, count = list(table.column_names), len(table)
-        image = FILE_NAME if self.image == "image" and "image" not in columns and FILE_NAME in columns else self.image
+        image = (
+            FILE_NAME
+            if self.image == "image" and "image" not in columns and FILE_NAME in columns
+            else self.image
+        )
         wanted = [image, *self.captions, *([self.source] if self.source else [])]
         missing = [each for each in wanted if each not in columns]
         if missing:
@@ -144,13 +165,23 @@ class Captions:
             if count not in (None, most[0][0]):
                 faults.append(f"{row[0]}: {count:,} channels, and most have {most[0][0]:,}")
         if most:
-            good = [row for row, count in zip(good, channels, strict=True) if count in (None, most[0][0])]
+            good = [
+                row
+                for row, count in zip(good, channels, strict=True)
+                if count in (None, most[0][0])
+            ]
         if faults:
             some = "; ".join(faults[:5]) + (" …" if len(faults) > 5 else "")
             if self.bad == "refuse":
                 few = f"{len(faults):,} of {len(rows):,} rows cannot be used"
                 raise UserError(f"{name}: {few}: {some}. To go on without them: data.bad=skip")
-            log.warning("%s: %s of %s rows are skipped: %s", name, f"{len(faults):,}", f"{len(rows):,}", some)
+            log.warning(
+                "%s: %s of %s rows are skipped: %s",
+                name,
+                f"{len(faults):,}",
+                f"{len(rows):,}",
+                some,
+            )
         return good
 
     def _read(self, file: Path) -> Any:
@@ -182,7 +213,10 @@ def _table(name: str) -> Path:
 def _named(table: Any, file: Path, column: str) -> list[Any]:
     """The cells of a parquet file: names of files, or the places in it where pictures are."""
     cells = list(table[column])
-    return [cell if isinstance(cell, str) else f"{file.name}#{column}@{i}" for i, cell in enumerate(cells)]
+    return [
+        cell if isinstance(cell, str) else f"{file.name}#{column}@{i}"
+        for i, cell in enumerate(cells)
+    ]
 
 
 def _name(cell: Any, folder: Path, where: str) -> str:

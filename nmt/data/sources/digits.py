@@ -74,11 +74,22 @@ class Digits:
         cuts = np.cumsum([len(labels) - sum(HELD.values()), HELD["validation"]])
         pools = np.split(order, cuts)
         rng, parts = random.Random(self.seed), list[Pairs]()
-        for name, size, pool in zip(("train", "validation", "test"), self.sizes, pools, strict=True):
+        for name, size, pool in zip(
+            ("train", "validation", "test"), self.sizes, pools, strict=True
+        ):
             by_label = [[int(i) for i in pool if labels[i] == digit] for digit in range(10)]
-            sources, targets, places = zip(*(self._page(rng, by_label) for _ in range(size)), strict=True)
+            sources, targets, places = zip(
+                *(self._page(rng, by_label) for _ in range(size)), strict=True
+            )
             parts.append(Pairs(sources, targets, f"digits, {name}", places=places))
-        return Splits(parts[0], parts[1], parts[2], languages=("picture", self.language), sources=0, pictures=True)
+        return Splits(
+            parts[0],
+            parts[1],
+            parts[2],
+            languages=("picture", self.language),
+            sources=0,
+            pictures=True,
+        )
 
     def _check_language(self) -> None:
         from num2words import CONVERTER_CLASSES, num2words
@@ -90,7 +101,9 @@ class Digits:
                 f"data.language={self.language}: num2words does not know it; it knows {', '.join(sorted(CONVERTER_CLASSES))}"
             ) from None
 
-    def _page(self, rng: random.Random, by_label: Sequence[Sequence[int]]) -> tuple[str, str, list[Place]]:
+    def _page(
+        self, rng: random.Random, by_label: Sequence[Sequence[int]]
+    ) -> tuple[str, str, list[Place]]:
         """The name of a page, its caption, and where on the page the words' digits are."""
         count = rng.randint(1, self.numbers)
         free, groups, top = self.rows - SIDE * count, list[str](), 0
@@ -101,13 +114,17 @@ class Digits:
             number = rng.randrange(10 ** (size - 1) if size > 1 else 0, 10**size)
             written = str(number)
             top, left = gaps[k] + SIDE * k, rng.randint(0, self.columns - SIDE * len(written))
-            groups.append(f"{','.join(str(rng.choice(by_label[int(d)])) for d in written)}@{top},{left}")
+            groups.append(
+                f"{','.join(str(rng.choice(by_label[int(d)])) for d in written)}@{top},{left}"
+            )
             numbers.append(number)
             corners.append((top, left))
         name = f"{PREFIX}{self.rows}x{self.columns}/{'/'.join(groups)}"
         return name, *self._caption(numbers, corners)
 
-    def _caption(self, numbers: Sequence[int], corners: Sequence[tuple[int, int]]) -> tuple[str, list[Place]]:
+    def _caption(
+        self, numbers: Sequence[int], corners: Sequence[tuple[int, int]]
+    ) -> tuple[str, list[Place]]:
         between = f", {BELOW[self.language]} " if self.language in BELOW else ", "
         text, places = "", list[Place]()
         for k, (number, (top, left)) in enumerate(zip(numbers, corners, strict=True)):
@@ -144,7 +161,10 @@ def digit_words(number: int, text: str, language: str) -> tuple[tuple[int, int, 
         zeros = 10 ** (len(written) - 1 - k)
         if digit != "0" or len(written) == 1:
             others = {
-                word for d in range(1, 10) if str(d) != digit for word in _parts(number_words(d * zeros, language))
+                word
+                for d in range(1, 10)
+                if str(d) != digit
+                for word in _parts(number_words(d * zeros, language))
             }
             for word in set(_parts(number_words(int(digit) * zeros, language))) - others:
                 owners.setdefault(word, []).append(k)
@@ -169,7 +189,9 @@ def page(name: str) -> np.ndarray:
     size = re.fullmatch(r"(\d{1,4})x(\d{1,4})", head)
     read = [_GROUP.fullmatch(group) for group in groups]
     if size is None or not groups or not all(read):
-        raise UserError(f"{name}: not a page of digits, which is {PREFIX}ROWSxCOLUMNS/IMAGE,IMAGE…@ROW,COLUMN/…")
+        raise UserError(
+            f"{name}: not a page of digits, which is {PREFIX}ROWSxCOLUMNS/IMAGE,IMAGE…@ROW,COLUMN/…"
+        )
     images, found = _digits()[0], np.full((int(size[1]), int(size[2])), 255, np.uint8)
     for group in read:
         assert group is not None
@@ -177,7 +199,11 @@ def page(name: str) -> np.ndarray:
         for k, i in enumerate(map(int, group[1].split(","))):
             place = found[top : top + SIDE, left + SIDE * k : left + SIDE * (k + 1)]
             if i >= len(images) or place.shape != (SIDE, SIDE):
-                what = f"there are {len(images):,} images" if i >= len(images) else "a digit lies outside the page"
+                what = (
+                    f"there are {len(images):,} images"
+                    if i >= len(images)
+                    else "a digit lies outside the page"
+                )
                 raise UserError(f"{name}: {what}")
             place[:] = np.minimum(place, images[i])
     return found

@@ -27,8 +27,22 @@ Kind = Callable[[random.Random, Sequence[str]], tuple[Any, Writer]]
 """Draws a meaning: returns something that identifies it, and the function that writes it. The names are the units that both
 languages have words for."""
 
-UNITS = ("length-kilometer", "length-meter", "mass-kilogram", "mass-gram", "volume-liter", "temperature-celsius")
-DURATIONS = ("duration-year", "duration-month", "duration-week", "duration-day", "duration-hour", "duration-minute")
+UNITS = (
+    "length-kilometer",
+    "length-meter",
+    "mass-kilogram",
+    "mass-gram",
+    "volume-liter",
+    "temperature-celsius",
+)
+DURATIONS = (
+    "duration-year",
+    "duration-month",
+    "duration-week",
+    "duration-day",
+    "duration-hour",
+    "duration-minute",
+)
 CURRENCIES = ("EUR", "USD", "GBP", "CHF", "JPY")
 
 
@@ -62,13 +76,16 @@ class Everyday:
                     f"data.{key}={name}: not a locale ({error}). Use one like en, de, fr, pt_BR or ja"
                 ) from None
         units, durations = (
-            [u for u in us if all(_has_unit(u, name) for name in self.languages)] for us in (UNITS, DURATIONS)
+            [u for u in us if all(_has_unit(u, name) for name in self.languages)]
+            for us in (UNITS, DURATIONS)
         )
         kinds: list[tuple[Kind, Sequence[str]]] = []
         if all(_has_dates(name) for name in self.languages):
             kinds += [(_date, ())] * 2
         kinds += [(_time, ()), (_amount, ())]
-        kinds += [(kind, names) for kind, names in ((_duration, durations), (_unit, units)) if names]
+        kinds += [
+            (kind, names) for kind, names in ((_duration, durations), (_unit, units)) if names
+        ]
         if all(_speaks(name) for name in self.languages):
             kinds += [(_number_word, ())] * 4
         return self._sample(kinds)
@@ -77,7 +94,9 @@ class Everyday:
         with Progress("making sentences", sum(self.sizes), "pairs") as step:
             return self._made(kinds, step)
 
-    def _made(self, kinds: Sequence[tuple[Kind, Sequence[str]]], step: Callable[[], None]) -> Splits:
+    def _made(
+        self, kinds: Sequence[tuple[Kind, Sequence[str]]], step: Callable[[], None]
+    ) -> Splits:
         rng = random.Random(self.seed)
         owner: dict[tuple[str, Any], int] = {}  # which part a meaning belongs to
         held_out: set[str] = set()  # source sentences of the two small parts
@@ -101,12 +120,16 @@ class Everyday:
                 if line in held_out:
                     continue
                 if part:
-                    held_out.add(line)  # only the training part may repeat lines: small numbers are common
+                    held_out.add(
+                        line
+                    )  # only the training part may repeat lines: small numbers are common
                 source.append(line)
                 target.append(write(self.languages[1]))
                 step()
         part_names = ("train", "validation", "test")
-        made = [Pairs(*part, f"everyday, {name}") for part, name in zip(parts, part_names, strict=True)]
+        made = [
+            Pairs(*part, f"everyday, {name}") for part, name in zip(parts, part_names, strict=True)
+        ]
         return Splits(made[0], made[1], made[2], languages=self.languages)
 
 
@@ -157,7 +180,9 @@ def _amount(rng: random.Random, _: Sequence[str]) -> tuple[Any, Writer]:
     from babel.numbers import format_currency
 
     cents, currency = int(10 ** rng.uniform(2, 7)), rng.choice(CURRENCIES)
-    return (cents, currency), lambda locale: _plain(format_currency(cents / 100, currency, locale=locale))
+    return (cents, currency), lambda locale: _plain(
+        format_currency(cents / 100, currency, locale=locale)
+    )
 
 
 def _duration(rng: random.Random, names: Sequence[str]) -> tuple[Any, Writer]:
@@ -169,7 +194,9 @@ def _duration(rng: random.Random, names: Sequence[str]) -> tuple[Any, Writer]:
     if first + 1 < len(names) and rng.random() < 0.7:
         parts.append((rng.randint(1, 59), names[first + 1]))
     return tuple(parts), lambda locale: _plain(
-        format_list([format_unit(n, unit, length="long", locale=locale) for n, unit in parts], locale=locale)
+        format_list(
+            [format_unit(n, unit, length="long", locale=locale) for n, unit in parts], locale=locale
+        )
     )
 
 
@@ -178,14 +205,18 @@ def _unit(rng: random.Random, names: Sequence[str]) -> tuple[Any, Writer]:
 
     value: float = rng.randint(1, 999) if rng.random() < 0.5 else rng.randint(1, 9999) / 10
     unit = rng.choice(names)
-    return (value, unit), lambda locale: _plain(format_unit(value, unit, length="long", locale=locale))
+    return (value, unit), lambda locale: _plain(
+        format_unit(value, unit, length="long", locale=locale)
+    )
 
 
 def _number_word(rng: random.Random, _: Sequence[str]) -> tuple[Any, Writer]:
     from num2words import num2words
 
     digits = str(int(10 ** rng.uniform(0, 6)) - 1)
-    number = int("".join(digit if rng.random() < 0.7 else "0" for digit in digits))  # round numbers are common
+    number = int(
+        "".join(digit if rng.random() < 0.7 else "0" for digit in digits)
+    )  # round numbers are common
     return number, lambda locale: num2words(number, lang=locale)
 
 
@@ -193,7 +224,9 @@ def _has_unit(unit: str, locale: str) -> bool:
     """Whether Babel can write numbers of a unit. Where it has no pattern, it would write the unit's own name."""
     from babel import Locale
 
-    return _plural_forms(locale) <= set(Locale.parse(locale)._data["unit_patterns"].get(unit, {}).get("long", {}))
+    return _plural_forms(locale) <= set(
+        Locale.parse(locale)._data["unit_patterns"].get(unit, {}).get("long", {})
+    )
 
 
 @functools.cache
@@ -202,7 +235,10 @@ def _plural_forms(locale: str) -> set[str]:
     from babel import Locale
 
     found = Locale.parse(locale)
-    return {found.plural_form(number) for number in (*range(1, 1000), *(n / 10 for n in range(1, 10_000)))}
+    return {
+        found.plural_form(number)
+        for number in (*range(1, 1000), *(n / 10 for n in range(1, 10_000)))
+    }
 
 
 def _has_dates(locale: str) -> bool:

@@ -47,13 +47,19 @@ class HubData(Table):
 
     def _open(self, part: str) -> tuple[Any, str]:
         if not Path(self.path).exists() and _offline():
-            os.environ["HF_HUB_OFFLINE"] = "1"  # what is in the cache still loads; nothing waits for a network
+            os.environ["HF_HUB_OFFLINE"] = (
+                "1"  # what is in the cache still loads; nothing waits for a network
+            )
         import datasets
 
         what = f"{self.path}{f'/{self.name}' if self.name else ''}, split {part}"
         try:
-            return datasets.load_dataset(self.path, self.name, split=part, revision=self.revision), what
-        except Exception as error:  # the library raises errors of many kinds, with the reason in the cause
+            return datasets.load_dataset(
+                self.path, self.name, split=part, revision=self.revision
+            ), what
+        except (
+            Exception
+        ) as error:  # the library raises errors of many kinds, with the reason in the cause
             raise UserError(
                 f"data set {what}: cannot be loaded: {error.__cause__ or error}. Check data.path, data.name and the "
                 "split names; without a network, use local files (data=text, data=jsonl …)"

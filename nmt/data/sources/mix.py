@@ -76,7 +76,9 @@ class Mix:
     def load(self, keep: Keep = in_memory) -> Splits:
         corpora = {}
         for name, files in self.files.items():
-            streams = [self._stream(str(self.file.parent / file), self.tags.get(name)) for file in files]
+            streams = [
+                self._stream(str(self.file.parent / file), self.tags.get(name)) for file in files
+            ]
             corpora[name] = keep(_chained(name, streams), True)
         names = short_names(self.validation)
         own, *others = (in_memory(self._stream(part, None)) for part in self.validation)
@@ -93,8 +95,13 @@ class Mix:
 
     def _stream(self, path: str, tag: str | None) -> Stream:
         source, target = self.languages
-        if any(Path(f"{path}.{source}{ending}").is_file() for ending in ("", ".gz", ".xz", ".bz2", ".zst")):
-            found = TextFiles(train=path, validation=path, source=source, target=target).stream(path, False)
+        if any(
+            Path(f"{path}.{source}{ending}").is_file()
+            for ending in ("", ".gz", ".xz", ".bz2", ".zst")
+        ):
+            found = TextFiles(train=path, validation=path, source=source, target=target).stream(
+                path, False
+            )
         else:
             file = find_file(path)
 
@@ -128,7 +135,9 @@ def _chained(name: str, streams: Sequence[Stream]) -> Stream:
 
 def chained(parts: Sequence[Pairs], name: str) -> Pairs:
     """Several corpora as one text, a view."""
-    return Pairs(Chain([part.source for part in parts]), Chain([part.target for part in parts]), name)
+    return Pairs(
+        Chain([part.source for part in parts]), Chain([part.target for part in parts]), name
+    )
 
 
 def _understood(found: Any) -> tuple[dict[str, list[str]], list[Stage]]:
@@ -139,39 +148,62 @@ def _understood(found: Any) -> tuple[dict[str, list[str]], list[Stage]]:
         or not isinstance(found.get("stages"), list)
     ):
         raise UserError("needs `datasets`, a file for each name, and `stages`, a list of names")
-    files = {str(name): [str(file) for file in listed(value)] for name, value in found["datasets"].items()}
+    files = {
+        str(name): [str(file) for file in listed(value)]
+        for name, value in found["datasets"].items()
+    }
     names = [str(name) for name in found["stages"]]
     if not files or not names or len(set(names)) < len(names):
         raise UserError("needs at least one dataset and one stage, each stage once")
     absent = [name for name in names if name not in found]
     if absent:
-        raise UserError(f"stages names {', '.join(absent)}, but there is no such stage: write `{absent[0]}: […]` below")
+        raise UserError(
+            f"stages names {', '.join(absent)}, but there is no such stage: write `{absent[0]}: […]` below"
+        )
     strange = [str(key) for key in found if key not in KNOWN and key not in names]
     if strange:
-        raise UserError(f"{', '.join(strange)}: not understood (keys are {', '.join(KNOWN)} and the names of stages)")
+        raise UserError(
+            f"{', '.join(strange)}: not understood (keys are {', '.join(KNOWN)} and the names of stages)"
+        )
     if found.get("num_fields", 2) != 2:
-        raise UserError(f"num_fields: {found['num_fields']}: not supported; lines have a source and a target")
+        raise UserError(
+            f"num_fields: {found['num_fields']}: not supported; lines have a source and a target"
+        )
     shared = _modifiers(found.get("modifiers"))
     stages = [_stage(name, found.get(name), files, shared) for name in names]
     for stage in stages[:-1]:
         if stage.passes is None:
-            raise UserError(f"stage {stage.name}: until {stage.until} inf never comes, and there are stages after it")
+            raise UserError(
+                f"stage {stage.name}: until {stage.until} inf never comes, and there are stages after it"
+            )
     return files, stages
 
 
 def _stage(name: str, node: Any, files: Mapping[str, Any], shared: Sequence[Modifier]) -> Stage:
     lines = node.get("mix") if isinstance(node, dict) else node
-    if not isinstance(lines, list) or len(lines) < 2 or not all(isinstance(line, str) for line in lines):
-        raise UserError(f"stage {name}: needs lines such as `clean 0.8`, and at the end `until clean 2`")
-    strange = [key for key in node if key not in ("mix", "modifiers")] if isinstance(node, dict) else []
+    if (
+        not isinstance(lines, list)
+        or len(lines) < 2
+        or not all(isinstance(line, str) for line in lines)
+    ):
+        raise UserError(
+            f"stage {name}: needs lines such as `clean 0.8`, and at the end `until clean 2`"
+        )
+    strange = (
+        [key for key in node if key not in ("mix", "modifiers")] if isinstance(node, dict) else []
+    )
     if strange:
-        raise UserError(f"stage {name}: {', '.join(map(str, strange))}: not understood (keys are mix and modifiers)")
+        raise UserError(
+            f"stage {name}: {', '.join(map(str, strange))}: not understood (keys are mix and modifiers)"
+        )
     weights: dict[str, Fraction] = {}
     for line in lines[:-1]:
         corpus, _, weight = line.strip().rpartition(" ")
         corpus = corpus.strip()
         if corpus not in files:
-            raise UserError(f"stage {name}: `{line}` names no dataset (there are: {', '.join(files)})")
+            raise UserError(
+                f"stage {name}: `{line}` names no dataset (there are: {', '.join(files)})"
+            )
         try:
             weights[corpus] = Fraction(weight)
         except (ValueError, ZeroDivisionError):
@@ -179,15 +211,23 @@ def _stage(name: str, node: Any, files: Mapping[str, Any], shared: Sequence[Modi
         if weights[corpus] < 0:
             raise UserError(f"stage {name}: `{line}`: a weight below 0")
     words = lines[-1].split()
-    if len(words) != 3 or words[0] != "until" or not (words[2] == "inf" or (words[2].isdigit() and int(words[2]))):
+    if (
+        len(words) != 3
+        or words[0] != "until"
+        or not (words[2] == "inf" or (words[2].isdigit() and int(words[2])))
+    ):
         raise UserError(
             f"stage {name}: the last line is `{lines[-1]}`, not such as `until clean 2` or `until clean inf`"
         )
     if not weights.get(words[1]):
-        raise UserError(f"stage {name}: `{lines[-1]}` never comes: {words[1]} is not read in this stage")
+        raise UserError(
+            f"stage {name}: `{lines[-1]}` never comes: {words[1]} is not read in this stage"
+        )
     total = sum(weights.values())
     shares = {corpus: weight / total for corpus, weight in weights.items() if weight}
-    own = _modifiers(node["modifiers"]) if isinstance(node, dict) and "modifiers" in node else shared
+    own = (
+        _modifiers(node["modifiers"]) if isinstance(node, dict) and "modifiers" in node else shared
+    )
     return Stage(name, shares, words[1], None if words[2] == "inf" else int(words[2]), own)
 
 

@@ -19,7 +19,15 @@ from nmt.data import (
     side_by_side,
 )
 from nmt.data.links import check_links
-from nmt.data.readers import gathered, read_archive, read_parquet, read_tmx, stream_jsonl, stream_parquet, stream_rows
+from nmt.data.readers import (
+    gathered,
+    read_archive,
+    read_parquet,
+    read_tmx,
+    stream_jsonl,
+    stream_parquet,
+    stream_rows,
+)
 from nmt.data.sources.text import HALF, find_file, not_encodable
 from nmt.data.split import cut, split_labelled
 from nmt.data.stream import CHUNK, Keep, Stream, in_memory, read_parts
@@ -66,7 +74,9 @@ class Table:
         if label == []:
             raise ValueError("data.label: name at least one column")
         if separator is not None and (text is None or not separator or isinstance(label, list)):
-            raise ValueError("data.separator: is the text between several labels; use it together with data.label")
+            raise ValueError(
+                "data.separator: is the text between several labels; use it together with data.label"
+            )
         check_columns("" if source is None else source, parts[1], parts[2], split, factors)
         if source is None and (factors or alignment or isinstance(parts[1], list)):
             raise ValueError(
@@ -94,12 +104,18 @@ class Table:
         """As `_open`, of NAME@START:STOP too."""
         name, slice_ = cut(part)
         table, what = self._open(name)
-        return (table, what) if slice_ is None else (table.select(slice_.rows(len(table))), f"{what}@{slice_}")
+        return (
+            (table, what)
+            if slice_ is None
+            else (table.select(slice_.rows(len(table))), f"{what}@{slice_}")
+        )
 
     def load(self, keep: Keep = in_memory) -> Splits:
         source, target = self._pair
         if source is None or target is None:
-            raise UserError("data.text, data.label: are for nmt.classify; nmt.train needs data.source and data.target")
+            raise UserError(
+                "data.text, data.label: are for nmt.classify; nmt.train needs data.source and data.target"
+            )
         sources, (train_part, validation_part, test_part) = listed(source), self.parts
 
         def read(part: str, aligned: bool) -> Stream:
@@ -130,7 +146,9 @@ class Table:
     def labelled(self) -> LabelledSplits:
         text, label = self._labelled
         if text is None or label is None:
-            raise UserError("data.source, data.target: are for nmt.train; nmt.classify needs data.text and data.label")
+            raise UserError(
+                "data.source, data.target: are for nmt.train; nmt.classify needs data.text and data.label"
+            )
         train_part, validation_part, test_part = self.parts
         if self.split:
             whole, several = labels(*self._rows(train_part), text, label, self.separator)
@@ -173,13 +191,20 @@ class TableFiles(Table):
         if format == "parquet" and not installed("datasets"):
             raise ValueError(advice("datasets"))
         if not header and format not in ("tsv", "csv"):
-            raise ValueError(f"data.header=false: is for tsv and csv; columns of {format} have names")
+            raise ValueError(
+                f"data.header=false: is for tsv and csv; columns of {format} have names"
+            )
 
     def _tables(self, part: str) -> tuple[Callable[[], Iterator[Any]], str, list[Path], str]:
         file = find_file(part)
         match self.format:
             case "tsv" | "csv" as format:
-                return partial(stream_rows, file, format, self.header), part, [file], f"{format} {self.header}"
+                return (
+                    partial(stream_rows, file, format, self.header),
+                    part,
+                    [file],
+                    f"{format} {self.header}",
+                )
             case "jsonl":
                 return partial(stream_jsonl, file), part, [file], "jsonl"
             case "parquet":
@@ -200,7 +225,9 @@ class TableFiles(Table):
                 return read_parquet(file)
         source, target = self._pair
         if source is None or target is None:
-            raise UserError(f"data={self.format} has translations and no labels: set data.source and data.target")
+            raise UserError(
+                f"data={self.format} has translations and no labels: set data.source and data.target"
+            )
         languages = [*listed(source), target]
         return read_tmx(file, languages) if self.format == "tmx" else read_archive(file, languages)
 
@@ -243,7 +270,9 @@ def columns(
     for key, columns_ in (("data.factors", factors), ("data.alignment", beside[len(factors) :])):
         for column in columns_:
             if column not in names:
-                raise UserError(f"{name}: no column {column!r}. It has: {', '.join(names)}. Set {key}")
+                raise UserError(
+                    f"{name}: no column {column!r}. It has: {', '.join(names)}. Set {key}"
+                )
             found[column] = list(table[column])
     text = {column: _lines(values, column, name, first) for column, values in found.items()}
     for column in factors:
@@ -256,7 +285,9 @@ def columns(
     return pairs
 
 
-def labels(table: Any, name: str, text: str, label: str | list[str], separator: str | None) -> tuple[Labelled, bool]:
+def labels(
+    table: Any, name: str, text: str, label: str | list[str], separator: str | None
+) -> tuple[Labelled, bool]:
     """Texts and labels of a `datasets.Dataset`, and whether a text may have several labels. Numeric labels are replaced
     by their names if the data set has names for them. Raises UserError if the columns are not there, or a text has no
     label where it must have one."""
@@ -266,7 +297,10 @@ def labels(table: Any, name: str, text: str, label: str | list[str], separator: 
         raise UserError(f"{_lacks(name, wanted, names)}. Set data.text and data.label")
     if not isinstance(label, str):
         columns_ = [_marks(list(table[each]), each, name) for each in label]
-        marked = [tuple(n for n, mark in zip(label, row, strict=True) if mark) for row in zip(*columns_, strict=True)]
+        marked = [
+            tuple(n for n, mark in zip(label, row, strict=True) if mark)
+            for row in zip(*columns_, strict=True)
+        ]
         return Labelled(_lines(list(table[text]), text, name), marked, name), True
     feature, values = table.features.get(label), list(table[label])
     of = getattr(getattr(feature, "feature", feature), "names", None)
@@ -276,7 +310,9 @@ def labels(table: Any, name: str, text: str, label: str | list[str], separator: 
         parts = value if isinstance(value, list) else [value]
         if several and any(part is None for part in parts) and parts != [None]:
             raise UserError(f"{name}, row {i + 1:,}: one of the labels in column {label!r} is null")
-        written = [of[p] if of and isinstance(p, int) else "" if p is None else str(p) for p in parts]
+        written = [
+            of[p] if of and isinstance(p, int) else "" if p is None else str(p) for p in parts
+        ]
         if separator is not None:
             written = [piece for text in written for piece in text.split(separator)]
         tidy = tuple(dict.fromkeys(filter(None, (" ".join(text.split()) for text in written))))
@@ -292,7 +328,10 @@ def labels(table: Any, name: str, text: str, label: str | list[str], separator: 
 
 def _lacks(name: str, wanted: Sequence[str], names: Sequence[str]) -> str:
     """Which columns a table has not, which it has, and what may be the reason."""
-    missing, there = [each for each in wanted if each not in names], ", ".join(map(_shortened, names))
+    missing, there = (
+        [each for each in wanted if each not in names],
+        ", ".join(map(_shortened, names)),
+    )
     hint = ""
     if any(" " in each for each in names):
         hint = ". If this first line is a row: data.header=false, and columns by their numbers"

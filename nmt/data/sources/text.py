@@ -55,7 +55,12 @@ class TextFiles:
         alignment: str | None = None,
     ) -> None:
         check_columns(source, validation, test, split, factors)
-        self.train, self.validation, self.test, self.split = train, listed(validation or []), test, split
+        self.train, self.validation, self.test, self.split = (
+            train,
+            listed(validation or []),
+            test,
+            split,
+        )
         self.source, self.target = listed(source), target
         self.factors, self.alignment = factors or [], alignment
 
@@ -93,7 +98,9 @@ class TextFiles:
                 yield pairs
                 first += len(pairs)
 
-        return Stream(name, read, files, f"text {len(self.source)} {len(self.factors)}").sliced(slice_)
+        return Stream(name, read, files, f"text {len(self.source)} {len(self.factors)}").sliced(
+            slice_
+        )
 
 
 def _side_by_side(files: list[Path]) -> Iterator[list[list[str]]]:
@@ -103,7 +110,9 @@ def _side_by_side(files: list[Path]) -> Iterator[list[list[str]]]:
         chunk = [next(lines, []) for lines in opened]
         counts = [count + len(lines) for count, lines in zip(counts, chunk, strict=True)]
         if len(set(counts)) > 1:
-            counts = [count + sum(map(len, rest)) for count, rest in zip(counts, opened, strict=True)]
+            counts = [
+                count + sum(map(len, rest)) for count, rest in zip(counts, opened, strict=True)
+            ]
             for file, count in zip(files, counts, strict=True):
                 check_aligned(files[0], counts[0], file, count)
         if not chunk[0]:
@@ -119,11 +128,18 @@ def _zst(file: Any, mode: str) -> Any:
         try:
             from backports import zstd  # the same for older ones
         except ImportError:
-            raise UserError(f"{file.name}: to read .zst, pip install backports.zstd, or decompress it first") from None
+            raise UserError(
+                f"{file.name}: to read .zst, pip install backports.zstd, or decompress it first"
+            ) from None
     return zstd.open(file, mode)
 
 
-OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open, ".zst": _zst}
+OPENERS: dict[str, Callable[..., Any]] = {
+    ".gz": gzip.open,
+    ".xz": lzma.open,
+    ".bz2": bz2.open,
+    ".zst": _zst,
+}
 """How open files are read through, by the endings of their names."""
 
 
@@ -168,11 +184,18 @@ def find_file(path: str) -> Path:
     if Path(path).is_fifo() or Path(path).is_char_device():
         return _kept(path)
     what, folder = (
-        ("is a folder, not a file", Path(path)) if Path(path).is_dir() else ("no such file", Path(path).parent)
+        ("is a folder, not a file", Path(path))
+        if Path(path).is_dir()
+        else ("no such file", Path(path).parent)
     )
     there = [p.name for p in folder.glob("[!.]*") if p.is_file()]
-    near = sorted(there, key=lambda name: (-difflib.SequenceMatcher(None, name, Path(path).name).ratio(), name))
-    shown = f". In that folder: {', '.join(near[:8])}{' …' if len(near) > 8 else ''}" if near else ""
+    near = sorted(
+        there,
+        key=lambda name: (-difflib.SequenceMatcher(None, name, Path(path).name).ratio(), name),
+    )
+    shown = (
+        f". In that folder: {', '.join(near[:8])}{' …' if len(near) > 8 else ''}" if near else ""
+    )
     slices = ". Some rows of a part are NAME@START:STOP" if re.search(r"@|\[[^]]*:", path) else ""
     raise UserError(f"{path}: {what}{slices}{shown}")
 
@@ -204,7 +227,9 @@ def stream_lines(file: Path, errors: Errors = "strict", keep_return: bool = Fals
     return itertools.chain.from_iterable(stream_chunks(file, errors, keep_return))
 
 
-def stream_chunks(file: Path, errors: Errors = "strict", keep_return: bool = False) -> Iterator[list[str]]:
+def stream_chunks(
+    file: Path, errors: Errors = "strict", keep_return: bool = False
+) -> Iterator[list[str]]:
     """As `stream_lines`, many lines at a time."""
     try:
         with open_file(file) as opened:
@@ -220,7 +245,9 @@ def stream_chunks(file: Path, errors: Errors = "strict", keep_return: bool = Fal
         raise UserError(f"{file}: cannot be read ({error})") from error
 
 
-def _decoded(lines: list[bytes], first: int, name: str, errors: Errors, keep_return: bool) -> list[str]:
+def _decoded(
+    lines: list[bytes], first: int, name: str, errors: Errors, keep_return: bool
+) -> list[str]:
     """Lines without their ends; all at once where no line needs a look of its own."""
     whole = b"".join(lines)
     if b"\r" not in whole and lines[-1].endswith(b"\n"):
@@ -228,7 +255,9 @@ def _decoded(lines: list[bytes], first: int, name: str, errors: Errors, keep_ret
             return whole.decode("utf-8", errors).split("\n")[:-1]
     found = [decode_line(line, number, name, errors) for number, line in enumerate(lines, first)]
     if keep_return:
-        return [text + "\r" * line.endswith(b"\r\n") for text, line in zip(found, lines, strict=True)]
+        return [
+            text + "\r" * line.endswith(b"\r\n") for text, line in zip(found, lines, strict=True)
+        ]
     return found
 
 

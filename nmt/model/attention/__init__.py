@@ -57,7 +57,10 @@ class Score(nn.Module):
         return values
 
     def forward(
-        self, query: Float[Tensor, "B T P"], keys: Float[Tensor, "B S K"], *attended: Float[Tensor, "B T S"]
+        self,
+        query: Float[Tensor, "B T P"],
+        keys: Float[Tensor, "B S K"],
+        *attended: Float[Tensor, "B T S"],
     ) -> Float[Tensor, "B T HS"]:
         """Unnormalised scores; `query` is the output of `query_layer`. If the score recurs, `attended` is the total
         weight that each position received in earlier steps; other scores may ignore it."""
@@ -71,17 +74,23 @@ class Attention(nn.Module):
     ValueError if several heads are combined with a window, or a normaliser with a window that does not normalise.
     """
 
-    def __init__(self, score: Score, window: Window | None = None, normalizer: Normalizer | None = None) -> None:
+    def __init__(
+        self, score: Score, window: Window | None = None, normalizer: Normalizer | None = None
+    ) -> None:
         super().__init__()
         self.score = score
         self.window = Window(query_size=1) if window is None else window
         self.normalizer: Normalizer = Softmax() if normalizer is None else normalizer
         self.gate: nn.Linear | None = None
         if score.heads > 1 and type(self.window) is not Window:
-            raise ValueError("attention: several heads cannot be combined with a window: leave window=global")
+            raise ValueError(
+                "attention: several heads cannot be combined with a window: leave window=global"
+            )
         if not self.window.normalizes and not isinstance(self.normalizer, Softmax):
             name = type(self.window).__name__.lower()
-            raise ValueError(f"window={name} does not normalise over positions: leave normalizer=softmax")
+            raise ValueError(
+                f"window={name} does not normalise over positions: leave normalizer=softmax"
+            )
 
     def add_gate(self, query_size: int) -> None:
         """From now on, a gate decides how much of the context counts."""
@@ -92,7 +101,11 @@ class Attention(nn.Module):
     @property
     def _layers(self) -> list[nn.Linear]:
         """The linear maps of the query."""
-        return [layer for layer in (self.score.query_layer, self.window.query_layer, self.gate) if layer is not None]
+        return [
+            layer
+            for layer in (self.score.query_layer, self.window.query_layer, self.gate)
+            if layer is not None
+        ]
 
     @property
     def recurs(self) -> bool:
@@ -100,11 +113,17 @@ class Attention(nn.Module):
 
     def prepare(self, memory: Memory) -> Memory:
         """Adds to the memory what scores and heads need once per sentence."""
-        return replace(memory, keys=full(self.score.keys(memory.values)), values=self.score.values(memory.values))
+        return replace(
+            memory,
+            keys=full(self.score.keys(memory.values)),
+            values=self.score.values(memory.values),
+        )
 
     def nothing_remembered(self, memory: Memory, rows: int) -> Carry:
         """The carry before the first step."""
-        attended = (memory.values.new_zeros(rows, memory.mask.size(1)),) if self.score.recurs else ()
+        attended = (
+            (memory.values.new_zeros(rows, memory.mask.size(1)),) if self.score.recurs else ()
+        )
         return attended, self.window.nothing_remembered(memory, rows)
 
     def query_blocks(self) -> list[Block]:
@@ -142,10 +161,16 @@ class Attention(nn.Module):
         seen_by_window = None
         if self.window.query_layer is not None:
             query, seen_by_window = query.split(
-                [query.size(-1) - self.window.query_layer.out_features, self.window.query_layer.out_features], -1
+                [
+                    query.size(-1) - self.window.query_layer.out_features,
+                    self.window.query_layer.out_features,
+                ],
+                -1,
             )
         attended, remembered = carry
-        scores = self.score(memory.spread(query), memory.keys, *(memory.spread(a.unsqueeze(1)) for a in attended))
+        scores = self.score(
+            memory.spread(query), memory.keys, *(memory.spread(a.unsqueeze(1)) for a in attended)
+        )
         mask = ~memory.mask.unsqueeze(1)
         scores = scores.masked_fill(mask if heads == 1 else mask.repeat(1, 1, heads), -torch.inf)
         scores = memory.gather(scores, steps)
@@ -158,13 +183,19 @@ class Attention(nn.Module):
 
     def weights(self, query: Float[Tensor, "N T P"], memory: Memory) -> Float[Tensor, "N T S"]:
         """Weights of all steps, starting at the first step; the mean over the heads."""
-        return self.shown(self.attend(query, memory, self.nothing_remembered(memory, query.size(0)))[0])
+        return self.shown(
+            self.attend(query, memory, self.nothing_remembered(memory, query.size(0)))[0]
+        )
 
     def shown(self, weights: Float[Tensor, "N T HS"]) -> Float[Tensor, "N T S"]:
         """The total weight of each position over all heads, without the gate."""
         if self.gate is not None:
             weights = weights / weights.sum(-1, keepdim=True)
-        return weights if self.score.heads == 1 else weights.unflatten(-1, (self.score.heads, -1)).sum(-2)
+        return (
+            weights
+            if self.score.heads == 1
+            else weights.unflatten(-1, (self.score.heads, -1)).sum(-2)
+        )
 
     def each(self, weights: Float[Tensor, "N T HS"]) -> Float[Tensor, "N H T S"] | None:
         """The weights of each head, rescaled so that each row sums to 1; None if there is only one head."""
@@ -176,5 +207,7 @@ class Attention(nn.Module):
 
 def average(weights: Float[Tensor, "N T HS"], memory: Memory) -> Float[Tensor, "N T M"]:
     """Weighted sums of the memory's values, one for each row and step."""
-    summed = torch.bmm(memory.spread(weights).to(memory.values.dtype), memory.by_head(memory.values))
+    summed = torch.bmm(
+        memory.spread(weights).to(memory.values.dtype), memory.by_head(memory.values)
+    )
     return memory.gather(summed, weights.size(1))

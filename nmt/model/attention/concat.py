@@ -33,12 +33,21 @@ class Concat(Score):
         return self.v
 
     def forward(
-        self, query: Float[Tensor, "B T P"], keys: Float[Tensor, "B S K"], *attended: Float[Tensor, "B T S"]
+        self,
+        query: Float[Tensor, "B T P"],
+        keys: Float[Tensor, "B S K"],
+        *attended: Float[Tensor, "B T S"],
     ) -> Float[Tensor, "B T S"]:
-        if torch.is_grad_enabled() or torch.onnx.is_in_onnx_export():  # a graph is for any number of sentences
+        if (
+            torch.is_grad_enabled() or torch.onnx.is_in_onnx_export()
+        ):  # a graph is for any number of sentences
             return self._score(query, keys)
-        few = max(1, CACHED // (query.size(1) * keys.size(1) * keys.size(2)))  # a few sentences at a time
-        return torch.cat([self._score(q, k) for q, k in zip(query.split(few), keys.split(few), strict=True)])
+        few = max(
+            1, CACHED // (query.size(1) * keys.size(1) * keys.size(2))
+        )  # a few sentences at a time
+        return torch.cat(
+            [self._score(q, k) for q, k in zip(query.split(few), keys.split(few), strict=True)]
+        )
 
     def _score(self, query: Tensor, keys: Tensor) -> Tensor:
         # tanh(x) = 2σ(2x) − 1. The factors 2 are applied to the small tensors, because `hidden` is the largest one.

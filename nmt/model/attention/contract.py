@@ -34,7 +34,9 @@ def is_a_distribution(attention: Attention, size: int, query_size: int) -> None:
     weights = _weights(attention, query, memory)
     assert (weights >= 0).all(), "there are negative weights"
     sums = weights.sum(-1)
-    assert torch.allclose(sums, torch.ones_like(sums), atol=1e-9), f"weights sum to {sums.min():.6f}, not to 1"
+    assert torch.allclose(sums, torch.ones_like(sums), atol=1e-9), (
+        f"weights sum to {sums.min():.6f}, not to 1"
+    )
 
 
 def does_not_see_padding(attention: Attention, size: int, query_size: int) -> None:
@@ -42,9 +44,13 @@ def does_not_see_padding(attention: Attention, size: int, query_size: int) -> No
     query, memory = tried(size, query_size)
     weights = _weights(attention, query, memory)
     padding = ~memory.mask.unsqueeze(1).expand_as(weights)
-    assert (weights[padding] == 0).all(), f"padding gets a weight of up to {weights[padding].max():.3f}"
+    assert (weights[padding] == 0).all(), (
+        f"padding gets a weight of up to {weights[padding].max():.3f}"
+    )
     dirty = replace(memory, values=memory.values.masked_fill(~memory.mask.unsqueeze(-1), 1e3))
-    assert torch.equal(_weights(attention, query, dirty), weights), "what stands in the padding changes the weights"
+    assert torch.equal(_weights(attention, query, dirty), weights), (
+        "what stands in the padding changes the weights"
+    )
 
 
 def can_look_at_one_word(attention: Attention, size: int, query_size: int) -> None:

@@ -29,6 +29,9 @@ class Dot(Score):
         return values
 
     def forward(
-        self, query: Float[Tensor, "B T P"], keys: Float[Tensor, "B S K"], *attended: Float[Tensor, "B T S"]
+        self,
+        query: Float[Tensor, "B T P"],
+        keys: Float[Tensor, "B S K"],
+        *attended: Float[Tensor, "B T S"],
     ) -> Float[Tensor, "B T S"]:
         return torch.bmm(query, keys.transpose(1, 2))

@@ -23,7 +23,12 @@ class Location(Score):
         return values[..., :1]
 
     def forward(
-        self, query: Float[Tensor, "B T P"], keys: Float[Tensor, "B S K"], *attended: Float[Tensor, "B T S"]
+        self,
+        query: Float[Tensor, "B T P"],
+        keys: Float[Tensor, "B S K"],
+        *attended: Float[Tensor, "B T S"],
     ) -> Float[Tensor, "B T S"]:
         positions = torch.arange(keys.size(1), device=query.device).clamp(max=query.size(-1) - 1)
-        return F.embedding(positions, query.permute(2, 0, 1).flatten(1)).T.reshape(*query.shape[:2], -1)
+        return F.embedding(positions, query.permute(2, 0, 1).flatten(1)).T.reshape(
+            *query.shape[:2], -1
+        )

@@ -41,8 +41,13 @@ class MultiHead(Score):
         return self.heads * (own @ out.to(own.dtype)).transpose(1, 2).flatten(-2)
 
     def forward(
-        self, query: Float[Tensor, "B T P"], keys: Float[Tensor, "B S K"], *attended: Float[Tensor, "B T S"]
+        self,
+        query: Float[Tensor, "B T P"],
+        keys: Float[Tensor, "B S K"],
+        *attended: Float[Tensor, "B T S"],
     ) -> Float[Tensor, "B T HS"]:
-        q, k = (x.unflatten(-1, (self.heads, -1)).transpose(1, 2) for x in (query, keys))  # [B H T d], [B H S d]
+        q, k = (
+            x.unflatten(-1, (self.heads, -1)).transpose(1, 2) for x in (query, keys)
+        )  # [B H T d], [B H S d]
         scores = (q * q.size(-1) ** -0.5) @ k.transpose(-1, -2)
         return scores.transpose(1, 2).flatten(-2)

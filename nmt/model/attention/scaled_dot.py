@@ -12,6 +12,9 @@ class ScaledDot(Dot):
     """qᵀ h / √K: the scores have variance 1 if the entries of q and h are independent with variance 1."""
 
     def forward(
-        self, query: Float[Tensor, "B T P"], keys: Float[Tensor, "B S K"], *attended: Float[Tensor, "B T S"]
+        self,
+        query: Float[Tensor, "B T P"],
+        keys: Float[Tensor, "B S K"],
+        *attended: Float[Tensor, "B T S"],
     ) -> Float[Tensor, "B T S"]:
         return super().forward(query * keys.size(-1) ** -0.5, keys)

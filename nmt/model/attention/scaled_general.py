@@ -17,6 +17,9 @@ class ScaledGeneral(General):
         self.scale = nn.Parameter(torch.ones(()))
 
     def forward(
-        self, query: Float[Tensor, "B T P"], keys: Float[Tensor, "B S K"], *attended: Float[Tensor, "B T S"]
+        self,
+        query: Float[Tensor, "B T P"],
+        keys: Float[Tensor, "B S K"],
+        *attended: Float[Tensor, "B T S"],
     ) -> Float[Tensor, "B T S"]:
         return super().forward(self.scale * query, keys)

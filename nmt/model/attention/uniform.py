@@ -18,6 +18,9 @@ class Uniform(Score):
         return values[..., :1]
 
     def forward(
-        self, query: Float[Tensor, "B T P"], keys: Float[Tensor, "B S K"], *attended: Float[Tensor, "B T S"]
+        self,
+        query: Float[Tensor, "B T P"],
+        keys: Float[Tensor, "B S K"],
+        *attended: Float[Tensor, "B T S"],
     ) -> Float[Tensor, "B T S"]:
         return query.new_zeros(query.size(0), query.size(1), keys.size(1))

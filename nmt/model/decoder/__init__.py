@@ -62,21 +62,32 @@ class Decoder(nn.Module):
         super().__init__()
         if self.attends != (attention is not None):
             name = type(self).__name__.lower()
-            remedy = "choose attention=concat, general, dot …" if self.attends else "add attention=none"
-            need = "needs an attention score" if self.attends else "uses no attention, yet a score is given"
+            remedy = (
+                "choose attention=concat, general, dot …" if self.attends else "add attention=none"
+            )
+            need = (
+                "needs an attention score"
+                if self.attends
+                else "uses no attention, yet a score is given"
+            )
             raise ValueError(f"decoder: {name} {need}: {remedy}")
         self.cell_name, self.state_parts = cell, state_parts(cell)
         self.embedding_size, self.memory_size = embedding_size, memory_size
         self.hidden_size, self.readout_size, self.num_layers = hidden_size, readout_size, num_layers
         self.attention: Attention = attention  # type: ignore[assignment]  # None where `attends` is False
         if context_gate and attention is None:
-            raise ValueError("decoder.context_gate: there is no context without attention; set it to false")
+            raise ValueError(
+                "decoder.context_gate: there is no context without attention; set it to false"
+            )
         if context_gate:
             self.attention.add_gate(hidden_size)
         self.transition_depth, self.residual = transition_depth, residual
         self.bridge = Bridge(bridge, memory_size, hidden_size, num_layers, self.state_parts)
         self.dropout = Dropout(dropout, variational_dropout)
-        self.inside, self.inside_of = Dropout(recurrent_dropout, variational=True), recurrent_dropout_of
+        self.inside, self.inside_of = (
+            Dropout(recurrent_dropout, variational=True),
+            recurrent_dropout_of,
+        )
         self.norm = nn.LayerNorm(readout_size) if layer_norm else nn.Identity()
         self.make_layers()
 
@@ -98,7 +109,9 @@ class Decoder(nn.Module):
     def stack(self, input_size: int, first: int = 0) -> Stack:
         """Layers on top of one another, from number `first` on; layer 0 has inputs of `input_size`."""
         sizes = [input_size] + [self.hidden_size] * (self.num_layers - 1)
-        return Stack([self.recurrent(size) for size in sizes[first:]], self.dropout, self.residual, first)
+        return Stack(
+            [self.recurrent(size) for size in sizes[first:]], self.dropout, self.residual, first
+        )
 
     def prepare(self, memory: Memory) -> Memory:
         """Adds to the memory what this decoder needs once per sentence."""
@@ -111,7 +124,9 @@ class Decoder(nn.Module):
     def with_inputs(self, memory: Memory, weight: Float[Tensor, "G M"]) -> Memory:
         """The memory for attention, and multiplied by what a loop would multiply the context by."""
         memory = self.attention.prepare(memory)
-        inputs = linear(self, "inputs", memory.values.unflatten(-1, (memory.heads, -1)), (weight, None))
+        inputs = linear(
+            self, "inputs", memory.values.unflatten(-1, (memory.heads, -1)), (weight, None)
+        )
         return replace(memory, inputs=full(inputs.flatten(-2)))
 
     def looking(self, memory: Memory) -> Look:
@@ -120,8 +135,12 @@ class Decoder(nn.Module):
         assert memory.inputs is not None, "with_inputs makes them"
         attention, inputs = self.attention, Shared(memory.by_head(memory.inputs))
 
-        def look(h: Tensor, products: Sequence[Tensor], carry: Carry) -> tuple[Tensor, Tensor, Carry]:
-            weights, carry = attention.attend(attention.query(h, *products).unsqueeze(1), memory, carry)
+        def look(
+            h: Tensor, products: Sequence[Tensor], carry: Carry
+        ) -> tuple[Tensor, Tensor, Carry]:
+            weights, carry = attention.attend(
+                attention.query(h, *products).unsqueeze(1), memory, carry
+            )
             return weights, memory.gather(inputs(memory.spread(weights)), 1).squeeze(1), carry
 
         return look
@@ -129,7 +148,9 @@ class Decoder(nn.Module):
     def initial(self, memory: Memory) -> State:
         """The state before the first word, one row a sentence. In training, it says what variational dropout drops."""
         assert memory.start is not None, "prepare makes it"
-        carry = self.attention.nothing_remembered(memory, memory.mask.size(0)) if self.attends else ()
+        carry = (
+            self.attention.nothing_remembered(memory, memory.mask.size(0)) if self.attends else ()
+        )
         cells = self.bridge.states(memory.start)
         return State(cells=cells, attention=carry, masks=self.masks(cells[0][0]))
 
@@ -137,11 +158,15 @@ class Decoder(nn.Module):
         """New masks: "between i" of what enters layer i, "inside i" of its recurrent products."""
         made: dict[str, Tensor | None] = {}
         for i in range(self.num_layers):
-            made[f"between {i}"] = self.dropout.mask(like, len(like), 1, self.hidden_size) if i else None
+            made[f"between {i}"] = (
+                self.dropout.mask(like, len(like), 1, self.hidden_size) if i else None
+            )
             made[f"inside {i}"] = self.inside.mask(like, len(like), self.hidden_size)
         return {name: mask for name, mask in made.items() if mask is not None}
 
-    def forward(self, embedded: Float[Tensor, "N T E"], state: State, memory: Memory) -> DecoderOutput:
+    def forward(
+        self, embedded: Float[Tensor, "N T E"], state: State, memory: Memory
+    ) -> DecoderOutput:
         """Readouts for T more words: position t sees embedded[:, :t+1], the state and the memory.
 
         embedded holds the vectors of the words *before* those to predict; N is a multiple of the memory's sentences.
@@ -149,7 +174,10 @@ class Decoder(nn.Module):
         raise NotImplementedError
 
     def output(
-        self, readout: Float[Tensor, "N T D"], state: State, weights: Float[Tensor, "N T HS"] | None = None
+        self,
+        readout: Float[Tensor, "N T D"],
+        state: State,
+        weights: Float[Tensor, "N T HS"] | None = None,
     ) -> DecoderOutput:
         """The last part of every decoder: normalises the readout; attention weights over all heads and per head."""
         if weights is None:

@@ -36,9 +36,13 @@ class Bahdanau(Decoder):
         self.readout = Maxout(self.hidden_size + inputs, self.readout_size)
 
     def project(self, memory: Memory) -> Memory:
-        return self.with_inputs(memory, self.bottom.block("ih", slice(self.embedding_size, None))[0])
+        return self.with_inputs(
+            memory, self.bottom.block("ih", slice(self.embedding_size, None))[0]
+        )
 
-    def forward(self, embedded: Float[Tensor, "N T E"], state: State, memory: Memory) -> DecoderOutput:
+    def forward(
+        self, embedded: Float[Tensor, "N T E"], state: State, memory: Memory
+    ) -> DecoderOutput:
         bottom, look = self.bottom, self.looking(memory)
         gates = linear(self, "gates", embedded, bottom.block("ih", slice(self.embedding_size)))
         loop = bottom.loop(*self.attention.query_blocks(), mask=state.masks.get("inside 0"))
@@ -53,4 +57,6 @@ class Bahdanau(Decoder):
         context = average(all_weights, memory)
         top, upper = self.upper(torch.stack(hidden, 1), state.cells[1:], state.masks)
         readout = self.readout(torch.cat([top, embedded, context], -1))
-        return self.output(readout, replace(state, cells=(cell, *upper), attention=carry), all_weights)
+        return self.output(
+            readout, replace(state, cells=(cell, *upper), attention=carry), all_weights
+        )

@@ -29,14 +29,21 @@ class Bridge(nn.Module):
     Raises ValueError for `last` if the sizes differ.
     """
 
-    def __init__(self, kind: BridgeName, memory_size: int, hidden_size: int, num_layers: int, parts: int) -> None:
+    def __init__(
+        self, kind: BridgeName, memory_size: int, hidden_size: int, num_layers: int, parts: int
+    ) -> None:
         super().__init__()
         if kind == "last" and memory_size != hidden_size:
             raise ValueError(
                 f"decoder.bridge=last hands over the encoder's state ({memory_size} features) as the decoder's "
                 f"({hidden_size}): make them equal, e.g. sizes.decoder={memory_size}, or choose decoder.bridge=tanh"
             )
-        self.kind, self.hidden_size, self.num_layers, self.parts = kind, hidden_size, num_layers, parts
+        self.kind, self.hidden_size, self.num_layers, self.parts = (
+            kind,
+            hidden_size,
+            num_layers,
+            parts,
+        )
         if kind in ("tanh", "linear", "mean"):
             layer = nn.Linear(memory_size, num_layers * parts * hidden_size)
             self.weight, self.bias = layer.weight, layer.bias

@@ -30,20 +30,30 @@ class Conditional(Decoder):
     """Two updates with attention between them."""
 
     def make_layers(self) -> None:
-        self.before, self.after = self.recurrent(self.embedding_size, depth=1), self.recurrent(self.memory_size)
+        self.before, self.after = (
+            self.recurrent(self.embedding_size, depth=1),
+            self.recurrent(self.memory_size),
+        )
         self.upper = self.stack(self.embedding_size, first=1)
-        self.combine = PackableLinear(self.hidden_size + self.embedding_size + self.memory_size, self.readout_size)
+        self.combine = PackableLinear(
+            self.hidden_size + self.embedding_size + self.memory_size, self.readout_size
+        )
         nn.init.xavier_uniform_(self.combine.weight)
         nn.init.zeros_(self.combine.bias)
 
     def project(self, memory: Memory) -> Memory:
         return self.with_inputs(memory, self.after.block("ih")[0])
 
-    def forward(self, embedded: Float[Tensor, "N T E"], state: State, memory: Memory) -> DecoderOutput:
+    def forward(
+        self, embedded: Float[Tensor, "N T E"], state: State, memory: Memory
+    ) -> DecoderOutput:
         before, after, look = self.before, self.after, self.looking(memory)
         gates = before.input_norm(linear(self, "gates", embedded, before.block("ih")))
         mask = state.masks.get("inside 0")
-        first, second = before.loop(mask=mask), after.loop(*self.attention.query_blocks(), mask=mask)
+        first, second = (
+            before.loop(mask=mask),
+            after.loop(*self.attention.query_blocks(), mask=mask),
+        )
         bias: Tensor = after.rnn.bias_ih_l0  # type: ignore[assignment]
         cell, carry, hidden, weights = state.cells[0], state.attention, [], []
         for a in gates.unbind(1):
@@ -57,4 +67,6 @@ class Conditional(Decoder):
         context = average(all_weights, memory)
         top, upper = self.upper(torch.stack(hidden, 1), state.cells[1:], state.masks)
         readout = tanh(full(self.combine(torch.cat([top, embedded, context], -1))))
-        return self.output(readout, replace(state, cells=(cell, *upper), attention=carry), all_weights)
+        return self.output(
+            readout, replace(state, cells=(cell, *upper), attention=carry), all_weights
+        )

@@ -28,9 +28,17 @@ class Fixed(Decoder):
         self.layers = self.stack(inputs)
         self.readout = Maxout(self.hidden_size + inputs, self.readout_size)
 
-    def forward(self, embedded: Float[Tensor, "N T E"], state: State, memory: Memory) -> DecoderOutput:
-        width = embedded.size(0) // memory.summary.size(0) if memory.layout is None else memory.layout.width
+    def forward(
+        self, embedded: Float[Tensor, "N T E"], state: State, memory: Memory
+    ) -> DecoderOutput:
+        width = (
+            embedded.size(0) // memory.summary.size(0)
+            if memory.layout is None
+            else memory.layout.width
+        )
         rows = memory.gather(memory.summary.unsqueeze(1).expand(-1, width, -1), 1)
         context = rows.expand(-1, embedded.size(1), -1)
         hidden, cells = self.layers(torch.cat([embedded, context], -1), state.cells, state.masks)
-        return self.output(self.readout(torch.cat([hidden, embedded, context], -1)), replace(state, cells=cells))
+        return self.output(
+            self.readout(torch.cat([hidden, embedded, context], -1)), replace(state, cells=cells)
+        )

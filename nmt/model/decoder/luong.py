@@ -29,9 +29,13 @@ class Luong(Decoder):
         nn.init.xavier_uniform_(self.combine.weight)
         nn.init.zeros_(self.combine.bias)
 
-    def forward(self, embedded: Float[Tensor, "N T E"], state: State, memory: Memory) -> DecoderOutput:
+    def forward(
+        self, embedded: Float[Tensor, "N T E"], state: State, memory: Memory
+    ) -> DecoderOutput:
         hidden, cells = self.layers(embedded, state.cells, state.masks)
-        weights, carry = self.attention.attend(self.attention.project(hidden), memory, state.attention)
+        weights, carry = self.attention.attend(
+            self.attention.project(hidden), memory, state.attention
+        )
         context = average(weights, memory)
         attentional = tanh(full(self.combine(torch.cat([context, hidden], -1))))
         return self.output(attentional, replace(state, cells=cells, attention=carry), weights)

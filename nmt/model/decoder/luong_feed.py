@@ -32,7 +32,9 @@ class LuongFeed(Decoder):
     """Luong's decoder whose attentional vector is fed to the next step."""
 
     def make_layers(self) -> None:
-        sizes = [self.embedding_size + self.readout_size] + [self.hidden_size] * (self.num_layers - 1)
+        sizes = [self.embedding_size + self.readout_size] + [self.hidden_size] * (
+            self.num_layers - 1
+        )
         self.layers = nn.ModuleList(self.recurrent(size) for size in sizes)
         self.combine = nn.Linear(self.memory_size + self.hidden_size, self.readout_size)
         nn.init.xavier_uniform_(self.combine.weight)
@@ -46,7 +48,9 @@ class LuongFeed(Decoder):
         feed = start.cells[0][0].new_zeros(start.cells[0][0].size(0), self.readout_size)
         return FeedState(cells=start.cells, attention=start.attention, masks=start.masks, feed=feed)
 
-    def forward(self, embedded: Float[Tensor, "N T E"], state: State, memory: Memory) -> DecoderOutput:
+    def forward(
+        self, embedded: Float[Tensor, "N T E"], state: State, memory: Memory
+    ) -> DecoderOutput:
         assert isinstance(state, FeedState)
         layers: list[Recurrent] = list(self.layers)  # type: ignore[arg-type]
         first, look = layers[0], self.looking(memory)
@@ -56,11 +60,19 @@ class LuongFeed(Decoder):
         right = (self.combine.weight[:, self.memory_size :], self.combine.bias)
         asks = (right, *self.attention.query_blocks())
         masks = [state.masks.get(f"inside {i}") for i in range(len(layers))]
-        joined = not self.residual and masks[-1] is None  # then h of the top layer multiplies all of these
+        joined = (
+            not self.residual and masks[-1] is None
+        )  # then h of the top layer multiplies all of these
         loops = [layer.loop(mask=mask) for layer, mask in zip(layers[:-1], masks, strict=False)]
         loops.append(layers[-1].loop(*(asks if joined else ()), mask=masks[-1]))
         apart = None if joined else fuse(self, "asks", *asks)
-        cells, feed, carry, readouts, weights = list(state.cells), state.feed, state.attention, [], []
+        cells, feed, carry, readouts, weights = (
+            list(state.cells),
+            state.feed,
+            state.attention,
+            [],
+            [],
+        )
         u_top, x = loops[-1].product(cells[-1][0])[0], cells[-1][0]
         for a in gates.unbind(1):
             a = first.input_norm(a + fed(feed)[0])

@@ -16,7 +16,9 @@ class Stack(nn.Module):
     """h^l = RNN^l(h^{l-1}), plus h^{l-1} if `residual` (Wu et al. 2016); dropout before each layer but number 0; no layers:
     the identity. `first`: the number of the lowest of the layers, counted in the whole decoder."""
 
-    def __init__(self, layers: Sequence[Recurrent], dropout: Dropout, residual: bool, first: int = 0) -> None:
+    def __init__(
+        self, layers: Sequence[Recurrent], dropout: Dropout, residual: bool, first: int = 0
+    ) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
         self.dropout, self.residual, self.first = dropout, residual, first

@@ -37,7 +37,10 @@ class Encoder(nn.Module):
         self.input = words
 
     def forward(
-        self, source: Int[Tensor, "B W"], lengths: Int[Tensor, " B"], pictures: Pictures | None = None
+        self,
+        source: Int[Tensor, "B W"],
+        lengths: Int[Tensor, " B"],
+        pictures: Pictures | None = None,
     ) -> Memory:
         """The memory of B sources; `lengths` in words, EOS included."""
         raise NotImplementedError

@@ -32,7 +32,11 @@ class Beside(Encoder):
         super().__init__()
         assert words.memory_size == places.memory_size
         self.words, self.places = words, places
-        self.memory_size, self.cell_name, self.reader = words.memory_size, words.cell_name, places.reader
+        self.memory_size, self.cell_name, self.reader = (
+            words.memory_size,
+            words.cell_name,
+            places.reader,
+        )
         self.join = nn.Linear(self.memory_size, self.memory_size, bias=False)
         nn.init.xavier_uniform_(self.join.weight)
 
@@ -40,7 +44,10 @@ class Beside(Encoder):
         self.words.take_words(words)
 
     def forward(
-        self, source: Int[Tensor, "B W"], lengths: Int[Tensor, " B"], pictures: Pictures | None = None
+        self,
+        source: Int[Tensor, "B W"],
+        lengths: Int[Tensor, " B"],
+        pictures: Pictures | None = None,
     ) -> Memory:
         read, seen = self.words(source, lengths), self.places(source, lengths, pictures)
         values = torch.cat([read.values, seen.values.to(read.values.dtype)], 1)

@@ -51,7 +51,8 @@ class Convolution(Grid):
         )  # fmt: skip
         self.halvings = halvings
         self.layers = nn.ModuleList(
-            nn.Conv2d(size, width, 3, padding=1) for size, width in zip([channels, *widths[:-1]], widths, strict=True)
+            nn.Conv2d(size, width, 3, padding=1)
+            for size, width in zip([channels, *widths[:-1]], widths, strict=True)
         )
         for layer in self.layers:
             nn.init.kaiming_uniform_(layer.weight, nonlinearity="relu")  # type: ignore[arg-type]
@@ -59,8 +60,13 @@ class Convolution(Grid):
         self.norm = nn.LayerNorm(widths[-1]) if norm else nn.Identity()
         self.reader = Reader(Images(channels, longest), channels)
 
-    def features(self, pictures: Pictures) -> tuple[Float[Tensor, "B rows columns C"], Int[Tensor, "B 2"]]:
-        x, sizes = 1 - pictures.values.permute(0, 3, 1, 2), pictures.sizes  # [B C rows columns], white paper is 0
+    def features(
+        self, pictures: Pictures
+    ) -> tuple[Float[Tensor, "B rows columns C"], Int[Tensor, "B 2"]]:
+        x, sizes = (
+            1 - pictures.values.permute(0, 3, 1, 2),
+            pictures.sizes,
+        )  # [B C rows columns], white paper is 0
         if x.size(2) == 0:
             return x.new_zeros(len(x), 0, 0, self.width), sizes
         x = _cleared(x, sizes, pictures.even)

@@ -55,7 +55,10 @@ class Grid(Encoder):
         nn.init.xavier_uniform_(self.input.weight)
         nn.init.zeros_(self.input.bias)
         if positions == "learnt":
-            self.rows, self.columns = nn.Embedding(MOST, hidden_size), nn.Embedding(MOST, hidden_size)
+            self.rows, self.columns = (
+                nn.Embedding(MOST, hidden_size),
+                nn.Embedding(MOST, hidden_size),
+            )
             for table in (self.rows, self.columns):
                 nn.init.normal_(table.weight, std=hidden_size**-0.5)
         self.dropout = Dropout(feature_dropout)
@@ -64,12 +67,17 @@ class Grid(Encoder):
     def make_reader(self, channels: int) -> Reader:
         return Reader(Features(channels), channels)
 
-    def features(self, pictures: Pictures) -> tuple[Float[Tensor, "B rows columns C"], Int[Tensor, "B 2"]]:
+    def features(
+        self, pictures: Pictures
+    ) -> tuple[Float[Tensor, "B rows columns C"], Int[Tensor, "B 2"]]:
         """The features of each place, and how many rows and columns each picture has."""
         return pictures.values, pictures.sizes
 
     def forward(
-        self, source: Int[Tensor, "B W"], lengths: Int[Tensor, " B"], pictures: Pictures | None = None
+        self,
+        source: Int[Tensor, "B W"],
+        lengths: Int[Tensor, " B"],
+        pictures: Pictures | None = None,
     ) -> Memory:
         """The memory of B pictures; `source` has no words. Raises ValueError for more rows or columns than learnt ones."""
         assert pictures is not None, "the data names pictures: see Seq2Seq"
@@ -83,14 +91,18 @@ class Grid(Encoder):
             values, mask = packed(values, mask)
         return Memory(values=values, mask=mask, summary=summary, grids=sizes)
 
-    def position(self, rows: int, columns: int, like: Tensor) -> Float[Tensor, "rows columns M"] | Tensor:
+    def position(
+        self, rows: int, columns: int, like: Tensor
+    ) -> Float[Tensor, "rows columns M"] | Tensor:
         """What is added to the annotation of each place."""
         if self.positions == "none":
             return like.new_zeros(())
         if self.positions == "sinusoidal":
             half = self.memory_size // 2
             each = [waves(count, half, like) for count in (rows, columns)]
-            return torch.cat([each[0].unsqueeze(1).expand(-1, columns, -1), each[1].expand(rows, -1, -1)], -1)
+            return torch.cat(
+                [each[0].unsqueeze(1).expand(-1, columns, -1), each[1].expand(rows, -1, -1)], -1
+            )
         if max(rows, columns) > MOST:
             raise ValueError(
                 f"a picture of {rows} x {columns} places: encoder.positions=learnt has vectors for {MOST} x {MOST}; use "
@@ -101,7 +113,10 @@ class Grid(Encoder):
 
 def inside(sizes: Int[Tensor, "B 2"], rows: int, columns: int) -> Bool[Tensor, "B rows columns"]:
     """Which places are in the picture."""
-    down, right = torch.arange(rows, device=sizes.device), torch.arange(columns, device=sizes.device)
+    down, right = (
+        torch.arange(rows, device=sizes.device),
+        torch.arange(columns, device=sizes.device),
+    )
     return (down < sizes[:, :1]).unsqueeze(2) & (right < sizes[:, 1:]).unsqueeze(1)
 
 
@@ -114,6 +129,8 @@ def packed(values: Float[Tensor, "B P M"], mask: Bool[Tensor, "B P"]) -> tuple[T
 
 def waves(count: int, size: int, like: Tensor) -> Float[Tensor, "count size"]:
     """Sines and cosines of 0, 1, 2 … at `size`/2 frequencies."""
-    frequencies = torch.exp(torch.arange(0, size, 2, device=like.device) * (-math.log(10_000.0) / size))
+    frequencies = torch.exp(
+        torch.arange(0, size, 2, device=like.device) * (-math.log(10_000.0) / size)
+    )
     angles = torch.arange(count, device=like.device).unsqueeze(1) * frequencies
     return torch.cat([angles.sin(), angles.cos()], -1).to(like.dtype)

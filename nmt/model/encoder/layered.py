@@ -39,12 +39,23 @@ class RNNEncoder(Encoder):
         layer_norm: bool = False,
     ) -> None:
         super().__init__()
-        self.memory_size, self.cell_name, self.residual = self.directions * hidden_size, cell, residual
+        self.memory_size, self.cell_name, self.residual = (
+            self.directions * hidden_size,
+            cell,
+            residual,
+        )
         sizes = [embedding_size] + [self.memory_size] * (num_layers - 1)
-        inside = {"depth": transition_depth, "dropout": recurrent_dropout, "dropout_of": recurrent_dropout_of}
-        self.layers = nn.ModuleList(Recurrent(cell, size, hidden_size, self.directions, **inside) for size in sizes)  # type: ignore[arg-type]
+        inside = {
+            "depth": transition_depth,
+            "dropout": recurrent_dropout,
+            "dropout_of": recurrent_dropout_of,
+        }
+        self.layers = nn.ModuleList(
+            Recurrent(cell, size, hidden_size, self.directions, **inside) for size in sizes
+        )  # type: ignore[arg-type]
         self.norms = nn.ModuleList(
-            nn.LayerNorm(self.memory_size) if layer_norm else nn.Identity() for _ in range(num_layers)
+            nn.LayerNorm(self.memory_size) if layer_norm else nn.Identity()
+            for _ in range(num_layers)
         )
         self.dropout = Dropout(dropout, variational_dropout)
 
@@ -55,7 +66,10 @@ class RNNEncoder(Encoder):
         raise NotImplementedError
 
     def forward(
-        self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], pictures: Pictures | None = None
+        self,
+        source: Int[Tensor, "B S"],
+        lengths: Int[Tensor, " B"],
+        pictures: Pictures | None = None,
     ) -> Memory:
         """The memory of B sentences; `lengths` in tokens, EOS included."""
         x = self.input(source)

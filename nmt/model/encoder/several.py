@@ -30,17 +30,24 @@ class MultiSource(Encoder):
         nn.init.zeros_(self.join.bias)
 
     def forward(
-        self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], pictures: Pictures | None = None
+        self,
+        source: Int[Tensor, "B S"],
+        lengths: Int[Tensor, " B"],
+        pictures: Pictures | None = None,
     ) -> Memory:
         mask = torch.arange(source.size(1), device=source.device) < lengths.unsqueeze(1)
         ends = (source == EOS) & mask
-        number = (ends.cumsum(1) - ends.long()).masked_fill(~mask, -1)  # which source each position belongs to
+        number = (ends.cumsum(1) - ends.long()).masked_fill(
+            ~mask, -1
+        )  # which source each position belongs to
         values, summaries = None, []
         for k, encoder in enumerate(self.encoders):
             encoder.input = self.input  # type: ignore[assignment]
             own = number == k
             its = own.sum(1)
-            order = (~own).long().sort(stable=True, dim=1).indices[:, : max(1, int(its.max()))]  # its positions first
+            order = (
+                (~own).long().sort(stable=True, dim=1).indices[:, : max(1, int(its.max()))]
+            )  # its positions first
             there = torch.arange(order.size(1), device=source.device) < its.unsqueeze(1)
             words = source.gather(1, order).masked_fill(~there, PAD)
             memory: Memory = encoder(words, its.clamp(min=1))
@@ -50,4 +57,6 @@ class MultiSource(Encoder):
             values = values.scatter_add(1, order.unsqueeze(-1).expand_as(found), found)
             summaries.append(memory.summary)
         assert values is not None
-        return Memory(values=values, mask=mask, summary=tanh(full(self.join(torch.cat(summaries, -1)))))
+        return Memory(
+            values=values, mask=mask, summary=tanh(full(self.join(torch.cat(summaries, -1))))
+        )

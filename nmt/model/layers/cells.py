@@ -99,7 +99,11 @@ def gru(a: Tensor, u: Tensor, state: Cell, kept: Tensor | None = None) -> Cell:
 
 
 def lstm(
-    a: Tensor, u: Tensor, state: Cell, kept: Tensor | None = None, norm: Callable[[Tensor], Tensor] | None = None
+    a: Tensor,
+    u: Tensor,
+    state: Cell,
+    kept: Tensor | None = None,
+    norm: Callable[[Tensor], Tensor] | None = None,
 ) -> Cell:
     """One LSTM step from the gates of the input a [… 4Q] and of the state u [… 4Q]; state (h [… Q], c [… Q]). `kept`: the
     mask of the update; `norm` acts on what h is made from."""

@@ -38,7 +38,9 @@ class Dropout(nn.Module):
             return None
         return dropout(torch.ones(shape, dtype=like.dtype, device=like.device), self.p)
 
-    def forward(self, x: Float[Tensor, "B T E"], mask: Float[Tensor, "B 1 E"] | None = None) -> Float[Tensor, "B T E"]:
+    def forward(
+        self, x: Float[Tensor, "B T E"], mask: Float[Tensor, "B 1 E"] | None = None
+    ) -> Float[Tensor, "B T E"]:
         if not self.training or self.p == 0:
             return x
         if mask is None:

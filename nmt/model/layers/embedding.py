@@ -47,9 +47,13 @@ class Factored(nn.Module):
 class Words(nn.Module):
     """The input of an encoder or a decoder: embedding, then dropout of whole words, then dropout of features."""
 
-    def __init__(self, table: nn.Embedding | Factored, word_dropout: WordDropout, dropout: Dropout) -> None:
+    def __init__(
+        self, table: nn.Embedding | Factored, word_dropout: WordDropout, dropout: Dropout
+    ) -> None:
         super().__init__()
         self.table, self.word_dropout, self.dropout = table, word_dropout, dropout
 
-    def forward(self, ids: Int[Tensor, "B T"], mask: Float[Tensor, "B 1 E"] | None = None) -> Float[Tensor, "B T E"]:
+    def forward(
+        self, ids: Int[Tensor, "B T"], mask: Float[Tensor, "B 1 E"] | None = None
+    ) -> Float[Tensor, "B T E"]:
         return self.dropout(self.word_dropout(self.table(ids)), mask)

@@ -53,7 +53,9 @@ class _LinearCrossEntropy(Function):
         rows = max(1, -(-min(x.size(0), SLICE // vocabulary) // 2)) * 2  # even: pairs stay together
         total, nll = (torch.zeros((), dtype=accurate, device=x.device) for _ in range(2))
         dx, dw, db = torch.empty_like(x), torch.zeros_like(weight), torch.zeros_like(bias)
-        d_generated, d_copied = (None if held is None else torch.empty_like(held) for held in (generated, copied))
+        d_generated, d_copied = (
+            None if held is None else torch.empty_like(held) for held in (generated, copied)
+        )
         # One buffer for all slices: allocating new memory would cost more than the arithmetic.
         buffer = torch.empty(rows, vocabulary, dtype=accurate, device=x.device)
         low_buffer = buffer if dtype == accurate else torch.empty_like(buffer, dtype=dtype)
@@ -65,7 +67,10 @@ class _LinearCrossEntropy(Function):
             if dtype != accurate:
                 logits.copy_(low_logits)
             logits.add_(bias)
-            held = (None if each is None else each[rows_, None].to(accurate) for each in (generated, copied, weights))
+            held = (
+                None if each is None else each[rows_, None].to(accurate)
+                for each in (generated, copied, weights)
+            )
             loss, plain, d, of_copying = _losses(logits, gold, smoothing, agreement, *held)
             total += loss
             nll += plain
@@ -87,7 +92,9 @@ class _LinearCrossEntropy(Function):
 
     @staticmethod
     def backward(ctx: Any, d: Tensor, _: None) -> tuple[Tensor | None, ...]:
-        dx, dw, db, *of_copying = (None if held is None else held.mul(d.to(held.dtype)) for held in ctx.saved_tensors)
+        dx, dw, db, *of_copying = (
+            None if held is None else held.mul(d.to(held.dtype)) for held in ctx.saved_tensors
+        )
         return dx, dw, db, None, None, None, *of_copying, None, None
 
 
@@ -101,7 +108,11 @@ def _losses(
     weights: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
     """(loss, −Σ log p_y, ∂loss/∂logits in the memory of the logits, (∂loss/∂g, ∂loss/∂c)) of n rows of logits [n V]."""
-    sums, gold_logits, largest = logits.sum(-1, keepdim=True), logits.gather(1, gold), logits.amax(-1, keepdim=True)
+    sums, gold_logits, largest = (
+        logits.sum(-1, keepdim=True),
+        logits.gather(1, gold),
+        logits.amax(-1, keepdim=True),
+    )
     apart = logits[0::2] - logits[1::2] if agreement else None
     p = torch.softmax(logits, -1, out=logits)
     # The largest p is exp(largest − log Σ exp) and never rounds to 0, so log Σ exp needs no other pass of exp.
@@ -129,7 +140,12 @@ def _with_copying(log_p: Tensor, g: Tensor, c: Tensor) -> tuple[Tensor, Tensor, 
     """log m, w, and the gradients of −log m for g and c, from log p_y [n 1]."""
     log_m = torch.logaddexp(g.log() + log_p, torch.log1p(-g) + c.log())
     inverse = (-log_m).clamp(max=80.0).exp()  # 1/m, finite
-    return log_m, (g.log() + log_p - log_m).exp(), c * inverse - (log_p - log_m).exp(), (g - 1) * inverse
+    return (
+        log_m,
+        (g.log() + log_p - log_m).exp(),
+        c * inverse - (log_p - log_m).exp(),
+        (g - 1) * inverse,
+    )
 
 
 def _divergence(p: Tensor, apart: Tensor) -> tuple[Tensor, Tensor]:
@@ -162,7 +178,9 @@ def linear_cross_entropy(
     there is no copying.
     """
     if agreement and generated is not None:
-        raise ValueError("agreement compares distributions over the vocabulary, and copied words are not in it")
+        raise ValueError(
+            "agreement compares distributions over the vocabulary, and copied words are not in it"
+        )
     device = x.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
     with torch.autocast(device, enabled=False):

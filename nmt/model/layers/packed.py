@@ -41,7 +41,9 @@ class PackedWeights:
         return found
 
 
-_current: contextvars.ContextVar[PackedWeights | None] = contextvars.ContextVar("packs", default=None)
+_current: contextvars.ContextVar[PackedWeights | None] = contextvars.ContextVar(
+    "packs", default=None
+)
 
 
 @contextlib.contextmanager
@@ -115,10 +117,14 @@ _LAYOUTS = {"float32": _float32, "bfloat16": _bfloat16, "int8": _int8}
 def int8_is_native() -> bool:
     """Whether this processor multiplies 8-bit numbers without overflow, and this torch lets it."""
     able = torch.cpu.get_capabilities()
-    return bool(able.get("avx512_vnni") or able.get("avx_vnni")) and hasattr(torch.ops.onednn, "qlinear_pointwise")
+    return bool(able.get("avx512_vnni") or able.get("avx_vnni")) and hasattr(
+        torch.ops.onednn, "qlinear_pointwise"
+    )
 
 
-def linear(owner: nn.Module, name: str, x: Float[Tensor, "*rows K"], block: Block) -> Float[Tensor, "*rows M"]:
+def linear(
+    owner: nn.Module, name: str, x: Float[Tensor, "*rows K"], block: Block
+) -> Float[Tensor, "*rows M"]:
     """x Wᵀ + b, packed in generation; `name` distinguishes the owner's products."""
     product = packed(owner, name, block)
     return F.linear(x, *block) if product is None else product(x)[0]

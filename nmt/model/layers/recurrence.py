@@ -38,7 +38,9 @@ class _Gather(Function):
     """Identity on the operand. Its backward runs after the backward of all steps and computes the one large product."""
 
     @staticmethod
-    def forward(ctx: Any, operand: Tensor, bias: Tensor | None, tape: list[tuple[Tensor, Tensor]]) -> Any:
+    def forward(
+        ctx: Any, operand: Tensor, bias: Tensor | None, tape: list[tuple[Tensor, Tensor]]
+    ) -> Any:
         ctx.set_materialize_grads(False)
         ctx.tape, ctx.has_bias, ctx.transposed = tape, bias is not None, operand.stride(-1) != 1
         return operand.view_as(operand), None if bias is None else bias.view_as(bias)
@@ -50,7 +52,9 @@ class _Gather(Function):
         x, d = (torch.cat(column, dim=-2) for column in zip(*ctx.tape, strict=True))
         ctx.tape.clear()
         d_bias = d.sum(-2, keepdim=d.dim() == 3) if ctx.has_bias else None
-        if ctx.transposed:  # in the operand's memory layout, so that the gradient need not be transposed later
+        if (
+            ctx.transposed
+        ):  # in the operand's memory layout, so that the gradient need not be transposed later
             return (d.transpose(-1, -2) @ x).transpose(-1, -2), d_bias, None
         return x.transpose(-1, -2) @ d, d_bias, None
 
@@ -65,7 +69,9 @@ class _Product(Function):
     """x @ operand + bias for one step; its backward leaves (x, d) on the tape for `_Gather`."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, operand: Tensor, bias: Tensor | None, tape: list[tuple[Tensor, Tensor]]) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, operand: Tensor, bias: Tensor | None, tape: list[tuple[Tensor, Tensor]]
+    ) -> Tensor:
         x_low = x.to(operand.dtype)
         ctx.save_for_backward(x_low, operand)
         ctx.tape, ctx.dtype = tape, x.dtype
@@ -128,7 +134,9 @@ class Transition(nn.Module):
     def __init__(self, gates: int, size: int, directions: int, norm: bool) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(directions, gates * size, size))
-        self.bias, self.input_bias = (nn.Parameter(torch.zeros(directions, gates * size)) for _ in range(2))
+        self.bias, self.input_bias = (
+            nn.Parameter(torch.zeros(directions, gates * size)) for _ in range(2)
+        )
         for gate in self.weight.data.flatten(0, 1).split(size):
             nn.init.orthogonal_(gate)
         self.norm = GateNorm(gates, size, directions) if norm else nn.Identity()
@@ -180,7 +188,9 @@ class Recurrent(nn.Module):
                     nn.init.zeros_(gate)
             if name == "lstm" and key.startswith("bias_ih"):
                 nn.init.ones_(parts[1])  # remember by default (Jozefowicz et al. 2015)
-        self.transitions = nn.ModuleList(Transition(gates, hidden_size, directions, norm) for _ in range(depth - 1))
+        self.transitions = nn.ModuleList(
+            Transition(gates, hidden_size, directions, norm) for _ in range(depth - 1)
+        )
         self.input_norm, self.state_norm = (
             GateNorm(gates, hidden_size, directions) if norm else nn.Identity() for _ in range(2)
         )
@@ -196,12 +206,16 @@ class Recurrent(nn.Module):
     def block(self, name: str, columns: slice = slice(None), direction: int = 0) -> Block:
         """The weight and bias of the inputs ("ih", some columns of it if asked) or of the state ("hh")."""
         suffix = f"{name}_l0{('', '_reverse')[direction]}"
-        return getattr(self.rnn, f"weight_{suffix}")[:, columns], getattr(self.rnn, f"bias_{suffix}")
+        return getattr(self.rnn, f"weight_{suffix}")[:, columns], getattr(
+            self.rnn, f"bias_{suffix}"
+        )
 
     def _both(self, name: str) -> tuple[Tensor, Tensor]:
         """The blocks of both directions: weights [2 K M], biases [2 1 M]."""
         (weight, bias), (weight_back, bias_back) = self.block(name), self.block(name, direction=1)
-        return torch.stack([weight, weight_back]).transpose(1, 2), torch.stack([bias, bias_back]).unsqueeze(1)  # type: ignore[list-item]
+        return torch.stack([weight, weight_back]).transpose(1, 2), torch.stack(
+            [bias, bias_back]
+        ).unsqueeze(1)  # type: ignore[list-item]
 
     def mask(self, *rows: int) -> Tensor | None:
         """The features that recurrent dropout keeps at all steps, [*rows size]; None if nothing is dropped."""
@@ -230,7 +244,9 @@ class Recurrent(nn.Module):
             state = self.cell(a, self.state_norm(u), state, of_update)
             for transition, product in zip(self._transitions, deeper, strict=True):
                 u = product(state[0] if of_state is None else state[0] * of_state)[0]
-                state = self.cell(transition.inputs.expand_as(u), transition.norm(u), state, of_update)
+                state = self.cell(
+                    transition.inputs.expand_as(u), transition.norm(u), state, of_update
+                )
             return state
 
         return Loop(first if of_state is None else lambda h: first(h * of_state), step)
@@ -265,7 +281,10 @@ class Recurrent(nn.Module):
         zeros = tuple(torch.stack([z, z]) for z in self._zeros(x))
         products = [
             _alone(Shared(*self._both("hh"))),
-            *(_alone(Shared(t.weight.transpose(1, 2), t.bias.unsqueeze(1))) for t in self._transitions),
+            *(
+                _alone(Shared(t.weight.transpose(1, 2), t.bias.unsqueeze(1)))
+                for t in self._transitions
+            ),
         ]
         gates = self.input_norm(a.view(2, *both.shape[1:3], -1).transpose(0, 1))
         outputs, _ = _run(self._steps(products[0], products[1:], mask), gates, zeros)
@@ -276,7 +295,9 @@ class Recurrent(nn.Module):
     def _forward_whole(self, x: Tensor, lengths: Tensor | None) -> tuple[Tensor, Cell]:
         """Each direction as one operation, of any length, for the graph of an encoder; the backward one on reversed
         sentences. Of the last state, only h."""
-        lengths = x.new_full((x.size(0),), x.size(1), dtype=torch.int64) if lengths is None else lengths
+        lengths = (
+            x.new_full((x.size(0),), x.size(1), dtype=torch.int64) if lengths is None else lengths
+        )
         order, outputs = reversal(lengths, x.size(1)), list[Tensor]()
         whole = torch.lstm if self.state_parts == 2 else torch.gru
         for direction in range(self.directions):
@@ -284,7 +305,17 @@ class Recurrent(nn.Module):
             weights: Any = [weight for weight, _ in blocks] + [bias for _, bias in blocks]
             zeros: Any = tuple(part.unsqueeze(0) for part in self._zeros(x))
             turned = take(x, order) if direction else x
-            y = whole(turned, zeros if len(zeros) == 2 else zeros[0], weights, True, 1, 0.0, False, False, True)[0]
+            y = whole(
+                turned,
+                zeros if len(zeros) == 2 else zeros[0],
+                weights,
+                True,
+                1,
+                0.0,
+                False,
+                False,
+                True,
+            )[0]
             outputs.append(y)
         final = torch.cat([at_end(y, lengths) for y in outputs], -1)
         outputs[1:] = [take(y, order) for y in outputs[1:]]
@@ -294,7 +325,9 @@ class Recurrent(nn.Module):
         weight: Tensor = self.rnn.weight_hh_l0  # type: ignore[assignment]
         return tuple(weight.new_zeros(x.size(0), self.size) for _ in range(self.state_parts))
 
-    def _forward_cudnn(self, x: Tensor, state: Cell | None, lengths: Tensor | None) -> tuple[Tensor, Cell]:
+    def _forward_cudnn(
+        self, x: Tensor, state: Cell | None, lengths: Tensor | None
+    ) -> tuple[Tensor, Cell]:
         initial: Any = None
         if state is not None:
             initial = tuple(part.unsqueeze(0).contiguous() for part in state)

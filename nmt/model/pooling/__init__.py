@@ -50,7 +50,9 @@ class Pooling(nn.Module):
 
 def distribute(scores: Float[Tensor, "N S H"], memory: Memory) -> Float[Tensor, "N H S"]:
     """softmax over the real positions of each row."""
-    return full(scores).masked_fill(~memory.mask.unsqueeze(-1), -torch.inf).softmax(1).transpose(1, 2)
+    return (
+        full(scores).masked_fill(~memory.mask.unsqueeze(-1), -torch.inf).softmax(1).transpose(1, 2)
+    )
 
 
 def gather(weights: Float[Tensor, "N H S"], memory: Memory) -> Float[Tensor, "N HM"]:

@@ -17,5 +17,7 @@ class FinalState(Pooling):
         super().__init__(memory_size)
 
     def forward(self, memory: Memory, counts: Int[Tensor, " B"]) -> Pooled:
-        weights = distribute(memory.values @ memory.summary.to(memory.values.dtype).unsqueeze(-1), memory)
+        weights = distribute(
+            memory.values @ memory.summary.to(memory.values.dtype).unsqueeze(-1), memory
+        )
         return Pooled(gather(weights, memory), weights)

@@ -24,7 +24,9 @@ class Hierarchical(Pooling):
 
     splits = True
 
-    def __init__(self, *, memory_size: int, hidden_size: Width, sentence_size: Width, cell: CellName = "gru") -> None:
+    def __init__(
+        self, *, memory_size: int, hidden_size: Width, sentence_size: Width, cell: CellName = "gru"
+    ) -> None:
         super().__init__(2 * sentence_size)
         self.words = WordContext(memory_size=memory_size, hidden_size=hidden_size)
         self.encoder = Recurrent(cell, memory_size, sentence_size, directions=2)
@@ -33,7 +35,9 @@ class Hierarchical(Pooling):
     def forward(self, memory: Memory, counts: Int[Tensor, " B"]) -> Pooled:
         words = self.words(memory, counts)
         assert words.weights is not None
-        mask = torch.arange(int(counts.max()), device=counts.device) < counts.unsqueeze(1)  # [B C], true for a sentence
+        mask = torch.arange(int(counts.max()), device=counts.device) < counts.unsqueeze(
+            1
+        )  # [B C], true for a sentence
         grid = words.features.new_zeros(*mask.shape, words.features.size(1)).masked_scatter(
             mask.unsqueeze(-1), words.features
         )

@@ -21,7 +21,9 @@ class Structured(Pooling):
     """`hops`: r; `hidden_size`: rows of W₁; `penalty`: the weight of the penalty (squared Frobenius norm, of each text) in
     the loss."""
 
-    def __init__(self, *, memory_size: int, hops: Width, hidden_size: Width, penalty: NonNegative) -> None:
+    def __init__(
+        self, *, memory_size: int, hops: Width, hidden_size: Width, penalty: NonNegative
+    ) -> None:
         super().__init__(memory_size)
         self.feature_size, self.penalty = hops * memory_size, penalty
         self.hidden = nn.Linear(memory_size, hidden_size, bias=False)
@@ -29,5 +31,7 @@ class Structured(Pooling):
 
     def forward(self, memory: Memory, counts: Int[Tensor, " B"]) -> Pooled:
         weights = distribute(self.hops(tanh(self.hidden(memory.values))), memory)
-        overlap = torch.bmm(weights, weights.transpose(1, 2)) - torch.eye(weights.size(1), device=weights.device)
+        overlap = torch.bmm(weights, weights.transpose(1, 2)) - torch.eye(
+            weights.size(1), device=weights.device
+        )
         return Pooled(gather(weights, memory), weights, self.penalty * overlap.square().sum((1, 2)))

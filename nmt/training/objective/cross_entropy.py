@@ -36,7 +36,9 @@ class CrossEntropy:
 
     def __call__(self, model: Seq2Seq, batch: Batch, step: int, total: int = 0) -> Loss:
         output, memory = model.teach(batch)
-        loss, nll = model.loss(output, memory, batch.targets, self.label_smoothing if model.training else 0.0)
+        loss, nll = model.loss(
+            output, memory, batch.targets, self.label_smoothing if model.training else 0.0
+        )
         if self.doubly_stochastic and model.training:
             loss = loss + self.doubly_stochastic * self._unevenness(output.weights, batch, memory)
         if self.guided_alignment and model.training:
@@ -52,6 +54,8 @@ class CrossEntropy:
 
     def _unevenness(self, weights: Tensor | None, batch: Batch, memory: Memory) -> Tensor:
         if weights is None:
-            raise ValueError("objective.doubly_stochastic needs a decoder with attention: set it to 0")
+            raise ValueError(
+                "objective.doubly_stochastic needs a decoder with attention: set it to 0"
+            )
         attended = (weights * (batch.targets != PAD).unsqueeze(-1)).sum(1)
         return ((1 - attended) ** 2 * memory.mask).sum()

@@ -25,10 +25,16 @@ class Distillation:
     run directory, or several. Validation is the plain cross-entropy."""
 
     def __init__(
-        self, *, teacher: str | list[str] | None, weight: Ratio = 0.5, label_smoothing: Fraction = 0.0
+        self,
+        *,
+        teacher: str | list[str] | None,
+        weight: Ratio = 0.5,
+        label_smoothing: Fraction = 0.0,
     ) -> None:
         if not teacher:
-            raise ValueError("objective.teacher: name the run directory of a trained model, or several as [A,B]")
+            raise ValueError(
+                "objective.teacher: name the run directory of a trained model, or several as [A,B]"
+            )
         if label_smoothing and weight == 1:
             raise ValueError(
                 "objective.label_smoothing is for the reference words, and objective.weight=1 leaves them out"
@@ -43,7 +49,9 @@ class Distillation:
 
     def __call__(self, model: Seq2Seq, batch: Batch, step: int, total: int = 0) -> Loss:
         output, memory = model.teach(batch)
-        loss, nll = model.loss(output, memory, batch.targets, self.label_smoothing if model.training else 0.0)
+        loss, nll = model.loss(
+            output, memory, batch.targets, self.label_smoothing if model.training else 0.0
+        )
         if model.training:
             real = batch.targets != PAD
             learnt = -(self._taught(batch)[real] * model.log_probs(output, memory)[real]).sum()

@@ -45,13 +45,19 @@ class MinimumRisk:
         label_smoothing: Fraction = 0.0,
     ) -> None:
         if candidates < 2:
-            raise ValueError(f"objective.candidates={candidates}: one candidate has no alternative; give at least 2")
+            raise ValueError(
+                f"objective.candidates={candidates}: one candidate has no alternative; give at least 2"
+            )
         if label_smoothing and not likelihood:
             raise ValueError(
                 "objective.label_smoothing belongs to the likelihood, and objective.likelihood=0 leaves it out"
             )
         self.candidates, self.source, self.cost = candidates, source, cost
-        self.sharpness, self.likelihood, self.label_smoothing = sharpness, likelihood, label_smoothing
+        self.sharpness, self.likelihood, self.label_smoothing = (
+            sharpness,
+            likelihood,
+            label_smoothing,
+        )
         self.critic: Critic | None = None
 
     def take_critic(self, critic: Critic) -> None:
@@ -67,22 +73,39 @@ class MinimumRisk:
         state = model.start(memory)
         risk = self._risk(model, state, memory, proposed, batch.num_tokens / len(proposed))
         if not self.likelihood:
-            return Loss(total=risk, nll=torch.full_like(risk, torch.nan).detach(), num_tokens=batch.num_tokens)
+            return Loss(
+                total=risk,
+                nll=torch.full_like(risk, torch.nan).detach(),
+                num_tokens=batch.num_tokens,
+            )
         output = model.decode(batch.inputs, state, memory)
         loss, nll = model.loss(output, memory, batch.targets, self.label_smoothing)
         return Loss((1 - self.likelihood) * risk + self.likelihood * loss, nll, batch.num_tokens)
 
     def _risk(
-        self, model: Seq2Seq, state: State, memory: Memory, proposed: Sequence[Sequence[Candidate]], scale: float
+        self,
+        model: Seq2Seq,
+        state: State,
+        memory: Memory,
+        proposed: Sequence[Sequence[Candidate]],
+        scale: float,
     ) -> Float[Tensor, ""]:
         """`scale` times the sum of the sentences' risks, with its gradient."""
         device, most = memory.values.device, max(map(len, proposed))
         empty = Candidate([], 0.0)
-        grid = [candidate for each in proposed for candidate in [*each, *[empty] * (most - len(each))]]
-        there = torch.tensor([[k < len(each) for k in range(most)] for each in proposed], device=device)
-        costs = 1 - torch.tensor([candidate.quality for candidate in grid], device=device).view(-1, most)
+        grid = [
+            candidate for each in proposed for candidate in [*each, *[empty] * (most - len(each))]
+        ]
+        there = torch.tensor(
+            [[k < len(each) for k in range(most)] for each in proposed], device=device
+        )
+        costs = 1 - torch.tensor([candidate.quality for candidate in grid], device=device).view(
+            -1, most
+        )
         targets = pad_sequence(
-            [torch.tensor([*candidate.tokens, EOS]) for candidate in grid], batch_first=True, padding_value=PAD
+            [torch.tensor([*candidate.tokens, EOS]) for candidate in grid],
+            batch_first=True,
+            padding_value=PAD,
         ).to(device)
         inputs = torch.cat([torch.full_like(targets[:, :1], BOS), targets[:, :-1]], 1)
         rows = torch.arange(len(proposed), device=device).repeat_interleave(most)

@@ -26,5 +26,7 @@ class RDrop:
             return CrossEntropy()(model, batch, step)
         twice = batch.repeated(2)
         output, memory = model.teach(twice)
-        loss, nll = model.loss(output, memory, twice.targets, self.label_smoothing, agreement=self.agreement)
+        loss, nll = model.loss(
+            output, memory, twice.targets, self.label_smoothing, agreement=self.agreement
+        )
         return Loss(total=loss / 2, nll=nll / 2, num_tokens=batch.num_tokens)

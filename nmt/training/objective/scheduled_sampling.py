@@ -42,7 +42,9 @@ class ScheduledSampling:
         updates: Count = 0,
     ) -> None:
         if decay != "constant" and end > start:
-            raise ValueError(f"objective.end={end:g} is above objective.start={start:g}: the ratio can only fall")
+            raise ValueError(
+                f"objective.end={end:g} is above objective.start={start:g}: the ratio can only fall"
+            )
         self.label_smoothing, self.decay, self.start, self.end = label_smoothing, decay, start, end
         self.pace, self.updates = pace, updates
 
@@ -65,7 +67,9 @@ class ScheduledSampling:
             output, memory = model.teach(batch)
         else:
             output, memory = self._mixed(model, batch, ratio)
-        loss, nll = model.loss(output, memory, batch.targets, self.label_smoothing if model.training else 0.0)
+        loss, nll = model.loss(
+            output, memory, batch.targets, self.label_smoothing if model.training else 0.0
+        )
         return Loss(total=loss, nll=nll, num_tokens=batch.num_tokens)
 
     def _mixed(self, model: Seq2Seq, batch: Batch, ratio: float) -> tuple[DecoderOutput, Memory]:

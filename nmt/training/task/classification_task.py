@@ -56,11 +56,16 @@ class ClassificationTask(Task):
             unseen = [] if part is None else labels.unseen(part.labels)
             if part is not None and unseen:
                 log.warning(
-                    "%s: labels that do not occur in training, and so count as missed: %s", part.name, _some(unseen)
+                    "%s: labels that do not occur in training, and so count as missed: %s",
+                    part.name,
+                    _some(unseen),
                 )
         self.reader = TextClassifier(network, tokenizer, max_tokens=max_tokens)
         self.encode = partial(
-            encode_documents, tokenizer=tokenizer, splits=network.pooling.splits, max_tokens=max_tokens
+            encode_documents,
+            tokenizer=tokenizer,
+            splits=network.pooling.splits,
+            max_tokens=max_tokens,
         )
         self.documents = self.encode(splits.train.texts)
         if self.documents.cut:
@@ -108,7 +113,9 @@ class ClassificationTask(Task):
         missed; the loss (nats per text) includes only labels seen in training."""
         gold = self.labels.table(part.labels)
         texts = ranks.share(part.texts)
-        probabilities = np.stack(ranks.whole(self.reader.probabilities(texts) if len(texts) else []))
+        probabilities = np.stack(
+            ranks.whole(self.reader.probabilities(texts) if len(texts) else [])
+        )
         chosen = self.labels.chosen(probabilities)
         right = np.where(gold, probabilities, 1 - probabilities if self.labels.several else 1.0)
         loss = float(-np.log(np.maximum(right, 1e-30)).sum(1).mean())
@@ -118,11 +125,19 @@ class ClassificationTask(Task):
         return {"loss": loss, **report(table, guessed, names)}, chosen
 
     def test(self, write: Callable[[str, str], None]) -> tuple[str, dict[str, Any], list[str]]:
-        name, part = ("test", self.splits.test) if self.splits.test else ("validation", self.splits.validation)
+        name, part = (
+            ("test", self.splits.test)
+            if self.splits.test
+            else ("validation", self.splits.validation)
+        )
         found, chosen = self._judge(part, self.ranks)
         rows = [",".join(np.array(self.labels.names)[row]) for row in chosen]
         right = [",".join(labels) for labels in part.labels]
-        for file, written in ((name, rows), (f"{name}.source", part.texts), (f"{name}.reference", right)):
+        for file, written in (
+            (name, rows),
+            (f"{name}.source", part.texts),
+            (f"{name}.reference", right),
+        ):
             write(f"{file}.txt", "".join(" ".join(row.split("\n")) + "\n" for row in written))
         scores = {metric: {"score": found[metric]} for metric in ("macro_f1", "accuracy", "loss")}
         lines = [f"macro-F1 {found['macro_f1']:.2f}   accuracy {found['accuracy']:.2f}"]
@@ -131,7 +146,9 @@ class ClassificationTask(Task):
             for label, f in list(found["labels"].items())[:MOST_LINES]
         ]
         if len(found["labels"]) > MOST_LINES:
-            lines.append(f"… and {len(found['labels']) - MOST_LINES:,} more labels, in results.json")
+            lines.append(
+                f"… and {len(found['labels']) - MOST_LINES:,} more labels, in results.json"
+            )
         gap = removal(self.reader, part.texts)
         if gap.texts:
             lines.append(
@@ -143,10 +160,14 @@ class ClassificationTask(Task):
     def draw(self, folder: Path) -> None:
         """A few validation texts with their most important words."""
         part = self.splits.validation
-        shown = sorted(range(len(part)), key=lambda i: len(part.texts[i]))[len(part) // 3 :: max(1, len(part) // 30)]
+        shown = sorted(range(len(part)), key=lambda i: len(part.texts[i]))[
+            len(part) // 3 :: max(1, len(part) // 30)
+        ]
         answers = self.reader.classify([part.texts[i] for i in shown])
         if any(answer.importances is not None for answer in answers):
-            write_explanations(answers, folder / "explanations.html", [part.labels[i] for i in shown])
+            write_explanations(
+                answers, folder / "explanations.html", [part.labels[i] for i in shown]
+            )
 
     def next_commands(self, folder: Path) -> list[str]:
         return [
@@ -158,7 +179,11 @@ class ClassificationTask(Task):
 def _some(labels: Sequence[str], most: int = 10) -> str:
     """The first of many labels, each shortened."""
     shown = [label if len(label) <= 30 else f"{label[:29]}…" for label in labels[:most]]
-    more = f" and {len(labels) - most:,} more; is data.label the right column?" if len(labels) > most else ""
+    more = (
+        f" and {len(labels) - most:,} more; is data.label the right column?"
+        if len(labels) > most
+        else ""
+    )
     return ", ".join(shown) + more
 
 

@@ -96,7 +96,9 @@ class TranslationTask(Task):
     def introduction(self) -> tuple[str, str]:
         splits, tokenizer, decoder = self.data.splits, self.data.tokenizer, self.network.decoder
         sizes = f"{tokenizer.source_size:,}/{tokenizer.target_size:,}"
-        validation = " + ".join(f"{len(pairs):,}" for pairs in (splits.validation, *splits.beside.values()))
+        validation = " + ".join(
+            f"{len(pairs):,}" for pairs in (splits.validation, *splits.beside.values())
+        )
         score = type(decoder.attention.score).__name__.lower() if decoder.attends else "none"
         return (
             f"{len(self.data.kept):,} training pairs, {validation} validation, {len(splits.test or ()):,} "
@@ -113,10 +115,21 @@ class TranslationTask(Task):
 
     def batches(self, epoch: int) -> EpochBatches:
         if self._planned is None or self._planned[0] != epoch:
-            reader, made = self.network.encoder.reader, bool(self.data.tokenizer.sampling) or self.device.type == "cuda"
-            modified = self.mixing is not None and any(stage.modifiers for stage in self.mixing.mixture.stages)
+            reader, made = (
+                self.network.encoder.reader,
+                bool(self.data.tokenizer.sampling) or self.device.type == "cuda",
+            )
+            modified = self.mixing is not None and any(
+                stage.modifiers for stage in self.mixing.mixture.stages
+            )
             batches = EpochBatches(
-                self.data, self.batching, self.seed, epoch, reader, ahead=int(made or modified), mixing=self.mixing
+                self.data,
+                self.batching,
+                self.seed,
+                epoch,
+                reader,
+                ahead=int(made or modified),
+                mixing=self.mixing,
             )
             self._planned = epoch, batches
         return self._planned[1]
@@ -147,16 +160,23 @@ class TranslationTask(Task):
         answers = self._answers(Greedy(), part.source[:most])
         others = [other[:most] for other in part.others]
         scores = self.judge.score(answers, part.target[:most], others=others)
-        return answers, {"loss": total / tokens, **{name: result.score for name, result in scores.items()}}
+        return answers, {
+            "loss": total / tokens,
+            **{name: result.score for name, result in scores.items()},
+        }
 
     def _show(self, part: Pairs) -> None:
         """A few sentences for who watches the training."""
         rows = [("source", "reference", "translation"), ("---",) * 3]
         rows += list(zip(part.source, part.target, self.answers, strict=False))[:SAMPLES]
-        self.samples = "\n".join(f"| {' | '.join(cell.replace('|', ' ') for cell in row)} |" for row in rows)
+        self.samples = "\n".join(
+            f"| {' | '.join(cell.replace('|', ' ') for cell in row)} |" for row in rows
+        )
         translator, lines = self._translator(Greedy()), self._shown_of(part, 1)
         if translator.attends and lines:
-            maps = translator.attention_maps(lines, translator.translations(lines, details_of=1), units="piece")
+            maps = translator.attention_maps(
+                lines, translator.translations(lines, details_of=1), units="piece"
+            )
             self.looked = maps[0] if maps else None
 
     def _shown_of(self, part: Pairs, count: int) -> list[str]:
@@ -183,9 +203,15 @@ class TranslationTask(Task):
         began = time.monotonic()
         hypotheses = self._answers(self.search, part.source)
         seconds = time.monotonic() - began
-        scores = self.judge.score(hypotheses, part.target, others=part.others, orders=splits.pictures)
+        scores = self.judge.score(
+            hypotheses, part.target, others=part.others, orders=splits.pictures
+        )
         further = [(f"{name}.reference{k}", other) for k, other in enumerate(part.others, 2)]
-        sides = (name, hypotheses), (f"{name}.source", part.source), (f"{name}.reference", part.target)
+        sides = (
+            (name, hypotheses),
+            (f"{name}.source", part.source),
+            (f"{name}.reference", part.target),
+        )
         for file, lines in (*sides, *further):
             write(f"{file}.txt", "".join(one_line(line) + "\n" for line in lines))
         if part.places is not None and self.network.decoder.attends:
@@ -194,7 +220,11 @@ class TranslationTask(Task):
             "scores": {metric: vars(result) for metric, result in scores.items()},
             "translation_seconds": round(seconds, 2),
         }
-        return name, results, [f"{m} {result.score:.2f}   {result.signature}" for m, result in scores.items()]
+        return (
+            name,
+            results,
+            [f"{m} {result.score:.2f}   {result.signature}" for m, result in scores.items()],
+        )
 
     def draw(self, folder: Path) -> None:
         """The attention over a few validation sentences."""
@@ -226,5 +256,11 @@ def _says(line: str) -> str:
 
 def _of_middling_length(pairs: Pairs, count: int = 4) -> list[str]:
     """A few sentences that make readable pictures: an even choice from the longest ones below 80 characters."""
-    fitting = sorted((line for line in pairs.source if line.strip() and len(line) < 80), key=len)[-200:]
-    return fitting[:: max(1, len(fitting) // count)][:count] if fitting else [line for line in pairs.source if line][:1]
+    fitting = sorted((line for line in pairs.source if line.strip() and len(line) < 80), key=len)[
+        -200:
+    ]
+    return (
+        fitting[:: max(1, len(fitting) // count)][:count]
+        if fitting
+        else [line for line in pairs.source if line][:1]
+    )

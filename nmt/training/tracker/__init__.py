@@ -36,7 +36,9 @@ class Tracker(ABC):
         except UserError:
             raise
         except Exception as error:  # whatever its server, its login or its files say
-            raise UserError(f"tracker={self.package}: cannot be used ({_first_line(error)})") from error
+            raise UserError(
+                f"tracker={self.package}: cannot be used ({_first_line(error)})"
+            ) from error
 
     @abstractmethod
     def open(self, folder: Path, config: Mapping[str, Any], resumed_at: int | None) -> None: ...

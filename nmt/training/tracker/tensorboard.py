@@ -19,7 +19,8 @@ class TensorBoard(Tracker):
 
         self._writer = SummaryWriter(str(folder), purge_step=resumed_at)
         self._config = {
-            key: value if isinstance(value, bool | int | float | str) else str(value) for key, value in config.items()
+            key: value if isinstance(value, bool | int | float | str) else str(value)
+            for key, value in config.items()
         }
 
     def figures(self, figures: Mapping[str, float], update: int) -> None:
@@ -37,7 +38,9 @@ class TensorBoard(Tracker):
             from torch.utils.tensorboard.summary import hparams
 
             events: Any = self._writer.file_writer
-            for summary in hparams(self._config, {f"final/{name}": value for name, value in results.items()}):
+            for summary in hparams(
+                self._config, {f"final/{name}": value for name, value in results.items()}
+            ):
                 events.add_summary(summary)
             for name, value in results.items():
                 self._writer.add_scalar(f"final/{name}", value)

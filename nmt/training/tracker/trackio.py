@@ -21,7 +21,12 @@ class Trackio(Tracker):
         import trackio
 
         self._run = trackio.init(
-            project=self.project, name=folder.name, config=dict(config), resume="allow", embed=False, auto_log_gpu=False
+            project=self.project,
+            name=folder.name,
+            config=dict(config),
+            resume="allow",
+            embed=False,
+            auto_log_gpu=False,
         )
 
     def figures(self, figures: Mapping[str, float], update: int) -> None:

@@ -14,7 +14,9 @@ class Wandb(Tracker):
 
     package = "wandb"
 
-    def __init__(self, *, project: str = "nmt", mode: Literal["offline", "online"] = "offline") -> None:
+    def __init__(
+        self, *, project: str = "nmt", mode: Literal["offline", "online"] = "offline"
+    ) -> None:
         self.project, self.mode = project, mode
 
     def open(self, folder: Path, config: Mapping[str, Any], resumed_at: int | None) -> None:

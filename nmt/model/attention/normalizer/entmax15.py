@@ -24,7 +24,9 @@ class _Entmax15(Function):
     @staticmethod
     def forward(ctx: Any, z: Tensor) -> Tensor:
         x = (z - z.amax(-1, keepdim=True)) / 2
-        ranked = x.sort(-1, descending=True).values.clamp(min=-2.0)  # below −1 nothing is in the support
+        ranked = x.sort(-1, descending=True).values.clamp(
+            min=-2.0
+        )  # below −1 nothing is in the support
         k = torch.arange(1, x.size(-1) + 1, device=x.device, dtype=x.dtype)
         mean, square = ranked.cumsum(-1) / k, (ranked**2).cumsum(-1) / k
         spread = (1 - k * (square - mean**2)) / k

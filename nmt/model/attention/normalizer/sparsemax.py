@@ -20,7 +20,9 @@ class _Sparsemax(Function):
     @staticmethod
     def forward(ctx: Any, z: Tensor) -> Tensor:
         z = z - z.amax(-1, keepdim=True)
-        ranked = z.sort(-1, descending=True).values.clamp(min=-2.0)  # below −1 nothing is in the support
+        ranked = z.sort(-1, descending=True).values.clamp(
+            min=-2.0
+        )  # below −1 nothing is in the support
         k = torch.arange(1, z.size(-1) + 1, device=z.device, dtype=z.dtype)
         sums = ranked.cumsum(-1)
         size = (1 + k * ranked > sums).sum(-1, keepdim=True)

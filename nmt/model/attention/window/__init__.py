@@ -41,12 +41,18 @@ class Window(nn.Module):
         return ()
 
     def forward(
-        self, scores: Float[Tensor, "N T S"], query: Tensor | None, carry: Carry, normalizer: Normalizer
+        self,
+        scores: Float[Tensor, "N T S"],
+        query: Tensor | None,
+        carry: Carry,
+        normalizer: Normalizer,
     ) -> tuple[Float[Tensor, "N T S"], Carry]:
         """Weights, and what to remember; `query` is the output of `query_layer`."""
         return normalizer(scores), carry
 
-    def credit(self, carry: Carry, log_likelihood: Float[Tensor, " N"], real: Bool[Tensor, "N T"]) -> Float[Tensor, ""]:
+    def credit(
+        self, carry: Carry, log_likelihood: Float[Tensor, " N"], real: Bool[Tensor, "N T"]
+    ) -> Float[Tensor, ""]:
         """What a window that is `rewarded` adds to the loss: `carry` after the last step, the log-likelihood of each row's
         words under the choices (no gradient), and which steps are real."""
         raise NotImplementedError

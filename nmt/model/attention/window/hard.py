@@ -42,7 +42,9 @@ class Hard(Window):
         super().__init__(query_size=query_size)
         self.rewarded = estimator == "reinforce"
         self.reward, self.entropy, self.expected, self.decay = reward, entropy, expected, decay
-        if self.rewarded:  # the sum of rewards, each decayed, and the sum of their weights; kept with the weights
+        if (
+            self.rewarded
+        ):  # the sum of rewards, each decayed, and the sum of their weights; kept with the weights
             self.usual = nn.Parameter(torch.zeros(2), requires_grad=False)
             self.estimates = ("usual",)
 
@@ -55,7 +57,11 @@ class Hard(Window):
         return torch.rand(rows, device=none.device) < self.expected, none, none
 
     def forward(
-        self, scores: Float[Tensor, "N T S"], query: Tensor | None, carry: Carry, normalizer: Normalizer
+        self,
+        scores: Float[Tensor, "N T S"],
+        query: Tensor | None,
+        carry: Carry,
+        normalizer: Normalizer,
     ) -> tuple[Float[Tensor, "N T S"], Carry]:
         weights = normalizer(scores)
         if not self.training:
@@ -71,13 +77,17 @@ class Hard(Window):
         entropies = torch.cat([entropies, -(weights * log).sum(-1)], 1)
         return torch.where(expected[:, None, None], weights, one), (expected, log_probs, entropies)
 
-    def credit(self, carry: Carry, log_likelihood: Float[Tensor, " N"], real: Bool[Tensor, "N T"]) -> Float[Tensor, ""]:
+    def credit(
+        self, carry: Carry, log_likelihood: Float[Tensor, " N"], real: Bool[Tensor, "N T"]
+    ) -> Float[Tensor, ""]:
         _, log_probs, entropies = carry
         mean = log_likelihood.mean()
         usual = self.usual[0] / self.usual[1] if self.usual[1] > 0 else mean
         advantage = log_likelihood - usual
         with torch.no_grad():
-            self.usual.mul_(self.decay).add_((1 - self.decay) * torch.stack([mean, torch.ones_like(mean)]))
+            self.usual.mul_(self.decay).add_(
+                (1 - self.decay) * torch.stack([mean, torch.ones_like(mean)])
+            )
         found = self.reward * (advantage * (log_probs * real).sum(1)).sum()
         return -(found + self.entropy * (entropies * real).sum())
 

@@ -24,9 +24,15 @@ class LocalM(Window):
         return (torch.zeros(rows, dtype=torch.long, device=memory.values.device),)
 
     def forward(
-        self, scores: Float[Tensor, "N T S"], query: Tensor | None, carry: Carry, normalizer: Normalizer
+        self,
+        scores: Float[Tensor, "N T S"],
+        query: Tensor | None,
+        carry: Carry,
+        normalizer: Normalizer,
     ) -> tuple[Float[Tensor, "N T S"], Carry]:
         steps, carry = step_numbers(carry, scores.size(1))
         centres = torch.minimum(steps, source_lengths(scores) - 1).unsqueeze(-1)
         positions = torch.arange(scores.size(2), device=scores.device)
-        return normalizer(scores.masked_fill((positions - centres).abs() > self.distance, -torch.inf)), carry
+        return normalizer(
+            scores.masked_fill((positions - centres).abs() > self.distance, -torch.inf)
+        ), carry

@@ -32,7 +32,11 @@ class LocalP(Window):
         return lengths * torch.sigmoid(torch.tanh(query) @ self.v)
 
     def forward(
-        self, scores: Float[Tensor, "N T S"], query: Tensor | None, carry: Carry, normalizer: Normalizer
+        self,
+        scores: Float[Tensor, "N T S"],
+        query: Tensor | None,
+        carry: Carry,
+        normalizer: Normalizer,
     ) -> tuple[Float[Tensor, "N T S"], Carry]:
         assert query is not None
         away = torch.arange(scores.size(2), device=scores.device) - self.centres(

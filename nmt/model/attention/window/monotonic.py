@@ -40,7 +40,11 @@ class Monotonic(Window):
         return (first,)
 
     def forward(
-        self, scores: Float[Tensor, "N T S"], query: Tensor | None, carry: Carry, normalizer: Normalizer
+        self,
+        scores: Float[Tensor, "N T S"],
+        query: Tensor | None,
+        carry: Carry,
+        normalizer: Normalizer,
     ) -> tuple[Float[Tensor, "N T S"], Carry]:
         assert scores.size(1) == 1, "a window that recurs gets one step at a time"
         energies = scores.squeeze(1) + self.offset
@@ -60,6 +64,8 @@ class Monotonic(Window):
 def expectation(p: Float[Tensor, "N S"], before: Float[Tensor, "N S"]) -> Float[Tensor, "N S"]:
     """α_t from p_t and α_{t−1}. The products for all pairs j ≤ s are differences of cumulative sums of logarithms."""
     logs = torch.log1p(-p.clamp(max=1 - torch.finfo(p.dtype).eps))
-    sums = torch.cat([logs.new_zeros(len(p), 1), logs.cumsum(-1)[:, :-1]], 1)  # Σ_{l<s} log(1 − p_l)
+    sums = torch.cat(
+        [logs.new_zeros(len(p), 1), logs.cumsum(-1)[:, :-1]], 1
+    )  # Σ_{l<s} log(1 − p_l)
     ways = torch.triu((sums.unsqueeze(1) - sums.unsqueeze(2)).clamp(max=0.0).exp())  # [N j s]
     return p * (before.unsqueeze(1) @ ways).squeeze(1)
