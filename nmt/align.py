@@ -30,7 +30,7 @@ def run(settings: AlignSettings) -> float | None:
     from nmt.data.links import Links, write_links
     from nmt.data.sources.text import check_aligned, find_file, read_lines
     from nmt.drawing.attention_map import AttentionMap, write_map
-    from nmt.inference.streams import Sink
+    from nmt.inference.output_sinks import open_sink
     from nmt.inference.word_alignment import error_rate, symmetrize
     from nmt.pipeline.fingerprint import fingerprint
 
@@ -52,17 +52,17 @@ def run(settings: AlignSettings) -> float | None:
         links = [
             symmetrize(f, b, settings.symmetrize) for f, b in zip(forward, backward, strict=True)
         ]
-    with Sink(settings.output, resume=None, work=fingerprint(settings)) as write:
+    with open_sink(settings.output, work=fingerprint(settings)) as sink:
         if settings.format == "json":
             rows = zip(source, target, links, strict=True)
-            write(
+            sink.write(
                 [
                     json.dumps({"source": s, "target": t, "pairs": sorted(a)}, ensure_ascii=False)
                     for s, t, a in rows
                 ]
             )
         else:
-            write([write_links(each) for each in links])
+            sink.write([write_links(each) for each in links])
     if settings.attention_map:
         write_map(maps, Path(settings.attention_map))
     if not gold:
@@ -138,7 +138,7 @@ def _by_attention(
     """The attention of a model that is forced to write the targets."""
     from nmt.foundation.errors import UserError
     from nmt.foundation.progress import Progress
-    from nmt.inference.streams import CHUNK
+    from nmt.inference.input_lines import CHUNK
     from nmt.loading import translator_for
 
     translator = translator_for(settings, model)

@@ -21,7 +21,7 @@ def run(settings: EvaluateSettings) -> float:
     from nmt.data.sources.text import check_aligned, find_file, read_lines
     from nmt.foundation.errors import UserError
     from nmt.foundation.progress import Progress
-    from nmt.inference.formats import one_line
+    from nmt.inference.output_formats import one_line
     from nmt.loading import translator_for
     from nmt.metric import Metric
     from nmt.storage.files import write_atomically

@@ -21,7 +21,7 @@ def run(settings: IndexSettings) -> None:
 
     from nmt.data.sources.text import check_aligned, find_file, read_lines
     from nmt.foundation.errors import UserError
-    from nmt.inference.neighbors import make_index
+    from nmt.inference.explanations.neighbors import make_index
     from nmt.loading import translator
 
     files = [find_file(settings.source), find_file(settings.target)]

@@ -12,7 +12,7 @@ from nmt.configuration.command_line import command_line
 
 if TYPE_CHECKING:
     from nmt.configuration.model_settings import LabelSettings
-    from nmt.drawing.explanation import Classified
+    from nmt.drawing.word_importance import Classified
 
 
 def run(settings: LabelSettings) -> None:
@@ -20,32 +20,30 @@ def run(settings: LabelSettings) -> None:
     import json
     from pathlib import Path
 
-    from nmt.drawing.explanation import as_json, write_explanations
+    from nmt.drawing.word_importance import as_json, write_explanations
     from nmt.foundation.errors import UserError
     from nmt.foundation.progress import Progress
-    from nmt.inference.streams import Sink, Source
+    from nmt.inference.input_lines import InputLines
+    from nmt.inference.output_sinks import open_sink
     from nmt.loading import text_classifier
     from nmt.pipeline.fingerprint import fingerprint
 
-    source, sink = (
-        Source(settings.input, settings.errors),
-        Sink(settings.output, resume=None, work=fingerprint(settings)),
-    )
+    source = InputLines(settings.input, settings.errors)
     classifier = text_classifier(settings.model, settings.device)
     show = settings.explain
     if show and not classifier.attends:
         raise UserError(f"explain={show}: this model has no importances to show (pooling=last)")
     seen: list[Classified] = []
     with (
-        sink as write,
+        open_sink(settings.output, work=fingerprint(settings)) as sink,
         Progress("labelling", source.count if settings.input else 0, "lines") as step,
     ):
         for chunk in source.chunks():
             answers = classifier.classify(chunk.lines, settings.units)
             if settings.format == "jsonl":
-                write([json.dumps(as_json(answer), ensure_ascii=False) for answer in answers])
+                sink.write([json.dumps(as_json(answer), ensure_ascii=False) for answer in answers])
             else:
-                write([",".join(answer.labels) for answer in answers])
+                sink.write([",".join(answer.labels) for answer in answers])
             seen += answers if show else ()
             if settings.output:  # not between lines that people read
                 step(len(answers))

@@ -23,7 +23,7 @@ from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Search
 from nmt.inference.text_classifier import TextClassifier
 from nmt.inference.translator import Translator
-from nmt.inference.unknown import read_lexicon
+from nmt.inference.unknown_words import read_lexicon
 from nmt.model.seq2seq import Seq2Seq
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint

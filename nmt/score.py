@@ -24,7 +24,7 @@ def run(settings: ScoreSettings) -> float:
     from nmt.data.sources.text import check_aligned, find_file, stream_lines
     from nmt.foundation.errors import UserError
     from nmt.foundation.progress import Progress
-    from nmt.inference.streams import Sink
+    from nmt.inference.output_sinks import open_sink
     from nmt.loading import translator_for
     from nmt.pipeline.fingerprint import fingerprint
 
@@ -56,7 +56,7 @@ def run(settings: ScoreSettings) -> float:
     total, tokens = 0.0, 0
     work = fingerprint(settings)
     with (
-        Sink(settings.output, resume=None, work=work) as write,
+        open_sink(settings.output, work=work) as sink,
         Progress("scoring", counts[1], "lines") as step,
     ):
         for chunk in _chunks(pairs):
@@ -66,7 +66,7 @@ def run(settings: ScoreSettings) -> float:
             for (_, target, entry), ids, found in zip(
                 chunk,
                 targets,
-                translator.force(sources, targets, attention=False, done=step),
+                translator.force(sources, targets, attention=False, progress=step),
                 strict=True,
             ):
                 log_prob, length = found.log_prob, len(found.log_probs)
@@ -86,7 +86,7 @@ def run(settings: ScoreSettings) -> float:
                     lines.append(
                         f"{log_prob / length if settings.normalize == 'average' else log_prob:.6f}"
                     )
-            write(lines)
+            sink.write(lines)
     perplexity = math.exp(min(-total / tokens, 700)) if tokens else float("nan")
     log.info("log-probability %.2f of %s tokens: perplexity %.3f", total, f"{tokens:,}", perplexity)
     return perplexity
@@ -95,7 +95,7 @@ def run(settings: ScoreSettings) -> float:
 def _chunks(pairs: Iterator[Any]) -> Iterator[list[Any]]:
     from itertools import islice
 
-    from nmt.inference.streams import CHUNK
+    from nmt.inference.input_lines import CHUNK
 
     while chunk := list(islice(pairs, CHUNK)):
         yield chunk

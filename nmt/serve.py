@@ -65,7 +65,7 @@ def run(settings: ServeSettings) -> None:
 def _server(settings: ServeSettings) -> Server:
     from nmt.data.sources.text import find_file, read_lines
     from nmt.foundation.errors import UserError
-    from nmt.inference.neighbors import read_index
+    from nmt.inference.explanations.neighbors import read_index
     from nmt.serving.app import Server
     from nmt.serving.limits import Limits
 
@@ -121,7 +121,7 @@ def _loaded(settings: ServeSettings, path: str) -> Loaded:
         **settings.search,
         **({"n_best": settings.search["width"]} if "n_best" in settings.search else {}),
     }
-    return Loaded(translator, translator.searching(build.make({"search": whole}, "search")))
+    return Loaded(translator, translator.with_search(build.make({"search": whole}, "search")))
 
 
 main = command_line("serve", run)

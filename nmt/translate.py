@@ -11,7 +11,7 @@ from nmt.configuration.command_line import command_line
 
 if TYPE_CHECKING:
     from nmt.configuration.model_settings import TranslateSettings
-    from nmt.inference.streams import Source
+    from nmt.inference.input_lines import InputLines
     from nmt.inference.translator import Translator
     from nmt.tokenizer.columns import Columns
 
@@ -25,56 +25,51 @@ def run(settings: TranslateSettings) -> None:
     from nmt.drawing.attention_map import write_map
     from nmt.foundation.errors import UserError
     from nmt.foundation.progress import Progress
-    from nmt.inference import formats
+    from nmt.inference import output_formats as formats
+    from nmt.inference.input_lines import InputLines
+    from nmt.inference.output_sinks import is_complete, open_sink
     from nmt.inference.prompt import at_terminal
-    from nmt.inference.streams import Sink, Source, check_complete
     from nmt.inference.translation import Translation
     from nmt.pipeline.fingerprint import fingerprint
 
     show, form = settings.attention_map, settings.format
-    source = Source(
+    source = InputLines(
         settings.input, settings.errors, prefix=settings.prefix, constraints=settings.constraints
     )
-    sink = Sink(settings.output, settings.resume, form == "moses", fingerprint(settings))
-    if sink.complete:
-        check_complete(str(settings.output), source.count, form == "moses")
-        return
-    try:
-        translator, beside = _models(settings, source)
-    except BaseException:
-        sink.release()
-        raise
-    if not (settings.input or settings.output or show) and form == "text" and _at_terminal():
-        return at_terminal(translator, settings.units)
-    details = max(formats.details_needed(form), 1 if show else 0)
-    seen: list[tuple[str, Translation]] = []
-    number = sink.lines
+    if settings.resume and is_complete(str(settings.output), source.count, form == "moses"):
+        return None
+    finished: list[tuple[str, Translation]] = []
     aside = settings.output or sys.stdout is None or not sys.stdout.isatty()
     shown = source.count if aside else 0  # not between lines that people read
-    with sink as write, Progress("translating", shown - sink.lines, "lines") as step:
-        for chunk in source.chunks(skip=sink.lines):
-            try:
-                translations = translator.translations(
-                    chunk.lines, chunk.constraints, details, step if shown else _quiet
-                )
-            except (
-                ValueError
-            ) as error:  # the search cannot do what the constraints or the model ask for
-                raise UserError(str(error)) from error
-            write(
-                formats.lines(
+    work = fingerprint(settings)
+    with open_sink(settings.output, work=work, resume=settings.resume, resumable=True) as sink:
+        translator, beside = _models(settings, source)
+        if not (settings.input or settings.output or show) and form == "text" and _at_terminal():
+            return at_terminal(translator, settings.units)
+        details = max(formats.details_needed(form), 1 if show else 0)
+        number = sink.finished_lines
+        with Progress("translating", shown - number, "lines") as step:
+            for chunk in source.chunks(skip=number):
+                try:
+                    translations = translator.translations(
+                        chunk.lines, chunk.constraints, details, step if shown else _quiet
+                    )
+                except ValueError as error:  # impossible for this search or model
+                    raise UserError(str(error)) from error
+                lines = formats.lines(
                     form, translator.tokenizer, number, chunk.lines, translations, settings.units
                 )
-            )
-            number += len(chunk.lines)
-            seen += zip(chunk.lines, translations, strict=True) if show else ()
+                sink.write(lines, input_lines=len(chunk.lines))
+                number += len(chunk.lines)
+                if show:
+                    finished += zip(chunk.lines, translations, strict=True)
     if show:
         own = models(settings.model)
         short = {path: Path(path).name for path in (*own, *beside)}
         names = short if len(set(short.values())) == len(short) else {path: path for path in short}
         name = " + ".join(names[path] for path in own) if beside else ""
         others = {names[path]: other for path, other in beside.items()}
-        lines, translations = [line for line, _ in seen], [found for _, found in seen]
+        lines, translations = [line for line, _ in finished], [found for _, found in finished]
         write_map(
             translator.attention_maps(lines, translations, name, others, settings.units), Path(show)
         )
@@ -105,7 +100,7 @@ def _check_line(columns: Columns, line: str) -> None:
 
 
 def _models(
-    settings: TranslateSettings, source: Source
+    settings: TranslateSettings, source: InputLines
 ) -> tuple[Translator, dict[str, Translator]]:
     """The model that translates, and those whose attention is drawn beside its own. Raises UserError if they cannot do
     what is asked for, or if the input is not what they read."""

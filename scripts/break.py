@@ -40,7 +40,7 @@ from nmt.data.sources.table import TableFiles
 from nmt.data.word_vectors import read_vectors
 from nmt.drawing import plots
 from nmt.foundation.errors import UserError
-from nmt.inference.streams import Source
+from nmt.inference.input_lines import InputLines
 from nmt.pipeline.run_training import train
 from nmt.storage import checkpoint as ckpt
 from nmt.training.task.translation_task import Translation
@@ -381,7 +381,7 @@ def mutants(
         "vectors": (vectors, lambda: mutated(originals["vectors"], generator), lambda: read_vectors(str(vectors))),
         "constraints": (
             wishes, lambda: mutated(originals["constraints"], generator),
-            lambda: list(Source(str(lines), "strict", constraints=str(wishes)).chunks()),
+            lambda: list(InputLines(str(lines), "strict", constraints=str(wishes)).chunks()),
         ),
         **{
             form: (table, lambda form=form: mutated(originals[form], generator), table_of(form))

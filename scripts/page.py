@@ -35,7 +35,7 @@ def main() -> None:
     lines = Path(arguments.file).read_text(encoding="utf-8").splitlines()
     translator = nmt.load(arguments.model, device="cpu")
     assert isinstance(translator, Translator)
-    same = translator.searching(translator.search)
+    same = translator.with_search(translator.search)
     same.models = [rounded(translator.models[0]).eval()]
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as running:
         file = Path(folder, "page.html")
@@ -51,7 +51,7 @@ def main() -> None:
         for width, search in ((1, Greedy()), (5, Beam(width=5))):
             found = translations(page, lines, width)
             equal = [
-                sum(map(str.__eq__, found, one.searching(search).translate(lines)))
+                sum(map(str.__eq__, found, one.with_search(search).translate(lines)))
                 for one in (same, translator)
             ]
             print(

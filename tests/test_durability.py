@@ -513,7 +513,8 @@ def test_a_strangers_partial_output_is_never_continued_or_overwritten(tmp_path, 
     from nmt.pipeline.fingerprint import fingerprint
 
     ours = fingerprint(configure("translate", [*command[1:], f"model={run_dir}"]))
-    (tmp_path / "out.partial.json").write_text(json.dumps(ours))
+    record = {"work": ours, "finished_lines": 0, "finished_bytes": 0}
+    (tmp_path / "out.partial.json").write_text(json.dumps(record))
     failed(run(*command, f"model={small_run}", "resume=true"), "other model")
     failed(run(*command, f"model={run_dir}", "search=greedy", "resume=true"), "other settings")
     source.write_text("a c\n" * 3)

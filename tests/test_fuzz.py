@@ -24,7 +24,7 @@ from nmt.data.links import parse_links, write_links
 from nmt.data.sources.table import TableFiles
 from nmt.data.word_vectors import read_vectors
 from nmt.foundation.errors import UserError
-from nmt.inference.streams import Source
+from nmt.inference.input_lines import InputLines
 from nmt.inference.translation import Constraint
 from nmt.tokenizer import SentencePiece
 from nmt.tokenizer.words import words
@@ -148,7 +148,7 @@ def test_any_constraints(tmp_path, content):
     def read():
         return [
             c
-            for chunk in Source(str(source), "strict", constraints=wishes).chunks()
+            for chunk in InputLines(str(source), "strict", constraints=wishes).chunks()
             for c in chunk.constraints
         ]
 

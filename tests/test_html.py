@@ -10,7 +10,7 @@ from commands import failed, run
 
 import nmt
 from nmt.exporting.html import rounded, write_html
-from nmt.inference.explain import explain, influence
+from nmt.inference.explanations.explanation import explain, influence
 from nmt.inference.translator import Translator
 from nmt.search.beam import Beam
 from nmt.search.greedy import Greedy
@@ -104,7 +104,7 @@ def test_it_computes_what_the_network_computes(choice, browser, tokenizer, tmp_p
     page, faults = opened(browser, tmp_path / "page.html")
     lines = texts(6, 3)
     assert ask(page, "/translate", q=lines)["translatedText"] == same.translate(lines)
-    assert ask(page, "/translate", q=lines, width=1)["translatedText"] == same.searching(
+    assert ask(page, "/translate", q=lines, width=1)["translatedText"] == same.with_search(
         Greedy()
     ).translate(lines)
     for line in lines[:2]:
@@ -198,7 +198,7 @@ def test_the_page_around_it_is_that_of_the_server(shown, small_run):
     ]
     assert [one["token"] for one in forced] == [4, 5]
     looked = ask(page, "/explain", q="a b c d", looks=[[0, 2]])
-    truth = explain(exact.searching(Beam(width=5, n_best=5)), "a b c d", looks={0: 2})
+    truth = explain(exact.with_search(Beam(width=5, n_best=5)), "a b c d", attend_to={0: 2})
     assert looked["attention"][0] == pytest.approx([0, 0, 1, 0, 0])
     assert [one["token"] for one in looked["target"]] == [
         truth.tree[i].token for i in truth.path[1:]

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 import nmt
 from nmt.drawing import plots
 from nmt.drawing.attention_map import AttentionMap, write_map
-from nmt.drawing.explanation import Classified, write_explanations
+from nmt.drawing.word_importance import Classified, write_explanations
 
 MAP = AttentionMap(
     ["a", "<b>", "</s>"], ["ü", "</s>"], {"": np.array([[0.7, 0.2, 0.1], [0.0, 0.5, 0.5]])}
@@ -166,7 +166,8 @@ def test_every_answer_has_a_short_repr(small_run):
     )
     assert repr(translator.translations(" ")) == "Translation('', hypotheses=0)"
     assert re.fullmatch(
-        r"Forced\(log_prob=-\d+\.\d{3}, tokens=\d+, weights=\[\d+, 4\]\)", repr(found.details[0])
+        r"ForcedDecoding\(log_prob=-\d+\.\d{3}, tokens=\d+, weights=\[\d+, 4\]\)",
+        repr(found.details[0]),
     )
     assert f"<td>{found.text}</td>" in found._repr_html_()
     assert repr(ANSWER).startswith("Classified(")

@@ -193,7 +193,7 @@ def test_candidates_are_what_the_network_writes(reversing, source, metric):
                 judge.sentence_score(text, [reference]).score / 100
             )
     if source == "beam":
-        wide = reversing.searching(nmt.search.beam.Beam(width=5, n_best=5)).translations(lines)
+        wide = reversing.with_search(nmt.search.beam.Beam(width=5, n_best=5)).translations(lines)
         assert [c.tokens for c in found[0]] == [h.tokens for h in wide[0].hypotheses]
     model.train()
     torch.manual_seed(3)

@@ -22,7 +22,7 @@ from nmt.data.sources.captions import Captions
 from nmt.data.sources.digits import Digits, digit_words, number_words, page
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Pictures
-from nmt.inference.pointing import inside, pointing
+from nmt.inference.explanations.pointing_game import inside, pointing
 from nmt.metric import Metric
 from nmt.storage import checkpoint as ckpt
 from nmt.tokenizer import SentencePiece

@@ -15,7 +15,7 @@ from nmt.data import Pairs, Selection, Splits
 from nmt.data.filters import Filters, fingerprint
 from nmt.data.preparation import prepare
 from nmt.foundation.interfaces import SearchState
-from nmt.inference.workers import side_by_side
+from nmt.inference.parallel import parallel_map
 from nmt.search.greedy import Greedy
 from nmt.training.objective.cross_entropy import CrossEntropy
 from nmt.training.objective.scheduled_sampling import ScheduledSampling
@@ -159,7 +159,7 @@ def test_a_worker_multiplies_with_its_share_of_threads():
         return torch.get_num_threads()
 
     try:
-        assert set(side_by_side(work, range(8), torch.device("cpu"))) == {1}
+        assert set(parallel_map(work, range(8), torch.device("cpu"))) == {1}
     finally:
         torch.set_num_threads(before)
 
@@ -170,7 +170,7 @@ def test_workers_share_the_threads_and_keep_the_order():
     try:
         cpu, alive = torch.device("cpu"), threading.active_count()
         seen = list(
-            side_by_side(
+            parallel_map(
                 lambda n: (n, torch.get_num_threads(), threading.current_thread().name),
                 range(9),
                 cpu,
@@ -180,10 +180,10 @@ def test_workers_share_the_threads_and_keep_the_order():
         assert {count for _, count, _ in seen} == {1}
         assert all(name.startswith("nmt") for _, _, name in seen)
         here = threading.current_thread().name
-        assert list(side_by_side(lambda n: threading.current_thread().name, [1], cpu)) == [here]
+        assert list(parallel_map(lambda n: threading.current_thread().name, [1], cpu)) == [here]
         assert threading.active_count() == alive  # nobody is left waiting
         with pytest.raises(ZeroDivisionError):
-            list(side_by_side(lambda n: 1 // n, [1, 0, 2], cpu))
+            list(parallel_map(lambda n: 1 // n, [1, 0, 2], cpu))
     finally:
         torch.set_num_threads(before)
 

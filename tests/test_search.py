@@ -87,7 +87,7 @@ def find(search, tables, requests, vocabulary=VOCABULARY):
     step, state = Table(tables, vocabulary), Words(torch.empty(len(tables), 0, dtype=torch.long))
     if any(request.constrained for request in requests):
         step = Constrained(step, requests)
-        state = step.before_the_first_word(state)
+        state = step.initial_state(state)
     return search(step, state, requests)
 
 

@@ -26,7 +26,7 @@ from starlette.testclient import TestClient
 
 from nmt.configuration.configure import configure
 from nmt.foundation.errors import UserError
-from nmt.inference.explain import explain, influence
+from nmt.inference.explanations.explanation import explain, influence
 from nmt.loading import load
 from nmt.serve import _server
 from nmt.serving import markup
@@ -495,7 +495,7 @@ def test_the_tree_is_what_the_search_did(small_run):
     translator = load(small_run)
     from nmt.search.beam import Beam
 
-    lister = translator.searching(Beam(width=4, n_best=4))
+    lister = translator.with_search(Beam(width=4, n_best=4))
     found = explain(lister, "a b c d")
     [truth] = lister.translations(["a b c d"], details_of=1)
     assert [h.tokens for h in found.others] == [h.tokens for h in truth.hypotheses]
@@ -526,14 +526,14 @@ def test_what_if(small_run):
     )
     forced = explain(translator, "a b c d", [own.tokens[0], other])
     assert forced.tokens[:2] == [own.tokens[0], other]
-    looked = explain(translator, "a b c d", looks={0: 2, 1: 0})
+    looked = explain(translator, "a b c d", attend_to={0: 2, 1: 0})
     assert looked.attention[0].tolist() == [0, 0, 1] + [0] * (looked.attention.shape[1] - 3)
     assert looked.attention[1].argmax() == 0
     whole = explain(translator, "a b", own.tokens, whole=True)
     assert whole.tokens == own.tokens
     for prefix, looks in (([10**6], None), ([2], None), ([], {0: 99})):
         with pytest.raises(UserError):
-            explain(translator, "a b", prefix, looks=looks)
+            explain(translator, "a b", prefix, attend_to=looks)
 
 
 def test_influence_is_a_difference_of_probabilities(small_run):

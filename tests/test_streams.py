@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from nmt import translate
 from nmt.configuration.configure import configure
 from nmt.foundation.errors import UserError
-from nmt.inference import streams
-from nmt.pipeline.fingerprint import fingerprint
+from nmt.inference import input_lines, output_sinks
 
 FORMATS = [("text", 1), ("pharaoh", 1), ("jsonl", 3), ("moses", 3)]
 
@@ -81,23 +80,38 @@ def test_whatever_comes_in_as_many_lines_go_out(small_run, tmp_path, lines):
         assert translated(small_run, source, output, *overrides).count(b"\n") == len(lines)
 
 
+def until_byte(stop):
+    """A `write` that is interrupted when the file has `stop` bytes."""
+
+    def write(self, lines, input_lines=None):
+        data = "".join(line + "\n" for line in lines).encode()
+        left = stop - self._file.tell()
+        self._file.write(data[:left])
+        self._file.flush()
+        if left < len(data):
+            raise KeyboardInterrupt
+
+    return write
+
+
 @pytest.mark.parametrize(("form", "n_best"), FORMATS)
 def test_a_resumed_translation_is_the_uninterrupted_one(
     small_run, tmp_path, monkeypatch, form, n_best
 ):
     """Stopped at any byte: nothing is repeated, nothing is lost."""
-    monkeypatch.setattr(streams, "CHUNK", 3)
+    monkeypatch.setattr(input_lines, "CHUNK", 3)
     source, output, partial = tmp_path / "in", tmp_path / "out", tmp_path / "out.partial"
     source.write_text("".join(f"a b {'abcdefgh'[i]}\n" if i != 3 else "\n" for i in range(8)))
     overrides = (f"format={form}", f"search.n_best={n_best}")
     whole = translated(small_run, source, output, *overrides)
-    settings_ = configure(
-        "translate", [f"model={small_run}", f"input={source}", f"output={output}", *overrides]
-    )
     for stop in range(0, len(whole), max(1, len(whole) // 12)):
         output.unlink(missing_ok=True)
-        partial.write_bytes(whole[:stop])
-        (tmp_path / "out.partial.json").write_text(json.dumps(fingerprint(settings_)))
+        with monkeypatch.context() as patch:
+            patch.setattr(output_sinks.StreamSink, "write", until_byte(stop))
+            with pytest.raises(KeyboardInterrupt):
+                translated(small_run, source, output, *overrides)
+        if partial.exists():
+            assert partial.read_bytes() == whole[:stop]
         assert translated(small_run, source, output, "resume=true", *overrides) == whole
         assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
     before = output.stat().st_mtime_ns
@@ -106,20 +120,20 @@ def test_a_resumed_translation_is_the_uninterrupted_one(
 
 
 def test_an_interrupted_translation_keeps_what_is_done(small_run, tmp_path, monkeypatch):
-    monkeypatch.setattr(streams, "CHUNK", 2)
+    monkeypatch.setattr(input_lines, "CHUNK", 2)
     source, output = tmp_path / "in", tmp_path / "out"
     source.write_text("a\nb\nc\nd\ne\n")
     calls = []
-    original = streams.Sink.write
+    original = output_sinks.FileSink.write
 
-    def write(self, lines):
+    def write(self, lines, input_lines):
         if len(calls) == 2:
             raise KeyboardInterrupt
         calls.append(lines)
-        original(self, lines)
+        original(self, lines, input_lines)
 
     with monkeypatch.context() as patch:
-        patch.setattr(streams.Sink, "write", write)
+        patch.setattr(output_sinks.FileSink, "write", write)
         with pytest.raises(KeyboardInterrupt):
             translated(small_run, source, output)
     assert (tmp_path / "out.partial").read_text().count("\n") == 4

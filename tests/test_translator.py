@@ -16,10 +16,10 @@ from nmt import loading
 from nmt.data.links import parse_links, write_links
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import EOS, UNK, Request
-from nmt.inference.generation import Ensemble, ModelStep, States, average_log_probs
+from nmt.inference.model_step import EnsembleState, EnsembleStep, ModelStep, average_log_probs
 from nmt.inference.translation import Constraint
 from nmt.inference.translator import Translator
-from nmt.inference.unknown import filled
+from nmt.inference.unknown_words import filled
 from nmt.inference.word_alignment import error_rate, merge, symmetrize
 from nmt.search.beam import Beam
 from nmt.search.diverse import Diverse
@@ -134,13 +134,13 @@ def test_decoders_and_scores_mix_in_an_ensemble():
             for step, state in zip(steps, states, strict=True)
         ]
         shares = [0.5, 0.3, 0.2]
-        ensemble = Ensemble(steps, shares, "probability")
-        found = ensemble(torch.tensor([2, 2, 2]), States(tuple(states)))
+        ensemble = EnsembleStep(steps, shares, "probability")
+        found = ensemble(torch.tensor([2, 2, 2]), EnsembleState(tuple(states)))
         torch.testing.assert_close(
             found.log_probs.exp(), sum(w * e.exp() for w, e in zip(shares, each, strict=True))
         )
         torch.testing.assert_close(found.weights.sum(1), torch.ones(3, dtype=torch.float64))
-        [a, b, c] = Beam(width=3)(ensemble, States(tuple(states)), [Request(5)] * 3)
+        [a, b, c] = Beam(width=3)(ensemble, EnsembleState(tuple(states)), [Request(5)] * 3)
     assert all(h and math.isfinite(h[0].score) for h in (a, b, c))
     never = torch.tensor([[-torch.inf, 0.0]])
     assert not average_log_probs([never, never], [0.5, 0.5], "log_probability").isnan().any()

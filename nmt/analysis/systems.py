@@ -13,7 +13,7 @@ from nmt.analysis.examples import Example
 from nmt.data import short_names
 from nmt.data.sources.text import check_aligned, find_file, read_lines
 from nmt.foundation.errors import UserError
-from nmt.inference.formats import one_line
+from nmt.inference.output_formats import one_line
 from nmt.inference.translator import Translator
 from nmt.tokenizer.words import words
 

@@ -14,8 +14,8 @@ from nmt.configuration.settings import Settings
 from nmt.data.sources.text import Errors
 from nmt.foundation.extras import advice, installed
 from nmt.foundation.ranges import Count, NonNegative, Positive, Range, Size
-from nmt.inference.formats import ONE_BEST, FormatName
-from nmt.inference.generation import Averaging
+from nmt.inference.model_step import Averaging
+from nmt.inference.output_formats import ONE_BEST, FormatName
 from nmt.inference.word_alignment import Symmetrization
 from nmt.model.layers.packed import GenerationPrecision
 from nmt.tokenizer.words import Units

@@ -1,4 +1,4 @@
-"""What people look at: pages and pictures; and the values that are shown.
+"""HTML pages, pictures and JSON of attention, marked words and learning curves.
 
-Read: pages, looks, attention_map, explanation, plots.
+Read: pages, attention_map, plots, the rest in any order.
 """

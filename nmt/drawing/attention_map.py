@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nmt.drawing.looks import png, seen, veil
 from nmt.drawing.pages import fragment, page
+from nmt.drawing.picture_overlay import png, seen, veil
 from nmt.foundation.progress import Progress, waiting
 from nmt.storage.files import write_atomically
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from nmt.drawing.looks import veil
+from nmt.drawing.picture_overlay import veil
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import advice
 

@@ -1,5 +1,4 @@
-"""Trained networks at work: text in, translations or labels out; the formats in which they are written.
+"""Trained networks in use: text in, translations or labels out, input and output formats.
 
-Read: translation, generation, networks, workers, unknown, pointing, word_alignment, attention, translator, search_tree,
-explain, neighbors, candidates, text_classifier, formats, streams, prompt.
+Read: translation, model_step, networks, translator, the rest in any order.
 """

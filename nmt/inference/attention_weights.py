@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from nmt.drawing.attention_map import AttentionMap
-from nmt.inference.translation import Forced
+from nmt.inference.translation import ForcedDecoding
 from nmt.inference.word_alignment import by_word
 from nmt.tokenizer import Tokenizer
 from nmt.tokenizer.words import Units
@@ -39,7 +39,7 @@ def add(
     lines: Sequence[str],
     texts: Sequence[str],
     ids: Ids,
-    details: Sequence[Forced],
+    details: Sequence[ForcedDecoding],
     units: Units,
 ) -> None:
     """Adds to each map the weights between its units, computed from a model's weights between pieces, under `name`."""

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import torch
 
 from nmt.foundation.interfaces import EOS, PAD, Batch, Candidate, Request
-from nmt.inference.generation import ModelStep
-from nmt.inference.unknown import MARK
+from nmt.inference.model_step import ModelStep
+from nmt.inference.unknown_words import MARK
 from nmt.metric import similarity
 from nmt.model.layers.packed import PackedWeights, generating
 from nmt.model.seq2seq import Seq2Seq

@@ -14,15 +14,15 @@ from torch import Tensor
 from nmt.data.batching import pad
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import BOS, PAD, Memory, Pictures, SearchState, Step, moved
-from nmt.inference.generation import (
+from nmt.inference.model_step import (
     Averaging,
-    Ensemble,
+    EnsembleState,
+    EnsembleStep,
     ModelStep,
-    States,
     alike,
     average_log_probs,
 )
-from nmt.inference.translation import Forced
+from nmt.inference.translation import ForcedDecoding
 from nmt.model.layers.packed import GenerationPrecision, PackedWeights, generating
 from nmt.model.seq2seq import Seq2Seq
 from nmt.tokenizer.columns import Columns, picture_of
@@ -91,7 +91,7 @@ class Networks:
         states = [model.start(memory) for model, memory in zip(self.models, memories, strict=True)]
         if len(steps) == 1:
             return steps[0], states[0]
-        return Ensemble(steps, self.shares, self.averaging), States(tuple(states))
+        return EnsembleStep(steps, self.shares, self.averaging), EnsembleState(tuple(states))
 
     def force(
         self,
@@ -99,7 +99,7 @@ class Networks:
         sources: Sequence[Sequence[int]],
         targets: Sequence[Sequence[int]],
         attention: bool,
-    ) -> list[Forced]:
+    ) -> list[ForcedDecoding]:
         """Probabilities and, if asked for, attention of given translations, by one pass without gradients."""
         golds, lengths = (t.to(self.device) for t in pad(targets, range(len(targets))))
         inputs = torch.cat([torch.full_like(golds[:, :1], BOS), golds[:, :-1]], 1)
@@ -119,7 +119,7 @@ class Networks:
         by_head = each[0][2] if attention and len(each) == 1 else None
         heads = None if by_head is None else by_head.float().cpu().numpy()
         return [
-            Forced(
+            ForcedDecoding(
                 log_probs[i, :length],
                 None if mean is None else mean[i, :length, : len(source) + 1],
                 None if heads is None else heads[i, :, :length, : len(source) + 1],
@@ -134,9 +134,12 @@ class Networks:
         lengths: Sequence[int],
         log_probs: np.ndarray,
         mean: np.ndarray,
-    ) -> list[Forced]:
+    ) -> list[ForcedDecoding]:
         """The attention to words apart from that to places of the picture, which stand after them."""
-        memory, found = next(m for m in memories if m.mask.size(1) == mean.shape[2]), list[Forced]()
+        memory, found = (
+            next(m for m in memories if m.mask.size(1) == mean.shape[2]),
+            list[ForcedDecoding](),
+        )
         assert memory.grids is not None
         real = memory.mask.cpu().numpy()
         for i, (source, length, grid) in enumerate(
@@ -147,7 +150,7 @@ class Networks:
                 len(source) + 1 if self.columns.sources else 0,
             )
             places = seen[:, words:].reshape(length, *grid)
-            found.append(Forced(log_probs[i, :length], seen[:, :words], places=places))
+            found.append(ForcedDecoding(log_probs[i, :length], seen[:, :words], places=places))
         return found
 
 

@@ -12,7 +12,7 @@ import torch
 
 from nmt.data.documents import Documents, collate_texts, encode_documents, sentences
 from nmt.data.sources.text import checked
-from nmt.drawing.explanation import Classified
+from nmt.drawing.word_importance import Classified
 from nmt.foundation.progress import Progress
 from nmt.model.seq2label import Seq2Label
 from nmt.tokenizer import Tokenizer

@@ -58,7 +58,7 @@ class Constraint:
 
 
 @dataclass(frozen=True)
-class Forced:
+class ForcedDecoding:
     """A given translation under the model: natural-log probability of each of its tokens, EOS last, and the attention
     [tokens, source tokens], EOS last on both sides (None without attention, or if not asked for). For a single model
     with several heads, `heads` [heads, tokens, source tokens] are the weights of each head, each row with sum 1, and
@@ -76,9 +76,7 @@ class Forced:
 
     def __repr__(self) -> str:
         shape = None if self.weights is None else list(self.weights.shape)
-        return (
-            f"Forced(log_prob={self.log_prob:.3f}, tokens={len(self.log_probs)}, weights={shape})"
-        )
+        return f"ForcedDecoding(log_prob={self.log_prob:.3f}, tokens={len(self.log_probs)}, weights={shape})"
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,7 @@ class Translation:
     source: list[int]
     hypotheses: list[Hypothesis]
     texts: list[str]
-    details: list[Forced]
+    details: list[ForcedDecoding]
 
     @property
     def text(self) -> str:

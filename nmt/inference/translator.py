@@ -18,11 +18,11 @@ from nmt.foundation.interfaces import UNK, Hypothesis, Request, Reranker, Search
 from nmt.foundation.progress import Progress
 from nmt.foundation.ranges import Length, Range, Size
 from nmt.inference.attention_weights import add, empty
-from nmt.inference.generation import Averaging
+from nmt.inference.model_step import Averaging
 from nmt.inference.networks import Networks
-from nmt.inference.translation import Constraint, Forced, Translation
-from nmt.inference.unknown import Unknown, filled
-from nmt.inference.workers import side_by_side
+from nmt.inference.parallel import parallel_map
+from nmt.inference.translation import Constraint, ForcedDecoding, Translation
+from nmt.inference.unknown_words import Unknown, filled
 from nmt.model.layers.packed import GenerationPrecision
 from nmt.model.seq2seq import Seq2Seq
 from nmt.search.constrained import Constrained
@@ -32,7 +32,7 @@ from nmt.tokenizer.words import Units, words
 
 log = logging.getLogger(__name__)
 Found = TypeVar("Found")
-Done = Callable[[int], Any]
+ProgressCallback = Callable[[int], Any]
 """Is told that so many more lines are done."""
 FORCED_TOKENS = 4000
 """Positions of a batch when given translations are scored."""
@@ -92,7 +92,7 @@ class Translator:
                 "search.coverage: needs a model with attention, and this one has none; set search.coverage=0"
             )
 
-    def searching(self, search: Search) -> Translator:
+    def with_search(self, search: Search) -> Translator:
         """The same models with another search."""
         other = copy.copy(self)
         other.search = search
@@ -114,13 +114,15 @@ class Translator:
     @overload
     def translate(self, lines: str) -> str: ...  # type: ignore[overload-overlap]
     @overload
-    def translate(self, lines: Sequence[str], done: Done = ...) -> list[str]: ...
-    def translate(self, lines: str | Sequence[str], done: Done = _nothing) -> str | list[str]:
-        """One translation per line; an empty line for a line without words. A string gives a string. `done` is told how many
+    def translate(self, lines: Sequence[str], progress: ProgressCallback = ...) -> list[str]: ...
+    def translate(
+        self, lines: str | Sequence[str], progress: ProgressCallback = _nothing
+    ) -> str | list[str]:
+        """One translation per line; an empty line for a line without words. A string gives a string. `progress` is told how many
         lines are translated, again and again."""
         if isinstance(lines, str):
             return self.translate([lines])[0]
-        return [translation.text for translation in self.translations(lines, done=done)]
+        return [translation.text for translation in self.translations(lines, progress=progress)]
 
     @overload
     def translations(  # type: ignore[overload-overlap]
@@ -132,14 +134,14 @@ class Translator:
         lines: Sequence[str],
         constraints: Sequence[Constraint] | None = None,
         details_of: int = 0,
-        done: Done = ...,
+        progress: ProgressCallback = ...,
     ) -> list[Translation]: ...
     def translations(
         self,
         lines: str | Sequence[str],
         constraints: Sequence[Constraint] | None = None,
         details_of: int = 0,
-        done: Done = _nothing,
+        progress: ProgressCallback = _nothing,
     ) -> Translation | list[Translation]:
         """All hypotheses that the search returns for each line, with their texts. `details_of`: for this many of the
         best hypotheses of each line, also the probabilities of their words and their attention. A string gives one answer.
@@ -165,7 +167,7 @@ class Translator:
                 [sources[i] for i in batch], [requests[i] for i in batch], details_of
             )
 
-        for i, translation in self._each(translate, batches, "translating", done):
+        for i, translation in self._each(translate, batches, "translating", progress):
             results[i] = translation
         for result, request in zip(results, requests, strict=True):
             if result.source and not result.hypotheses and request.required:
@@ -237,12 +239,12 @@ class Translator:
         sources: Sequence[Sequence[int]],
         targets: Sequence[Sequence[int]],
         attention: bool = True,
-        done: Done = _nothing,
-    ) -> list[Forced]:
+        progress: ProgressCallback = _nothing,
+    ) -> list[ForcedDecoding]:
         """Probabilities and attention of given translations, by one teacher-forced pass. An empty source or target
         counts as </s>."""
         order = sorted(range(len(sources)), key=lambda i: (len(targets[i]), len(sources[i])))
-        results: list[Forced | None] = [None] * len(sources)
+        results: list[ForcedDecoding | None] = [None] * len(sources)
         batches, batch = [], list[int]()
         for i in order:
             longest = max([len(targets[i]), *(length_of(sources[j]) for j in (i, *batch))]) + 1
@@ -252,14 +254,14 @@ class Translator:
             batch.append(i)
         batches += [batch] if batch else []
 
-        def force(batch: list[int]) -> list[Forced]:
+        def force(batch: list[int]) -> list[ForcedDecoding]:
             given = [sources[i] for i in batch]
             with torch.inference_mode():
                 return self.networks.force(
                     self.networks.memories(given), given, [targets[i] for i in batch], attention
                 )
 
-        for i, one in self._each(force, batches, "scoring", done):
+        for i, one in self._each(force, batches, "scoring", progress):
             results[i] = one
         return results  # type: ignore[return-value]
 
@@ -268,16 +270,16 @@ class Translator:
         do: Callable[[list[int]], list[Found]],
         batches: Sequence[list[int]],
         what: str,
-        done: Done,
+        progress: ProgressCallback,
     ) -> Iterator[tuple[int, Found]]:
         """What `do` finds for every line of the batches, with the line's number, as it is found; `what` is being done."""
         with Progress(what, sum(map(len, batches)), "lines") as step:
             for batch, found in zip(
-                batches, side_by_side(do, batches, self.networks.device), strict=True
+                batches, parallel_map(do, batches, self.networks.device), strict=True
             ):
                 yield from zip(batch, found, strict=True)
                 step(len(batch))
-                done(len(batch))
+                progress(len(batch))
 
     def attention(
         self, text: str, translation: str | None = None, units: Units = "word"
@@ -344,21 +346,21 @@ class Translator:
         lines: Sequence[str],
         texts: Sequence[str],
         units: Units = "word",
-        done: Done = _nothing,
+        progress: ProgressCallback = _nothing,
     ) -> list[AttentionMap]:
         """The attention of this model when it is forced to write given texts."""
-        ids, forced = self._forced(lines, texts, done)
+        ids, forced = self._forced(lines, texts, progress)
         seen = empty(self.tokenizer, lines, texts, ids, units)
         add(seen, "", self.tokenizer, lines, texts, ids, forced, units)
         return seen
 
     def _forced(
-        self, lines: Sequence[str], texts: Sequence[str], done: Done = _nothing
-    ) -> tuple[list[tuple[list[int], list[int]]], list[Forced]]:
+        self, lines: Sequence[str], texts: Sequence[str], progress: ProgressCallback = _nothing
+    ) -> tuple[list[tuple[list[int], list[int]]], list[ForcedDecoding]]:
         """Ids of both sides, and the probabilities and attention of the texts."""
         ids = list(zip(self.encode(lines), self.tokenizer.encode_target(list(texts)), strict=True))
         return ids, self.force(
-            [source for source, _ in ids], [target for _, target in ids], done=done
+            [source for source, _ in ids], [target for _, target in ids], progress=progress
         )
 
     def __repr__(self) -> str:
@@ -383,12 +385,12 @@ class Translator:
             step, state = self.networks.first_step(memories)
             if any(request.constrained for request in requests):
                 constrained = Constrained(step, requests)
-                step, state = constrained, constrained.before_the_first_word(state)
+                step, state = constrained, constrained.initial_state(state)
             found = self._written(self.search(step, state, requests))
         places = [i for i, (hypotheses, _) in enumerate(found) for _ in hypotheses[:details_of]]
         given = [h.tokens for hypotheses, _ in found for h in hypotheses[:details_of]]
         details, each = (
-            list[Forced](),
+            list[ForcedDecoding](),
             max(1, FORCED_TOKENS // max([1, *map(length_of, sources), *map(len, given)])),
         )
         for start in range(0, len(places), each):

@@ -34,7 +34,7 @@ from nmt.data import Pairs
 from nmt.data.sources.text import find_file, stream_lines
 from nmt.foundation.errors import UserError
 from nmt.foundation.terminal import set_up_logging
-from nmt.inference.formats import one_line
+from nmt.inference.output_formats import one_line
 from nmt.metric import WITHOUT_SPACES
 from nmt.pipeline.assembly import loaded
 from nmt.pipeline.fingerprint import hash_of_files

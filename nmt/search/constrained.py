@@ -36,7 +36,7 @@ class Constrained:
             sorted(requests[0].continuing) if requests else [], dtype=torch.long
         )
 
-    def before_the_first_word(self, state: SearchState) -> Written:
+    def initial_state(self, state: SearchState) -> Written:
         """The initial state, made from that of the other step."""
         return Written(
             state, torch.empty(len(self.requests), 0, dtype=torch.long, device=self.device)

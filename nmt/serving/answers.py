@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nmt.drawing.explanation import as_json
-from nmt.inference.formats import described
+from nmt.drawing.word_importance import as_json
+from nmt.inference.output_formats import described
 from nmt.inference.translation import Translation
 from nmt.serving import markup
 from nmt.serving.limits import Refused

@@ -22,7 +22,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from nmt.foundation.errors import UserError
-from nmt.inference.neighbors import Index
+from nmt.inference.explanations.neighbors import Index
 from nmt.serving.answers import labelled, scored, translated
 from nmt.serving.insight import contrasted, explained, neighbors
 from nmt.serving.limits import Limits, Pace, Refused

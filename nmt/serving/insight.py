@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nmt.foundation.interfaces import EOS
-from nmt.inference.explain import explain, influence
-from nmt.inference.neighbors import Index, mark, summaries
+from nmt.inference.explanations.explanation import explain, influence
+from nmt.inference.explanations.neighbors import Index, mark, summaries
 from nmt.serving.limits import Limits, Refused
 from nmt.serving.passages import spans
 from nmt.serving.questions import count, flag, text_of, texts_of
@@ -47,7 +47,7 @@ def explained(served: Served, fields: Mapping[str, Any], limits: Limits) -> dict
     if not isinstance(pairs, list) or not all(len(_numbers(pair, "looks")) == 2 for pair in pairs):
         raise Refused(400, "looks: give a list of pairs [step, position]")
     looks = {pair[0]: pair[1] for pair in pairs}
-    found = explain(translator, sentence, prefix, whole=whole, looks=looks)
+    found = explain(translator, sentence, prefix, whole=whole, attend_to=looks)
 
     def piece(token: int) -> str:
         return "</s>" if token == EOS else tokenizer.target_pieces([token])[0]

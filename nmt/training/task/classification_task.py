@@ -17,7 +17,7 @@ from nmt.data.batching import Batching
 from nmt.data.documents import Documents, collate_texts, encode_documents
 from nmt.data.filters import fingerprint
 from nmt.data.labels import LabelSet, report
-from nmt.drawing.explanation import write_explanations
+from nmt.drawing.word_importance import write_explanations
 from nmt.foundation.errors import typed
 from nmt.foundation.interfaces import Loss, TextBatch
 from nmt.foundation.ranks import Ranks

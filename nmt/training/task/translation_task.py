@@ -22,8 +22,8 @@ from nmt.drawing.attention_map import write_map
 from nmt.foundation.errors import typed
 from nmt.foundation.extras import installed
 from nmt.foundation.interfaces import Batch, Loss, Search
-from nmt.inference.formats import one_line
-from nmt.inference.pointing import pointing
+from nmt.inference.explanations.pointing_game import pointing
+from nmt.inference.output_formats import one_line
 from nmt.inference.translator import Translator
 from nmt.metric import Metric
 from nmt.model import Objective

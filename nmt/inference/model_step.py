@@ -41,16 +41,16 @@ class ModelStep:
 
 
 @dataclass(frozen=True)
-class States:
+class EnsembleState:
     """The states of several models, row by row."""
 
     members: tuple[SearchState, ...]
 
-    def select(self, rows: Int[Tensor, " n"]) -> States:
-        return States(tuple(state.select(rows) for state in self.members))
+    def select(self, rows: Int[Tensor, " n"]) -> EnsembleState:
+        return EnsembleState(tuple(state.select(rows) for state in self.members))
 
 
-class Ensemble:
+class EnsembleStep:
     """Several steps over the same sentences and the same vocabulary, combined into one by `average_log_probs`. The
     attention is the mean over the members that have attention."""
 
@@ -64,15 +64,17 @@ class Ensemble:
     def __call__(
         self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None = None
     ) -> Prediction:
-        assert isinstance(state, States)
+        assert isinstance(state, EnsembleState)
         each = [step(tokens, s, layout) for step, s in zip(self.steps, state.members, strict=True)]
         log_probs = average_log_probs([p.log_probs for p in each], self.shares, self.averaging)
         weights = alike([p.weights for p in each if p.weights is not None])
         mean = torch.stack(weights).mean(0) if weights else None
-        return Prediction(log_probs, States(tuple(p.state for p in each)), mean)
+        return Prediction(log_probs, EnsembleState(tuple(p.state for p in each)), mean)
 
-    def keep(self, sentences: Int[Tensor, " b"]) -> Ensemble:
-        return Ensemble([step.keep(sentences) for step in self.steps], self.shares, self.averaging)
+    def keep(self, sentences: Int[Tensor, " b"]) -> EnsembleStep:
+        return EnsembleStep(
+            [step.keep(sentences) for step in self.steps], self.shares, self.averaging
+        )
 
 
 def alike(weights: Sequence[Tensor]) -> list[Tensor]:

@@ -17,7 +17,7 @@ Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 
-def side_by_side(
+def parallel_map(
     do: Callable[[Job], Result], jobs: Sequence[Job], device: torch.device
 ) -> Iterator[Result]:
     """The results of all jobs, in their order. The workers share the caller's number of threads; for everybody else it stays

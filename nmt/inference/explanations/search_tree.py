@@ -14,7 +14,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from nmt.foundation.interfaces import EOS, Layout, Memory, Prediction, SearchState, Step
-from nmt.inference.generation import ModelStep
+from nmt.inference.model_step import ModelStep
 
 Fate = Literal["written", "finished", "left"]
 
@@ -53,7 +53,7 @@ class RecordingStep:
         self._after: list[Tensor] = []  # log-probabilities of all words after each node
         self._seen: list[Tensor] = []  # attention while they were predicted
 
-    def before_the_first_word(self, state: SearchState) -> SearchTrace:
+    def initial_state(self, state: SearchState) -> SearchTrace:
         return SearchTrace(state, (-1,))
 
     def __call__(
@@ -109,40 +109,40 @@ class RecordingStep:
         return best
 
 
-class ForcedPrefix:
-    """A model's step in which the attention of some steps is directed to one position of the source each: `looks` names the
+class DirectedAttentionStep:
+    """A model's step in which the attention of some steps is directed to one position of the source each: `attend_to` names the
     position by the number of the step, from 0. All other positions are hidden from it there."""
 
-    def __init__(self, step: ModelStep, looks: Mapping[int, int]) -> None:
-        self.step, self.looks = step, looks
+    def __init__(self, step: ModelStep, attend_to: Mapping[int, int]) -> None:
+        self.step, self.attend_to = step, attend_to
         self.device, self.mask = step.device, step.mask
 
-    def before_the_first_word(self, state: SearchState) -> Counted:
-        return Counted(state, 0)
+    def initial_state(self, state: SearchState) -> DirectedAttentionState:
+        return DirectedAttentionState(state, 0)
 
     def __call__(
         self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None = None
     ) -> Prediction:
-        assert isinstance(state, Counted)
+        assert isinstance(state, DirectedAttentionState)
         step = self.step
-        if state.steps in self.looks:
-            step = ModelStep(step.model, _seen(step.memory, self.looks[state.steps]))
+        if state.steps in self.attend_to:
+            step = ModelStep(step.model, _seen(step.memory, self.attend_to[state.steps]))
         prediction = step(tokens, state.inner, layout)
-        return replace(prediction, state=Counted(prediction.state, state.steps + 1))
+        return replace(prediction, state=DirectedAttentionState(prediction.state, state.steps + 1))
 
-    def keep(self, sentences: Int[Tensor, " b"]) -> ForcedPrefix:
-        return ForcedPrefix(self.step.keep(sentences), self.looks)
+    def keep(self, sentences: Int[Tensor, " b"]) -> DirectedAttentionStep:
+        return DirectedAttentionStep(self.step.keep(sentences), self.attend_to)
 
 
 @dataclass(frozen=True)
-class Counted:
+class DirectedAttentionState:
     """The state of another step, and how many steps were made."""
 
     inner: SearchState
     steps: int
 
-    def select(self, rows: Int[Tensor, " n"]) -> Counted:
-        return Counted(self.inner.select(rows), self.steps)
+    def select(self, rows: Int[Tensor, " n"]) -> DirectedAttentionState:
+        return DirectedAttentionState(self.inner.select(rows), self.steps)
 
 
 def _seen(memory: Memory, position: int) -> Memory:

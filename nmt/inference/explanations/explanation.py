@@ -10,7 +10,7 @@ import torch
 
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import UNK, Hypothesis, Request
-from nmt.inference.search_tree import ForcedPrefix, Node, RecordingStep
+from nmt.inference.explanations.search_tree import DirectedAttentionStep, Node, RecordingStep
 from nmt.inference.translator import Translator
 from nmt.search.constrained import Constrained
 from nmt.tokenizer.words import words
@@ -44,10 +44,10 @@ def explain(
     prefix: Sequence[int] = (),
     *,
     whole: bool = False,
-    looks: Mapping[int, int] | None = None,
+    attend_to: Mapping[int, int] | None = None,
 ) -> Explanation:
     """The translation of a line, as the translator's search finds it. It begins with the tokens `prefix`; with `whole` they
-    are all of it. `looks`: at these steps, from 0, the attention is on these positions of the source only.
+    are all of it. `attend_to`: at these steps, from 0, the attention is on these positions of the source only.
 
     Raises UserError if the line has no words, the prefix is no sequence of tokens of the model, or a step or position does
     not exist."""
@@ -56,25 +56,25 @@ def explain(
         raise UserError("there are no words in the text")
     if not all(UNK <= token < translator.tokenizer.target_size for token in prefix):
         raise UserError(f"prefix: tokens are numbers below {translator.tokenizer.target_size}")
-    looks = dict(looks or {})
-    if looks and (len(translator.models) > 1 or not translator.attends):
+    attend_to = dict(attend_to or {})
+    if attend_to and (len(translator.models) > 1 or not translator.attends):
         raise UserError("attention can be directed for a single model that has attention")
-    if any(step < 0 or not 0 <= position <= len(source) for step, position in looks.items()):
+    if any(step < 0 or not 0 <= position <= len(source) for step, position in attend_to.items()):
         raise UserError(f"attention can be directed to positions 0 to {len(source)} of this text")
     limit = len(prefix) if whole else max(translator.request(source).max_length, len(prefix) + 10)
     request = Request(max_length=limit, prefix=tuple(prefix))
     memories = translator.networks.memories([source])
     with translator.networks.generating():
         step, state = translator.networks.first_step(memories)
-        if looks:
-            step = ForcedPrefix(step, looks)  # type: ignore[arg-type]
-            state = step.before_the_first_word(state)
+        if attend_to:
+            step = DirectedAttentionStep(step, attend_to)  # type: ignore[arg-type]
+            state = step.initial_state(state)
         noting = RecordingStep(step, TOP)
-        state = noting.before_the_first_word(state)
+        state = noting.initial_state(state)
         step = noting
         if request.constrained:
             step = Constrained(noting, [request])
-            state = step.before_the_first_word(state)
+            state = step.initial_state(state)
         [hypotheses] = translator.search(step, state, [request])
     if not hypotheses:
         raise UserError("the search finds no translation that begins so")
@@ -82,7 +82,7 @@ def explain(
     heads = None
     decoder = translator.models[0].decoder
     if (
-        not looks
+        not attend_to
         and len(translator.models) == 1
         and decoder.attends
         and decoder.attention.score.heads > 1

@@ -1,0 +1,221 @@
+"""Destinations of output lines: stdout, or a file that is complete or absent, and can be resumed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from nmt.foundation.errors import UserError
+from nmt.storage.files import sync_folder, write_atomically
+from nmt.storage.lock import Lock
+
+log = logging.getLogger(__name__)
+
+
+def open_sink(
+    name: str | None,
+    *,
+    work: Mapping[str, str] | None = None,
+    resume: bool = False,
+    resumable: bool = False,
+) -> StreamSink:
+    """Opens the destination of output lines, a context manager.
+
+    name: a file, a pipe or a device (None: stdout)
+    work: names and hashes of the models, inputs and settings that the output depends on
+    resume: continues FILE.partial after its last finished chunk
+    resumable: keeps FILE.partial if the work fails
+
+    Raises UserError if the output cannot be written, another process writes it, or FILE.partial
+    belongs to other work.
+    """
+    path = None if name is None else Path(name)
+    if path is None or (path.exists() and not path.is_file()):
+        return StreamSink(path)
+    return FileSink(path, work or {}, resume=resume, resumable=resumable)
+
+
+class StreamSink:
+    """Writes lines to stdout, a pipe or a device."""
+
+    finished_lines = 0
+    """Lines of the input that an earlier, interrupted run has finished."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.name = f"output={path or 'stdout'}"
+        if path is None and sys.stdout is None:
+            raise UserError("output=stdout: it is closed")
+        with self._named_errors():
+            # Bytes: neither the locale nor newline translation changes the lines.
+            target = sys.stdout.fileno() if path is None else path
+            self._file = open(target, "wb", closefd=path is not None)
+
+    def write(self, lines: Sequence[str], input_lines: int | None = None) -> None:
+        """Writes the output of some lines of the input.
+
+        lines: output lines, without newlines
+        input_lines: number of input lines that they belong to (default: one each)
+
+        Raises UserError if writing fails, e.g. because the disk is full.
+        """
+        with self._named_errors():
+            self._file.write("".join(f"{line}\n" for line in lines).encode("utf-8", "replace"))
+            self._file.flush()
+
+    def __enter__(self) -> StreamSink:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        with contextlib.suppress(OSError):  # `write` has reported what could not be flushed
+            self._file.close()
+
+    @contextlib.contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise UserError(f"{self.name}: cannot be written ({error.strerror})") from error
+
+
+@dataclass(frozen=True)
+class PartialRecord:
+    """Content of FILE.partial.json: the work, and the finished part of its output."""
+
+    work: Mapping[str, str]
+    finished_lines: int = 0
+    finished_bytes: int = 0
+
+
+class FileSink(StreamSink):
+    """Writes lines to FILE.partial, which is renamed to FILE when all are written."""
+
+    def __init__(
+        self, path: Path, work: Mapping[str, str], *, resume: bool, resumable: bool
+    ) -> None:
+        self.name = f"output={path}"
+        self.path = path
+        self.work = dict(work)
+        self.resumable = resumable
+        self._partial = path.with_name(f"{path.name}.partial")
+        self._record = path.with_name(f"{path.name}.partial.json")
+        if not path.parent.is_dir():
+            raise UserError(f"{self.name}: cannot be written (there is no folder {path.parent})")
+        self._lock = Lock(path.with_name(f".{path.name}.lock"), self.name)
+        try:
+            earlier = self._earlier_record(resume)
+            self.finished_lines = earlier.finished_lines
+            self._finished_bytes = earlier.finished_bytes
+            self._save_record()
+            with self._named_errors():
+                self._file = open(self._partial, "ab")
+                self._file.truncate(earlier.finished_bytes)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def write(self, lines: Sequence[str], input_lines: int | None = None) -> None:
+        super().write(lines)
+        self.finished_lines += len(lines) if input_lines is None else input_lines
+        if self.resumable:
+            self._finished_bytes = self._file.tell()
+            self._save_record()
+
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        try:
+            self._close(is_complete=kind is None)
+        finally:
+            self._lock.release()
+
+    def _close(self, is_complete: bool) -> None:
+        try:
+            if is_complete:
+                with self._named_errors():
+                    os.fsync(self._file.fileno())
+        finally:
+            super().__exit__(None)
+        if is_complete:
+            os.replace(self._partial, self.path)
+            self._record.unlink(missing_ok=True)
+            sync_folder(self.path.parent)
+        elif self.resumable and self.finished_lines:
+            log.warning(
+                "not finished: %s holds %s finished lines; the same command continues with "
+                "resume=true",
+                self._partial,
+                f"{self.finished_lines:,}",
+            )
+        else:
+            self._partial.unlink(missing_ok=True)
+            self._record.unlink(missing_ok=True)
+
+    def _earlier_record(self, resume: bool) -> PartialRecord:
+        """Record of FILE.partial when it is continued, otherwise an empty one."""
+        if not self._partial.is_file():
+            return PartialRecord(self.work)
+        record = self._read_record()
+        if record is None:
+            differences = ["origin unknown"]
+        else:
+            names = sorted({*record.work, *self.work})
+            differences = [name for name in names if record.work.get(name) != self.work.get(name)]
+        if record is None or differences:
+            raise UserError(
+                f"{self._partial}: part of other work (other {', '.join(differences)}). "
+                "Delete it, or choose another output"
+            )
+        if not resume:
+            return PartialRecord(self.work)
+        if self._partial.stat().st_size < record.finished_bytes:
+            raise UserError(f"{self._partial}: shorter than recorded. Delete it and start again")
+        log.info("%s: going on after %s lines", self._partial, f"{record.finished_lines:,}")
+        return record
+
+    def _read_record(self) -> PartialRecord | None:
+        """Content of FILE.partial.json, or None if it cannot be read."""
+        try:
+            fields = json.loads(self._record.read_text(encoding="utf-8"))
+            return PartialRecord(
+                work=dict(fields["work"]),
+                finished_lines=int(fields["finished_lines"]),
+                finished_bytes=int(fields["finished_bytes"]),
+            )
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+            return None
+
+    def _save_record(self) -> None:
+        record = PartialRecord(self.work, self.finished_lines, self._finished_bytes)
+        write_atomically(self._record, json.dumps(asdict(record), indent=1).encode())
+
+
+def is_complete(name: str, line_count: int, numbered: bool) -> bool:
+    """Whether an earlier run has written all of a file.
+
+    name: output file
+    line_count: lines of the input
+    numbered: each output line begins with the number of its input line, as in n-best lists
+
+    Raises UserError if the file is there, but cannot be the output of that many lines.
+    """
+    if not Path(name).is_file() or Path(f"{name}.partial").is_file():
+        return False
+    with open(name, "rb") as file:
+        if numbered:
+            numbers = [line.split(b" ", 1)[0] for line in file]
+            count = 1 + max((int(number) for number in numbers if number.isdigit()), default=-1)
+        else:
+            count = sum(1 for _ in file)
+    if count != line_count:
+        raise UserError(
+            f"output={name}: is there, but has {count:,} lines, not {line_count:,}. "
+            "Delete it, or choose another"
+        )
+    log.info("%s is complete: nothing to do", name)
+    return True
