@@ -27,8 +27,8 @@ def run(settings: AlignSettings) -> float | None:
     import logging
     from pathlib import Path
 
+    from nmt.data.lines import check_aligned, find_file, read_lines
     from nmt.data.links import Links, write_links
-    from nmt.data.sources.text import check_aligned, find_file, read_lines
     from nmt.drawing.attention_map import AttentionMap, write_map
     from nmt.inference.output_sinks import open_sink
     from nmt.inference.word_alignment import error_rate, symmetrize
@@ -77,8 +77,8 @@ def run(settings: AlignSettings) -> float | None:
 
 def _gold(name: str, beside: Path, count: int) -> list[tuple[Links, Links]]:
     """Sure and possible links of each pair. Raises UserError for a line that holds anything else."""
+    from nmt.data.lines import check_aligned, find_file, read_lines
     from nmt.data.links import parse_links
-    from nmt.data.sources.text import check_aligned, find_file, read_lines
     from nmt.foundation.errors import UserError
 
     file, found = find_file(name), []

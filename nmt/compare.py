@@ -27,7 +27,7 @@ def run(settings: CompareSettings) -> None:
     from nmt.analysis.systems import aligned, example, systems_of
     from nmt.analysis.tables import markdown as as_markdown
     from nmt.analysis.tables import page_table, terminal
-    from nmt.data.sources.text import check_aligned, find_file, read_lines
+    from nmt.data.lines import check_aligned, find_file, read_lines
     from nmt.drawing.pages import page
     from nmt.foundation.errors import UserError
     from nmt.foundation.progress import Progress

@@ -17,8 +17,8 @@ def run(settings: EvaluateSettings) -> float:
     """Prints one line per metric, `name score signature`, on stdout; returns the score of the chosen metric."""
     from pathlib import Path
 
-    from nmt.data import listed
-    from nmt.data.sources.text import check_aligned, find_file, read_lines
+    from nmt.data import as_list
+    from nmt.data.lines import check_aligned, find_file, read_lines
     from nmt.foundation.errors import UserError
     from nmt.foundation.progress import Progress
     from nmt.inference.output_formats import one_line
@@ -26,7 +26,7 @@ def run(settings: EvaluateSettings) -> float:
     from nmt.metric import Metric
     from nmt.storage.files import write_atomically
 
-    files = [find_file(settings.source), *(find_file(name) for name in listed(settings.reference))]
+    files = [find_file(settings.source), *(find_file(name) for name in as_list(settings.reference))]
     source, *references = (read_lines(file) for file in files)
     for file, lines in zip(files[1:], references, strict=True):
         check_aligned(files[0], len(source), file, len(lines))

@@ -19,7 +19,7 @@ def run(settings: IndexSettings) -> None:
     import logging
     from pathlib import Path
 
-    from nmt.data.sources.text import check_aligned, find_file, read_lines
+    from nmt.data.lines import check_aligned, find_file, read_lines
     from nmt.foundation.errors import UserError
     from nmt.inference.explanations.neighbors import make_index
     from nmt.loading import translator

@@ -21,7 +21,7 @@ def run(settings: ScoreSettings) -> float:
     import logging
     import math
 
-    from nmt.data.sources.text import check_aligned, find_file, stream_lines
+    from nmt.data.lines import check_aligned, find_file, stream_lines
     from nmt.foundation.errors import UserError
     from nmt.foundation.progress import Progress
     from nmt.inference.output_sinks import open_sink

@@ -63,7 +63,7 @@ def run(settings: ServeSettings) -> None:
 
 
 def _server(settings: ServeSettings) -> Server:
-    from nmt.data.sources.text import find_file, read_lines
+    from nmt.data.lines import find_file, read_lines
     from nmt.foundation.errors import UserError
     from nmt.inference.explanations.neighbors import read_index
     from nmt.serving.app import Server

@@ -16,7 +16,7 @@ from typing import Any
 import sacrebleu
 
 from nmt import Translator
-from nmt.data.sources.text import read_lines
+from nmt.data.lines import read_lines
 from nmt.foundation.interfaces import Search
 from nmt.loading import translator
 from nmt.search.beam import Beam

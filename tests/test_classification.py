@@ -473,7 +473,7 @@ def test_labelled_tables(tmp_path):
         data = loaded(kind, write(tmp_path / f"one.{kind}", rows, kind))
         assert data.train.texts == ['say "hi"', "N/A"]
         assert data.train.labels == [("good",), ("null",)]
-        assert not data.several
+        assert not data.multi_label
         assert data.test is None
     data = loaded(
         "tsv",
@@ -481,7 +481,7 @@ def test_labelled_tables(tmp_path):
         separator=",",
     )
     assert data.train.labels == [("x", "y"), ()]
-    assert data.several
+    assert data.multi_label
     data = loaded(
         "jsonl",
         write(
@@ -491,7 +491,7 @@ def test_labelled_tables(tmp_path):
         ),
     )
     assert data.train.labels == [("x", "y"), ()]
-    assert data.several
+    assert data.multi_label
     data = loaded(
         "jsonl",
         write(
@@ -511,7 +511,7 @@ def test_labels_in_columns_of_their_own(tmp_path):
         json.dumps({"text": t, "kind": int(a), "rude": b == "1", "long": float(c)}) + "\n" for t, a, b, c in rows))  # fmt: skip
     for kind in ("csv", "jsonl"):
         found = loaded(kind, tmp_path / f"t.{kind}", text="text", label=["kind", "rude", "long"])
-        assert found.several
+        assert found.multi_label
         assert list(found.train.labels) == [("kind", "long"), (), ("rude",)]
         assert list(found.train.texts) == ["good day", "bad", "so so"]
     with pytest.raises(UserError, match="no column 'rudde'"):

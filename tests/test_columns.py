@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import nmt
 from nmt.configuration import build
-from nmt.data import Pairs, Splits, short_names
+from nmt.data import Pairs, Splits, unique_suffixes
 from nmt.data.batching import Batching, collate
 from nmt.data.filters import Filters
 from nmt.data.preparation import EpochBatches, prepare
@@ -530,6 +530,6 @@ def test_a_sweep_over_sources_has_a_folder_for_each(corpus, tmp_path):
 
 
 def test_validation_sets_have_the_shortest_names_that_tell_them_apart():
-    assert short_names(["a/val", "b/other", "c/d/val"]) == ["a/val", "other", "d/val"]
-    assert short_names(["val"]) == ["val"]
-    assert short_names(["/x/val", "/y/val"]) == ["x/val", "y/val"]
+    assert unique_suffixes(["a/val", "b/other", "c/d/val"]) == ["a/val", "other", "d/val"]
+    assert unique_suffixes(["val"]) == ["val"]
+    assert unique_suffixes(["/x/val", "/y/val"]) == ["x/val", "y/val"]

@@ -19,10 +19,11 @@ from nmt.data import Pairs
 from nmt.data import ragged as corpus
 from nmt.data.batching import Batching, collate, padding_share
 from nmt.data.filters import Filters
+from nmt.data.lines import read_lines
 from nmt.data.ragged import Corpus
 from nmt.data.sources.everyday import Everyday
 from nmt.data.sources.table import TableFiles
-from nmt.data.sources.text import TextFiles, read_lines
+from nmt.data.sources.text import TextFiles
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import BOS, EOS, PAD
 from nmt.tokenizer import SentencePiece
@@ -413,7 +414,7 @@ def test_a_slice_of_any_source_needs_no_quotes(tmp_path, kind, cut, kept):
     splits = build.make(compose(*parts, *typed), "data").load()
     assert both(splits.train) == kept
     assert both(splits.validation) == PAIRS[:1]
-    assert [both(pairs) for pairs in splits.beside.values()] == [PAIRS[-2:]]
+    assert [both(pairs) for pairs in splits.more_validation.values()] == [PAIRS[-2:]]
 
 
 def test_an_empty_slice_is_named(tmp_path):

@@ -234,7 +234,7 @@ def test_any_labels(tmp_path, values):
     )
     if found is not None:
         assert len(found.train.labels) == len(values)
-        names = LabelSet.of(found.train.labels, found.several).names
+        names = LabelSet.of(found.train.labels, found.multi_label).names
         assert all(name.strip() and len(name.splitlines()) == 1 and name.encode() for name in names)
 
 

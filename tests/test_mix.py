@@ -266,7 +266,7 @@ def test_a_stored_mixture_is_the_same(folder, tmp_path, monkeypatch):
     config = compose(*typed(folder))
     memory, disk = (loaded({**config, "store": wanted}, Filters()) for wanted in ("memory", "disk"))
     assert [*memory.train.source] == [*disk.train.source]
-    assert [pairs.home is None for pairs in disk.mixture.corpora.values()] == [False] * 3
+    assert [pairs.store is None for pairs in disk.mixture.corpora.values()] == [False] * 3
 
 
 def test_tags_are_neither_judged_nor_changed(folder):

@@ -447,7 +447,7 @@ def test_a_table_of_captions(tmp_path):
     assert list(splits.train.target) == ["one 0", "two 0", "one 1", "two 1", "one 2"]
     assert splits.train.source[1] == str(tmp_path / "0.png")
     assert list(splits.validation.target) == ["one 1", "one 2"]
-    assert [list(other) for other in splits.validation.others] == [["two 1", ""]]
+    assert [list(other) for other in splits.validation.more_references] == [["two 1", ""]]
     assert splits.pictures
     assert splits.sources == 0
 
@@ -585,7 +585,7 @@ def test_pages_of_digits_show_what_their_captions_say():
 
     labels = load_digits().target
     for name, caption, places in zip(
-        data.train.source, data.train.target, data.train.places, strict=True
+        data.train.source, data.train.target, data.train.regions, strict=True
     ):
         seen = page(name)
         assert seen.shape == (24, 32)
@@ -803,12 +803,12 @@ def test_maps_of_pictures(tmp_path, reader_of_digits, ending):
 def test_pointing_counts_words(reader_of_digits):
     part = Digits(train=9, validation=1, test=1).load().train
     found = pointing(nmt.load(reader_of_digits), part)
-    assert found.signature.startswith(f"{sum(map(len, part.places))} words")
+    assert found.signature.startswith(f"{sum(map(len, part.regions))} words")
     everywhere = replace(
-        part, places=[[(b, e, (0.0, 0.0, 1.0, 1.0)) for b, e, _ in its] for its in part.places]
+        part, regions=[[(b, e, (0.0, 0.0, 1.0, 1.0)) for b, e, _ in its] for its in part.regions]
     )
     nowhere = replace(
-        part, places=[[(b, e, (2.0, 2.0, 3.0, 3.0)) for b, e, _ in its] for its in part.places]
+        part, regions=[[(b, e, (2.0, 2.0, 3.0, 3.0)) for b, e, _ in its] for its in part.regions]
     )
     assert [pointing(nmt.load(reader_of_digits), each).score for each in (everywhere, nowhere)] == [
         100,

@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import pytest
 
 import nmt
+from nmt.data.lines import stream_lines
 from nmt.data.ragged import encode_lines
 from nmt.data.sources.everyday import Everyday
-from nmt.data.sources.text import stream_lines
 from nmt.drawing.attention_map import write_map
 from nmt.foundation import progress, terminal
 from nmt.foundation.progress import Progress, waiting

@@ -13,9 +13,10 @@ from builders import compose, trained
 from nmt.configuration import build
 from nmt.data import Pairs, journal, store
 from nmt.data.filters import Filters, symbols
+from nmt.data.lines import CHUNK
 from nmt.data.preparation import EpochBatches, prepare
 from nmt.data.sources.text import TextFiles
-from nmt.data.stream import CHUNK, in_memory
+from nmt.data.stream import in_memory
 from nmt.foundation.errors import UserError
 from nmt.pipeline.assembly import loaded
 from nmt.storage import checkpoint as ckpt
@@ -136,7 +137,7 @@ def test_every_kind_of_file_is_stored(corpus, tmp_path):
         config = compose(f"data={kind}", f"data.train={tmp_path}/t.{kind}", f"data.validation={tmp_path}/t.{kind}@:9",
                          "data.source=en", "data.target=de", "store=disk")  # fmt: skip
         found = loaded(config, Filters()).train
-        assert found.home is not None
+        assert found.store is not None
         assert [*zip(found.source, found.target, strict=True)] == wanted, kind
     with (
         gzip.open(tmp_path / "z.en.gz", "wt", encoding="utf-8") as a,
@@ -256,14 +257,14 @@ def test_two_runs_do_the_work_once(corpus, cache, caplog, monkeypatch):
         thread.start()
     for thread in threads:
         thread.join()
-    assert len({pairs.home for pairs in found}) == 1
+    assert len({pairs.store for pairs in found}) == 1
     assert len([*cache.iterdir()]) == 1
     assert "another process makes the" in caplog.text
 
 
 def test_a_damaged_store_is_named(corpus, cache):
     config = text(corpus, "store=disk")
-    home = loaded(config, Filters()).train.home
+    home = loaded(config, Filters()).train.store
     data = bytearray((home / "source.text").read_bytes())
     data[len(data) // 2] ^= 1
     (home / "source.text").write_bytes(data)
@@ -299,7 +300,7 @@ def test_what_is_wrong_in_a_file_is_named_by_its_line(corpus, tmp_path):
 
 
 def test_another_tokenizer_or_filter_is_another_store(corpus):
-    first, again, other = (loaded(text(corpus, "store=disk", *more), build.make(text(corpus, *more), "filters")).train.home
+    first, again, other = (loaded(text(corpus, "store=disk", *more), build.make(text(corpus, *more), "filters")).train.store
                            for more in ([], [], ["filters.drop_identical=true"]))  # fmt: skip
     assert first == again != other
 

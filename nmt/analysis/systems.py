@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from nmt.analysis.examples import Example
-from nmt.data import short_names
-from nmt.data.sources.text import check_aligned, find_file, read_lines
+from nmt.data import unique_suffixes
+from nmt.data.lines import check_aligned, find_file, read_lines
 from nmt.foundation.errors import UserError
 from nmt.inference.output_formats import one_line
 from nmt.inference.translator import Translator
@@ -47,7 +47,7 @@ def systems_of(
         elif source is None:
             raise UserError(f"{path}: a model needs the text that it translates: add source=FILE")
     found = []
-    for path, name in zip(paths, short_names(list(paths)), strict=True):
+    for path, name in zip(paths, unique_suffixes(list(paths)), strict=True):
         if path in written or source is None:
             found.append(System(name, written[path]))
             continue

@@ -11,7 +11,7 @@ from nmt.configuration import build
 from nmt.configuration.build import Group
 from nmt.configuration.faults import ConfigError, shown
 from nmt.configuration.settings import Settings
-from nmt.data.sources.text import Errors
+from nmt.data.lines import Errors
 from nmt.foundation.extras import advice, installed
 from nmt.foundation.ranges import Count, NonNegative, Positive, Range, Size
 from nmt.inference.model_step import Averaging

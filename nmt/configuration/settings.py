@@ -18,8 +18,8 @@ from nmt.configuration import build
 from nmt.configuration.build import Group
 from nmt.configuration.check import mismatches
 from nmt.configuration.faults import ConfigError, ConfigErrors, unknown
-from nmt.data import listed
-from nmt.data.sources.text import OPENERS
+from nmt.data import as_list
+from nmt.data.lines import OPENERS
 
 Some = TypeVar("Some", bound="Settings")
 
@@ -99,7 +99,7 @@ class Settings:
         """An output that is also an input, or written twice."""
         found, taken = [], dict[Path, str]()
         for key in (*self.read, *self.written):
-            for name in listed(getattr(self, key, None) or []):
+            for name in as_list(getattr(self, key, None) or []):
                 file = Path(name).resolve()
                 if key in self.written and file.suffix in OPENERS:
                     found.append(

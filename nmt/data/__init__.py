@@ -81,9 +81,9 @@ class Chain(View):
 @dataclass(frozen=True)
 class Pairs:
     """Aligned sentences: source[i] and target[i] mean the same. `name` says where they come from. A line of the source may
-    have columns (nmt/tokenizer/columns.py); `links`: alignments of their words, 0-0 1-2, counted between spaces. `others`:
-    further references, as many lists as a line has at most; a line without one has "" there. `places`: where in the picture
-    is what the words of each target tell. `content` identifies what the lines only name, such as pictures. `home`: the
+    have columns (nmt/tokenizer/columns.py); `links`: alignments of their words, 0-0 1-2, counted between spaces. `more_references`:
+    further references, as many lists as a line has at most; a line without one has "" there. `regions`: where in the picture
+    is what the words of each target tell. `content` identifies what the lines only name, such as pictures. `store`: the
     folder in which the pairs are stored, filtered already (corpus/store.py); its name identifies them.
     """
 
@@ -91,26 +91,26 @@ class Pairs:
     target: Text
     name: str
     links: Text | None = None
-    others: Sequence[Text] = ()
-    places: Sequence[Sequence[Place]] | None = None
+    more_references: Sequence[Text] = ()
+    regions: Sequence[Sequence[Place]] | None = None
     content: str = ""
-    home: Path | None = None
+    store: Path | None = None
 
     def __len__(self) -> int:
         return len(self.source)
 
-    def chosen(self, indices: Sequence[int] | np.ndarray) -> Pairs:
+    def select(self, indices: Sequence[int] | np.ndarray) -> Pairs:
         """Some of the pairs, a view."""
         links = None if self.links is None else Selection(self.links, indices)
-        others = [Selection(other, indices) for other in self.others]
-        places = None if self.places is None else [self.places[i] for i in indices]
+        references = [Selection(lines, indices) for lines in self.more_references]
+        regions = None if self.regions is None else [self.regions[i] for i in indices]
         return Pairs(
             Selection(self.source, indices),
             Selection(self.target, indices),
             self.name,
             links,
-            others,
-            places,
+            references,
+            regions,
             self.content,
         )
 
@@ -149,7 +149,7 @@ def tag_of(line: str, tags: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Splits:
-    """The three parts of a data set; `test` is None if there is none. `languages` names source and target. `beside`: more
+    """The three parts of a data set; `test` is None if there is none. `languages` names source and target. `more_validation`: more
     validation sets, by their names. A source line holds `sources` texts, or one text and columns of values, `factors`; with
     `pictures`, the name of a picture after them. With a `mixture`, its corpora one after another are the training text."""
 
@@ -157,7 +157,7 @@ class Splits:
     validation: Pairs
     test: Pairs | None
     languages: tuple[str, str]
-    beside: Mapping[str, Pairs] = field(default_factory=dict)
+    more_validation: Mapping[str, Pairs] = field(default_factory=dict)
     sources: int = 1
     factors: Sequence[str] = ()
     pictures: bool = False
@@ -187,15 +187,15 @@ class Labelled:
 
 @dataclass(frozen=True)
 class LabelledSplits:
-    """The three parts of a labelled data set. `several`: a text may have any number of labels, otherwise exactly one."""
+    """The three parts of a labelled data set. `multi_label`: a text may have any number of labels, otherwise exactly one."""
 
     train: Labelled
     validation: Labelled
     test: Labelled | None
-    several: bool
+    multi_label: bool
 
 
-def listed(value: str | Sequence[str]) -> list[str]:
+def as_list(value: str | Sequence[str]) -> list[str]:
     """One name or several as a list."""
     return [value] if isinstance(value, str) else list(value)
 
@@ -214,16 +214,16 @@ def check_columns(
             "as data.split=0.02, which is taken from the training part for each of the two"
         )
     for key, value in (("source", source), ("validation", validation)):
-        names = listed(value or "train")
+        names = as_list(value or "train")
         if not names or len(set(names)) < len(names):
             raise ValueError(f"data.{key}=[{','.join(names)}]: name at least one, and each once")
-    if len(listed(source)) > 1 and factors:
+    if len(as_list(source)) > 1 and factors:
         raise ValueError(
             "data.factors: belong to a single source; leave them out, or name one data.source"
         )
 
 
-def short_names(paths: Sequence[str]) -> list[str]:
+def unique_suffixes(paths: Sequence[str]) -> list[str]:
     """As many of the last parts of each path as tell it from the others."""
     parts = [path.strip("/").split("/") for path in paths]
     found = []
@@ -236,7 +236,7 @@ def short_names(paths: Sequence[str]) -> list[str]:
     return found
 
 
-def side_by_side(columns: Sequence[Text]) -> Text:
+def join_columns(columns: Sequence[Text]) -> Text:
     """Columns of a source as one text, with a tab between them on every line."""
     if len(columns) == 1:
         return columns[0]

@@ -54,7 +54,7 @@ class Filters:
         self.report(pairs.name, len(pairs), len(keep), counts)
         if len(keep) == len(pairs):
             return pairs
-        return pairs.chosen(keep)
+        return pairs.select(keep)
 
     def judged(self, source: Text, target: Text) -> tuple[list[int], dict[str, int]]:
         """Which pairs are kept, as far as a pair alone can say, and how many are not, by the reason."""
@@ -121,8 +121,8 @@ def symbols(text: str) -> float:
 
 def fingerprint(pairs: Pairs) -> str:
     """SHA-256 of the text: two runs with the same fingerprint saw the same sentences in the same order."""
-    if pairs.home is not None:
-        return hashlib.sha256(f"{pairs.home.name} {len(pairs)}".encode()).hexdigest()
+    if pairs.store is not None:
+        return hashlib.sha256(f"{pairs.store.name} {len(pairs)}".encode()).hexdigest()
     digest = hashlib.sha256()
     sides = (
         (pairs.source, pairs.target)

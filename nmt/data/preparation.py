@@ -88,7 +88,7 @@ def prepare(
         source = (
             texts(train.source, columns) if columns.sources else train.target
         )  # pictures have no words
-        tokenizer = train_once(tokenizer, source, train.target, ranks, train.home).reading(columns)
+        tokenizer = train_once(tokenizer, source, train.target, ranks, train.store).reading(columns)
     held = tokenizer.columns
     if (held.sources, len(held.factors), held.picture) != (
         splits.sources,
@@ -106,18 +106,18 @@ def prepare(
     parts = [train] if splits.mixture is None else [*splits.mixture.corpora.values()]
     ids = joined(
         [
-            encode(part, tokenizer) if part.home is None else encoded(part, tokenizer)
+            encode(part, tokenizer) if part.store is None else encoded(part, tokenizer)
             for part in parts
         ]
     )
     kept = filters.tokens(ids, train.name)
     validation = encode(splits.validation, tokenizer)
-    beside = {name: encode(pairs, tokenizer) for name, pairs in splits.beside.items()}
+    beside = {name: encode(pairs, tokenizer) for name, pairs in splits.more_validation.items()}
     return Prepared(replace(splits, train=train), tokenizer, ids, validation, kept, beside)
 
 
 def _filtered(pairs: Pairs, filters: Filters) -> Pairs:
-    return pairs if pairs.home is not None else filters.text(pairs)
+    return pairs if pairs.store is not None else filters.text(pairs)
 
 
 def texts(source: Text, columns: Columns) -> Text:

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import IO, Any, Literal
 from xml.etree import ElementTree
 
-from nmt.data.sources.text import BOM, check_aligned, decode_line, open_file, stream_lines
-from nmt.data.stream import CHUNK
+from nmt.data.lines import BOM, CHUNK, check_aligned, decode_line, open_file, stream_lines
 from nmt.foundation.errors import UserError
 
 log = logging.getLogger(__name__)

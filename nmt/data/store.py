@@ -28,9 +28,10 @@ import numpy as np
 from nmt.data import Pairs, Selection, View
 from nmt.data.filters import Filters
 from nmt.data.journal import Journal, built
+from nmt.data.lines import CHUNK
 from nmt.data.pool import in_order
 from nmt.data.ragged import Corpus, Ragged, encode, id_type
-from nmt.data.stream import CHUNK, Stream, in_memory
+from nmt.data.stream import Stream, in_memory
 from nmt.foundation.errors import UserError
 from nmt.foundation.progress import Progress
 from nmt.tokenizer import Tokenizer
@@ -130,12 +131,12 @@ class Storing:
         )
         filters.report(stream.name, before, len(source), journal.counts)
         log.info("stored text: %s", folder)
-        return Pairs(source, target, stream.name, links, home=folder)
+        return Pairs(source, target, stream.name, links, store=folder)
 
 
 def encoded(pairs: Pairs, tokenizer: Tokenizer) -> Corpus:
     """Stored pairs as ids, which are stored beside them."""
-    home = pairs.home
+    home = pairs.store
     assert home is not None
     key = repr((VERSION, tokenizer.models, tokenizer.lowercase, tokenizer.columns))
     folder = home / f"pieces-{hashlib.sha256(key.encode()).hexdigest()[:24]}"
@@ -245,5 +246,5 @@ def _mapped(file: Path, kind: Any) -> np.ndarray:
 
 def chunk_of(pairs: Pairs, indices: np.ndarray) -> Pairs:
     """Some pairs, as lists."""
-    found = pairs.chosen(indices.tolist())
+    found = pairs.select(indices.tolist())
     return replace(found, source=list(found.source), target=list(found.target))

@@ -8,12 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from nmt.data import Pairs, Text, short_names
+from nmt.data import Pairs, Text, unique_suffixes
 from nmt.data.split import PARTS, Slice, part_of
 from nmt.foundation.errors import UserError
-
-CHUNK = 8192
-"""Pairs of a chunk."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,7 @@ class Stream:
             for chunk in self.read():
                 start, stop = max(rows.start - first, 0), min(rows.stop - first, len(chunk))
                 if start < stop:
-                    yield chunk.chosen(range(start, stop))
+                    yield chunk.select(range(start, stop))
                 first += len(chunk)
                 if first >= rows.stop:
                     return
@@ -67,7 +64,7 @@ class Stream:
                 its = [i for i, pair in enumerate(rows) if part_of(share, *pair) == number]
                 if its:
                     yield (
-                        chunk.chosen(its) if number == 0 else replace(chunk.chosen(its), links=None)
+                        chunk.select(its) if number == 0 else replace(chunk.select(its), links=None)
                     )
 
         empty = f"data.split={share:g} leaves nothing for the {PARTS[number]} part; choose another share"
@@ -109,7 +106,7 @@ def read_parts(
     if share:
         parts = [keep(first.part(share, number), number == 0) for number in range(3)]
         return parts[0], parts[1], parts[2], {}
-    names = short_names(validation)
+    names = unique_suffixes(validation)
     kept = keep(first, True)
     own, *others = (in_memory(read(part, False)) for part in validation)
     last = None if test is None else in_memory(read(test, False))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nmt.data.sources.text import find_file, stream_lines
+from nmt.data.lines import find_file, stream_lines
 from nmt.foundation.errors import UserError
 
 

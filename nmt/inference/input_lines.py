@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nmt.data.sources.text import (
+from nmt.data.lines import (
     BOM,
-    HALF,
+    LONE_SURROGATE,
     Errors,
     decode_line,
     find_file,
-    not_encodable,
+    has_surrogate,
     stream_lines,
 )
 from nmt.foundation.errors import UserError
@@ -132,8 +132,8 @@ def _constraint(line: str, place: str) -> Constraint:
     if not good:
         raise UserError(f"{place}: {shape}")
     for text in (found.get("prefix", ""), *(text for key in lists for text in found.get(key, []))):
-        if not_encodable(text):
-            raise UserError(f"{place}: {HALF}")
+        if has_surrogate(text):
+            raise UserError(f"{place}: {LONE_SURROGATE}")
     return Constraint(found.get("prefix", ""), *(tuple(found.get(key, [])) for key in lists))
 
 

@@ -6,7 +6,7 @@ import contextlib
 import math
 from collections.abc import Callable
 
-from nmt.data.sources.text import not_encodable
+from nmt.data.lines import has_surrogate
 from nmt.foundation.errors import UserError
 from nmt.inference.translation import Translation
 from nmt.inference.translator import Translator
@@ -41,7 +41,7 @@ class Prompt:
                 line = self._read("> ")
             except EOFError:
                 return
-            if not_encodable(line):
+            if has_surrogate(line):
                 self._say("not UTF-8: set the terminal to UTF-8, or translate a file")
                 continue
             try:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from nmt.data.documents import Documents, collate_texts, encode_documents, sentences
-from nmt.data.sources.text import checked
+from nmt.data.lines import check_lines
 from nmt.drawing.word_importance import Classified
 from nmt.foundation.progress import Progress
 from nmt.model.seq2label import Seq2Label
@@ -49,7 +49,7 @@ class TextClassifier:
         EOS."""
         if isinstance(lines, str):
             return self.classify([lines], units)[0]
-        lines = checked(lines)
+        lines = check_lines(lines)
         documents = encode_documents(
             lines, self.tokenizer, self.model.pooling.splits, self.max_tokens
         )
@@ -81,7 +81,7 @@ class TextClassifier:
             return self.probabilities([lines])[0]
         return self._read(
             encode_documents(
-                checked(lines), self.tokenizer, self.model.pooling.splits, self.max_tokens
+                check_lines(lines), self.tokenizer, self.model.pooling.splits, self.max_tokens
             )
         )[0]
 

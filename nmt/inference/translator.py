@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar, get_args, overload
 import numpy as np
 import torch
 
-from nmt.data.sources.text import checked
+from nmt.data.lines import check_lines
 from nmt.drawing.attention_map import AttentionMap
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import UNK, Hypothesis, Request, Reranker, Search
@@ -150,7 +150,7 @@ class Translator:
         """
         if isinstance(lines, str):
             return self.translations([lines], constraints, details_of)[0]
-        lines = checked(lines)
+        lines = check_lines(lines)
         sources = self.encode(lines)
         requests = [self.request(source) for source in sources]
         if constraints is not None:
@@ -207,7 +207,7 @@ class Translator:
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """Source ids of each line, cut to `max_source`. Raises TypeError for a string."""
-        lines = checked(lines)
+        lines = check_lines(lines)
         if self.tokenizer.columns.plain and not self._told and any("\t" in line for line in lines):
             self._told = True
             log.warning(
@@ -290,7 +290,7 @@ class Translator:
             raise UserError("this model has no attention to show (decoder=fixed)")
         if units not in get_args(Units):
             raise UserError(f"units={units}: choose {', '.join(get_args(Units))}")
-        checked([text] if translation is None else [text, translation])
+        check_lines([text] if translation is None else [text, translation])
         if translation is None:
             found = self.attention_maps(
                 [text], [self.translations(text, details_of=1)], units=units

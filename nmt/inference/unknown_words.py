@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from nmt.data.sources.text import find_file, stream_lines
+from nmt.data.lines import find_file, stream_lines
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import UNK
 

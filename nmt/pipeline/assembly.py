@@ -143,7 +143,7 @@ def _tokenizer_from(
     """That of the model that training starts from, with the pieces that the new text needs if they are asked for."""
     tokenizer = ckpt.tokenizer_from(start)
     if settings.init_vocabulary == "grow":
-        train = filters.text(splits.train) if splits.train.home is None else splits.train
+        train = filters.text(splits.train) if splits.train.store is None else splits.train
         source = texts(train.source, tokenizer.columns)
         new = train_once(build.make(settings.values, "tokenizer"), source, train.target, ranks)
         tokenizer = tokenizer.grown(new)
@@ -223,8 +223,8 @@ def _classification(
 ) -> ClassificationTask:
     config: Mapping[str, Any] = settings.values
     splits: LabelledSplits = build.make(config, "data").labelled()
-    labels = LabelSet.of(splits.train.labels, splits.several)
-    if len(labels.names) < (1 if splits.several else 2):
+    labels = LabelSet.of(splits.train.labels, splits.multi_label)
+    if len(labels.names) < (1 if splits.multi_label else 2):
         raise UserError(
             f"{splits.train.name}: too few labels ({', '.join(labels.names) or 'none'}); give two or more"
         )

@@ -31,7 +31,7 @@ from nmt.configuration.faults import shown
 from nmt.configuration.model_settings import TranslateSettings
 from nmt.configuration.training_settings import BacktranslateSettings, TrainSettings
 from nmt.data import Pairs
-from nmt.data.sources.text import find_file, stream_lines
+from nmt.data.lines import find_file, stream_lines
 from nmt.foundation.errors import UserError
 from nmt.foundation.terminal import set_up_logging
 from nmt.inference.output_formats import one_line
@@ -140,12 +140,12 @@ class Backtranslation:
                 "train": splits.train,
                 "validation": splits.validation,
                 "test": splits.test,
-                **splits.beside,
+                **splits.more_validation,
             }
             for name, pairs in parts.items():
                 if pairs is not None:
                     _write_pairs(folder / name, splits.languages, pairs)
-            beside = [str(folder / name) for name in splits.beside]
+            beside = [str(folder / name) for name in splits.more_validation]
             said = {
                 "languages": splits.languages,
                 "test": splits.test is not None,

@@ -9,7 +9,7 @@ from typing import Any
 
 from nmt.configuration.model_settings import models
 from nmt.configuration.settings import Settings
-from nmt.data.sources.text import find_file
+from nmt.data.lines import find_file
 from nmt.storage.checkpoint import find_checkpoint
 
 MODELS = ("model", "reverse", "compare")

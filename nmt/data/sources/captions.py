@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from nmt.data import Pairs, Splits, check_columns, check_not_empty
+from nmt.data.lines import find_file
 from nmt.data.pictures import Checked, check_picture
 from nmt.data.readers import gathered, read_parquet, stream_jsonl, stream_rows
 from nmt.data.sources.digits import PREFIX
-from nmt.data.sources.text import find_file
 from nmt.data.split import cut, into_parts, part_of
 from nmt.foundation.errors import UserError
 from nmt.foundation.progress import Progress
@@ -110,7 +110,7 @@ class Captions:
         most = max((len(row[2]) for row in rows), default=1)
         others = [[row[2][k] if k < len(row[2]) else "" for row in rows] for k in range(1, most)]
         return check_not_empty(
-            Pairs(lines, [row[2][0] for row in rows], name, others=others, content=content)
+            Pairs(lines, [row[2][0] for row in rows], name, more_references=others, content=content)
         )
 
     def _rows(self, part: str) -> list[Row]:

@@ -81,7 +81,7 @@ class Digits:
             sources, targets, places = zip(
                 *(self._page(rng, by_label) for _ in range(size)), strict=True
             )
-            parts.append(Pairs(sources, targets, f"digits, {name}", places=places))
+            parts.append(Pairs(sources, targets, f"digits, {name}", regions=places))
         return Splits(
             parts[0],
             parts[1],

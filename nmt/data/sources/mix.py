@@ -21,11 +21,12 @@ from typing import Any
 
 import yaml
 
-from nmt.data import Chain, Mixture, Pairs, Splits, Stage, listed, short_names
+from nmt.data import Chain, Mixture, Pairs, Splits, Stage, as_list, unique_suffixes
+from nmt.data.lines import find_file
 from nmt.data.modifiers import Modifier, modifier
 from nmt.data.readers import stream_rows
 from nmt.data.sources.table import columns
-from nmt.data.sources.text import TextFiles, find_file
+from nmt.data.sources.text import TextFiles
 from nmt.data.stream import Keep, Stream, in_memory
 from nmt.foundation.errors import UserError
 
@@ -50,7 +51,7 @@ class Mix:
         target: str = "target",
         tags: dict[str, str] | None = None,
     ) -> None:
-        self.file, self.validation, self.test = Path(config), listed(validation), test
+        self.file, self.validation, self.test = Path(config), as_list(validation), test
         self.languages, self.tags = (source, target), tags or {}
         try:
             self.text = self.file.read_text(encoding="utf-8")
@@ -80,7 +81,7 @@ class Mix:
                 self._stream(str(self.file.parent / file), self.tags.get(name)) for file in files
             ]
             corpora[name] = keep(_chained(name, streams), True)
-        names = short_names(self.validation)
+        names = unique_suffixes(self.validation)
         own, *others = (in_memory(self._stream(part, None)) for part in self.validation)
         settings = self.text + str(sorted(self.tags.items()))
         mixture = Mixture(corpora, self.stages, settings, tuple(self.tags.values()))
@@ -89,7 +90,7 @@ class Mix:
             validation=own,
             test=None if self.test is None else in_memory(self._stream(self.test, None)),
             languages=self.languages,
-            beside=dict(zip(names[1:], others, strict=True)),
+            more_validation=dict(zip(names[1:], others, strict=True)),
             mixture=mixture,
         )
 
@@ -149,7 +150,7 @@ def _understood(found: Any) -> tuple[dict[str, list[str]], list[Stage]]:
     ):
         raise UserError("needs `datasets`, a file for each name, and `stages`, a list of names")
     files = {
-        str(name): [str(file) for file in listed(value)]
+        str(name): [str(file) for file in as_list(value)]
         for name, value in found["datasets"].items()
     }
     names = [str(name) for name in found["stages"]]

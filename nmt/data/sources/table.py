@@ -13,11 +13,12 @@ from nmt.data import (
     LabelledSplits,
     Pairs,
     Splits,
+    as_list,
     check_columns,
     check_values,
-    listed,
-    side_by_side,
+    join_columns,
 )
+from nmt.data.lines import CHUNK, LONE_SURROGATE, find_file, has_surrogate
 from nmt.data.links import check_links
 from nmt.data.readers import (
     gathered,
@@ -28,9 +29,8 @@ from nmt.data.readers import (
     stream_parquet,
     stream_rows,
 )
-from nmt.data.sources.text import HALF, find_file, not_encodable
 from nmt.data.split import cut, split_labelled
-from nmt.data.stream import CHUNK, Keep, Stream, in_memory, read_parts
+from nmt.data.stream import Keep, Stream, in_memory, read_parts
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import advice, installed
 from nmt.foundation.ranges import Share
@@ -116,7 +116,7 @@ class Table:
             raise UserError(
                 "data.text, data.label: are for nmt.classify; nmt.train needs data.source and data.target"
             )
-        sources, (train_part, validation_part, test_part) = listed(source), self.parts
+        sources, (train_part, validation_part, test_part) = as_list(source), self.parts
 
         def read(part: str, aligned: bool) -> Stream:
             (part, slice_), alignment = cut(part), self._alignment if aligned else None
@@ -131,14 +131,14 @@ class Table:
             settings = str((settings, sources, target, self._factors, alignment))
             return Stream(name, chunks, files, settings).sliced(slice_)
 
-        parts = train_part, listed(validation_part or []), test_part
+        parts = train_part, as_list(validation_part or []), test_part
         train, validation, test, beside = read_parts(read, keep, *parts, self.split)
         return Splits(
             train=train,
             validation=validation,
             test=test,
             languages=("+".join(sources), target),
-            beside=beside,
+            more_validation=beside,
             sources=len(sources),
             factors=self._factors,
         )
@@ -153,7 +153,7 @@ class Table:
         if self.split:
             whole, several = labels(*self._rows(train_part), text, label, self.separator)
             return LabelledSplits(*split_labelled(whole, self.split), several)
-        parts = [train_part, *listed(validation_part or []), *filter(None, [test_part])]
+        parts = [train_part, *as_list(validation_part or []), *filter(None, [test_part])]
         read = [labels(*self._rows(part), text, label, self.separator) for part in parts]
         (train, several), (validation, _), test = read[0], read[1], read[2] if test_part else None
         return LabelledSplits(train, validation, None if test is None else test[0], several)
@@ -228,7 +228,7 @@ class TableFiles(Table):
             raise UserError(
                 f"data={self.format} has translations and no labels: set data.source and data.target"
             )
-        languages = [*listed(source), target]
+        languages = [*as_list(source), target]
         return read_tmx(file, languages) if self.format == "tmx" else read_archive(file, languages)
 
 
@@ -278,7 +278,7 @@ def columns(
     for column in factors:
         check_values(f"{name}, column {column!r}, row", text[sources[0]], text[column], first)
     links = None if alignment is None else text[alignment]
-    source = side_by_side([text[column] for column in (*sources, *factors)])
+    source = join_columns([text[column] for column in (*sources, *factors)])
     pairs = Pairs(source, text[target], name, links)
     if links is not None:
         check_links(pairs, f"{name}, column {alignment!r}, row", len(factors), first)
@@ -316,8 +316,8 @@ def labels(
         if separator is not None:
             written = [piece for text in written for piece in text.split(separator)]
         tidy = tuple(dict.fromkeys(filter(None, (" ".join(text.split()) for text in written))))
-        if any(not_encodable(text) for text in tidy):
-            raise UserError(f"{name}, row {i + 1:,}: column {label!r} holds {HALF}")
+        if any(has_surrogate(text) for text in tidy):
+            raise UserError(f"{name}, row {i + 1:,}: column {label!r} holds {LONE_SURROGATE}")
         if not several and not tidy:
             raise UserError(f"{name}, row {i + 1:,}: column {label!r} holds no label")
         found.append(tidy)
@@ -360,6 +360,6 @@ def _lines(values: list[Any], column: str, name: str, first: int = 1) -> list[st
     for row, value in enumerate(values, first):
         if not isinstance(value, str):
             raise UserError(f"{name}, row {row:,}: column {column!r} holds {value!r}, not text")
-        if not_encodable(value):
-            raise UserError(f"{name}, row {row:,}: column {column!r} holds {HALF}")
+        if has_surrogate(value):
+            raise UserError(f"{name}, row {row:,}: column {column!r} holds {LONE_SURROGATE}")
     return [" ".join(value.split("\n")) for value in values]

@@ -16,7 +16,7 @@ from nmt.metric import Result
 def pointing(translator: Translator, part: Pairs) -> Result:
     """The share of words whose attention is in their place, in per cent, of pictures whose captions have `places`."""
     right = count = 0
-    assert part.places is not None
+    assert part.regions is not None
     ids = list(
         zip(
             translator.encode(part.source),
@@ -25,7 +25,7 @@ def pointing(translator: Translator, part: Pairs) -> Result:
         )
     )
     forced = translator.force([source for source, _ in ids], [target for _, target in ids])
-    for line, (_, target), seen, places in zip(part.target, ids, forced, part.places, strict=True):
+    for line, (_, target), seen, places in zip(part.target, ids, forced, part.regions, strict=True):
         if seen.places is None:
             continue
         spans = translator.tokenizer.target_spans(line, target)

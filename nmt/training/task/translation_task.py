@@ -40,7 +40,7 @@ SAMPLES = 5
 
 def fingerprints(splits: Splits) -> dict[str, str]:
     """What identifies the text that a run learns from and is chosen by."""
-    parts = {"train": splits.train, "validation": splits.validation, **splits.beside}
+    parts = {"train": splits.train, "validation": splits.validation, **splits.more_validation}
     if splits.mixture is None:
         return {name: fingerprint(pairs) for name, pairs in parts.items()}
     del parts["train"]
@@ -97,7 +97,7 @@ class TranslationTask(Task):
         splits, tokenizer, decoder = self.data.splits, self.data.tokenizer, self.network.decoder
         sizes = f"{tokenizer.source_size:,}/{tokenizer.target_size:,}"
         validation = " + ".join(
-            f"{len(pairs):,}" for pairs in (splits.validation, *splits.beside.values())
+            f"{len(pairs):,}" for pairs in (splits.validation, *splits.more_validation.values())
         )
         score = type(decoder.attention.score).__name__.lower() if decoder.attends else "none"
         return (
@@ -141,7 +141,7 @@ class TranslationTask(Task):
         self.answers, figures = self._judged(self.data.validation, splits.validation)
         if self.watched:
             self._show(splits.validation)
-        for name, pairs in splits.beside.items():
+        for name, pairs in splits.more_validation.items():
             _, others = self._judged(self.data.beside[name], pairs)
             found |= {f"{name}/{figure}": value for figure, value in others.items()}
         return {**figures, **found}
@@ -158,7 +158,7 @@ class TranslationTask(Task):
         total, tokens = self.ranks.sums(total, tokens)
         most = self.max_validation or len(part)
         answers = self._answers(Greedy(), part.source[:most])
-        others = [other[:most] for other in part.others]
+        others = [other[:most] for other in part.more_references]
         scores = self.judge.score(answers, part.target[:most], others=others)
         return answers, {
             "loss": total / tokens,
@@ -204,9 +204,11 @@ class TranslationTask(Task):
         hypotheses = self._answers(self.search, part.source)
         seconds = time.monotonic() - began
         scores = self.judge.score(
-            hypotheses, part.target, others=part.others, orders=splits.pictures
+            hypotheses, part.target, others=part.more_references, orders=splits.pictures
         )
-        further = [(f"{name}.reference{k}", other) for k, other in enumerate(part.others, 2)]
+        further = [
+            (f"{name}.reference{k}", other) for k, other in enumerate(part.more_references, 2)
+        ]
         sides = (
             (name, hypotheses),
             (f"{name}.source", part.source),
@@ -214,7 +216,7 @@ class TranslationTask(Task):
         )
         for file, lines in (*sides, *further):
             write(f"{file}.txt", "".join(one_line(line) + "\n" for line in lines))
-        if part.places is not None and self.network.decoder.attends:
+        if part.regions is not None and self.network.decoder.attends:
             scores["pointing"] = pointing(self._translator(self.search), part)
         results = {
             "scores": {metric: vars(result) for metric, result in scores.items()},

@@ -1,0 +1,216 @@
+"""Text files as lines: found, opened, decompressed, decoded from UTF-8."""
+
+import atexit
+import bz2
+import codecs
+import contextlib
+import difflib
+import functools
+import gzip
+import io
+import itertools
+import lzma
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+from nmt.foundation.errors import UserError
+from nmt.foundation.progress import Progress
+
+BOM = codecs.BOM_UTF8
+CHUNK = 8192
+"""Lines, rows or pairs that are read at a time."""
+SHOWN_FILES = 8
+"""File names that a message lists, the most similar ones first."""
+LONE_SURROGATE = "half of a surrogate pair (\\ud800 to \\udfff alone), which is invalid Unicode"
+"""Problem of a text that JSON can express and UTF-8 cannot."""
+Errors = Literal["strict", "replace"]
+"""Treatment of bytes that are not UTF-8: a UserError, or the replacement character U+FFFD."""
+
+
+def _open_zst(file: Any, mode: str) -> Any:
+    """Raises UserError if no package for .zst is installed."""
+    try:
+        from compression import zstd  # Python 3.14
+    except ImportError:
+        try:
+            from backports import zstd  # the same module for older versions
+        except ImportError:
+            raise UserError(
+                f"{file.name}: to read .zst, pip install backports.zstd, or decompress it first"
+            ) from None
+    return zstd.open(file, mode)
+
+
+OPENERS: dict[str, Callable[..., Any]] = {
+    ".gz": gzip.open,
+    ".xz": lzma.open,
+    ".bz2": bz2.open,
+    ".zst": _open_zst,
+}
+"""Functions that decompress an open file, by the ending of its name."""
+
+
+def find_file(path: str) -> Path:
+    """The file at `path`, or at the same path with .gz, .xz, .bz2 or .zst.
+
+    A pipe is copied into a temporary file. Raises UserError, with the most similar names of the
+    folder, if no file exists.
+    """
+    for ending in ("", *OPENERS):
+        candidate = Path(path + ending)
+        if candidate.is_file():
+            return candidate
+    if Path(path).is_fifo() or Path(path).is_char_device():
+        return _pipe_contents(path)
+    problem, folder = "no such file", Path(path).parent
+    if Path(path).is_dir():
+        problem, folder = "is a folder, not a file", Path(path)
+    if re.search(r"@|\[[^]]*:", path):
+        problem += ". Some rows of a part are NAME@START:STOP"
+    names = [file.name for file in folder.glob("[!.]*") if file.is_file()]
+    similar = difflib.get_close_matches(Path(path).name, names, n=SHOWN_FILES, cutoff=0.0)
+    if similar:
+        more = " …" if len(names) > len(similar) else ""
+        problem += f". In that folder: {', '.join(similar)}{more}"
+    raise UserError(f"{path}: {problem}")
+
+
+@functools.cache
+def _pipe_contents(path: str) -> Path:
+    """A file with the output of a pipe such as <(zcat FILE), to be read twice; deleted at exit."""
+    with tempfile.NamedTemporaryFile(prefix="nmt-", delete=False) as file, open(path, "rb") as pipe:
+        atexit.register(Path(file.name).unlink, missing_ok=True)
+        shutil.copyfileobj(pipe, file)
+    return Path(file.name)
+
+
+class _CountingFile(io.FileIO):
+    """A file that calls `step` with the number of bytes of each read."""
+
+    def __init__(self, file: Path, step: Callable[[int], None]) -> None:
+        super().__init__(file)
+        self._step = step
+
+    def readinto(self, buffer: Any, /) -> int | None:
+        count = super().readinto(buffer)
+        self._step(count or 0)
+        return count
+
+
+@contextmanager
+def open_file(file: Path) -> Iterator[Any]:
+    """The bytes of a file, decompressed if its name says so; a large file shows a progress bar."""
+    with (
+        Progress(f"reading {file.name}", file.stat().st_size, "bytes") as step,
+        io.BufferedReader(_CountingFile(file, step)) as raw,
+        OPENERS.get(file.suffix, lambda raw, _: raw)(raw, "rb") as opened,
+    ):
+        yield opened
+
+
+def read_lines(file: Path) -> list[str]:
+    """All lines of a UTF-8 file: see `stream_lines`."""
+    return list(stream_lines(file))
+
+
+def stream_lines(file: Path, errors: Errors = "strict", keep_return: bool = False) -> Iterator[str]:
+    """The lines of a UTF-8 file, plain or compressed.
+
+    Newline is the only separator; the Unicode line separators are not. A byte order mark, and a
+    carriage return before a newline, are dropped.
+
+    file: the file.
+    errors: treatment of bytes that are not UTF-8.
+    keep_return: whether a carriage return before a newline is kept.
+
+    Raises UserError with file and line if the bytes are not UTF-8, or the compression is damaged.
+    """
+    return itertools.chain.from_iterable(stream_chunks(file, errors, keep_return))
+
+
+def stream_chunks(
+    file: Path, errors: Errors = "strict", keep_return: bool = False
+) -> Iterator[list[str]]:
+    """The lines of `stream_lines`, in lists of CHUNK lines."""
+    try:
+        with open_file(file) as opened:
+            yield from decoded_chunks(opened, str(file), errors, keep_return)
+    except UserError:
+        raise
+    except Exception as error:  # decompressors raise errors of many types
+        raise UserError(f"{file}: cannot be read ({error})") from error
+
+
+def decoded_chunks(
+    opened: Iterable[bytes], name: str, errors: Errors = "strict", keep_return: bool = False
+) -> Iterator[list[str]]:
+    """The lines of an open binary file; `name` identifies it in messages."""
+    lines = iter(opened)
+    first = 1
+    while chunk := list(itertools.islice(lines, CHUNK)):
+        if first == 1:
+            chunk[0] = chunk[0].removeprefix(BOM)
+        yield _decoded(chunk, first, name, errors, keep_return)
+        first += len(chunk)
+
+
+def _decoded(
+    lines: list[bytes], first: int, name: str, errors: Errors, keep_return: bool
+) -> list[str]:
+    """Lines without their ends."""
+    joined = b"".join(lines)
+    if b"\r" not in joined and lines[-1].endswith(b"\n"):
+        with contextlib.suppress(UnicodeDecodeError):  # the loop below finds the faulty line
+            return joined.decode("utf-8", errors).split("\n")[:-1]
+    texts = [decode_line(line, number, name, errors) for number, line in enumerate(lines, first)]
+    if keep_return:
+        ends = ("\r" if line.endswith(b"\r\n") else "" for line in lines)
+        return [text + end for text, end in zip(texts, ends, strict=True)]
+    return texts
+
+
+def decode_line(line: bytes, number: int, name: str, errors: Errors = "strict") -> str:
+    """Line `number` of `name` without its end. Raises UserError if it is not UTF-8."""
+    try:
+        return line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", errors)
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{name}, line {number:,}: not UTF-8 (byte 0x{line[error.start]:02x}). "
+            "Convert the text first, e.g. with iconv -f latin1 -t utf-8"
+        ) from error
+
+
+def check_aligned(first: Path, first_lines: int, second: Path, second_lines: int) -> None:
+    """Raises UserError unless both files have the same number of lines."""
+    if first_lines != second_lines:
+        raise UserError(
+            f"the files are not aligned: {first} has {first_lines:,} lines, "
+            f"{second} has {second_lines:,}. "
+            "Line n of one must be the translation of line n of the other."
+        )
+
+
+def check_lines(lines: Any) -> list[str]:
+    """Lines that a Python program passes, as a list.
+
+    Raises TypeError unless they are strings, UserError for invalid Unicode.
+    """
+    if isinstance(lines, str | bytes | Mapping) or not isinstance(lines, Iterable):
+        raise TypeError(f"give a string, or a list of strings, not {type(lines).__name__}")
+    texts = list(lines)
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TypeError(f"give strings: number {i} is {type(text).__name__}")
+        if has_surrogate(text):
+            raise UserError(f"text number {i} holds {LONE_SURROGATE}")
+    return texts
+
+
+def has_surrogate(text: str) -> bool:
+    """Whether a text contains half of a surrogate pair, so that it cannot be encoded."""
+    return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)
