@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections import Counter
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 if (
@@ -98,3 +99,25 @@ def browser():
         browser = running.chromium.launch(executable_path=program, args=["--no-sandbox"])
         yield browser
         browser.close()
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """Prints how to repeat each failure alone, and what was not run and why."""
+    write = terminalreporter.write_line
+    for report in terminalreporter.stats.get("failed", []):
+        crash = getattr(report.longrepr, "reprcrash", None)
+        message = crash.message if crash else str(report.longrepr)
+        write("")
+        for line in message.splitlines()[:6]:
+            write(f"  {line[:200]}")
+        write(f"  repeat: .venv/bin/python -m pytest -n 0 '{report.nodeid}'")
+    skipped = Counter(_reason(report) for report in terminalreporter.stats.get("skipped", []))
+    for reason, count in skipped.most_common():
+        write(f"not run: {count} x {reason}")
+    if "not exhaustive" in config.option.markexpr:
+        write("not run: the exhaustive tests (scripts/test --all)")
+
+
+def _reason(report):
+    text = report.longrepr[-1] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    return text.removeprefix("Skipped: ")
