@@ -123,3 +123,25 @@ def rows_of_a_beam_share_the_memory(model, data):
     shared = model.decode(inputs, state, memory)
     copied = model.decode(inputs, state, memory.select(rows))
     torch.testing.assert_close(shared.readout, copied.readout)
+
+
+CONTRACTS = (
+    all_at_once_equals_single_steps,
+    padding_changes_nothing,
+    the_future_changes_nothing,
+    a_batch_equals_one_by_one,
+    rows_of_a_beam_share_the_memory,
+    every_parameter_learns,
+    gradients_agree_with_finite_differences,
+)
+
+
+def check_all(model, data):
+    """Every contract on one network. The message names each contract that fails."""
+    failures = []
+    for contract in CONTRACTS:
+        try:
+            contract(model, data)
+        except AssertionError as error:
+            failures.append(f"{contract.__name__}: {error}")
+    assert not failures, "\n".join(failures)

@@ -1,65 +1,38 @@
-"""The contract of every decoder × score × cell, and the two papers' decoders step by step from their equations."""
+"""The contract of every decoder × score × cell × depth, and the two papers' decoders step by step from their equations."""
 
 import contracts
 import pytest
 import torch
-from builders import batch, network, pairs_of_choices
+from builders import batch, choices, network
 from contracts import run
+from coverings import product
 from torch.nn import functional as F
 
 from nmt.foundation.interfaces import BOS
 from nmt.model.attention import average
 
-PAIRS = pairs_of_choices()
-CELLS = ["gru", "lstm"]
-every_pair = pytest.mark.parametrize(("decoder", "attention"), PAIRS)
-every_cell = pytest.mark.parametrize("cell", CELLS)
-every_depth = pytest.mark.parametrize("extra", [(), ("decoder.num_layers=2", "encoder.num_layers=2", "decoder.layer_norm=true", "encoder.layer_norm=true")], ids=["one", "two"])  # fmt: skip
+DEEP = (
+    "decoder.num_layers=2",
+    "encoder.num_layers=2",
+    "decoder.layer_norm=true",
+    "encoder.layer_norm=true",
+)
 
 
-@every_pair
-@every_cell
-@every_depth
-def test_all_at_once_equals_single_steps(decoder, attention, cell, extra):
-    contracts.all_at_once_equals_single_steps(
-        network(decoder, attention, f"cell={cell}", *extra), batch()
+@pytest.mark.parametrize(
+    ("decoder", "attention", "cell", "depth"),
+    product(
+        choices("decoder"),
+        choices("attention"),
+        ("gru", "lstm"),
+        (1, 2),
+        allowed=lambda decoder, attention, *_: (decoder == "fixed") == (attention == "none"),
+    ),
+)
+def test_every_contract_of_decoders(decoder, attention, cell, depth):
+    contracts.check_all(
+        network(decoder, attention, f"cell={cell}", *(DEEP if depth == 2 else ())), batch()
     )
-
-
-@every_pair
-@every_cell
-def test_padding_changes_nothing(decoder, attention, cell):
-    contracts.padding_changes_nothing(network(decoder, attention, f"cell={cell}"), batch())
-
-
-@every_pair
-def test_the_future_changes_nothing(decoder, attention):
-    contracts.the_future_changes_nothing(network(decoder, attention), batch())
-
-
-@every_pair
-def test_a_batch_equals_one_by_one(decoder, attention):
-    contracts.a_batch_equals_one_by_one(network(decoder, attention), batch())
-
-
-@every_pair
-@every_cell
-@every_depth
-def test_every_parameter_learns(decoder, attention, cell, extra):
-    contracts.every_parameter_learns(network(decoder, attention, f"cell={cell}", *extra), batch())
-
-
-@every_pair
-@every_cell
-def test_gradients_agree_with_finite_differences(decoder, attention, cell):
-    contracts.gradients_agree_with_finite_differences(
-        network(decoder, attention, f"cell={cell}", "decoder.num_layers=2"), batch()
-    )
-
-
-@every_pair
-def test_rows_of_a_beam_share_the_memory(decoder, attention):
-    contracts.rows_of_a_beam_share_the_memory(network(decoder, attention), batch())
 
 
 def test_bahdanau_step_by_step_from_the_paper():

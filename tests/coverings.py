@@ -1,0 +1,35 @@
+"""Pairwise coverings: few combinations in which every pair of values of two axes occurs, instead of a whole product."""
+
+import itertools
+
+import pytest
+
+
+def pairs(case):
+    """The pairs of values in a combination, each with the positions of its axes."""
+    return set(itertools.combinations(enumerate(case), 2))
+
+
+def covering(cases):
+    """A part of the combinations that contains every pair of values that occurs in any of them.
+
+    Greedy and deterministic: the combination with the most new pairs is taken next; the first of several.
+    """
+    left = set().union(*(pairs(case) for case in cases))
+    waiting = {case: pairs(case) for case in cases}
+    taken = []
+    while left:
+        case = max(waiting, key=lambda case: len(waiting[case] & left))
+        left -= waiting.pop(case)
+        taken.append(case)
+    return taken
+
+
+def product(*axes, allowed=lambda *case: True):
+    """Parameters of a test: the whole product of the axes. Combinations outside the covering are exhaustive tests."""
+    cases = [case for case in itertools.product(*axes) if allowed(*case)]
+    quick = set(covering(cases))
+    return [
+        pytest.param(*case, marks=[] if case in quick else [pytest.mark.exhaustive])
+        for case in cases
+    ]
