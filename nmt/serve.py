@@ -12,8 +12,9 @@ from nmt.configuration.command_line import command_line
 
 if TYPE_CHECKING:
     from nmt.configuration.model_settings import ServeSettings
+    from nmt.inference.text_classifier import TextClassifier
     from nmt.serving.app import Server
-    from nmt.serving.served_models import Loaded, Models
+    from nmt.serving.served_models import Models, ServedTranslator
 
 
 def run(settings: ServeSettings) -> None:
@@ -86,32 +87,32 @@ def _server(settings: ServeSettings) -> Server:
 def _models(settings: ServeSettings) -> Models:
     from concurrent.futures import ThreadPoolExecutor
 
-    from nmt.serving.served_models import Models, Served
+    from nmt.serving.served_models import Models, ServedModel
 
     pool = ThreadPoolExecutor(1, "model")  # one batch at a time; it uses all threads of the machine
 
-    def load(path: str) -> Loaded:
+    def load(path: str) -> ServedTranslator | TextClassifier:
         return _loaded(settings, path)
 
     wait, most = settings.wait / 1000, settings.batch
     return Models(
         [
-            Served(name, path, load, pool, wait=wait, most=most)
+            ServedModel(name, path, load, pool, wait=wait, most=most)
             for name, path in settings.called.items()
         ]
     )
 
 
-def _loaded(settings: ServeSettings, path: str) -> Loaded:
+def _loaded(settings: ServeSettings, path: str) -> ServedTranslator | TextClassifier:
     """A model of either kind. Raises UserError if it cannot be used, or reads other than plain text."""
     from nmt.configuration import build
     from nmt.foundation.errors import UserError
     from nmt.loading import text_classifier, translator_for
-    from nmt.serving.served_models import Loaded
+    from nmt.serving.served_models import ServedTranslator
     from nmt.storage.checkpoint import find_checkpoint, read
 
     if read(find_checkpoint(path)).meta.get("command") == "classify":
-        return Loaded(classifier=text_classifier(path, settings.device))
+        return text_classifier(path, settings.device)
     translator = translator_for(settings, path)
     if not translator.tokenizer.columns.plain:
         raise UserError(
@@ -121,7 +122,7 @@ def _loaded(settings: ServeSettings, path: str) -> Loaded:
         **settings.search,
         **({"n_best": settings.search["width"]} if "n_best" in settings.search else {}),
     }
-    return Loaded(translator, translator.with_search(build.make({"search": whole}, "search")))
+    return ServedTranslator(translator, translator.with_search(build.make({"search": whole}, "search")))
 
 
 main = command_line("serve", run)

@@ -1,4 +1,4 @@
-"""A server that translates for other programs, and a page that shows how.
+"""A server that translates for other programs, and its page that explains translations.
 
-Read: limits, questions, batcher, models, passages, markup, answers, insight, specification, measures, app.
+Read: app, request_fields, answers, served_models, batcher, passages, markup, the rest in any order.
 """

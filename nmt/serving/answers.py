@@ -1,198 +1,206 @@
-"""Answers as the objects that callers get."""
+"""Answers of the API as JSON values: translations, probabilities and labels."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from nmt.drawing.word_importance import as_json
 from nmt.inference.output_formats import described
+from nmt.inference.text_classifier import TextClassifier
 from nmt.inference.translation import Translation
-from nmt.serving import markup
-from nmt.serving.limits import Refused
+from nmt.inference.translator import Translator
+from nmt.serving.limits import Limits, Refused
+from nmt.serving.markup import AlignedSentence, Part, blocks, with_tags
 from nmt.serving.passages import joined, spans
-from nmt.serving.questions import Question
-from nmt.serving.served_models import AUTO, Models, Served, Wish
-from nmt.tokenizer.words import spaceless, words
+from nmt.serving.request_fields import RequestFields, TranslateRequest
+from nmt.serving.served_models import (
+    AUTO,
+    Models,
+    SentenceRequest,
+    ServedModel,
+    ServedTranslator,
+)
+from nmt.tokenizer import Tokenizer
+from nmt.tokenizer.words import words
 
 
 @dataclass(frozen=True)
 class Passage:
-    """A text, where its sentences stand, and their translations."""
+    """A part of a text, the places of its sentences, and their translations by the model with this tokenizer."""
 
-    text: str
-    places: list[range]
-    found: list[Translation]
+    part: Part
+    places: Sequence[range]
+    translations: Sequence[Translation]
+    tokenizer: Tokenizer
+    is_html: bool
 
-    def sentence(self, i: int) -> str:
-        return self.text[self.places[i].start : self.places[i].stop]
+    def sentence(self, number: int) -> str:
+        place = self.places[number]
+        return self.part.text[place.start : place.stop]
 
-    def whole(self, choice: int = 0) -> str:
-        """The translation of the text; of each sentence the so-many-th hypothesis, or the last that it has."""
-        its = [
-            one.texts[min(choice, len(one.texts) - 1)] if one.texts else "" for one in self.found
+    def written(self, rank: int) -> str:
+        """The translation of the part. Each sentence has its hypothesis of this rank, or else its last."""
+        if self.is_html:
+            aligned = [self._aligned(number, rank) for number in range(len(self.translations))]
+            return with_tags(self.part, aligned)
+        texts = [
+            translation.texts[min(rank, len(translation.texts) - 1)] if translation.texts else ""
+            for translation in self.translations
         ]
-        return joined(self.text, self.places, its)
+        return joined(self.part.text, self.places, texts)
+
+    def _aligned(self, number: int, rank: int) -> AlignedSentence:
+        translation = self.translations[number]
+        place = self.places[number]
+        rank = min(rank, len(translation.details) - 1)
+        if rank < 0:
+            return AlignedSentence(place, "", [])
+        text = translation.texts[rank]
+        answer = described(self.tokenizer, self.sentence(number), translation, rank, "word")
+        source_of = {target: source for source, target in answer["alignment"]["pairs"]}
+        source_words = [source_of.get(word, 0) for word in range(len(words(text)))]
+        return AlignedSentence(place, text, source_words)
 
 
-async def translated(models: Models, question: Question) -> dict[str, Any]:
-    """The answer to /translate. Raises Refused or UserError if it cannot be answered."""
-    served = models.translator(question.source, question.target, question.model)
-    if (
-        question.html or question.details & {"alignment", "attention"}
-    ) and not served.translator.attends:
-        raise Refused(
-            400,
-            f"{served.name} has no attention, so it aligns no words and keeps no tags: use format=text",
-        )
-    cut = [markup.blocks(text) if question.html else [markup.Part(text)] for text in question.texts]
-    texts = [block.text for blocks in cut for block in blocks if isinstance(block, markup.Part)]
-    passages = iter(await _passages(served, question, texts))
-    each = [
-        [block if isinstance(block, str) else (block, next(passages)) for block in blocks]
-        for blocks in cut
-    ]
-    answer: dict[str, Any] = {
-        "translatedText": [_written(served, question, blocks, 0) for blocks in each]
-    }
-    if question.alternatives:
-        answer["alternatives"] = [_alternatives(served, question, blocks) for blocks in each]
-    if question.details:
-        answer["sentences"] = [
-            [
-                one
-                for block in blocks
-                if not isinstance(block, str)
-                for one in _details(served, question, block[1])
-            ]
-            for blocks in each
+Document = Sequence[str | Passage]
+"""A translated text: its parts, and the HTML between them."""
+
+
+async def translated(models: Models, request: TranslateRequest) -> dict[str, Any]:
+    """The answer to /translate. Raises Refused or UserError if it cannot be given."""
+    served = models.translator(request.source, request.target, request.model)
+    needs_attention = request.html or request.details & {"alignment", "attention"}
+    if needs_attention and not served.model.translator.attends:
+        problem = "has no attention, so it aligns no words and keeps no tags: use format=text"
+        raise Refused(400, f"{served.name} {problem}")
+    documents = await _documents(served, request)
+    answers = {"translatedText": [_written(document, rank=0) for document in documents]}
+    if request.alternatives:
+        ranks = range(request.alternatives + 1)
+        answers["alternatives"] = [
+            list(dict.fromkeys(_written(document, rank) for rank in ranks))[1:]
+            for document in documents
         ]
-    if question.single:
-        answer = {key: value[0] for key, value in answer.items()}
-    if question.source == AUTO:
-        answer["detectedLanguage"] = {
-            "language": served.languages[0],
-            "confidence": 0,
-        }  # the only one, not detected
+    if request.details:
+        answers["sentences"] = [_details(document, request) for document in documents]
+    answer = answers if request.is_list else {key: values[0] for key, values in answers.items()}
+    if request.source == AUTO:
+        # The only source language; it is not detected.
+        detected = {"language": served.model.languages[0], "confidence": 0}
+        return {**answer, "detectedLanguage": detected}
     return answer
 
 
-async def _passages(served: Served, question: Question, texts: Sequence[str]) -> list[Passage]:
-    """All sentences of all texts, translated together."""
-    places = [spans(text) for text in texts]
-    wishes = [
-        Wish(
-            text[place.start : place.stop],
-            question.constraint_for(text[place.start : place.stop], first=k == 0),
-            details=1 + question.alternatives if question.details or question.html else 0,
-            listed=question.alternatives > 0,
-        )
-        for text, its in zip(texts, places, strict=True)
-        for k, place in enumerate(its)
-    ]
-    found = iter(await served.translate(wishes))
+async def _documents(
+    served: ServedModel[ServedTranslator], request: TranslateRequest
+) -> list[Document]:
+    """Texts with their translations. All sentences are translated together, those of equal parts once."""
+    texts = [blocks(text) if request.html else [Part(text)] for text in request.texts]
+    parts = [block for text in texts for block in text if isinstance(block, Part)]
+    places = {part: spans(part.text) for part in parts}
+    details_of = 1 + request.alternatives if request.details or request.html else 0
+    sentences = []
+    for part in places:
+        for place in places[part]:
+            sentence = part.text[place.start : place.stop]
+            is_first = place == places[part][0]
+            constraint = request.constraint_for(sentence, is_first=is_first)
+            n_best = request.alternatives > 0
+            sentences.append(SentenceRequest(sentence, constraint, details_of, n_best))
+    translations = iter(await served.batcher.do(sentences))
+    tokenizer = served.model.translator.tokenizer
+    passages = {}
+    for part in places:
+        of_part = list(islice(translations, len(places[part])))
+        passages[part] = Passage(part, places[part], of_part, tokenizer, request.html)
     return [
-        Passage(text, its, [next(found) for _ in its])
-        for text, its in zip(texts, places, strict=True)
+        [block if isinstance(block, str) else passages[block] for block in text] for text in texts
     ]
 
 
-Block = str | tuple[markup.Part, Passage]
+def _written(document: Document, rank: int) -> str:
+    return "".join(block if isinstance(block, str) else block.written(rank) for block in document)
 
 
-def _written(served: Served, question: Question, blocks: Sequence[Block], choice: int) -> str:
-    """The translation of a text, with its tags."""
-    if not question.html:
-        return "".join(
-            block if isinstance(block, str) else block[1].whole(choice) for block in blocks
-        )
-    return "".join(
-        block if isinstance(block, str) else _with_tags(served, *block, choice) for block in blocks
-    )
-
-
-def _with_tags(served: Served, part: markup.Part, passage: Passage, choice: int) -> str:
-    if not passage.places:  # nothing but spaces and tags
-        return markup.marked(part, part.text, [])
-    written, end = list[str](), 0
-    for place, sentence, found in zip(
-        passage.places, part.sentences(passage.places), passage.found, strict=True
-    ):
-        which, text, source_of = min(choice, len(found.details) - 1), "", dict[int, int]()
-        if which >= 0:
-            text = found.texts[which]
-            pairs = described(served.translator.tokenizer, sentence.text, found, which, "word")[
-                "alignment"
-            ]["pairs"]
-            source_of = {t: s for s, t in pairs}
-        gap = part.between(end, place.start)
-        space = " " if end and not gap and text and not spaceless(text[0]) else ""
-        tagged = markup.marked(
-            sentence, text, [source_of.get(t, 0) for t in range(len(words(text)))]
-        )
-        written += [gap, space, tagged]
-        end = place.stop
-    return "".join(written) + part.between(end, len(part.text))
-
-
-def _alternatives(served: Served, question: Question, blocks: Sequence[Block]) -> list[str]:
-    """Other translations of a text, as many as were asked for and there are, all different."""
-    best, found = _written(served, question, blocks, 0), list[str]()
-    for choice in range(1, question.alternatives + 1):
-        text = _written(served, question, blocks, choice)
-        found += [] if text in (best, *found) else [text]
-    return found
-
-
-def _details(served: Served, question: Question, passage: Passage) -> list[dict[str, Any]]:
-    """What was asked for about each sentence."""
-    tokenizer, answers = served.translator.tokenizer, []
-    for i, found in enumerate(passage.found):
-        sentence, hypotheses = passage.sentence(i), []
-        for k in range(len(found.details)):
-            whole = described(tokenizer, sentence, found, k, question.units)
-            target = tokenizer.target_units(
-                found.texts[k], found.hypotheses[k].tokens, question.units
-            )[0]
-            one = {
-                "text": whole["text"],
-                "score": whole["score"],
-                "log_prob": whole["log_prob"],
-                "words": target,
-            }
-            if "scores" in question.details:
-                one |= {"tokens": whole["tokens"], "token_log_probs": whole["token_log_probs"]}
-            if "alignment" in question.details:
-                one["alignment"] = whole["alignment"]["pairs"]
-            if "attention" in question.details and whole["alignment"]:
-                one["attention"] = {
-                    key: whole["alignment"][key] for key in ("weights", "to_end", "at_end")
-                }
-            hypotheses.append(one)
-        source = tokenizer.source_units(sentence, list(found.source), question.units)[0]
-        answers.append({"source": sentence, "words": source, "hypotheses": hypotheses})
+def _details(document: Document, request: TranslateRequest) -> list[dict[str, Any]]:
+    """Details of each sentence and its hypotheses."""
+    answers = []
+    for passage in document:
+        if isinstance(passage, str):
+            continue
+        for number, translation in enumerate(passage.translations):
+            sentence = passage.sentence(number)
+            ranks = range(len(translation.details))
+            tokenizer = passage.tokenizer
+            answers.append({
+                "source": sentence,
+                "words": tokenizer.source_units(sentence, list(translation.source), request.units)[0],
+                "hypotheses": [_hypothesis(passage, number, rank, request) for rank in ranks],
+            })  # fmt: skip
     return answers
 
 
-def scored(served: Served, sources: Sequence[str], targets: Sequence[str]) -> list[dict[str, Any]]:
-    """The probability of given translations, and of each of their tokens."""
-    translator, found = served.translator, list[dict[str, Any]]()
+def _hypothesis(
+    passage: Passage, number: int, rank: int, request: TranslateRequest
+) -> dict[str, Any]:
+    tokenizer = passage.tokenizer
+    translation = passage.translations[number]
+    full = described(tokenizer, passage.sentence(number), translation, rank, request.units)
+    tokens = translation.hypotheses[rank].tokens
+    units = tokenizer.target_units(translation.texts[rank], tokens, request.units)[0]
+    answer = {key: full[key] for key in ("text", "score", "log_prob")} | {"words": units}
+    if "scores" in request.details:
+        answer |= {key: full[key] for key in ("tokens", "token_log_probs")}
+    if "alignment" in request.details:
+        answer["alignment"] = full["alignment"]["pairs"]
+    if "attention" in request.details and full["alignment"]:
+        weights = ("weights", "to_end", "at_end")
+        answer["attention"] = {key: full["alignment"][key] for key in weights}
+    return answer
+
+
+def scored(
+    served: ServedModel[ServedTranslator], fields: RequestFields, limits: Limits
+) -> dict[str, Any]:
+    """The answer to /score: probabilities of translations, and of each of their tokens."""
+    sources = fields.texts("q")
+    targets = fields.texts("translation")
+    limits.check_texts([*sources, *targets])
+    if len(sources) != len(targets):
+        numbers = f"q has {len(sources)} texts, translation {len(targets)}"
+        raise Refused(400, f"{numbers}: give as many")
+    scores = token_probabilities(served.model.translator, sources, targets)
+    for score in scores:
+        mean = score["log_prob"] / len(score["tokens"])
+        score["perplexity"] = round(math.exp(min(-mean, 700)), 4)
+    return {"scores": scores if fields.is_list("q") else scores[0]}
+
+
+def token_probabilities(
+    translator: Translator, sources: Sequence[str], targets: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Natural-log probabilities of given translations and of each of their tokens, </s> last."""
     tokens = translator.tokenizer.encode_target(list(targets))
-    for ids, forced in zip(
-        tokens, translator.force(translator.encode(sources), tokens, attention=False), strict=True
-    ):
-        found.append({
-            "log_prob": round(forced.log_prob, 6),
-            "perplexity": round(math.exp(min(-forced.log_prob / len(forced.log_probs), 700)), 4),
+    forced = translator.force(translator.encode(sources), tokens, attention=False)
+    return [
+        {
+            "log_prob": round(probabilities.log_prob, 6),
             "tokens": [*translator.tokenizer.target_pieces(ids), "</s>"],
-            "token_log_probs": [round(float(value), 6) for value in forced.log_probs],
-        })  # fmt: skip
-    return found
+            "token_log_probs": [round(float(value), 6) for value in probabilities.log_probs],
+        }
+        for ids, probabilities in zip(tokens, forced, strict=True)
+    ]
 
 
-def labelled(served: Served, texts: Sequence[str]) -> list[dict[str, object]]:
-    """The labels of texts, their probabilities, and which words decided."""
-    assert served.loaded.classifier is not None
-    return [as_json(one) for one in served.loaded.classifier.classify(list(texts))]
+def labelled(
+    served: ServedModel[TextClassifier], fields: RequestFields, limits: Limits
+) -> dict[str, Any]:
+    """The answer to /classify: labels of texts, their probabilities, and the attention to the words."""
+    texts = fields.texts("q")
+    limits.check_texts(texts)
+    classes = [as_json(text) for text in served.model.classify(texts)]
+    return {"classes": classes if fields.is_list("q") else classes[0]}

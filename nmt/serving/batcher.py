@@ -1,9 +1,8 @@
-"""Work of many callers, done together: what comes within a few milliseconds, or while the machine is busy, is a batch."""
+"""Batches of the work of many callers: items that arrive within a few milliseconds, or while a batch is computed."""
 
 from __future__ import annotations
 
 import asyncio
-import collections
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -11,83 +10,89 @@ from typing import Any, Generic, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-Job = Callable[[list[Item]], list[Result]]
 
 
 @dataclass(frozen=True)
 class _Waiting(Generic[Item]):
     item: Item
+    size: int
     result: asyncio.Future[Any]
 
 
 class Batcher(Generic[Item, Result]):
-    """`work` does a list of items in a thread of `pool`, at most `most` at a time, and only such of a similar `size`. The
-    first of a batch waits `wait` seconds for others; what comes while a batch is done waits for its end. If `work` fails,
-    each of its items is tried alone, so that an error is told to the caller whose item it is."""
+    """Computes items in batches of similar size. If a batch fails, each of its items is computed alone, so that its caller
+    gets its own error.
+
+    work: computes a list of items
+    pool: thread for the work
+    wait: seconds that a first item waits for others
+    most: largest number of items in a batch
+    size: of an item; a batch has none more than twice as large as the first
+    """
 
     def __init__(
         self,
-        work: Job[Item, Result],
+        work: Callable[[list[Item]], list[Result]],
         pool: Executor,
         *,
         wait: float,
         most: int,
         size: Callable[[Item], int],
     ) -> None:
-        self.work, self.wait, self.most, self.size, self._pool = work, wait, most, size, pool
-        self._waiting: collections.deque[_Waiting[Item]] = collections.deque()
+        self.work = work
+        self.wait = wait
+        self.most = most
+        self.size = size
+        self._pool = pool
+        self._waiting: list[_Waiting[Item]] = []
         self._running: asyncio.Task[None] | None = None
 
     async def do(self, items: Sequence[Item]) -> list[Result]:
-        """The results of some items. Raises what `work` raises for one of them. If the caller gives up, those that have not
-        begun are left out."""
+        """Results of some items. Raises what `work` raises for one of them. Items that have not begun are dropped if the
+        caller is cancelled."""
         loop = asyncio.get_running_loop()
-        own = [_Waiting(item, loop.create_future()) for item in items]
-        self._waiting.extend(own)
+        waiting = [_Waiting(item, self.size(item), loop.create_future()) for item in items]
+        self._waiting += waiting
         if self._running is None:
             self._running = loop.create_task(self._run())
         try:
-            return [await one.result for one in own]
+            return [await one.result for one in waiting]
         finally:
-            for one in own:
+            for one in waiting:
                 if one.result.done() and not one.result.cancelled():
-                    one.result.exception()  # seen, if another was raised before it
+                    one.result.exception()  # retrieved, so that asyncio does not log it
                 one.result.cancel()
 
     async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
         try:
             await asyncio.sleep(self.wait)
-            while self._waiting:
-                batch = self._next()
-                items = [one.item for one in batch]
-                found = await asyncio.get_running_loop().run_in_executor(
-                    self._pool, self._each, items
-                )
-                for one, result in zip(batch, found, strict=True):
-                    if one.result.done():
+            while batch := self._next_batch():
+                items = [waiting.item for waiting in batch]
+                results = await loop.run_in_executor(self._pool, self._results, items)
+                for waiting, result in zip(batch, results, strict=True):
+                    if waiting.result.done():
                         continue
                     if isinstance(result, Exception):
-                        one.result.set_exception(result)
+                        waiting.result.set_exception(result)
                     else:
-                        one.result.set_result(result)
+                        waiting.result.set_result(result)
         finally:
             self._running = None
 
-    def _next(self) -> list[_Waiting[Item]]:
-        """The one that has waited longest, with others that are not more than twice as large."""
+    def _next_batch(self) -> list[_Waiting[Item]]:
+        """The item that has waited longest, and others of at most twice its size."""
         waiting = [one for one in self._waiting if not one.result.done()]
-        most = 2 * self.size(waiting[0].item) + 20 if waiting else 0
-        batch = [one for one in waiting if self.size(one.item) <= most][: self.most]
+        largest = 2 * waiting[0].size + 20 if waiting else 0
+        batch = [one for one in waiting if one.size <= largest][: self.most]
         taken = {id(one) for one in batch}
-        self._waiting = collections.deque(one for one in waiting if id(one) not in taken)
+        self._waiting = [one for one in waiting if id(one) not in taken]
         return batch
 
-    def _each(self, items: list[Item]) -> Sequence[Result | Exception]:
+    def _results(self, items: list[Item]) -> Sequence[Result | Exception]:
         try:
-            return self.work(items) if items else []
+            return self.work(items)
         except Exception as error:
-            return (
-                [error]
-                if len(items) == 1
-                else [result for item in items for result in self._each([item])]
-            )
+            if len(items) == 1:
+                return [error]
+            return [result for item in items for result in self._results([item])]

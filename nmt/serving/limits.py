@@ -1,27 +1,45 @@
-"""What a server takes and what it refuses: sizes, counts, times and keys."""
+"""Limits of a server: sizes, counts, times and keys."""
 
-from __future__ import annotations
-
-import collections
 import hmac
 import math
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+MINUTE = 60
+"""Seconds."""
+MAX_CALLERS = 10_000
+"""Callers to remember; beyond, those that were idle for a minute are forgotten."""
+
 
 class Refused(Exception):
-    """A request is refused with an HTTP status; `retry_after`: seconds after which it may be given again."""
+    """An HTTP error in answer to a request.
+
+    status: HTTP status
+    message: reason
+    retry_after: seconds until the request may be repeated; None if that does not help
+    """
 
     def __init__(self, status: int, message: str, retry_after: int | None = None) -> None:
         super().__init__(message)
-        self.status, self.message, self.retry_after = status, message, retry_after
+        self.status = status
+        self.message = message
+        self.retry_after = retry_after
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Of a request: `characters` of all its texts, `texts`, `bytes` of its body, `seconds` until its answer. Of all
-    together: `open` requests. Of each caller: requests `per_minute` (0: any). `keys`: the API keys (none: all may ask)."""
+    """Limits of requests.
+
+    characters: of all texts of a request
+    texts: of a request
+    bytes: of a body
+    seconds: until an answer
+    open: requests in progress
+    per_minute: requests of a caller; 0 for no limit
+    keys: valid API keys; none to answer without a key
+    """
 
     characters: int
     texts: int
@@ -31,51 +49,45 @@ class Limits:
     per_minute: int = 0
     keys: Sequence[str] = ()
 
-    def check_texts(self, texts: Sequence[str], what: str = "q") -> None:
-        """Raises Refused if there are too many, or they are too long."""
-        if len(texts) > self.texts:
-            raise Refused(
-                413, f"{what}: {len(texts):,} texts; at most {self.texts:,} are taken at once"
-            )
-        total = sum(map(len, texts))
-        if total > self.characters:
-            raise Refused(
-                413, f"{what}: {total:,} characters; at most {self.characters:,} are taken at once"
-            )
+    def check_texts(self, texts: Sequence[str], name: str = "q") -> None:
+        """Raises Refused if there are too many texts, or characters in them."""
+        counts = (
+            (len(texts), self.texts, "texts"),
+            (sum(map(len, texts)), self.characters, "characters"),
+        )
+        for count, most, unit in counts:
+            if count > most:
+                raise Refused(413, f"{name}: {count:,} {unit}; at most {most:,} are taken at once")
 
     def check_key(self, key: str) -> None:
-        """Raises Refused unless the key is one of those accepted. All are compared, each in the same time."""
-        if not self.keys:
-            return
-        given = key.encode("utf-8", "replace")
-        if not sum([hmac.compare_digest(given, own.encode()) for own in self.keys]):
-            raise Refused(
-                403, "a valid api_key is needed" if not key else "this api_key is not valid"
-            )
+        """Raises Refused for an invalid key. The key is compared with all, in constant time."""
+        encoded = key.encode("utf-8", "replace")
+        matches = [hmac.compare_digest(encoded, valid.encode()) for valid in self.keys]
+        if self.keys and not any(matches):
+            problem = "this api_key is not valid" if key else "a valid api_key is needed"
+            raise Refused(403, problem)
 
 
 class Pace:
-    """How many requests of each caller came in the last minute."""
+    """Times of the requests of each caller in the last minute."""
 
     def __init__(self, per_minute: int) -> None:
         self.per_minute = per_minute
-        self._times: dict[str, collections.deque[float]] = {}
+        self._times: dict[str, deque[float]] = {}
 
     def take(self, caller: str) -> None:
-        """Counts a request. Raises Refused if there were too many."""
+        """Counts a request. Raises Refused if the caller had too many in the last minute."""
         if not self.per_minute:
             return
         now = time.monotonic()
-        if len(self._times) > 10_000:  # nobody is remembered for longer than needed
-            self._times = {
-                who: times for who, times in self._times.items() if times and now - times[-1] < 60
-            }
-        times = self._times.setdefault(caller, collections.deque())
-        while times and now - times[0] >= 60:
+        if len(self._times) > MAX_CALLERS:
+            recent = {who: times for who, times in self._times.items() if now - times[-1] < MINUTE}
+            self._times = recent
+        times = self._times.setdefault(caller, deque())
+        while times and now - times[0] >= MINUTE:
             times.popleft()
         if len(times) >= self.per_minute:
-            wait = math.ceil(60 - (now - times[0]))
-            raise Refused(
-                429, f"more than {self.per_minute:,} requests in a minute", retry_after=max(1, wait)
-            )
+            wait = math.ceil(MINUTE - (now - times[0]))
+            problem = f"more than {self.per_minute:,} requests in a minute"
+            raise Refused(429, problem, retry_after=max(1, wait))
         times.append(now)

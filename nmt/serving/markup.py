@@ -1,350 +1,322 @@
-"""Markup around translations: the tags of an HTML text stand in its translation where the words are that they belong to.
+"""HTML texts: their parts to translate, and the tags of a part projected onto its translation.
 
-Tags of blocks cut a text into parts that are translated on their own. Within a part, each word of the translation gets the
-tags of the source word that it is aligned with most.
+Tags of blocks cut a text into parts that are translated separately. Within a part, each word of the translation gets the
+tags of the source word that it is aligned with.
 """
 
 from __future__ import annotations
 
 import html
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from html.parser import HTMLParser
+from itertools import chain, takewhile
+from typing import Literal
 
+from nmt.serving.passages import locate, separator
 from nmt.tokenizer.words import words
 
 INLINE = frozenset({
     "a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "data", "del", "dfn", "em", "font", "i", "ins", "label",
     "mark", "q", "ruby", "s", "small", "span", "strike", "strong", "sub", "sup", "time", "tt", "u", "var",
 })  # fmt: skip
-"""Elements that stand within a sentence; all others end it."""
-VOID = frozenset(
-    [
-        "area",
-        "base",
-        "br",
-        "col",
-        "embed",
-        "hr",
-        "img",
-        "input",
-        "link",
-        "meta",
-        "param",
-        "source",
-        "track",
-        "wbr",
-    ]
-)
-"""Elements without an end."""
-WITHIN = frozenset(["img", "wbr", "input"])
-"""Those of them that stand within a sentence."""
-KEPT = frozenset(
-    [
-        "script",
-        "style",
-        "textarea",
-        "pre",
-        "code",
-        "kbd",
-        "samp",
-        "math",
-        "svg",
-        "template",
-        "noscript",
-    ]
-)
-"""Elements whose content is not translated."""
-_SPACES = re.compile(r"\s+")
-_CORE = re.compile(r"^(\W*)(.*?)(\W*)$", re.DOTALL)
+"""Elements within a sentence; all others end it."""
+VOID = frozenset({
+    "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr",
+})  # fmt: skip
+"""Elements without an end tag."""
+INLINE_VOID = frozenset({"img", "wbr", "input"})
+"""Elements without an end tag within a sentence."""
+RAW_TEXT = frozenset({"script", "style"})
+"""Elements in which no character is escaped."""
+INLINE_UNTRANSLATED = frozenset({"code", "kbd", "samp", "math", "svg", "template", "noscript"})
+"""Elements within a sentence with untranslated content."""
+UNTRANSLATED = INLINE_UNTRANSLATED | RAW_TEXT | {"textarea", "pre"}
+"""Elements with untranslated content."""
+_SIDES = re.compile(r"(\W*)(.*?)(\W*)", re.DOTALL)
+"""Punctuation before a word, its letters, and the punctuation after it."""
 
 
 @dataclass(frozen=True)
-class Element:
-    """An inline element by its two tags, as they are written, and the characters of its part that it holds."""
+class Span:
+    """Markup at the characters `start` to `stop` of a part.
+
+    An element has words: its tags are `opening` and `closing`. A mark has `start` = `stop` and no closing tag: an image, an
+    untranslated or empty element, a comment, a tag without a partner.
+    """
 
     opening: str
     closing: str
-    place: range
+    start: int
+    stop: int
 
 
-@dataclass
+@dataclass(frozen=True)
 class Part:
-    """A text between two blocks. `marks`: what stands before a character of it and is not translated."""
+    """Text between two tags of blocks, without its markup, and the spans of that markup, outer ones first."""
 
-    text: str = ""
-    elements: list[Element] = field(default_factory=list)
-    marks: list[tuple[int, str]] = field(default_factory=list)
+    text: str
+    spans: tuple[Span, ...] = ()
 
-    def sentences(self, places: Sequence[range]) -> list[Part]:
-        """Its sentences as parts, with the marks within them."""
-        found = []
-        for place in places:
-            part, shift = Part(self.text[place.start : place.stop]), place.start
-            for element in self.elements:
-                start, stop = (
-                    max(element.place.start, place.start),
-                    min(element.place.stop, place.stop),
-                )
-                if start < stop:
-                    part.elements.append(
-                        Element(
-                            element.opening, element.closing, range(start - shift, stop - shift)
-                        )
-                    )
-            part.marks = [
-                (at - shift, raw) for at, raw in self.marks if place.start < at < place.stop
-            ]
-            found.append(part)
-        return found
+    @property
+    def elements(self) -> list[Span]:
+        return [span for span in self.spans if span.start < span.stop]
 
-    def between(self, begin: int, end: int) -> str:
-        """What stands between two sentences, or before the first and after the last, with its marks."""
-        written, at = [], begin
-        for place, raw in self.marks:
-            if begin <= place <= end:
-                written += [html.escape(self.text[at:place], quote=False), raw]
-                at = place
-        return "".join(written) + html.escape(self.text[at:end], quote=False)
+    def marks(self, start: int, stop: int) -> list[Span]:
+        """Marks from one position to another, both included."""
+        return [span for span in self.spans if start <= span.start == span.stop <= stop]
+
+    def around(self, start: int, stop: int) -> tuple[Span, ...]:
+        """Elements that contain these characters."""
+        return tuple(
+            element for element in self.elements if element.start <= start and stop <= element.stop
+        )
 
 
-Block = str | Part
-"""What is kept as it is, or a text to translate."""
+@dataclass(frozen=True)
+class AlignedSentence:
+    """A translated sentence of a part.
+
+    place: characters of the sentence in the part
+    translation: its translation
+    source_words: for each word of the translation, the number of the aligned word of the sentence
+    """
+
+    place: range
+    translation: str
+    source_words: Sequence[int]
+
+
+@dataclass(frozen=True)
+class _Token:
+    kind: Literal["text", "start", "end", "mark"]
+    name: str
+    html: str
 
 
 class _Reader(HTMLParser):
-    """Cuts a text into tags and what stands between them: (kind, name, as written)."""
+    """Cuts a text into `blocks`: parts to translate, and HTML between them."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
-        self.found: list[tuple[str, str, str]] = []
-        self._kept: list[str] = []  # the elements around this place whose content is not translated
-        self._raw: list[str] = []
+        self.blocks: list[str | Part] = []
+        self._tokens: list[_Token] = []  # of the current part
+        self._untranslated: list[str] = []  # names of the open elements from an untranslated one on
+        self._untranslated_html = ""
 
-    def _add(self, kind: str, name: str, raw: str) -> None:
-        if self._kept:
-            escaped = kind == "text" and self._kept[-1] not in ("script", "style")
-            self._raw.append(html.escape(raw, quote=False) if escaped else raw)
+    def _add(self, token: _Token, *, inline: bool) -> None:
+        if self._untranslated:
+            self._untranslated_html += token.html
+        elif inline:
+            self._tokens.append(token)
         else:
-            self.found.append((kind, name, raw))
+            self.end_part()
+            self.blocks.append(token.html)
+
+    def end_part(self) -> None:
+        if self._tokens:
+            self.blocks.append(_part(self._tokens))
+            self._tokens = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        raw = self.get_starttag_text() or f"<{tag}>"
-        kept = tag in KEPT or ("translate", "no") in attrs
-        if self._kept or (kept and tag not in VOID):
-            self._kept += [] if tag in VOID else [tag]
-            self._raw.append(raw)
+        tag_html = self.get_starttag_text() or f"<{tag}>"
+        untranslated = tag in UNTRANSLATED or ("translate", "no") in attrs
+        if tag in VOID:
+            self._add(_Token("mark", tag, tag_html), inline=tag in INLINE_VOID)
+        elif self._untranslated or untranslated:
+            self._untranslated.append(tag)
+            self._untranslated_html += tag_html
         else:
-            self._add("start", tag, raw)
+            self._add(_Token("start", tag, tag_html), inline=tag in INLINE)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._add("void", tag, self.get_starttag_text() or f"<{tag}/>")
+        token = _Token("mark", tag, self.get_starttag_text() or f"<{tag}/>")
+        self._add(token, inline=tag in INLINE | INLINE_VOID)
 
     def handle_endtag(self, tag: str) -> None:
-        if self._kept:
-            self._raw.append(f"</{tag}>")
-            if tag in self._kept:
-                while self._kept.pop() != tag:
-                    pass
-            if not self._kept:
-                self.found.append(("kept", tag, "".join(self._raw)))
-                self._raw.clear()
-        else:
-            self._add("end", tag, f"</{tag}>")
+        self._add(_Token("end", tag, f"</{tag}>"), inline=tag in INLINE)
+        if tag in self._untranslated:
+            while self._untranslated.pop() != tag:
+                pass
+            if not self._untranslated:
+                self.end_untranslated(tag)
+
+    def end_untranslated(self, tag: str) -> None:
+        if self._untranslated_html:
+            token = _Token("mark", tag, self._untranslated_html)
+            self._untranslated = []
+            self._untranslated_html = ""
+            self._add(token, inline=tag in INLINE | INLINE_UNTRANSLATED)
 
     def handle_data(self, data: str) -> None:
-        self._add("text", "", data)
+        if self._untranslated and self._untranslated[-1] not in RAW_TEXT:
+            data = html.escape(data, quote=False)
+        self._add(_Token("text", "", data), inline=True)
 
     def handle_comment(self, data: str) -> None:
-        self._add("kept", "", f"<!--{data}-->")
+        self._add(_Token("mark", "", f"<!--{data}-->"), inline=True)
 
     def handle_decl(self, decl: str) -> None:
-        self._add("block", "", f"<!{decl}>")
+        self._add(_Token("mark", "", f"<!{decl}>"), inline=False)
 
     def unknown_decl(self, data: str) -> None:
-        self._add("kept", "", f"<![{data}]]>" if data.startswith("CDATA[") else f"<![{data}]>")
+        end = "]]>" if data.startswith("CDATA[") else "]>"
+        self._add(_Token("mark", "", f"<![{data}{end}"), inline=True)
 
     def handle_pi(self, data: str) -> None:
-        self._add("block", "", f"<?{data}>")
-
-    def all(self, text: str) -> list[tuple[str, str, str]]:
-        self.feed(text)
-        self.close()
-        if self._raw:  # an element that never ends
-            self.found.append(("kept", "", "".join(self._raw)))
-        return self.found
+        self._add(_Token("mark", "", f"<?{data}>"), inline=False)
 
 
-def blocks(text: str) -> list[Block]:
-    """An HTML text as parts to translate and what stands between them."""
-    found: list[Block] = []
-    run: list[tuple[str, str, str]] = []
+def blocks(text: str) -> list[str | Part]:
+    """Parts of an HTML text to translate, and the HTML between them."""
+    reader = _Reader()
+    reader.feed(text)
+    reader.close()
+    reader.end_untranslated("")  # an element without its end tag
+    reader.end_part()
+    return reader.blocks
 
-    def end_run() -> None:
-        if run:
-            found.append(_part(run))
-            run.clear()
 
-    for kind, name, raw in _Reader().all(text):
-        inside = {
-            "text": True, "kept": name in INLINE | KEPT - {"script", "style", "pre", "textarea"} or raw.startswith("<!"),
-            "start": name in INLINE or name in WITHIN, "end": name in INLINE, "void": name in INLINE | WITHIN,
-        }.get(kind, False)  # fmt: skip
-        if inside:
-            run.append((kind, name, raw))
+def _part(tokens: Sequence[_Token]) -> Part:
+    """Text and spans of a part. A start tag without its end tag is a mark, and so is an element without words."""
+    is_blank = not "".join(token.html for token in tokens if token.kind == "text").strip()
+    text = ""
+    spans: dict[int, Span] = {}  # by the number of the token that begins it
+    open_tags: dict[int, int] = {}  # positions in the text, by the number of the start tag
+    for number, token in enumerate(tokens):
+        same_name = (i for i in reversed(open_tags) if tokens[i].name == token.name)
+        partner = next(same_name, None) if token.kind == "end" else None
+        if token.kind == "text":
+            added = token.html if is_blank else re.sub(r"\s+", " ", token.html)
+            if text.endswith(" ") and not is_blank and added.startswith(" "):
+                added = added[1:]
+                last = max(spans, default=-1)
+                if last >= 0 and spans[last].start == len(text):
+                    # A mark between two spaces moves with one of them.
+                    spans[last] = replace(spans[last], opening=spans[last].opening + " ")
+            text += added
+        elif token.kind == "start":
+            open_tags[number] = len(text)
+        elif partner is None:
+            spans[number] = Span(token.html, "", len(text), len(text))
         else:
-            end_run()
-            found.append(raw)
-    end_run()
-    return found
+            start = open_tags.pop(partner)
+            spans[partner] = Span(tokens[partner].html, token.html, start, len(text))
+            if not text[start:].strip():
+                inner = "".join(spans.pop(i).opening for i in sorted(spans) if i > partner)
+                opening = tokens[partner].html + inner + token.html
+                spans[partner] = Span(opening, "", start, start)
+    for number, start in open_tags.items():
+        spans[number] = Span(tokens[number].html, "", start, start)
+    return Part(text, tuple(spans[number] for number in sorted(spans)))
 
 
-def _part(run: Sequence[tuple[str, str, str]]) -> Part:
-    """Inline tags without a partner are marks, and so are elements without words, with what is in them."""
-    part, opened, pairs = Part(), list[int](), dict[int, int]()
-    for i, (kind, name, _) in enumerate(run):
-        if kind == "start" and name not in VOID:
-            opened.append(i)
-        elif kind == "end":
-            partner = next((k for k in reversed(opened) if run[k][1] == name), None)
-            if partner is not None:
-                pairs[partner] = i
-                del opened[opened.index(partner) :]
-    ends = {end: begin for begin, end in pairs.items()}
-    blank = not "".join(raw for kind, _, raw in run if kind == "text").strip()
-    begun, order = dict[int, tuple[int, int]](), list[tuple[int, Element]]()
-    for i, (kind, _, raw) in enumerate(run):
-        if kind == "text":
-            part.text += raw if blank else _SPACES.sub(" ", raw)
-        elif i in pairs:
-            begun[i] = len(part.text), len(part.marks)
-        elif i in ends:
-            opening, (begin, marks) = run[ends[i]][2], begun[ends[i]]
-            if part.text[begin:].strip():
-                order.append((ends[i], Element(opening, raw, range(begin, len(part.text)))))
-            else:
-                inner = "".join(mark for _, mark in part.marks[marks:])
-                part.marks[marks:] = [(begin, opening + inner + raw)]
-        else:
-            part.marks.append((len(part.text), raw))
-    part.elements = [
-        element for _, element in sorted(order, key=lambda one: one[0])
-    ]  # outer ones first
-    return part
+@dataclass(frozen=True)
+class _Segment:
+    """HTML in a translation, and the elements around it, outer ones first."""
+
+    html: str
+    elements: tuple[Span, ...] = ()
 
 
-def marked(part: Part, translation: str, aligned: Sequence[int]) -> str:
-    """A translation with the tags of its source; `aligned`: the number of the source word for each of its words."""
-    source, marks = _places(part.text), _Marks(part)
-    written, held, seen, end = [marks.first], tuple[int, ...](), set[int](), 0
-    for place, at in zip(_places(translation), aligned, strict=True):
-        own = source[at]
-        cuts = [place.start + cut for cut in _cuts(translation[place.start : place.stop])]
-        stacks = _stacks(part, own)
-        for side, (begin, stop, stack) in enumerate(zip(cuts, cuts[1:], stacks, strict=False)):
-            before = marks.take(at, side)
-            if begin == stop and not before:
-                continue
-            shared = _common(held, () if before else stack)
-            written += [
-                _change(part, held, shared, seen),
-                html.escape(translation[end:begin], quote=False),
-                before,
-            ]
-            held, end = shared, begin
-            if begin < stop:
-                written += [
-                    _change(part, held, stack, seen),
-                    html.escape(translation[begin:stop], quote=False),
-                ]
-                held, end = stack, stop
-        after = marks.take(at, 3)
-        if after:
-            written += [_change(part, held, (), seen), after]
-            held = ()
-    written += [
-        _change(part, held, (), seen),
-        html.escape(translation[end:], quote=False),
-        marks.rest,
-    ]
-    written += [e.opening + e.closing for i, e in enumerate(part.elements) if i not in seen]
-    return "".join(written)
+def with_tags(part: Part, sentences: Sequence[AlignedSentence]) -> str:
+    """HTML of the translation of a part."""
+    segments: list[_Segment] = []
+    end = 0
+    for sentence in sentences:
+        between = _source_segments(part, end, sentence.place.start)
+        if end and not between:
+            between = [_Segment(separator(sentence.translation))]
+        segments += [*between, *_translated_segments(part, sentence)]
+        end = sentence.place.stop
+    segments += _source_segments(part, end, len(part.text))
+    return _joined(segments, part.elements)
 
 
-class _Marks:
-    """The marks of a part, by the word that each stands beside: before it, before its letters, after its letters, after it
-    (0 to 3). Those at the beginning are `first`, those that were not taken in the end are the `rest`."""
-
-    def __init__(self, part: Part) -> None:
-        places, self.first = _places(part.text), ""
-        self._waiting: list[tuple[tuple[int, int], str]] = []
-        for at, raw in part.marks:
-            word = next((k for k, place in enumerate(places) if at <= place.stop), len(places) - 1)
-            if at == 0 or not places:
-                self.first += raw
-                continue
-            place = places[word]
-            side = sum(
-                at - place.start >= cut for cut in _cuts(part.text[place.start : place.stop])[1:3]
-            )
-            side = 3 if at >= place.stop else 0 if at <= place.start else max(1, side)
-            self._waiting.append(((word, side), raw))
-
-    def take(self, word: int, side: int) -> str:
-        """The marks at a place, once."""
-        found = "".join(raw for where, raw in self._waiting if where == (word, side))
-        self._waiting = [one for one in self._waiting if one[0] != (word, side)]
-        return found
-
-    @property
-    def rest(self) -> str:
-        return "".join(raw for _, raw in self._waiting)
+def _source_segments(part: Part, start: int, stop: int) -> list[_Segment]:
+    """Characters and marks of the source, as they are."""
+    segments = []
+    position = start
+    for mark in [*part.marks(start, stop), Span("", "", stop, stop)]:
+        if position < mark.start:
+            text = html.escape(part.text[position : mark.start], quote=False)
+            segments.append(_Segment(text, part.around(position, mark.start)))
+        segments += [_mark_segment(part, mark)] if mark.opening else []
+        position = mark.start
+    return segments
 
 
-def _cuts(word: str) -> list[int]:
-    """Where the punctuation before a word, its letters and the punctuation after it begin, and where that ends."""
-    match = _CORE.match(word)
-    assert match is not None
-    return [0, match.start(2), match.start(3), len(word)]
+def _mark_segment(part: Part, mark: Span) -> _Segment:
+    return _Segment(mark.opening, part.around(mark.start - 1, mark.start + 1))
 
 
-def _stacks(part: Part, word: range) -> list[tuple[int, ...]]:
-    """The elements around the punctuation before a word, its letters and the punctuation after it; the letters' where there
-    is no punctuation."""
-    _, letters, after, end = (word.start + cut for cut in _cuts(part.text[word.start : word.stop]))
-    inner = _stack(part, letters if letters < after else word.start)
-    return [
-        _stack(part, word.start) if letters > word.start else inner,
-        inner,
-        _stack(part, after) if after < end else inner,
-    ]
+def _translated_segments(part: Part, sentence: AlignedSentence) -> list[_Segment]:
+    """Words of a translation, each side of a word within the elements around that side of its source word. A mark stands
+    beside the translation of the word that it stood beside, or ends the sentence if that word has no translation."""
+    source = _word_sides(part.text, sentence.place)
+    marks = _marks_beside(part, sentence.place, source)
+    translation = sentence.translation
+    segments = []
+    end = 0
+    target = _word_sides(translation, range(len(translation)))
+    for sides, number in zip(target, sentence.source_words, strict=True):
+        leading, letters, _ = source[number]
+        within = letters.start if letters else leading.start
+        word = []
+        for k, side in enumerate(sides):
+            word += marks.pop((number, k, False), [])
+            if side:
+                start = source[number][k].start if source[number][k] else within
+                text = html.escape(translation[side.start : side.stop], quote=False)
+                word.append(_Segment(text, part.around(start, start + 1)))
+            word += marks.pop((number, k, True), [])
+        space = translation[end : sides[0].start]
+        segments += [replace(word[0], html=space + word[0].html), *word[1:]]
+        end = sides[2].stop
+    return [*segments, *chain(*marks.values()), _Segment(translation[end:])]
 
 
-def _stack(part: Part, at: int) -> tuple[int, ...]:
-    return tuple(i for i, element in enumerate(part.elements) if at in element.place)
+def _marks_beside(
+    part: Part, place: range, source: Sequence[Sequence[range]]
+) -> dict[tuple[int, int, bool], list[_Segment]]:
+    """Marks within a sentence, by the number of a word, its side, and whether they stand after that."""
+    marks: dict[tuple[int, int, bool], list[_Segment]] = {}
+    for mark in part.marks(place.start + 1, place.stop - 1):
+        beside = next(
+            (number, k, mark.start == side.stop)
+            for number, sides in enumerate(source)
+            for k, side in enumerate(sides)
+            if mark.start <= side.stop
+        )
+        marks.setdefault(beside, []).append(_mark_segment(part, mark))
+    return marks
 
 
-def _common(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
-    size = next(
-        (k for k, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
-    )
-    return a[:size]
+def _word_sides(text: str, place: range) -> list[list[range]]:
+    """Places of the punctuation before each word, of its letters, and of the punctuation after them; empty without."""
+    sides = []
+    for word in locate(text, words(text[place.start : place.stop]), place.start):
+        match = _SIDES.fullmatch(text, word.start, word.stop)
+        assert match is not None
+        sides.append([range(*match.span(group)) for group in (1, 2, 3)])
+    return sides
 
 
-def _change(part: Part, held: tuple[int, ...], wanted: tuple[int, ...], seen: set[int]) -> str:
-    """The tags that lead from within some elements to within others."""
-    shared = _common(held, wanted)
-    seen.update(wanted)
-    ending = "".join(part.elements[i].closing for i in reversed(held[len(shared) :]))
-    return ending + "".join(part.elements[i].opening for i in wanted[len(shared) :])
-
-
-def _places(text: str) -> list[range]:
-    """Where the words of a text stand."""
-    found, at = [], 0
-    for word in words(text):
-        at = text.index(word, at)
-        found.append(range(at, at + len(word)))
-        at += len(word)
-    return found
+def _joined(segments: Iterable[_Segment], elements: Iterable[Span]) -> str:
+    """Segments with the tags of their elements. Elements without a segment are empty at the end."""
+    written = ""
+    open_elements: tuple[Span, ...] = ()
+    empty = dict.fromkeys(elements)
+    for segment in [*segments, _Segment("")]:
+        pairs = zip(open_elements, segment.elements, strict=False)
+        shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        content = segment.html.lstrip()
+        written += "".join(element.closing for element in reversed(open_elements[shared:]))
+        written += segment.html[: len(segment.html) - len(content)]
+        written += "".join(element.opening for element in segment.elements[shared:])
+        written += content
+        open_elements = segment.elements
+        for element in segment.elements:
+            empty.pop(element, None)
+    return written + "".join(element.opening + element.closing for element in empty)

@@ -1,30 +1,12 @@
-"""Figures of a server for Prometheus: what was asked, how it was answered, how long it took."""
+"""Figures of a server for Prometheus: requests, seconds, texts and characters."""
 
-from __future__ import annotations
-
-from typing import Any
+from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-PATHS = (
-    "/",
-    "/translate",
-    "/languages",
-    "/detect",
-    "/score",
-    "/classify",
-    "/explain",
-    "/contrast",
-    "/neighbors",
-    "/health",
-    "/metrics",
-    "/frontend/settings",
-    "/models",
-)
-
 
 class Measures:
-    """Counts of one server."""
+    """Counters of one server."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -34,27 +16,21 @@ class Measures:
         self._seconds = Histogram(
             "nmt_seconds", "Seconds until the answer", ["path"], registry=self._registry
         )
-        self._texts = Counter("nmt_texts", "Texts asked about", registry=self._registry)
+        self._texts = Counter("nmt_texts", "Texts in requests", registry=self._registry)
         self._characters = Counter(
             "nmt_characters", "Characters of these texts", registry=self._registry
         )
-        self._open = Gauge("nmt_open_requests", "Requests being answered", registry=self._registry)
+        self._open = Gauge("nmt_open_requests", "Requests in progress", registry=self._registry)
 
-    def request(self, path: str, status: int, seconds: float) -> None:
-        shown = path if path in PATHS else "other"
-        self._requests.labels(shown, str(status)).inc()
-        self._seconds.labels(shown).observe(seconds)
+    def count_request(self, path: str, status: int, seconds: float) -> None:
+        self._requests.labels(path, str(status)).inc()
+        self._seconds.labels(path).observe(seconds)
 
-    def texts(self, asked: Any) -> None:
-        texts = [
-            text
-            for text in (asked if isinstance(asked, list) else [asked])
-            if isinstance(text, str)
-        ]
+    def count_texts(self, texts: Sequence[str]) -> None:
         self._texts.inc(len(texts))
         self._characters.inc(sum(map(len, texts)))
 
     def text(self, open_requests: int) -> bytes:
-        """In Prometheus' text format."""
+        """Figures in the text format of Prometheus."""
         self._open.set(open_requests)
         return generate_latest(self._registry)

@@ -1,46 +1,53 @@
-"""Texts of any length as sentences, which is what models translate; and back."""
+"""Texts of any length as sentences, which models translate, and back."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from nmt.data.documents import LONGEST_SENTENCE, sentences
 from nmt.tokenizer.words import spaceless
 
 
+def locate(text: str, pieces: Iterable[str], start: int = 0) -> Iterator[range]:
+    """Places of consecutive pieces of a text in it."""
+    for piece in pieces:
+        start = text.index(piece, start)
+        yield range(start, start + len(piece))
+        start += len(piece)
+
+
 def spans(text: str) -> list[range]:
-    """Where the sentences of a text stand in it. A line break ends a sentence."""
-    found, begin = list[range](), 0
-    for line in text.splitlines(keepends=True):
-        at = begin
-        for sentence in sentences(line):
-            at = text.index(sentence, at)
-            found += _cut(text, range(at, at + len(sentence)))
-            at += len(sentence)
-        begin += len(line)
-    return found
+    """Places of the sentences of a text. A line break ends a sentence."""
+    lines = text.splitlines()
+    return [
+        place
+        for whole in locate(text, (part for line in lines for part in sentences(line)))
+        for place in _cut(text, whole)
+    ]
 
 
 def _cut(text: str, place: range) -> list[range]:
-    """A place in parts of at most LONGEST_SENTENCE characters, cut at spaces where there are any."""
+    """Parts of a place of at most LONGEST_SENTENCE characters, cut at spaces where there are any."""
     if len(place) <= LONGEST_SENTENCE:
         return [place]
     space = text.rfind(" ", place.start + 1, place.start + LONGEST_SENTENCE + 1)
     end = space if space > 0 else place.start + LONGEST_SENTENCE
-    begin = end + 1 if space > 0 else end
-    while begin < place.stop and text[begin].isspace():
-        begin += 1
-    return [range(place.start, end), *_cut(text, range(begin, place.stop))]
+    rest = text[end : place.stop]
+    start = place.stop - len(rest.lstrip())
+    return [range(place.start, end), *_cut(text, range(start, place.stop))]
+
+
+def separator(translation: str) -> str:
+    """Space between two sentences without one in the source, as in Chinese: none before scripts that write no spaces."""
+    return " " if translation and not spaceless(translation[0]) else ""
 
 
 def joined(text: str, places: Sequence[range], translations: Sequence[str]) -> str:
-    """The translations of a text's sentences, with what stands between them in the text. Where nothing does, as between
-    sentences of Chinese, there is a space before a sentence whose script writes spaces."""
-    written, end = [], 0
+    """Translations of the sentences of a text, with the characters between these in the text."""
+    written = ""
+    end = 0
     for place, translation in zip(places, translations, strict=True):
         between = text[end : place.start]
-        if end and not between and translation and not spaceless(translation[0]):
-            between = " "
-        written += [between, translation]
+        if end and not between:
+            between = separator(translation)
+        written += between + translation
         end = place.stop
-    return "".join(written) + text[end:]
+    return written + text[end:]

@@ -1,4 +1,4 @@
-"""The models that a server answers with: chosen by their languages or names, replaced when there are newer checkpoints."""
+"""Models of a server: found by languages or names, replaced by newer checkpoints."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 from nmt.foundation.errors import UserError
 from nmt.inference.text_classifier import TextClassifier
@@ -19,173 +20,171 @@ from nmt.storage.checkpoint import HUB, find_checkpoint
 
 log = logging.getLogger(__name__)
 AUTO = "auto"
-"""What a caller says who does not know the language."""
+"""Source language of a request for the detection of languages."""
 
 
 @dataclass(frozen=True)
-class Loaded:
-    """What a checkpoint holds: a `translator`, and one that gives all hypotheses of its beam (`lister`), or a
-    `classifier`."""
+class ServedTranslator:
+    """A model's translator, and one that returns all hypotheses of its beam."""
 
-    translator: Translator | None = None
-    lister: Translator | None = None
-    classifier: TextClassifier | None = None
+    translator: Translator
+    n_best: Translator
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        return self.translator.languages
+
+
+Model = TypeVar("Model", ServedTranslator, TextClassifier)
 
 
 @dataclass(frozen=True)
-class Wish:
-    """A sentence to translate. `details`: also the probabilities of its words and their attention, of so many hypotheses;
-    `listed`: all hypotheses of the beam."""
+class SentenceRequest:
+    """A sentence to translate.
+
+    constraint: texts that its translation must and must not have
+    details_of: number of hypotheses with word probabilities and attention
+    n_best: whether to return all hypotheses of the beam
+    """
 
     sentence: str
     constraint: Constraint | None = None
-    details: int = 0
-    listed: bool = False
+    details_of: int = 0
+    n_best: bool = False
 
 
-class Served:
-    """One model. `stamp` says which checkpoint it is. Answers are made by `translate`, in batches with those of others."""
+class ServedModel(Generic[Model]):
+    """A model with its name, and the requests that wait for it.
+
+    name: name in requests
+    path: run directory or checkpoint, as `load` takes it
+    load: reads the model at a path
+    pool: thread in which models compute
+    wait: seconds that a batch waits for further sentences
+    most: largest number of sentences in a batch
+    """
 
     def __init__(
         self,
         name: str,
         path: str,
-        load: Callable[[str], Loaded],
+        load: Callable[[str], Model],
         pool: Executor,
         *,
         wait: float,
         most: int,
     ) -> None:
-        self.name, self.path, self._load = name, path, load
-        self.loaded, self.stamp = load(path), _stamp(path)
-        self.batcher: Batcher[Wish, Translation] = Batcher(
-            self._work, pool, wait=wait, most=most, size=lambda wish: len(wish.sentence)
-        )
+        self.name = name
+        self.path = path
         self.pool = pool
+        self.model = load(path)
+        self._load = load
+        self._stamp = _stamp(path)
+        self.batcher: Batcher[SentenceRequest, Translation] = Batcher(
+            self.translate_batch, pool, wait=wait, most=most, size=lambda request: len(request.sentence)
+        )
 
-    @property
-    def languages(self) -> tuple[str, str]:
-        assert self.loaded.translator is not None
-        return self.loaded.translator.languages
-
-    @property
-    def translator(self) -> Translator:
-        assert self.loaded.translator is not None
-        return self.loaded.translator
-
-    @property
-    def lister(self) -> Translator:
-        assert self.loaded.lister is not None
-        return self.loaded.lister
-
-    async def translate(self, wishes: Sequence[Wish]) -> list[Translation]:
-        return await self.batcher.do(wishes)
-
-    def _work(self, wishes: list[Wish]) -> list[Translation]:
-        """Those that are asked in the same way together; a batch is searched by one checkpoint."""
-        loaded, found = self.loaded, dict[int, Translation]()
+    def translate_batch(self, requests: list[SentenceRequest]) -> list[Translation]:
+        """Translations of sentences, by one checkpoint, those with the same options together."""
+        model = self.model
+        assert isinstance(model, ServedTranslator)
         groups: dict[tuple[bool, int, bool], list[int]] = {}
-        for i, wish in enumerate(wishes):
-            groups.setdefault((wish.listed, wish.details, wish.constraint is not None), []).append(
-                i
+        for number, request in enumerate(requests):
+            options = (request.n_best, request.details_of, request.constraint is not None)
+            groups.setdefault(options, []).append(number)
+        translations: dict[int, Translation] = {}
+        for (n_best, details_of, is_constrained), numbers in groups.items():
+            group = [requests[number] for number in numbers]
+            sentences = [request.sentence for request in group]
+            constraints = [request.constraint or Constraint() for request in group]
+            translator = model.n_best if n_best else model.translator
+            answers = translator.translations(
+                sentences, constraints if is_constrained else None, details_of
             )
-        for (listed, details, constrained), its in groups.items():
-            translator = loaded.lister if listed else loaded.translator
-            assert translator is not None
-            constraints = (
-                [wishes[i].constraint or Constraint() for i in its] if constrained else None
-            )
-            found |= zip(
-                its,
-                translator.translations([wishes[i].sentence for i in its], constraints, details),
-                strict=True,
-            )
-        return [found[i] for i in range(len(wishes))]
+            translations |= zip(numbers, answers, strict=True)
+        return [translations[number] for number in range(len(requests))]
 
-    def outdated(self) -> bool:
-        """Whether there is another checkpoint now."""
-        return not self.path.startswith(HUB) and _stamp(self.path) not in (self.stamp, None)
+    def is_outdated(self) -> bool:
+        """Returns whether the path has another checkpoint than the one last read."""
+        return not self.path.startswith(HUB) and _stamp(self.path) not in (self._stamp, None)
 
     def reload(self) -> None:
-        """Takes the checkpoint that is there now. If it cannot be used, the one before stays; it also finishes what it has
-        begun."""
-        self.stamp = _stamp(self.path)
+        """Reads the checkpoint at the path. The model before stays if that is not possible; it also finishes its batch."""
+        self._stamp = _stamp(self.path)
         try:
-            self.loaded = self._load(self.path)
+            self.model = self._load(self.path)
             log.info("%s: a newer checkpoint is loaded", self.name)
         except UserError as error:
-            log.error(
-                "%s: the newer checkpoint cannot be used, the one before stays: %s",
-                self.name,
-                error,
-            )
+            log.error("%s: the newer checkpoint cannot be used, the one before stays: %s", self.name, error)
 
 
 class Models:
-    """All that a server answers with."""
+    """Models of a server."""
 
-    def __init__(self, served: Sequence[Served]) -> None:
-        self.translators = [one for one in served if one.loaded.translator is not None]
-        self.classifiers = [one for one in served if one.loaded.classifier is not None]
+    def __init__(self, models: Sequence[ServedModel[Any]]) -> None:
+        self.translators: list[ServedModel[ServedTranslator]] = [
+            served for served in models if isinstance(served.model, ServedTranslator)
+        ]
+        self.classifiers: list[ServedModel[TextClassifier]] = [
+            served for served in models if isinstance(served.model, TextClassifier)
+        ]
 
     @property
     def languages(self) -> Mapping[str, list[str]]:
-        """The languages that can be translated from, and into which each."""
-        found: dict[str, list[str]] = {}
-        for one in self.translators:
-            source, target = one.languages
-            if target not in found.setdefault(source, []):
-                found[source].append(target)
-        return found
+        """Target languages by source language."""
+        targets: dict[str, list[str]] = {}
+        for served in self.translators:
+            source, target = served.model.languages
+            if target not in targets.setdefault(source, []):
+                targets[source].append(target)
+        return targets
 
-    def translator(self, source: str, target: str, name: str | None) -> Served:
-        """The first for these languages, or the one of that name. Raises Refused if there is none."""
+    def translator(self, source: str, target: str, name: str) -> ServedModel[ServedTranslator]:
+        """The first translator for these languages, and of that name unless it is empty. Raises Refused if there is none."""
         if not self.translators:
             raise Refused(400, "no model here translates")
-        found = [
-            one for one in self.translators
-            if source in (AUTO, one.languages[0]) and target == one.languages[1] and name in (None, one.name)
-        ]  # fmt: skip
-        if not found:
+        candidates = [
+            served
+            for served in self.translators
+            if source in (AUTO, served.model.languages[0])
+            and target == served.model.languages[1]
+            and name in ("", served.name)
+        ]
+        if not candidates:
+            wanted = f"{source} → {target}{f' by {name}' if name else ''}"
             pairs = ", ".join(
-                f"{one.languages[0]} → {one.languages[1]} ({one.name})" for one in self.translators
+                f"{' → '.join(served.model.languages)} ({served.name})" for served in self.translators
             )
-            raise Refused(
-                400,
-                f"{source} → {target}{f' by {name}' if name else ''} is not here; there are {pairs}",
-            )
-        if source == AUTO and len({one.languages[0] for one in found}) > 1:
-            known = ", ".join(sorted({one.languages[0] for one in found}))
-            raise Refused(
-                400, f"this server does not detect languages: give source, one of {known}"
-            )
-        return found[0]
+            raise Refused(400, f"{wanted} is not here; there are {pairs}")
+        sources = sorted({served.model.languages[0] for served in candidates})
+        if source == AUTO and len(sources) > 1:
+            known = ", ".join(sources)
+            raise Refused(400, f"this server does not detect languages: give source, one of {known}")
+        return candidates[0]
 
-    def classifier(self, name: str | None) -> Served:
-        """The first, or the one of that name. Raises Refused if there is none."""
-        found = [one for one in self.classifiers if name in (None, one.name)]
-        if not found:
-            there = ", ".join(one.name for one in self.classifiers)
-            raise Refused(
-                400,
-                f"there is no model that classifies{f' called {name}; there are {there}' if there else ''}",
-            )
-        return found[0]
+    def classifier(self, name: str) -> ServedModel[TextClassifier]:
+        """The first classifier, or the one of that name. Raises Refused if there is none."""
+        for served in self.classifiers:
+            if name in ("", served.name):
+                return served
+        names = ", ".join(served.name for served in self.classifiers)
+        problem = f" called {name}; there are {names}" if names else ""
+        raise Refused(400, f"there is no model that classifies{problem}")
 
     async def watch(self, seconds: float) -> None:
-        """Looks for newer checkpoints again and again."""
+        """Reads newer checkpoints, for ever."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(seconds)
-            for one in (*self.translators, *self.classifiers):
-                if await loop.run_in_executor(None, one.outdated):
-                    await loop.run_in_executor(None, one.reload)
+            for served in (*self.translators, *self.classifiers):
+                if await loop.run_in_executor(None, served.is_outdated):
+                    await loop.run_in_executor(None, served.reload)
 
 
 def _stamp(path: str) -> tuple[int, int, int] | None:
-    """Which file it is: another one has another number, time or size."""
+    """Inode, time and size of a checkpoint; None if it cannot be found."""
     try:
-        found = Path(find_checkpoint(path)).stat()
+        status = Path(find_checkpoint(path)).stat()
     except (OSError, UserError):
         return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    return status.st_ino, status.st_mtime_ns, status.st_size

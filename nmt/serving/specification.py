@@ -1,116 +1,134 @@
-"""The server's requests and answers as an OpenAPI document, by which others make clients and tests."""
+"""OpenAPI document of the server, from which clients and tests can be generated."""
 
-from __future__ import annotations
-
+from dataclasses import dataclass, field
 from typing import Any
 
 import nmt
 from nmt.serving.limits import Limits
-from nmt.serving.questions import FORMATS, MOST_ALTERNATIVES
+from nmt.serving.request_fields import DETAILS, FORMATS, MAX_ALTERNATIVES, UNITS
 
-TEXTS: dict[str, Any] = {
-    "oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]
+Schema = dict[str, Any]
+STRING: Schema = {"type": "string"}
+FLAG: Schema = {"type": "boolean"}
+NUMBER: Schema = {"type": "integer", "minimum": 0}
+NUMBERS: Schema = {"type": "array", "items": NUMBER}
+STRINGS: Schema = {"type": "array", "items": STRING}
+TEXTS: Schema = {"oneOf": [STRING, STRINGS]}
+ANYTHING: Schema = {"type": ["object", "array"]}
+LANGUAGES: Schema = {
+    "source": {**STRING, "description": "a code of /languages, or auto"},
+    "target": STRING,
 }
-STRING, FLAG = {"type": "string"}, {"type": "boolean"}
-NUMBERS = {"type": "array", "items": {"type": "integer", "minimum": 0}}
-LIST_OF_STRINGS = {"type": "array", "items": STRING}
+MODEL: Schema = {"model": STRING}
+OF_A_SENTENCE: Schema = {**MODEL, "sentence": NUMBER}
 
 
-def specification(limits: Limits) -> dict[str, Any]:
-    """OpenAPI 3.1."""
-    languages = {
-        "source": {**STRING, "description": "a code of /languages, or auto"},
-        "target": STRING,
-        "model": STRING,
-    }
-    options = {
-        "format": {"type": "string", "enum": [*FORMATS]},
-        "alternatives": {"type": "integer", "minimum": 0, "maximum": MOST_ALTERNATIVES},
-        "alignment": FLAG, "attention": FLAG, "scores": FLAG, "units": {"type": "string", "enum": ["word", "piece"]},
-        "glossary": {"type": "object", "additionalProperties": STRING}, "prefix": STRING,
-        "required": LIST_OF_STRINGS, "forbidden": LIST_OF_STRINGS,
-    }  # fmt: skip
-    translated = {
-        "type": "object", "required": ["translatedText"],
-        "properties": {"translatedText": TEXTS, "alternatives": {"type": "array"}, "sentences": {"type": "array"}},
-    }  # fmt: skip
-    anything = {"type": ["object", "array"]}
-    return {
-        "openapi": "3.1.0",
-        "info": {"title": "nmt", "version": nmt.__version__, "description": "LibreTranslate's API, and more in its style"},
-        "paths": {
-            "/translate": _asked(
-                "Translates", {"q": TEXTS, **languages, **options}, ["q", "source", "target"], translated, limits
-            ),
-            "/detect": _asked("Says why languages are not detected", {"q": TEXTS}, ["q"], anything, limits),
-            "/score": _asked(
-                "The probability of given translations", {"q": TEXTS, "translation": TEXTS, **languages},
-                ["q", "translation", "source", "target"], anything, limits,
-            ),
-            "/explain": _asked(
-                "Why a sentence is translated so: attention, other words at each place, the search",
-                {
-                    "q": STRING, **languages, "sentence": NUMBERS["items"], "prefix": NUMBERS, "whole": FLAG,
-                    "translation": STRING, "looks": {"type": "array", "items": NUMBERS},
-                },
-                ["q", "source", "target"], anything, limits,
-            ),
-            "/neighbors": _asked(
-                "Training sentences that the model reads alike",
-                {"q": STRING, **languages, "sentence": NUMBERS["items"], "count": NUMBERS["items"]},
-                ["q", "source", "target"], anything, limits,
-            ),
-            "/contrast": _asked(
-                "Which source words speak for one translation rather than another",
-                {"q": STRING, "translations": LIST_OF_STRINGS, **languages}, ["q", "translations", "source", "target"],
-                anything, limits,
-            ),
-            "/classify": _asked("Labels texts", {"q": TEXTS, "model": STRING}, ["q"], anything, limits),
-            "/languages": _told("The languages translated from, and into which"),
-            "/models": _told("The models by their names"),
-            "/health": _told("Whether the server answers"),
-            "/frontend/settings": _told("What LibreTranslate's page asks for"),
+@dataclass(frozen=True)
+class Post:
+    """A path of POST: what it does, and the schemas of its fields and its answer."""
+
+    summary: str
+    required: Schema
+    optional: Schema = field(default_factory=dict)
+    answer: Schema = field(default_factory=ANYTHING.copy)
+
+
+POSTS = {
+    "/translate": Post(
+        "Translates texts",
+        {"q": TEXTS, **LANGUAGES},
+        {
+            **MODEL,
+            "format": {**STRING, "enum": [*FORMATS]},
+            "alternatives": {**NUMBER, "maximum": MAX_ALTERNATIVES},
+            **dict.fromkeys(DETAILS, FLAG),
+            "units": {**STRING, "enum": [*UNITS]},
+            "glossary": {"type": "object", "additionalProperties": STRING},
+            "prefix": STRING,
+            "required": STRINGS,
+            "forbidden": STRINGS,
         },
-    }  # fmt: skip
-
-
-def _asked(
-    summary: str,
-    fields: dict[str, Any],
-    required: list[str],
-    answer: dict[str, Any],
-    limits: Limits,
-) -> Any:
-    schema = {"type": "object", "properties": {**fields, "api_key": STRING}, "required": required}
-    error = {"type": "object", "properties": {"error": STRING}, "required": ["error"]}
-    refused = {
-        status: {"description": why, "content": {"application/json": {"schema": error}}}
-        for status, why in {
-            "400": "something is missing or wrong", "403": "no valid key", "415": "another kind of body",
-            "413": f"more than {limits.characters:,} characters, {limits.texts:,} texts or {limits.bytes:,} bytes",
-            "429": "too many requests of this caller", "503": "too many requests, or too slow an answer",
-        }.items()
-    }  # fmt: skip
-    return {
-        "post": {
-            "summary": summary,
-            "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}},
-            "responses": {
-                "200": {
-                    "description": "the answer",
-                    "content": {"application/json": {"schema": answer}},
-                },
-                **refused,
+        {
+            "type": "object",
+            "required": ["translatedText"],
+            "properties": {
+                "translatedText": TEXTS,
+                "alternatives": {"type": "array"},
+                "sentences": {"type": "array"},
             },
-        }
-    }
+        },
+    ),
+    "/detect": Post("Refuses to detect languages", {"q": TEXTS}),
+    "/score": Post(
+        "Probabilities of translations", {"q": TEXTS, "translation": TEXTS, **LANGUAGES}, MODEL
+    ),
+    "/explain": Post(
+        "Attention, other words at each place, and the search of a translation",
+        {"q": STRING, **LANGUAGES},
+        {
+            **OF_A_SENTENCE,
+            "prefix": NUMBERS,
+            "whole": FLAG,
+            "translation": STRING,
+            "looks": {"type": "array", "items": NUMBERS},
+        },
+    ),
+    "/neighbors": Post(
+        "Training sentences with similar summaries of the encoder",
+        {"q": STRING, **LANGUAGES},
+        {**OF_A_SENTENCE, "count": NUMBER},
+    ),
+    "/contrast": Post(
+        "Influence of source words on the choice between two translations",
+        {"q": STRING, "translations": STRINGS, **LANGUAGES},
+        OF_A_SENTENCE,
+    ),
+    "/classify": Post("Labels of texts", {"q": TEXTS}, MODEL),
+}
+GETS = {
+    "/languages": "Source languages, and the target languages of each",
+    "/models": "Models by their names",
+    "/health": "Status of the server",
+    "/frontend/settings": "Settings for the page of LibreTranslate",
+}
+"""Summary of each path of GET."""
 
 
-def _told(summary: str) -> Any:
-    answer = {"application/json": {"schema": {"type": ["object", "array"]}}}
-    return {
-        "get": {
-            "summary": summary,
-            "responses": {"200": {"description": "the answer", "content": answer}},
-        }
+def specification(limits: Limits) -> Schema:
+    """OpenAPI 3.1."""
+    sizes = f"{limits.characters:,} characters, {limits.texts:,} texts or {limits.bytes:,} bytes"
+    error = {"type": "object", "properties": {"error": STRING}, "required": ["error"]}
+    errors = {
+        "400": "a field is missing or invalid",
+        "403": "no valid key",
+        "413": f"more than {sizes}",
+        "415": "another content type",
+        "429": "too many requests of this caller",
+        "503": "too many requests, or too slow an answer",
     }
+    error_responses = {status: _response(text, error) for status, text in errors.items()}
+    paths: Schema = {}
+    for path, post in POSTS.items():
+        fields = {**post.required, **post.optional, "api_key": STRING}
+        body = {"type": "object", "properties": fields, "required": [*post.required]}
+        paths[path] = {
+            "post": {
+                "summary": post.summary,
+                "requestBody": {"required": True, "content": _json_content(body)},
+                "responses": {"200": _response("the answer", post.answer), **error_responses},
+            }
+        }
+    for path, summary in GETS.items():
+        responses = {"200": _response("the answer", ANYTHING)}
+        paths[path] = {"get": {"summary": summary, "responses": responses}}
+    description = "LibreTranslate's API, and more in its style"
+    info = {"title": "nmt", "version": nmt.__version__, "description": description}
+    return {"openapi": "3.1.0", "info": info, "paths": paths}
+
+
+def _response(description: str, schema: Schema) -> Schema:
+    return {"description": description, "content": _json_content(schema)}
+
+
+def _json_content(schema: Schema) -> Schema:
+    return {"application/json": {"schema": schema}}
