@@ -122,7 +122,9 @@ def _loaded(settings: ServeSettings, path: str) -> ServedTranslator | TextClassi
         **settings.search,
         **({"n_best": settings.search["width"]} if "n_best" in settings.search else {}),
     }
-    return ServedTranslator(translator, translator.with_search(build.make({"search": whole}, "search")))
+    return ServedTranslator(
+        translator, translator.with_search(build.make({"search": whole}, "search"))
+    )
 
 
 main = command_line("serve", run)

@@ -76,7 +76,7 @@ def client(server):
 @pytest.fixture(scope="module")
 def pair(server):
     """The languages of the model."""
-    return dict(zip(("source", "target"), server.models.translators[0].languages, strict=True))
+    return dict(zip(("source", "target"), server.models.translators[0].model.languages, strict=True))
 
 
 def sentence(draw):
@@ -167,7 +167,7 @@ def test_the_same_answer_in_any_company(server, small_run):
     texts = [sentence(draw) for _ in range(80)]
     with TestClient(server.app()) as client, ThreadPoolExecutor(16) as pool:
         languages = dict(
-            zip(("source", "target"), server.models.translators[0].languages, strict=True)
+            zip(("source", "target"), server.models.translators[0].model.languages, strict=True)
         )
         wishes = [
             {"scores": True} if k % 3 == 0 else {"alternatives": 1} if k % 3 == 1 else {}
@@ -373,11 +373,11 @@ def test_limits(small_run, pair):
 
 
 def test_too_many_and_too_slow(small_run, pair, monkeypatch):
-    from nmt.serving.served_models import Served
+    from nmt.serving.served_models import ServedModel
 
-    original, go = Served._work, threading.Event()
+    original, go = ServedModel.translate_batch, threading.Event()
     monkeypatch.setattr(
-        Served, "_work", lambda self, wishes: (go.wait(20), original(self, wishes))[1]
+        ServedModel, "translate_batch", lambda self, wishes: (go.wait(20), original(self, wishes))[1]
     )
     busy = served(f"model={small_run}", "max_open=2", "max_seconds=1.5")
     with TestClient(busy.app()) as client, ThreadPoolExecutor(4) as pool:

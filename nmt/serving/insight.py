@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -69,10 +68,14 @@ def explained(served: Served, fields: RequestFields, limits: Limits) -> dict[str
     pairs = fields.values.get("looks") or []
     if not isinstance(pairs, list) or not all(len(_numbers(pair, "looks")) == 2 for pair in pairs):
         raise Refused(400, "looks: give a list of pairs [step, position]")
-    looks = {pair[0]: pair[1] for pair in pairs}
-    found = explain(translator, sentence, prefix, whole=whole, attend_to=looks)
-from nmt.inference.explanations.search_tree import Node
-from nmt.serving.answers import token_probabilities
+    explanation = explain(served.model.n_best, sentence, prefix, whole=whole, attend_to=dict(pairs))
+    return {
+        "model": served.name,
+        "sentences": _sentences(fields, limits),
+        "sentence": sentence,
+        "width": getattr(served.model.translator.search, "width", 1),
+        **_explanation(explanation, tokenizer),
+    }
 
 
 def _explanation(explanation: Explanation, tokenizer: Tokenizer) -> dict[str, Any]:
@@ -85,7 +88,9 @@ def _explanation(explanation: Explanation, tokenizer: Tokenizer) -> dict[str, An
 
     def following(node: Node) -> list[list[Any]]:
         return [
-            [token, piece(token), round(value, 4)] for token, value in node.next if value > -math.inf
+            [token, piece(token), round(value, 4)]
+            for token, value in node.next
+            if value > -math.inf
         ]
 
     tree = []

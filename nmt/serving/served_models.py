@@ -81,7 +81,11 @@ class ServedModel(Generic[Model]):
         self._load = load
         self._stamp = _stamp(path)
         self.batcher: Batcher[SentenceRequest, Translation] = Batcher(
-            self.translate_batch, pool, wait=wait, most=most, size=lambda request: len(request.sentence)
+            self.translate_batch,
+            pool,
+            wait=wait,
+            most=most,
+            size=lambda request: len(request.sentence),
         )
 
     def translate_batch(self, requests: list[SentenceRequest]) -> list[Translation]:
@@ -115,7 +119,11 @@ class ServedModel(Generic[Model]):
             self.model = self._load(self.path)
             log.info("%s: a newer checkpoint is loaded", self.name)
         except UserError as error:
-            log.error("%s: the newer checkpoint cannot be used, the one before stays: %s", self.name, error)
+            log.error(
+                "%s: the newer checkpoint cannot be used, the one before stays: %s",
+                self.name,
+                error,
+            )
 
 
 class Models:
@@ -153,13 +161,16 @@ class Models:
         if not candidates:
             wanted = f"{source} → {target}{f' by {name}' if name else ''}"
             pairs = ", ".join(
-                f"{' → '.join(served.model.languages)} ({served.name})" for served in self.translators
+                f"{' → '.join(served.model.languages)} ({served.name})"
+                for served in self.translators
             )
             raise Refused(400, f"{wanted} is not here; there are {pairs}")
         sources = sorted({served.model.languages[0] for served in candidates})
         if source == AUTO and len(sources) > 1:
             known = ", ".join(sources)
-            raise Refused(400, f"this server does not detect languages: give source, one of {known}")
+            raise Refused(
+                400, f"this server does not detect languages: give source, one of {known}"
+            )
         return candidates[0]
 
     def classifier(self, name: str) -> ServedModel[TextClassifier]:
