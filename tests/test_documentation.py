@@ -22,6 +22,7 @@ PAGES = [
         ROOT / folder / "README.md"
         for folder in ("nmt", "nmt/serving", "nmt/exporting", "conf", "scripts", "tests")
     ),
+    *sorted((ROOT / "scripts/results").glob("*.md")),
     *sorted((ROOT / "conf").rglob("*.yaml")),
     *sorted((ROOT / "nmt").glob("*.py")),
     ROOT / "scripts/demo",
