@@ -43,7 +43,7 @@ from nmt.foundation.errors import UserError
 from nmt.inference.input_lines import InputLines
 from nmt.pipeline.run_training import train
 from nmt.storage import checkpoint as ckpt
-from nmt.training.task.translation_task import Translation
+from nmt.training.task.translation_task import TranslationTask
 
 TINY = [
     "experiment=reverse", "data.train=40", "data.validation=6", "data.test=4", "trainer.max_epochs=2", "sizes.encoder=4",
@@ -570,7 +570,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     plots.learning_curve = lambda *_: None  # type: ignore[assignment]
-    Translation.draw = lambda *_: None  # type: ignore[method-assign]
+    TranslationTask.draw = lambda *_: None  # type: ignore[method-assign]
     generator, broken = random.Random(options.seed), 0
     base = Path(tempfile.mkdtemp(prefix="nmt-break-"))
     print(f"in {base}", file=sys.stderr)

@@ -1,5 +1,9 @@
-"""Readability figures of nmt/ and their limits: python scripts/readability.py [FOLDER]. Exit status 1 if a limit is exceeded."""
+"""Readability figures of nmt/ and their limits. The exit status is 1 if a limit is exceeded.
 
+    python scripts/readability.py FOLDER
+"""
+
+import argparse
 import ast
 import io
 import re
@@ -99,8 +103,11 @@ def _percent(part: int, total: int) -> float:
 
 
 def main() -> None:
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent / "nmt")
-    figures = measure(folder)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "folder", nargs="?", type=Path, default=Path(__file__).parent.parent / "nmt"
+    )
+    figures = measure(parser.parse_args().folder)
     for name, value in figures.items():
         print(f"{value:>10,g}  {name}")
     problems = exceeded(figures)

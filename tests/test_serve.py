@@ -76,7 +76,9 @@ def client(server):
 @pytest.fixture(scope="module")
 def pair(server):
     """The languages of the model."""
-    return dict(zip(("source", "target"), server.models.translators[0].model.languages, strict=True))
+    return dict(
+        zip(("source", "target"), server.models.translators[0].model.languages, strict=True)
+    )
 
 
 def sentence(draw):
@@ -259,9 +261,7 @@ def test_tags_follow_their_words(text, written):
         turned = " ".join(reversed(sentence.split()))
         order = range(len(sentence.split()))[::-1]
         found.append(
-            markup.with_tags(
-                part, [markup.AlignedSentence(range(len(sentence)), turned, order)]
-            )
+            markup.with_tags(part, [markup.AlignedSentence(range(len(sentence)), turned, order)])
         )
     assert found == [written]
 
@@ -377,7 +377,9 @@ def test_too_many_and_too_slow(small_run, pair, monkeypatch):
 
     original, go = ServedModel.translate_batch, threading.Event()
     monkeypatch.setattr(
-        ServedModel, "translate_batch", lambda self, wishes: (go.wait(20), original(self, wishes))[1]
+        ServedModel,
+        "translate_batch",
+        lambda self, wishes: (go.wait(20), original(self, wishes))[1],
     )
     busy = served(f"model={small_run}", "max_open=2", "max_seconds=1.5")
     with TestClient(busy.app()) as client, ThreadPoolExecutor(4) as pool:
