@@ -5,32 +5,13 @@ Trains a text classifier; see conf/classify.yaml. `python -m nmt.label model=RUN
 does the same if it is given model=.
 """
 
-from __future__ import annotations
-
-import sys
-from typing import TYPE_CHECKING
-
-from nmt import label
 from nmt.configuration.command_line import command_line
+from nmt.foundation.deferred import deferred
 
-if TYPE_CHECKING:
-    from nmt.configuration.training_settings import ClassifySettings
-
-
-def run(settings: ClassifySettings) -> float:
-    """Trains, tests and explains one model; returns the test score of the chosen metric."""
-    from nmt.pipeline.run_training import train
-
-    return train(settings)
-
-
-_train = command_line("classify", run)
-
-
-def main() -> None:
-    """Trains; with model=, labels texts as nmt.label does."""
-    label.main() if any(word.startswith("model=") for word in sys.argv[1:]) else _train()
-
+run = deferred("nmt.pipeline.run_training:train")
+main = command_line(
+    "classify", run, sweep=deferred("nmt.pipeline.sweep_command:sweep"), instead={"model": "label"}
+)
 
 if __name__ == "__main__":
     main()

@@ -11,7 +11,7 @@ from commands import failed, run
 
 from nmt.configuration.compose import compose
 from nmt.configuration.training_settings import BacktranslateSettings
-from nmt.pipeline.backtranslation import Backtranslation, _read_translations
+from nmt.pipeline.backtranslation import _read_translations, backtranslate
 from nmt.storage import checkpoint as ckpt
 from nmt.tokenizer.words import words
 
@@ -113,7 +113,11 @@ def test_nothing_is_done_twice(whole, text):
 
 @pytest.mark.parametrize(
     "step",
-    ["nmt.pipeline.backtranslation.Backtranslation._select", "nmt.train.run", "nmt.translate.run"],
+    [
+        "nmt.pipeline.backtranslation.Backtranslation._select",
+        "nmt.pipeline.backtranslation.train",
+        "nmt.pipeline.backtranslation.translate",
+    ],
 )
 def test_what_was_interrupted_goes_on(step, whole, text, tmp_path, monkeypatch):
     """An interruption before, in the middle of, or after a step changes nothing in the end."""
@@ -125,7 +129,7 @@ def test_what_was_interrupted_goes_on(step, whole, text, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(step, interrupted)
         assert run("backtranslate", *typed).returncode != 0
-    if step == "nmt.train.run":  # in the middle of the first training
+    if step == "nmt.pipeline.backtranslation.train":  # in the middle of the first training
         from nmt.pipeline.run_training import train
 
         def stopped(settings):
@@ -334,7 +338,7 @@ class Reached(Exception):
     pass
 
 
-def test_what_belongs_to_a_language_is_turned_round_with_it(text, tmp_path):
+def test_what_belongs_to_a_language_is_turned_round_with_it(text, tmp_path, monkeypatch):
     """Vectors, tokenizers and the metric's words of the model that translates backwards."""
     asked = []
 
@@ -348,8 +352,9 @@ def test_what_belongs_to_a_language_is_turned_round_with_it(text, tmp_path):
         "tokenizer=file", "tokenizer.model=a.model", "tokenizer.target=b.model", "metric.tokenize=zh",
     ]  # fmt: skip
     values = compose("backtranslate", typed)
+    monkeypatch.setattr("nmt.pipeline.backtranslation.train", train)
     with pytest.raises(Reached):
-        Backtranslation(BacktranslateSettings(**values), train, None).go()
+        backtranslate(BacktranslateSettings(**values))
     [reverse] = asked
     assert reverse.vectors == ["b.vec", "a.vec"]
     assert reverse.freeze == ["target_embedding", "encoder"]
@@ -362,10 +367,10 @@ def test_words_of_scripts_without_spaces_are_counted(tmp_path):
     (tmp_path / "found").write_text(
         "0 ||| 我喜欢猫 ||| logprob= -4.0 ||| -4.0\n1 |||  ||| logprob= -1.0 ||| -1.0\n"
     )
-    (_, score), (_, nothing) = _read_translations(tmp_path / "found")
-    assert score == -4.0 / (len(words("我喜欢猫")) + 1)
+    scored, empty = _read_translations(tmp_path / "found")
+    assert scored.score == -4.0 / (len(words("我喜欢猫")) + 1)
     assert len(words("我喜欢猫")) > 1
-    assert nothing == float("-inf")
+    assert empty.score == float("-inf")
 
 
 def test_a_folder_has_one_purpose(whole, text, tmp_path):

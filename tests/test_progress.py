@@ -1,14 +1,15 @@
 """Long work says how far it is."""
 
 import gzip
+import io
 import logging
 import random
 import re
 import threading
 import time
-from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
 import nmt
 from nmt.data.lines import stream_lines
@@ -17,6 +18,8 @@ from nmt.data.sources.everyday import Everyday
 from nmt.drawing.attention_map import write_map
 from nmt.foundation import progress, terminal
 from nmt.foundation.progress import Progress, waiting
+from nmt.training.progress_bar import ProgressBar
+from nmt.training.trainer import Update
 
 
 @pytest.fixture
@@ -51,13 +54,11 @@ def test_short_work_says_nothing_and_unknown_sizes_have_no_end(clock, caplog):
 
 
 def test_a_terminal_gets_a_bar(clock, monkeypatch, capsys):
-    from rich.console import Console
-
     monkeypatch.setattr(terminal, "console", Console(force_terminal=True, stderr=True))
     with Progress("aligning", 10, "pairs") as step:
         clock[0] += 3
         step(5)
-    assert "aligning (pairs)" in capsys.readouterr().err
+    assert "aligning: 5 of 10 pairs, 3 s left" in capsys.readouterr().err
 
 
 def test_only_the_outer_of_two_works_is_shown(clock, caplog):
@@ -95,22 +96,40 @@ def test_a_notebook_gets_a_bar_that_goes_away(clock, monkeypatch):
     display = pytest.importorskip("IPython.display", reason="needs IPython")
     shown = []
 
-    class Place:
+    class Handle:
         def update(self, what):
-            shown.append(what.data)
+            shown.append(what)
 
-    monkeypatch.setattr(display, "display", lambda *_, display_id: Place())
-    monkeypatch.setattr(terminal, "console", SimpleNamespace(is_jupyter=True))
+    def first(what, display_id):
+        shown.append(what)
+        return Handle()
+
+    monkeypatch.setattr(display, "display", first)
+    monkeypatch.setattr(terminal, "console", Console(force_jupyter=True, file=io.StringIO()))
     with Progress("translating <b>", 10, "lines") as step:
         step(1)
         clock[0] += 3
         step(4)
         clock[0] += 0.01
         step(1)  # too soon to be drawn again
-    assert shown == [
-        '<progress value="5" max="10"></progress> translating &lt;b&gt;: 5 of 10 lines, 3 s left',
-        "",
-    ]
+    texts = [drawing._repr_mimebundle_([], [])["text/plain"] for drawing in shown]
+    assert len(texts) == 2
+    assert "translating <b>: 5 of 10 lines, 3 s left" in texts[0]
+    assert not texts[1].strip()
+
+
+def test_works_at_the_same_time_share_a_terminal(clock, monkeypatch, capsys):
+    monkeypatch.setattr(terminal, "console", Console(force_terminal=True, stderr=True))
+    with ProgressBar() as bar:
+        bar.on_update(
+            Update(update=1, total=10, epoch=0.5, loss=2.0, rate=0.1, gradient_norm=1.0, speed=9.0)
+        )
+        with Progress("translating", 10, "lines") as step:
+            clock[0] += 3
+            step(5)
+    said = capsys.readouterr().err
+    assert "epoch 0.50  update 1/10  loss 2.000" in said
+    assert "translating: 5 of 10 lines, 3 s left" in said
 
 
 def test_reading_says_how_far_it_is(tmp_path, clock, caplog, monkeypatch):

@@ -28,7 +28,7 @@ from nmt.configuration.configure import configure
 from nmt.foundation.errors import UserError
 from nmt.inference.explanations.explanation import explain, influence
 from nmt.loading import load
-from nmt.serve import _server
+from nmt.pipeline.serve_command import server_of
 from nmt.serving import markup
 from nmt.serving.batcher import Batcher
 from nmt.serving.limits import Limits, Pace, Refused
@@ -53,7 +53,7 @@ def classifier(tmp_path_factory):
 
 
 def served(*overrides):
-    return _server(configure("serve", [*overrides]))
+    return server_of(configure("serve", [*overrides]))
 
 
 @pytest.fixture(scope="module")

@@ -10,12 +10,13 @@ import contextlib
 import difflib
 import errno
 import functools
+import importlib
 import inspect
 import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from nmt.configuration.compose import CONF, compose_unresolved, search_beside
@@ -39,8 +40,19 @@ ONE_RUN = {"_target_": "nmt.sweep.grid_search.GridSearch", "grids": None}
 FLAGS = (*SWEEP, DRY, *BESIDE, *PRINT, *HELP, *COMPLETION, "--version")
 
 
-def command_line(command: str, run: Callable[[Any], Any]) -> Callable[[], None]:
+def command_line(
+    command: str,
+    run: Callable[[Any], Any],
+    *,
+    sweep: Callable[..., None] | None = None,
+    instead: Mapping[str, str] | None = None,
+) -> Callable[[], None]:
     """A `main` that calls `run` with the settings of conf/{command}.yaml and the command line.
+
+    command: name of the command and of its YAML
+    run: function of the settings
+    sweep: function that trains several runs (-m); None: they follow one another
+    instead: keys of another command, by which it is called in place of this one
 
     User errors are printed without a traceback; exit status 1, or 130 if interrupted. What `run` returns is for sweeps
     alone: an installed command would take it for its exit status.
@@ -49,6 +61,10 @@ def command_line(command: str, run: Callable[[Any], Any]) -> Callable[[], None]:
     def main() -> None:
         flags, overrides = _split(sys.argv[1:])
         overrides = _with_a_key(command, overrides)
+        for key, other in (instead or {}).items():
+            if any(text.startswith(f"{key}=") for text in overrides):
+                importlib.import_module(f"nmt.{other}").main()
+                return
         for folder in flags.get(BESIDE[0], []):
             friendly(functools.partial(search_beside, folder))
         others = [flag for flag in flags if flag not in (SWEEP[0], DRY, BESIDE[0])]
@@ -66,7 +82,7 @@ def command_line(command: str, run: Callable[[Any], Any]) -> Callable[[], None]:
         elif others:
             friendly(lambda: _completion(command))
         elif SWEEP[0] in flags:
-            friendly(lambda: _sweep(command, run, overrides, DRY in flags))
+            friendly(lambda: _sweep(command, run, sweep, overrides, DRY in flags))
         elif DRY in flags:
             friendly(lambda: _not_alone(DRY))
         else:
@@ -236,22 +252,35 @@ def _run(command: str, run: Callable[[Any], Any], overrides: Sequence[str]) -> A
     return run(settings)
 
 
-def _sweep(command: str, run: Callable[[Any], Any], overrides: Sequence[str], dry: bool) -> Any:
+def _sweep(
+    command: str,
+    run: Callable[[Any], Any],
+    sweep: Callable[..., None] | None,
+    overrides: Sequence[str],
+    dry: bool,
+) -> None:
     if command == "backtranslate":
         raise UserError(
             "nmt.backtranslate makes several runs already: call it once for each, or sweep over nmt.train"
         )
+    from nmt.configuration.one_after_another import run_all
     from nmt.foundation.terminal import set_up_logging
-    from nmt.pipeline.sweep_command import sweep
     from nmt.training.memory import keep_freed_memory
 
     if of_torchrun().several:
         raise UserError(
             "-m trains many runs, each in a process of its own: start it without torchrun"
         )
+    of_hydra = [text for text in overrides if text.startswith("hydra")]
+    others = [text for text in overrides if not text.startswith("hydra")]
+    if sweep is None and (of_hydra or dry):
+        raise UserError(f"{(of_hydra or [DRY])[0]}: only for sweeps of commands that train")
     set_up_logging()
     keep_freed_memory()
-    sweep(command, run, overrides, dry=dry)
+    if sweep is None:
+        run_all(command, run, others)
+    else:
+        sweep(command, others, of_hydra, dry=dry)
 
 
 def _hydra(command: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
+from nmt.foundation.errors import UserError
+
 EXTRAS = {
     "matplotlib": ("plots", "pictures"),
     "tensorboard": ("tensorboard", "TensorBoard events"),
@@ -41,3 +43,9 @@ def advice(*packages: str) -> str:
     what = " and ".join(EXTRAS[package][1] for package in packages)
     names = " and ".join(INSTALLED_AS.get(package, package) for package in packages)
     return f"{what} need {names}: pip install 'nmt[{extras}]'"
+
+
+def require(package: str) -> None:
+    """Raises UserError if a package is not installed."""
+    if not installed(package):
+        raise UserError(advice(package))

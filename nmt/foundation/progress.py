@@ -1,84 +1,194 @@
-"""The progress of work, with the time left: a bar on a terminal or in a notebook, elsewhere a line now and then; nothing if
-the work is short. If one work is part of another, only the outer one is shown."""
+"""Progress of long work: one display for everything that is going on.
 
-from __future__ import annotations
+At a terminal and in a notebook, lines of text with bars are redrawn in place, and vanish at the end.
+Elsewhere a line is logged now and then.
+"""
 
-import html
 import logging
+import math
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from types import TracebackType
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import Any
 
 log = logging.getLogger(__name__)
 PATIENCE = 2.0
-"""Seconds of work before anything is shown."""
+"""Seconds of work before its progress is shown; shorter work shows none."""
 QUIET_SECONDS = 15.0
-"""Time between two lines where there is no bar."""
+"""Seconds between two log lines of the same work."""
 DRAW_SECONDS = 0.2
-"""Time between two changes of a bar in a notebook."""
+"""Seconds between two changes of a drawing."""
+BAR_WIDTH = 30
+"""Characters of a bar."""
+
+
+@dataclass(frozen=True)
+class DrawnLines:
+    """Lines of one work; `share`, from 0 to 1, is a bar before the last line."""
+
+    texts: Sequence[str]
+    share: float | None
+
+
+class _Screen:
+    """Everything that is drawn, at a terminal or in a notebook."""
+
+    def __init__(self) -> None:
+        self._lines: dict[object, DrawnLines] = {}
+        self._view: Any = None
+        self._lock = threading.Lock()
+
+    def draw(self, owner: object, lines: DrawnLines | None) -> None:
+        """Replaces the lines of an owner; None removes them."""
+        with self._lock:
+            if lines is not None:
+                self._lines[owner] = lines
+            elif self._lines.pop(owner, None) is None:
+                return
+            self._refresh()
+
+    def _refresh(self) -> None:
+        from rich.live import Live
+        from rich.table import Table
+
+        console = _console()
+        drawing = Table.grid()
+        for lines in self._lines.values():
+            drawing.add_row(_row(lines))
+        if console.is_jupyter:
+            from IPython.display import display
+
+            if self._view is None:
+                self._view = display(drawing, display_id=True)
+            else:
+                self._view.update(drawing)
+        else:
+            if self._view is None:
+                self._view = Live(console=console, auto_refresh=False, transient=True)
+                self._view.start()
+            self._view.update(drawing, refresh=True)
+            if not self._lines:
+                self._view.stop()
+        if not self._lines:
+            self._view = None
+
+
+def _console() -> Any:
+    from nmt.foundation.terminal import console  # rich takes 50 ms to import
+
+    return console
+
+
+def _row(lines: DrawnLines) -> Any:
+    from rich.console import Group
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    *texts, last = [Text(text, no_wrap=True, overflow="ellipsis") for text in lines.texts]
+    if lines.share is None:
+        return Group(*texts, last)
+    row = Table.grid(padding=(0, 1))
+    row.add_row(ProgressBar(total=1.0, completed=lines.share, width=BAR_WIDTH), last)
+    return Group(*texts, row)
+
+
+_screen = _Screen()
+
+
+class ProgressLines:
+    """Lines of text about one work: redrawn in place where that is possible, else logged.
+
+    log_seconds: seconds between two times that the lines are logged
+    """
+
+    def __init__(self, log_seconds: float) -> None:
+        self.log_seconds = log_seconds
+        self._shown_at = -math.inf
+
+    def show(self, *texts: str, share: float | None = None) -> None:
+        """Shows the lines, unless that was done a moment ago.
+
+        texts: one line or more
+        share: finished share of the work, drawn as a bar; None: unknown
+        """
+        console = _console()
+        is_drawn = console.is_terminal or console.is_jupyter
+        now = time.monotonic()
+        if now - self._shown_at < (DRAW_SECONDS if is_drawn else self.log_seconds):
+            return
+        self._shown_at = now
+        if is_drawn:
+            _screen.draw(self, DrawnLines(texts, share))
+            return
+        for text in texts:
+            log.info("%s", text)
+
+    def postpone(self) -> None:
+        """Begins the time to the next log line anew."""
+        self._shown_at = time.monotonic()
+
+    def close(self) -> None:
+        """Removes what is drawn."""
+        _screen.draw(self, None)
 
 
 class Progress:
-    """`what` is being done to `total` things called `unit` (None: nobody knows how many). Call it with the number of
-    things that are done since the last call."""
+    """Progress of a countable work, a context manager; call it with the number of newly done items.
+
+    what: the work, in the -ing form
+    total: number of items; None: unknown
+    unit: name of the items
+
+    Work inside other work is not shown.
+    """
 
     def __init__(self, what: str, total: int | None, unit: str) -> None:
-        self.what, self.total, self.unit = what, total, unit
+        self.what = what
+        self.total = total
+        self.unit = unit
         self.done = 0
         self._began = time.monotonic()
-        self._view: _View | None = None
+        self._lines: ProgressLines | None = None
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> "Progress":
         _working.append(self)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         _working.remove(self)
-        if self._view is not None:
-            self._view.close()
+        if self._lines is not None:
+            self._lines.close()
 
     def __call__(self, count: int = 1) -> None:
         self.done += count
-        now = time.monotonic()
-        if now - self._began < PATIENCE or _working[0] is not self:
+        seconds = time.monotonic() - self._began
+        if seconds < PATIENCE or _working[0] is not self:
             return
-        if self._view is None:
+        if self._lines is None:
             if self.total is not None and self.done >= self.total:
                 return
-            self._view = _view(self)
-        self._view.show(now)
-
-    def left(self, now: float) -> float | None:
-        """Seconds, if it goes on as it went."""
-        return (
-            (now - self._began) / self.done * (self.total - self.done)
-            if self.total and self.done
-            else None
-        )
-
-    def said(self, now: float) -> str:
-        """A line such as `reading: 500 of 1,000 lines, 3 s left`."""
-        left, of = self.left(now), f" of {self.total:,}" if self.total else ""
-        return f"{self.what}: {self.done:,}{of} {self.unit}" + (
-            "" if left is None else f", {left:,.0f} s left"
-        )
+            self._lines = ProgressLines(QUIET_SECONDS)
+        text = f"{self.what}: {self.done:,}"
+        share = None
+        if self.total:
+            text += f" of {self.total:,}"
+            share = self.done / self.total
+        text += f" {self.unit}"
+        if self.total and self.done:
+            text += f", {seconds / self.done * (self.total - self.done):,.0f} s left"
+        self._lines.show(text, share=share)
 
 
 _working: list[Progress] = []
-"""What this process is doing, the outermost work first."""
+"""Works of this process, the outermost first."""
 
 
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
-    """Counts the seconds of work that does not say how far it is."""
+    """Counts the seconds of work whose progress is unknown."""
     ready = threading.Event()
 
     def count() -> None:
@@ -93,74 +203,3 @@ def waiting(what: str) -> Iterator[None]:
         finally:
             ready.set()
             thread.join()
-
-
-@runtime_checkable
-class _View(Protocol):
-    """Shows how far a work is."""
-
-    def show(self, now: float) -> None: ...
-    def close(self) -> None: ...
-
-
-def _view(work: Progress) -> _View:
-    from nmt.foundation.terminal import console
-
-    if console.is_jupyter:
-        return _Notebook(work)
-    return _Bar(work, console) if console.is_terminal else _Lines(work)
-
-
-class _Lines:
-    def __init__(self, work: Progress) -> None:
-        self.work, self._spoken = work, -QUIET_SECONDS
-
-    def show(self, now: float) -> None:
-        if now - self._spoken >= QUIET_SECONDS:
-            self._spoken = now
-            log.info("%s", self.work.said(now))
-
-    def close(self) -> None:
-        pass
-
-
-class _Bar:
-    def __init__(self, work: Progress, console: Any) -> None:
-        from rich import progress
-
-        columns = (
-            progress.TextColumn("{task.description}"),
-            progress.BarColumn(),
-            progress.MofNCompleteColumn(),
-        )
-        self.work = work
-        self._bar = progress.Progress(
-            *columns, progress.TimeRemainingColumn(), console=console, transient=True
-        )
-        self._task = self._bar.add_task(f"{work.what} ({work.unit})", total=work.total)
-        self._bar.start()
-
-    def show(self, now: float) -> None:
-        self._bar.update(self._task, completed=self.work.done)
-
-    def close(self) -> None:
-        self._bar.stop()
-
-
-class _Notebook:
-    def __init__(self, work: Progress) -> None:
-        from IPython.display import HTML, display
-
-        self.work, self._html, self._drawn = work, HTML, -DRAW_SECONDS
-        self._place = display(HTML(""), display_id=True)
-
-    def show(self, now: float) -> None:
-        if now - self._drawn >= DRAW_SECONDS:
-            self._drawn = now
-            size = f' value="{self.work.done}" max="{self.work.total}"' if self.work.total else ""
-            self._place.update(
-                self._html(f"<progress{size}></progress> {html.escape(self.work.said(now))}")
-            )
-
-    def close(self) -> None:
-        self._place.update(self._html(""))

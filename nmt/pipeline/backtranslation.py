@@ -1,23 +1,22 @@
 """The steps of nmt.backtranslate, each done once, in one folder:
 
-    corpus/        the real pairs: train.SOURCE, train.TARGET, validation.…, test.…; what they are is in backtranslation.json
-    reverse/       the model that translates, unless another is given: a run of nmt.train with the languages exchanged
-    translations   of the text, with log-probabilities; grows while they are made
+    corpus/        real pairs: train.SOURCE, train.TARGET, validation.…, test.…; backtranslation.json describes them
+    reverse/       the model that translates, unless another is given: a run of nmt.train with exchanged languages
+    translations   translations of the text, with log-probabilities; grows while they are made
     synthetic.…    the pairs that are kept
-    mixture.yml    how they are mixed with the real ones
+    mixture.yml    their proportion to the real pairs
     model/         a run of nmt.train on the mixture
 
-A step that was interrupted goes on where it stopped; one that is finished is not done again.
+An interrupted step is continued; a finished step is not repeated.
 """
-
-from __future__ import annotations
 
 import contextlib
 import json
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,20 +24,23 @@ import numpy as np
 import yaml
 
 from nmt.configuration import build
+from nmt.configuration.build import Synthetic
 from nmt.configuration.compose import compose
 from nmt.configuration.configure import changed, saved_run
 from nmt.configuration.faults import shown
-from nmt.configuration.model_settings import TranslateSettings
+from nmt.configuration.model_settings import TranslateSettings, models
 from nmt.configuration.training_settings import BacktranslateSettings, TrainSettings
-from nmt.data import Pairs
+from nmt.data import Pairs, Splits
 from nmt.data.lines import find_file, stream_lines
 from nmt.foundation.errors import UserError
+from nmt.foundation.nested import flat
 from nmt.foundation.terminal import set_up_logging
 from nmt.inference.output_formats import one_line
 from nmt.metric import WITHOUT_SPACES
 from nmt.pipeline.assembly import loaded
 from nmt.pipeline.fingerprint import hash_of_files
-from nmt.pipeline.run_training import flat
+from nmt.pipeline.model_commands import translate
+from nmt.pipeline.run_training import train
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.files import write_atomically
 from nmt.storage.lock import Lock
@@ -46,303 +48,187 @@ from nmt.tokenizer.words import words
 
 log = logging.getLogger(__name__)
 FREE = ("device", "run_dir", "resume", "sweep", "tracker", "keep_validations")
-"""Keys that may differ when the command goes on."""
-NOTES = "backtranslation.json"
+"""Keys that may change when the command is repeated."""
+RECORD = "backtranslation.json"
+OTHER_SIDE = {"source_embedding": "target_embedding", "target_embedding": "source_embedding"}
+"""Parts of a network that belong to one language, and their counterparts."""
 
 
-class Backtranslation:
-    """`train` and `translate` are what the commands of these names do."""
-
-    def __init__(
-        self,
-        settings: BacktranslateSettings,
-        train: Callable[[TrainSettings], float],
-        translate: Callable[[TranslateSettings], None],
-    ) -> None:
-        self.settings, self.train, self.translate = settings, train, translate
-        self.folder, self.how = (
-            Path(str(settings.run_dir)),
-            build.make(settings.values, "synthetic"),
-        )
-        self.languages = ("source", "target")
-
-    def go(self) -> float:
-        """Does what is left to do; returns the test score of the last model."""
-        if self.how.text is not None:
-            find_file(self.how.text)
-        if self.how.model is not None:
-            self._check_direction(self.how.model)
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(f"run_dir={self.folder}: cannot be made ({error.strerror})") from error
-        with Lock(self.folder / ".lock", f"run_dir={self.folder}"):
-            try:
-                return self._steps()
-            except (KeyboardInterrupt, SystemExit):
-                log.warning(
-                    "stopped: the same command of nmt.backtranslate goes on with this step and all others"
-                )
-                raise
-
-    def _steps(self) -> float:
-        self._corpus()
-        if not (self.folder / "model" / "results.json").exists():
-            self._translations(self.how.model or str(self._reverse()))
-            self._select()
-        return self._final()
-
-    def _check_direction(self, model: str | list[str]) -> None:
-        """Raises UserError if the models that translate cannot be read, or translate the other way."""
-        data = self.settings.data
-        named = data.get("source"), data.get("target")
-        wanted = named if self.how.direction == "forward" else named[::-1]
-        for path in [model] if isinstance(model, str) else model:
-            try:
-                saved = ckpt.read(ckpt.find_checkpoint(path))
-                ckpt.check_kind(saved, "train")
-            except UserError as error:
-                raise UserError(str(error).replace("model=", "synthetic.model=")) from None
-            found = tuple(saved.meta.get("languages") or ())
-            if len(set(named)) == 2 and found == wanted[::-1]:
-                says = f"translates from {found[0]} to {found[1]}, and {wanted[0]} to {wanted[1]} is needed"
-                raise UserError(
-                    f"synthetic.model={path}: {says} (synthetic.direction={self.how.direction})"
-                )
-
-    def _corpus(self) -> None:
-        """The real pairs as files, whatever they come from. Raises UserError if the folder was begun with other settings, or
-        holds something else."""
-        notes, folder = self.folder / NOTES, self.folder / "corpus"
-        settings = flat(
-            {key: value for key, value in self.settings.values.items() if key not in FREE}
-        )
-        text = hash_of_files(str(find_file(self.how.text))) if self.how.text else None
-        if not notes.exists() or not all(
-            (folder / name).exists() for name in _noted(notes).get("files", [""])
-        ):
-            others = [
-                path.name for path in self.folder.iterdir() if path.name not in (".lock", "corpus")
-            ]
-            if others and not notes.exists():
-                why = f"holds {others[0]}, which nmt.backtranslate has not made; choose another"
-                raise UserError(f"run_dir={self.folder}: {why}")
-            if self.how.text:
-                self._check_text(self.how.text)
-            splits = loaded(self.settings.values, build.make(self.settings.values, "filters"))
-            batch = self.settings.batching.get("sentences") or 1
-            if self.how.real and len(splits.train) < batch:
-                says = f"{len(splits.train):,} pairs, fewer than a batch of {batch:,}: lower batching.sentences"
-                raise UserError(f"{splits.train.name}: {says}, or set synthetic.real=0")
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
-            parts = {
-                "train": splits.train,
-                "validation": splits.validation,
-                "test": splits.test,
-                **splits.more_validation,
-            }
-            for name, pairs in parts.items():
-                if pairs is not None:
-                    _write_pairs(folder / name, splits.languages, pairs)
-            beside = [str(folder / name) for name in splits.more_validation]
-            said = {
-                "languages": splits.languages,
-                "test": splits.test is not None,
-                "beside": beside,
-            }
-            said |= {"pairs": len(splits.train), "settings": settings, "text": text}
-            said["files"] = sorted(file.name for file in folder.iterdir())
-            write_atomically(notes, json.dumps(said, indent=2, ensure_ascii=False).encode())
-            log.info("step 1: %s real pairs are in %s", f"{len(splits.train):,}", folder)
-        try:
-            self.facts = _noted(notes)
-            self.languages, begun = tuple(self.facts["languages"]), self.facts["settings"]
-        except (KeyError, TypeError) as error:
-            raise UserError(f"{notes}: is damaged; remove it, or choose another run_dir") from error
-        if self.facts.get("text") != text:
-            raise UserError(
-                f"synthetic.text={self.how.text}: has changed since {self.folder} was begun; choose another run_dir"
-            )
-        for key in sorted({*settings, *begun}):
-            if begun.get(key) != (value := settings.get(key)):
-                what = f"was begun with {key}={shown(begun.get(key))}, not {shown(value)}; choose another folder"
-                if (self.folder / "reverse" / "results.json").exists():
-                    what += f" (with synthetic.model={self.folder / 'reverse'} it needs no other model to translate)"
-                raise UserError(f"run_dir={self.folder}: {what}")
-
-    def _check_text(self, name: str) -> None:
-        """Raises UserError if a text cannot be made pairs that a mixture takes."""
-        lines = sum(bool(line.strip()) for line in stream_lines(find_file(name), "strict"))
-        if not lines:
-            raise UserError(f"synthetic.text={name}: there are no words in it")
-        self._check_number(int(self.how.keep * lines), f"synthetic.text={name}")
-
-    def _check_number(self, pairs: int, what: str) -> None:
-        """Raises UserError if so few pairs are no batch."""
-        batch = self.settings.batching.get("sentences") or 1
-        if pairs < batch:
-            raise UserError(
-                f"{what}: makes {pairs:,} pairs, fewer than a batch of {batch:,}: lower batching.sentences, or give "
-                "more text or a larger synthetic.keep (in another run_dir, if something is in this one)"
-            )
-
-    def _reverse(self) -> Path:
-        """The model of the other direction, trained. What belongs to one language goes with it."""
-        folder, source, target = self.folder / "reverse", *self.languages
-        data = {
-            "_target_": "nmt.data.sources.text.TextFiles",
-            **self._real(),
-            "source": target,
-            "target": source,
-        }
-        values = {**self._plain, "data": data}
-        if self.settings.vectors:
-            values["vectors"] = self.settings.vectors[::-1]
-        if self.settings.freeze:
-            other = {"source_embedding": "target_embedding", "target_embedding": "source_embedding"}
-            values["freeze"] = [other.get(name, name) for name in self.settings.freeze]
-        tokenizer, metric = self.settings.tokenizer, self.settings.metric
-        if tokenizer.get("target"):
-            values["tokenizer"] = {
-                **tokenizer,
-                "model": tokenizer["target"],
-                "target": tokenizer["model"],
-            }
-        if metric["tokenize"] in WITHOUT_SPACES.values():
-            values["metric"] = {**metric, "tokenize": "auto"}
-        self._trained(folder, values, "step 2: the model that translates backwards")
-        return folder
-
-    def _real(self) -> dict[str, Any]:
-        corpus, test = self.folder / "corpus", self.facts["test"]
-        validation = [str(corpus / "validation"), *self.facts["beside"]]
-        return {
-            "train": str(corpus / "train"), "validation": validation, "test": str(corpus / "test") if test else None,
-            "split": 0.0, "factors": None, "alignment": None,
-        }  # fmt: skip
-
-    @property
-    def _plain(self) -> dict[str, Any]:
-        """The settings as nmt.train has them."""
-        return {key: value for key, value in self.settings.values.items() if key != "synthetic"}
-
-    def _trained(self, folder: Path, values: Mapping[str, Any], what: str) -> None:
-        """A run in a folder: new, gone on with, or finished already."""
-        if (folder / "results.json").exists():
-            return
-        log.info("%s is trained in %s", what, folder)
-        if (folder / ckpt.LAST).exists():
-            saved = changed(saved_run(str(folder), "train"), "train", ["trainer.stop_after=0"])
-            free = {
-                key: self.settings.values[key] for key in ("device", "tracker", "keep_validations")
-            }
-            self.train(TrainSettings.of({**saved, **free, "resume": str(folder)}))
-        else:
-            self.train(TrainSettings.of({**values, "run_dir": str(folder), "resume": None}))
-        set_up_logging()
-
-    def _translations(self, model: str | list[str]) -> None:
-        """The translations of the text, which grow in a file."""
-        how, done = self.how, self.folder / "translations"
-        if done.exists() and (count := _lines(done)) != (needed := _lines(find_file(self._text))):
-            says = f"is damaged: {count:,} lines, not {needed:,}. Delete it; the same command makes it again"
-            raise UserError(f"{done}: {says}")
-        log.info("step 3: the text is translated into %s", done)
-        typed = [
-            f"search={how.search}",
-            *([f"search.width={how.width}"] if how.search == "beam" else []),
-        ]
-        if how.search == "sample":
-            typed.append(f"search.seed={self.settings.seed}")
-        values = {
-            **compose("translate", typed), "model": model, "input": self._text, "output": str(done), "format": "moses",
-            "resume": True, "device": self.settings.device,
-        }  # fmt: skip
-        self.translate(TranslateSettings.of(values))
-
-    @property
-    def _text(self) -> str:
-        """The text that is translated."""
-        return self.how.text or str(self.folder / "corpus" / f"train.{self.languages[0]}")
-
-    def _select(self) -> None:
-        """The pairs that are kept, and how they are mixed with the real ones."""
-        mixture, pairs = (
-            self.folder / "mixture.yml",
-            [self.folder / f"synthetic.{name}" for name in self.languages],
-        )
-        if mixture.exists() and all(file.exists() for file in pairs):
-            return
-        found = self.folder / "translations"
-        scores = np.fromiter((score for _, score in _read_translations(found)), float)
-        usable = scores > -np.inf
-        if not usable.any():
-            raise UserError(f"{self._text}: no line of it could be translated")
-        least = np.quantile(scores[usable], 1 - self.how.keep)
-        first, second = self.languages if self.how.direction == "forward" else self.languages[::-1]
-        files = {name: self.folder / f"synthetic.{name}" for name in (first, second)}
-        kept = 0
-        with contextlib.ExitStack() as stack:
-            writing = {
-                name: stack.enter_context(
-                    file.with_name(f"{file.name}.partial").open("w", encoding="utf-8")
-                )
-                for name, file in files.items()
-            }
-            lines = stream_lines(find_file(self._text), "strict")
-            for line, (text, score) in zip(lines, _read_translations(found), strict=True):
-                if score >= least and line.strip():
-                    writing[first].write(f"{one_line(line)}\n")
-                    writing[second].write(f"{text}\n")
-                    kept += 1
-        self._check_number(kept, f"synthetic.keep={shown(self.how.keep)}")
-        for file in files.values():
-            os.replace(file.with_name(f"{file.name}.partial"), file)
-        log.info(
-            "step 4: %s of %s pairs are kept in %s",
-            f"{kept:,}",
-            f"{len(scores):,}",
-            self.folder / "synthetic.*",
-        )
-        real = self.how.real * self.facts["pairs"] / kept  # sentences of each for one of the other
-        datasets = {"synthetic": "synthetic", **({"real": "corpus/train"} if real else {})}
-        shares = ["synthetic 1.0", *([f"real {real:.9f}"] if real else []), "until synthetic inf"]
-        write_atomically(
-            mixture,
-            yaml.safe_dump({"datasets": datasets, "stages": ["all"], "all": shares}).encode(),
-        )
-
-    def _final(self) -> float:
-        """The model of all pairs, trained; its test score."""
-        folder, real, how = self.folder / "model", self._real(), self.how
-        data = {
-            "_target_": "nmt.data.sources.mix.Mix", "config": str(self.folder / "mixture.yml"), "validation": real["validation"],
-            "test": real["test"], "source": self.languages[0], "target": self.languages[1],
-            "tags": {"synthetic": how.tag} if how.tag and how.direction == "backward" else None,
-        }  # fmt: skip
-        self._trained(folder, {**self._plain, "data": data}, "step 5: the model of all pairs")
-        results = json.loads((folder / "results.json").read_text())
-        name = self.settings.metric["name"]
-        score = (
-            results["scores"][name]["score"]
-            if name in results["scores"]
-            else results["validation"][name]
-        )
-        log.info("%s %s %.2f; everything is in %s", results["part"], name, score, self.folder)
-        return float(score)
-
-
-def _noted(file: Path) -> dict[str, Any]:
-    """What a folder was begun with. Raises UserError if that cannot be read."""
+def backtranslate(settings: BacktranslateSettings) -> float:
+    """Does the steps that are left; returns the test score of the last model."""
+    synthetic: Synthetic = build.make(settings.values, "synthetic")
+    if synthetic.text is not None:
+        find_file(synthetic.text)
+    if synthetic.model is not None:
+        _check_direction(settings, synthetic)
+    folder = Path(str(settings.run_dir))
     try:
-        return dict(json.loads(file.read_text(encoding="utf-8")))
-    except (ValueError, TypeError) as error:
-        raise UserError(f"{file}: is damaged; remove it, or choose another run_dir") from error
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"run_dir={folder}: cannot be made ({error.strerror})") from error
+    with Lock(folder / ".lock", f"run_dir={folder}"):
+        try:
+            corpus = _corpus(settings, synthetic, folder)
+            return Backtranslation(settings, synthetic, folder, corpus).run()
+        except (KeyboardInterrupt, SystemExit):
+            log.warning(
+                "stopped: the same command of nmt.backtranslate goes on with this step and all "
+                "others"
+            )
+            raise
 
 
-def _lines(file: Path) -> int:
-    return sum(1 for _ in stream_lines(file, "strict"))
+def _check_direction(settings: BacktranslateSettings, synthetic: Synthetic) -> None:
+    """Raises UserError if a model cannot be read, or translates the other way."""
+    languages = settings.data.get("source"), settings.data.get("target")
+    wanted = languages if synthetic.direction == "forward" else languages[::-1]
+    for path in models(synthetic.model):
+        saved = ckpt.read(ckpt.find_checkpoint(path, "synthetic.model"))
+        ckpt.check_kind(saved, "train")
+        learnt = tuple(saved.meta.get("languages") or ())
+        if len(set(languages)) == 2 and learnt == wanted[::-1]:
+            raise UserError(
+                f"synthetic.model={path}: translates from {learnt[0]} to {learnt[1]}, and "
+                f"{wanted[0]} to {wanted[1]} is needed (synthetic.direction={synthetic.direction})"
+            )
+
+
+# Step 1: the real pairs
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Record of the real pairs, and of what they and the translations depend on."""
+
+    languages: tuple[str, str]
+    pairs: int
+    """Number of training pairs."""
+    test: bool
+    """Whether there is a test part."""
+    beside: list[str]
+    """Paths of further validation parts."""
+    settings: dict[str, Any]
+    """Settings of the command by their whole keys."""
+    text: str | None
+    """Hash of the text that is translated, if it is a file of its own."""
+    files: list[str] = field(default_factory=list)
+    """Names in corpus/."""
+
+
+def _corpus(settings: BacktranslateSettings, synthetic: Synthetic, folder: Path) -> Corpus:
+    """The real pairs, written as files, whatever they come from.
+
+    Raises UserError if the folder was begun with other settings, or holds something else.
+    """
+    record = folder / RECORD
+    text_hash = hash_of_files(str(find_file(synthetic.text))) if synthetic.text else None
+    values = flat({key: value for key, value in settings.values.items() if key not in FREE})
+    if record.exists():
+        corpus = _read_record(record)
+        _check_unchanged(corpus, values, text_hash, synthetic, folder)
+        if all((folder / "corpus" / name).exists() for name in corpus.files):
+            return corpus
+    else:
+        _check_is_free(folder)
+    if synthetic.text:
+        _check_text(settings, synthetic)
+    splits = loaded(settings.values, build.make(settings.values, "filters"))
+    batch = settings.batching.get("sentences") or 1
+    if synthetic.real and len(splits.train) < batch:
+        raise UserError(
+            f"{splits.train.name}: {len(splits.train):,} pairs, fewer than a batch of {batch:,}: "
+            "lower batching.sentences, or set synthetic.real=0"
+        )
+    corpus = Corpus(
+        languages=splits.languages,
+        pairs=len(splits.train),
+        test=splits.test is not None,
+        beside=[str(folder / "corpus" / name) for name in splits.more_validation],
+        settings=values,
+        text=text_hash,
+        files=_write_splits(splits, folder / "corpus"),
+    )
+    write_atomically(record, json.dumps(asdict(corpus), indent=2, ensure_ascii=False).encode())
+    log.info("step 1: %s real pairs are in %s", f"{corpus.pairs:,}", folder / "corpus")
+    return corpus
+
+
+def _read_record(record: Path) -> Corpus:
+    """Raises UserError if a record is damaged."""
+    try:
+        fields = json.loads(record.read_text(encoding="utf-8"))
+        fields["languages"] = tuple(fields["languages"])
+        return Corpus(**fields)
+    except (ValueError, TypeError, KeyError) as error:
+        raise UserError(f"{record}: is damaged; remove it, or choose another run_dir") from error
+
+
+def _check_unchanged(
+    corpus: Corpus,
+    values: Mapping[str, Any],
+    text_hash: str | None,
+    synthetic: Synthetic,
+    folder: Path,
+) -> None:
+    """Raises UserError if the folder was begun with other settings or another text."""
+    if corpus.text != text_hash:
+        raise UserError(
+            f"synthetic.text={synthetic.text}: has changed since {folder} was begun; choose "
+            "another run_dir"
+        )
+    for key in sorted({*values, *corpus.settings}):
+        before, now = corpus.settings.get(key), values.get(key)
+        if before == now:
+            continue
+        remedy = "choose another folder"
+        if (folder / "reverse" / "results.json").exists():
+            remedy += (
+                f" (with synthetic.model={folder / 'reverse'} it needs no other model to translate)"
+            )
+        raise UserError(
+            f"run_dir={folder}: was begun with {key}={shown(before)}, not {shown(now)}; {remedy}"
+        )
+
+
+def _check_is_free(folder: Path) -> None:
+    """Raises UserError if a folder without a record holds anything."""
+    others = [path.name for path in folder.iterdir() if path.name not in (".lock", "corpus")]
+    if others:
+        raise UserError(
+            f"run_dir={folder}: holds {others[0]}, which nmt.backtranslate has not made; choose "
+            "another"
+        )
+
+
+def _check_text(settings: BacktranslateSettings, synthetic: Synthetic) -> None:
+    """Raises UserError if a text makes fewer pairs than a mixture takes."""
+    lines = stream_lines(find_file(synthetic.text), "strict")
+    count = sum(bool(line.strip()) for line in lines)
+    if not count:
+        raise UserError(f"synthetic.text={synthetic.text}: there are no words in it")
+    _check_number(int(synthetic.keep * count), f"synthetic.text={synthetic.text}", settings)
+
+
+def _check_number(pairs: int, key: str, settings: BacktranslateSettings) -> None:
+    """Raises UserError if pairs are fewer than a batch."""
+    batch = settings.batching.get("sentences") or 1
+    if pairs < batch:
+        raise UserError(
+            f"{key}: makes {pairs:,} pairs, fewer than a batch of {batch:,}: lower "
+            "batching.sentences, or give more text or a larger synthetic.keep (in another "
+            "run_dir, if something is in this one)"
+        )
+
+
+def _write_splits(splits: Splits, folder: Path) -> list[str]:
+    """Writes the parts of a corpus; returns the names of their files."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    parts = {"train": splits.train, "validation": splits.validation, "test": splits.test}
+    for name, pairs in {**parts, **splits.more_validation}.items():
+        if pairs is not None:
+            _write_pairs(folder / name, splits.languages, pairs)
+    return sorted(file.name for file in folder.iterdir())
 
 
 def _write_pairs(base: Path, languages: tuple[str, str], pairs: Pairs) -> None:
@@ -351,11 +237,210 @@ def _write_pairs(base: Path, languages: tuple[str, str], pairs: Pairs) -> None:
             file.writelines(f"{one_line(line)}\n" for line in lines)
 
 
-def _read_translations(file: Path) -> Iterator[tuple[str, float]]:
-    """Each translation with its log-probability per word; minus infinity for what says nothing."""
+@dataclass(frozen=True)
+class Backtranslation:
+    """Steps 2 to 5, which begin with the real pairs in `corpus`."""
+
+    settings: BacktranslateSettings
+    synthetic: Synthetic
+    folder: Path
+    corpus: Corpus
+
+    def run(self) -> float:
+        """Does the steps that are left; returns the test score of the last model."""
+        if not (self.folder / "model" / "results.json").exists():
+            if self.synthetic.model is None:
+                self._train_reverse()
+            self._translate(self.synthetic.model or str(self.folder / "reverse"))
+            self._select()
+        return self._train_final()
+
+    # Step 2
+
+    def _train_reverse(self) -> None:
+        """Trains the model of the other direction; settings of one language are exchanged."""
+        source, target = self.corpus.languages
+        values = self._training_values
+        values["data"] = {
+            "_target_": "nmt.data.sources.text.TextFiles",
+            "train": str(self.folder / "corpus" / "train"),
+            **self._judged_data,
+            "source": target,
+            "target": source,
+            "split": 0.0,
+            "factors": None,
+            "alignment": None,
+        }
+        if self.settings.vectors:
+            values["vectors"] = self.settings.vectors[::-1]
+        if self.settings.freeze:
+            values["freeze"] = [OTHER_SIDE.get(name, name) for name in self.settings.freeze]
+        tokenizer, metric = self.settings.tokenizer, self.settings.metric
+        if tokenizer.get("target"):
+            exchanged = {"model": tokenizer["target"], "target": tokenizer["model"]}
+            values["tokenizer"] = {**tokenizer, **exchanged}
+        if metric["tokenize"] in WITHOUT_SPACES.values():
+            values["metric"] = {**metric, "tokenize": "auto"}
+        self._train(self.folder / "reverse", values, "step 2: the model that translates backwards")
+
+    @property
+    def _training_values(self) -> dict[str, Any]:
+        """The settings as nmt.train has them."""
+        return {key: value for key, value in self.settings.values.items() if key != "synthetic"}
+
+    @property
+    def _judged_data(self) -> dict[str, Any]:
+        """Validation and test part of both trainings."""
+        corpus = self.folder / "corpus"
+        return {
+            "validation": [str(corpus / "validation"), *self.corpus.beside],
+            "test": str(corpus / "test") if self.corpus.test else None,
+        }
+
+    def _train(self, folder: Path, values: Mapping[str, Any], step: str) -> None:
+        """Trains in a folder, or resumes, unless the run is finished."""
+        if (folder / "results.json").exists():
+            return
+        log.info("%s is trained in %s", step, folder)
+        if (folder / ckpt.LAST).exists():
+            saved = changed(saved_run(str(folder), "train"), "train", ["trainer.stop_after=0"])
+            keys = ("device", "tracker", "keep_validations")
+            free = {key: self.settings.values[key] for key in keys}
+            train(TrainSettings.of({**saved, **free, "resume": str(folder)}))
+        else:
+            train(TrainSettings.of({**values, "run_dir": str(folder), "resume": None}))
+        set_up_logging()
+
+    # Step 3
+
+    @property
+    def _text(self) -> str:
+        """File of the text that is translated."""
+        return self.synthetic.text or str(
+            self.folder / "corpus" / f"train.{self.corpus.languages[0]}"
+        )
+
+    def _translate(self, model: str | list[str]) -> None:
+        """Translates the text into a file that grows."""
+        output, synthetic = self.folder / "translations", self.synthetic
+        if output.exists():
+            lines, needed = _count_lines(output), _count_lines(find_file(self._text))
+            if lines != needed:
+                raise UserError(
+                    f"{output}: is damaged: {lines:,} lines, not {needed:,}. Delete it; the same "
+                    "command makes it again"
+                )
+        log.info("step 3: the text is translated into %s", output)
+        typed = [f"search={synthetic.search}"]
+        if synthetic.search == "beam":
+            typed.append(f"search.width={synthetic.width}")
+        if synthetic.search == "sample":
+            typed.append(f"search.seed={self.settings.seed}")
+        values = compose("translate", typed)
+        values |= {"model": model, "input": self._text, "output": str(output), "format": "moses"}
+        values |= {"resume": True, "device": self.settings.device}
+        translate(TranslateSettings.of(values))
+
+    # Step 4
+
+    def _select(self) -> None:
+        """Writes the pairs that are kept, and their mixture with the real ones."""
+        mixture = self.folder / "mixture.yml"
+        files = [self.folder / f"synthetic.{name}" for name in self.corpus.languages]
+        if mixture.exists() and all(file.exists() for file in files):
+            return
+        scores = np.fromiter(
+            (pair.score for pair in _read_translations(self.folder / "translations")), float
+        )
+        usable = scores[scores > -np.inf]
+        if not usable.size:
+            raise UserError(f"{self._text}: no line of it could be translated")
+        threshold = float(np.quantile(usable, 1 - self.synthetic.keep))
+        count = self._write_selected(files, threshold)
+        log.info(
+            "step 4: %s of %s pairs are kept in %s",
+            f"{count:,}",
+            f"{len(scores):,}",
+            self.folder / "synthetic.*",
+        )
+        datasets = {"synthetic": "synthetic"}
+        shares = ["synthetic 1.0"]
+        # Sentences of the real pairs for one of the synthetic pairs.
+        real = self.synthetic.real * self.corpus.pairs / count
+        if real:
+            datasets["real"] = "corpus/train"
+            shares.append(f"real {real:.9f}")
+        stages = {"stages": ["all"], "all": [*shares, "until synthetic inf"]}
+        write_atomically(mixture, yaml.safe_dump({"datasets": datasets, **stages}).encode())
+
+    def _write_selected(self, files: list[Path], threshold: float) -> int:
+        """Writes the pairs whose score is at least a threshold; returns their number."""
+        partial = [file.with_name(f"{file.name}.partial") for file in files]
+        count = 0
+        with contextlib.ExitStack() as stack:
+            source, target = (
+                stack.enter_context(file.open("w", encoding="utf-8")) for file in partial
+            )
+            if self.synthetic.direction == "backward":
+                source, target = target, source  # the text is of the target language
+            lines = stream_lines(find_file(self._text), "strict")
+            translations = _read_translations(self.folder / "translations")
+            for line, translation in zip(lines, translations, strict=True):
+                if translation.score >= threshold and line.strip():
+                    source.write(f"{one_line(line)}\n")
+                    target.write(f"{translation.text}\n")
+                    count += 1
+        _check_number(count, f"synthetic.keep={shown(self.synthetic.keep)}", self.settings)
+        for unfinished, file in zip(partial, files, strict=True):
+            os.replace(unfinished, file)
+        return count
+
+    # Step 5
+
+    def _train_final(self) -> float:
+        """Trains the model of all pairs; returns its test score."""
+        folder, synthetic = self.folder / "model", self.synthetic
+        tags = None
+        if synthetic.tag and synthetic.direction == "backward":
+            tags = {"synthetic": synthetic.tag}
+        data = {
+            "_target_": "nmt.data.sources.mix.Mix",
+            "config": str(self.folder / "mixture.yml"),
+            **self._judged_data,
+            "source": self.corpus.languages[0],
+            "target": self.corpus.languages[1],
+            "tags": tags,
+        }
+        self._train(
+            folder, {**self._training_values, "data": data}, "step 5: the model of all pairs"
+        )
+        results = json.loads((folder / "results.json").read_text())
+        name = self.settings.metric["name"]
+        values = dict(results["validation"])
+        values |= {key: result["score"] for key, result in results["scores"].items()}
+        score = float(values[name])
+        log.info("%s %s %.2f; everything is in %s", results["part"], name, score, self.folder)
+        return score
+
+
+@dataclass(frozen=True)
+class ScoredTranslation:
+    """A translation, and its log-probability per word; minus infinity without words."""
+
+    text: str
+    score: float
+
+
+def _read_translations(file: Path) -> Iterator[ScoredTranslation]:
+    """Translations of an n-best list with one hypothesis a sentence."""
     for line in stream_lines(file, "strict"):
         rest, _, _ = line.rpartition(" ||| ")
         rest, _, log_prob = rest.rpartition(" ||| logprob= ")
         text = rest.partition(" ||| ")[2]
         count = len(words(text))
-        yield text, float(log_prob) / (count + 1) if count else -np.inf
+        # One more token: </s>.
+        yield ScoredTranslation(text, float(log_prob) / (count + 1) if count else -np.inf)
+
+
+def _count_lines(file: Path) -> int:
+    return sum(1 for _ in stream_lines(file, "strict"))

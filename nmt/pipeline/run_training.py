@@ -21,6 +21,7 @@ from nmt.configuration.training_settings import TrainingSettings
 from nmt.foundation.devices import device_of, find_device, usable_precision
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import advice, installed
+from nmt.foundation.nested import flat
 from nmt.foundation.ranks import Lost, Ranks, note_folder, noted_folder, together
 from nmt.foundation.terminal import set_up_logging
 from nmt.pipeline.assembly import task_of
@@ -227,17 +228,6 @@ def _trackers(config: Mapping[str, Any]) -> list[Tracker]:
     chosen: list[Tracker] = [build.make(config, "tracker")] if config.get("tracker") else []
     others = [tracker for tracker in chosen if not isinstance(tracker, TensorBoard)]
     return [*others, *([TensorBoard()] if installed("tensorboard") else [])]
-
-
-def flat(config: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Values by their whole keys; choices by what they name."""
-    found: dict[str, Any] = {}
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            found |= flat(value, f"{above}{key}.")
-        elif value is not None:
-            found[above + key] = value
-    return found
 
 
 def _check_space(folder: Path, weights: int, trainer: Trainer) -> None:

@@ -7,12 +7,12 @@ import json
 import logging
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from nmt.analysis.report_folders import report_folders
 from nmt.configuration import build
-from nmt.configuration.commands import COMMANDS
 from nmt.configuration.compose import (
     CONF,
     choices_of,
@@ -25,14 +25,13 @@ from nmt.configuration.compose import (
 )
 from nmt.configuration.configure import configure
 from nmt.configuration.faults import ConfigError, ConfigErrors, shown
-from nmt.configuration.training_settings import TrainingSettings
+from nmt.configuration.one_after_another import errors_of, refuse_common_errors
 from nmt.foundation.errors import UserError
 from nmt.foundation.progress import waiting
 from nmt.metric import LOWER_IS_BETTER
 from nmt.pipeline import launchers as launching
 from nmt.pipeline.assembly import fingerprints
 from nmt.pipeline.fingerprint import hash_of_files
-from nmt.pipeline.run_reports import report_of
 from nmt.storage.lock import Lock
 from nmt.sweep import watch
 from nmt.sweep.names import differing, name_of, usual_parts
@@ -49,20 +48,20 @@ PATIENCE = 60
 """Seconds in which a run of a sweep that was killed has to end."""
 
 
-def sweep(command: str, run: Callable[[Any], Any], overrides: Sequence[str], *, dry: bool) -> None:
-    """Runs all combinations of what was typed; `dry`: only lists them. Of commands that train, each is a run in its own
-    folder; of others, one follows the other. Raises UserError for what is wrong with all of them, before anything is done;
-    SystemExit if some failed."""
-    of_hydra = [text for text in overrides if text.startswith("hydra")]
-    given = [text for text in overrides if not text.startswith("hydra")]
-    if not issubclass(COMMANDS[command], TrainingSettings):
-        if of_hydra or dry:
-            raise UserError(
-                f"{(of_hydra or ['--dry-run'])[0]}: only for sweeps of commands that train"
-            )
-        _one_after_another(command, run, variants(given))
-        return
-    work = TrainingJob(command, given, of_hydra)
+def sweep(
+    command: str, overrides: Sequence[str], of_hydra: Sequence[str], *, dry: bool = False
+) -> None:
+    """Trains all combinations of what was typed, each as a run in its own folder.
+
+    command: name of a command that trains
+    overrides: its command line, with several values for some keys
+    of_hydra: settings of Hydra's own, such as hydra/launcher=workers
+    dry: only lists the runs
+
+    Raises UserError for what is wrong with all of them, before anything is done; SystemExit if
+    some fail.
+    """
+    work = TrainingJob(command, overrides, of_hydra)
     if dry:
         print("\n".join(work.listed(work.way.planned(work))))
         return
@@ -76,38 +75,6 @@ def sweep(command: str, run: Callable[[Any], Any], overrides: Sequence[str], *, 
                 "stopped: the command of the sweep, typed again, goes on with this run and all others"
             )
             raise
-
-
-def _one_after_another(
-    command: str, run: Callable[[Any], Any], several: Sequence[Sequence[str]]
-) -> None:
-    _refuse_common(command, several)
-    failed = False
-    for one in several:
-        log.info("%s", " ".join(one))
-        try:
-            run(configure(command, one))
-        except UserError as error:
-            log.error("%s", error)
-            failed = True
-    if failed:
-        raise SystemExit(1)
-
-
-def _refuse_common(command: str, several: Sequence[Sequence[str]]) -> None:
-    """Raises ConfigErrors for what is wrong with all of them."""
-    found = [_faults_of(command, one) for one in several]
-    common = [fault for fault in found[0] if all(fault in others for others in found)]
-    if common:
-        raise ConfigErrors(common)
-
-
-def _faults_of(command: str, overrides: Sequence[str]) -> tuple[ConfigError, ...]:
-    try:
-        configure(command, overrides)
-    except ConfigErrors as error:
-        return error.faults
-    return ()
 
 
 class TrainingJob:
@@ -128,10 +95,10 @@ class TrainingJob:
         self._prints: dict[str, Mapping[str, str]] = {}
         self._known: dict[str, Run] = {}
         trials = self.grid(self.way.grids) if self.way.counted else [self._of_a_run(self._one)]
-        _refuse_common(command, trials)
-        possible = [one for one in trials if not _faults_of(command, one)]
+        refuse_common_errors(command, trials)
+        possible = [one for one in trials if not errors_of(command, one)]
         if not possible:  # each for a reason of its own
-            raise ConfigErrors(_faults_of(command, trials[0]))
+            raise ConfigErrors(errors_of(command, trials[0]))
         prints = self._fingerprints(configure(command, possible[0]).values)
         self.folder = Path(self._config.get("run_dir") or self._usual_folder(prints))
         self._known |= {run.key: run for run in find(self.folder)}
@@ -221,7 +188,7 @@ class TrainingJob:
 
     def _hopeless(self, run: Run) -> bool:
         """Whether the configuration of a run has faults, which are kept as those of a run that failed."""
-        found = _faults_of(self.command, run.overrides)
+        found = errors_of(self.command, run.overrides)
         if found:
             run.note(failure="; ".join(map(str, found)))
             log.error("%s: %s", run.name, run.record()["failure"])
@@ -278,9 +245,7 @@ class TrainingJob:
         states = {run.name: run.state for run in runs}
         log.info("%s: %s", self.folder, overall(runs, states))
         if RunState.FINISHED in states.values():
-            report_of(
-                [str(self.folder)], None, self.folder / "report", different_data=True, trials=0
-            )
+            report_folders([str(self.folder)], different_data=True, trials=0)
         failed = [run for run in runs if states[run.name] is RunState.FAILED]
         for run in failed:
             log.error("%s failed: %s", run.name, run.record().get("failure"))

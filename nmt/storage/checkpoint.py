@@ -61,30 +61,33 @@ def write(path: Path, meta: Mapping[str, Any], tensors: Mapping[str, Tensor]) ->
     write_atomically(path, save(held, metadata={"nmt": signed}))
 
 
-def find_checkpoint(model: str) -> Path:
-    """The checkpoint meant by a run directory (its best, else its last), by a file, or by hf:USER/NAME[@REVISION], which is
-    downloaded from the HuggingFace hub, unless it is there already.
+def find_checkpoint(model: str, key: str = "model") -> Path:
+    """The checkpoint file that a setting names.
 
-    Raises UserError if there is none.
+    model: a run directory (its best checkpoint, else its last), a file, or hf:USER/NAME[@REVISION], which is downloaded
+        from the Hugging Face hub unless it is in the local cache.
+    key: the setting, for error messages.
+
+    Raises UserError if there is no checkpoint.
     """
     if model.startswith(HUB):
-        return _downloaded(model)
+        return _downloaded(model, key)
     path = Path(model)
     if path.is_dir():
         for name in (BEST, LAST):
             if (path / name).is_file():
                 return path / name
         raise UserError(
-            f"model={model}: no {BEST} or {LAST} in this folder. Is it a run directory, and has it trained?"
+            f"{key}={model}: no {BEST} or {LAST} in this folder. Is it a run directory, and has it trained?"
         )
     if not path.is_file():
         raise UserError(
-            f"model={model}: no such file or folder. Give a run directory or a .safetensors file"
+            f"{key}={model}: no such file or folder. Give a run directory or a .safetensors file"
         )
     return path
 
 
-def _downloaded(model: str) -> Path:
+def _downloaded(model: str, key: str) -> Path:
     if not installed("huggingface_hub"):
         raise UserError(advice("huggingface_hub"))
     import huggingface_hub
@@ -96,7 +99,7 @@ def _downloaded(model: str) -> Path:
         Exception
     ) as error:  # no network, no such model, not allowed: the hub has many errors of its own
         why = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise UserError(f"model={model}: cannot be had from the hub ({why})") from error
+        raise UserError(f"{key}={model}: cannot be had from the hub ({why})") from error
 
 
 def read(path: Path) -> Checkpoint:

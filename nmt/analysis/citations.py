@@ -1,0 +1,106 @@
+"""Papers that nmt implements, and those that a model uses.
+
+A model uses the papers that the documentation of its parts names, and those whose setting it has
+switched on (`SETTINGS`). Keys of papers.bib are the references in the documentation:
+`Luong et al. 2015` is luong-et-al-2015.
+"""
+
+import inspect
+import pydoc
+import re
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import nmt
+from nmt.foundation.nested import flat
+from nmt.storage.checkpoint import find_checkpoint, read
+
+PAPERS = Path(nmt.__file__).with_name("papers.bib")
+ENTRY = re.compile(r"^@\w+\{([^,]+),.*$", re.MULTILINE)
+NAME = r"[A-Z][\w'-]+"
+REFERENCE = re.compile(rf"({NAME}(?:, {NAME})*(?: & {NAME}| et al\.)?),? \(?((?:19|20)\d\d)\b")
+"""A reference in a text, such as `Zoph & Knight 2016` or `Luong et al. (2015)`."""
+ON = "*"
+"""Pattern of any value, of a setting that is switched on: not false, 0, empty or null."""
+
+SETTINGS: Mapping[str, Sequence[Mapping[str, str]]] = {
+    "ba-et-al-2016": [{"*.cell": "norm_*"}, {"*.layer_norm": ON}],
+    "barone-et-al-2017": [{"*.transition_depth": "[2-9]"}],
+    "chen-et-al-2016": [{"objective.guided_alignment": ON}],
+    "chen-et-al-2018": [{"*.cell": "norm_*"}],
+    "cho-et-al-2014": [{"*.cell": "*gru"}, {"decoder._target_": "*.Fixed"}],
+    "gal-ghahramani-2016": [{"*.recurrent_dropout": ON}, {"*.variational_dropout": ON}],
+    "gers-et-al-2000": [{"*.cell": "*lstm"}],
+    "gu-et-al-2016": [{"model.copy": ON}],
+    "hochreiter-schmidhuber-1997": [{"*.cell": "*lstm"}],
+    "jacob-et-al-2018": [{"precision": "int8"}],
+    "jozefowicz-et-al-2015": [{"*.cell": "*lstm"}],
+    "kudo-2018": [{"tokenizer.model": "unigram"}],
+    "nguyen-chiang-2018": [{"model.lexical": ON}],
+    "pascanu-et-al-2014": [{"*.transition_depth": "[2-9]"}],
+    "provilkov-et-al-2020": [{"tokenizer.model": "bpe", "tokenizer.sampling": ON}],
+    "see-et-al-2017": [{"model.copy": ON}],
+    "semeniuta-et-al-2016": [{"*.recurrent_dropout": ON, "*.recurrent_dropout_of": "update"}],
+    "sennrich-et-al-2016": [{"tokenizer.model": "bpe"}],
+    "srivastava-et-al-2014": [{"*dropout": ON}],
+    "szegedy-et-al-2016": [{"objective.label_smoothing": ON}],
+    "xu-et-al-2015": [
+        {"*.context_gate": ON},
+        {"objective.doubly_stochastic": ON},
+        {"encoder._target_": "*.Grid"},
+        {"encoder._target_": "*.Convolution"},
+        {"window._target_": "*.Hard"},
+    ],
+}
+"""Settings that use a paper: one of these, with all its keys and values; * stands for any letters.
+
+Papers that are not listed are used where the documentation of a part names them.
+"""
+
+
+def print_papers(model: str | None) -> None:
+    """Prints BibTeX entries in the order of their keys.
+
+    model: checkpoint whose papers are printed; None: all papers
+    """
+    text = PAPERS.read_text(encoding="utf-8")
+    entries = {match[1]: match[0] for match in ENTRY.finditer(text)}
+    cited = entries.keys() if model is None else papers_of(model)
+    for key in sorted(cited & entries.keys()):
+        print(entries[key].replace(", ", ",\n  ", 1).replace("}, ", "},\n  "))
+
+
+def references(text: str) -> list[str]:
+    """Keys of the papers that a text names."""
+    found = REFERENCE.findall(" ".join(text.split()))
+    return ["-".join([*re.findall(r"\w+", authors), year]).lower() for authors, year in found]
+
+
+def papers_of(model: str) -> set[str]:
+    """Keys of the papers that a checkpoint's parts and settings use."""
+    settings = flat(read(find_checkpoint(model)).meta.get("config") or {})
+    named = set[str]()
+    for key, value in settings.items():
+        if key.endswith("._target_"):
+            part = pydoc.locate(value)
+            for documented in (part, inspect.getmodule(part)):
+                named.update(references(inspect.getdoc(documented) or ""))
+    return (named - SETTINGS.keys()) | {key for key in SETTINGS if uses(key, settings)}
+
+
+def uses(paper: str, settings: Mapping[str, Any]) -> bool:
+    """Whether settings use a paper of `SETTINGS`."""
+    return any(
+        all(_has(settings, key, value) for key, value in alternative.items())
+        for alternative in SETTINGS[paper]
+    )
+
+
+def _has(settings: Mapping[str, Any], key: str, value: str) -> bool:
+    """Whether a setting, whose name matches `key`, is switched on and matches `value`."""
+    return any(
+        fnmatchcase(name, key) and setting not in (0, "") and fnmatchcase(str(setting), value)
+        for name, setting in settings.items()
+    )

@@ -1,0 +1,57 @@
+"""Scores of a model's translations of a file."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from nmt.data.lines import check_aligned, find_file, read_lines
+from nmt.foundation.errors import UserError
+from nmt.foundation.progress import Progress
+from nmt.inference.output_formats import one_line
+from nmt.inference.translator import Translator
+from nmt.metric import Metric
+from nmt.storage.files import write_atomically
+
+
+def evaluate_file(
+    load: Callable[[], Translator],
+    metric: Metric,
+    *,
+    source: str,
+    references: Sequence[str],
+    output: str | None,
+) -> float:
+    """Prints `name score signature` for each metric, and returns the score of `metric`.
+
+    load: returns the translator
+    metric: the chosen metric and its options
+    source: file of sentences
+    references: files with a translation of each sentence
+    output: file of the translations, or None
+
+    Raises UserError if the files are empty or not aligned.
+    """
+    source_file = find_file(source)
+    reference_files = [find_file(name) for name in references]
+    sentences = read_lines(source_file)
+    reference_lines = [read_lines(file) for file in reference_files]
+    for file, lines in zip(reference_files, reference_lines, strict=True):
+        check_aligned(source_file, len(sentences), file, len(lines))
+    if not sentences:
+        raise UserError(f"{source_file}: it is empty")
+    translator = load()
+    metric = metric.of(translator.languages[1])
+    with Progress("translating", len(sentences), "lines") as step:
+        hypotheses = [one_line(text) for text in translator.translate(sentences, step)]
+    if output:
+        text = "".join(f"{line}\n" for line in hypotheses)
+        write_atomically(Path(output), text.encode())
+    scores = metric.score(
+        hypotheses,
+        reference_lines[0],
+        ter=True,
+        others=reference_lines[1:],
+        orders=translator.tokenizer.columns.picture,
+    )
+    for name, result in scores.items():
+        print(f"{name:6}{result.score:7.2f}   {result.signature}")
+    return scores[metric.name].score

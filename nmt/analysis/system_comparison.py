@@ -1,0 +1,127 @@
+"""Comparison of systems from files: tables, examples, and a page."""
+
+import json
+import logging
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from nmt.analysis.comparison import Comparison
+from nmt.analysis.examples import Example, most_different, section
+from nmt.analysis.examples import markdown as examples_as_markdown
+from nmt.analysis.systems import aligned, example, systems_of
+from nmt.analysis.tables import ReportTable, markdown, page_table, terminal
+from nmt.data.lines import check_aligned, find_file, read_lines
+from nmt.drawing.pages import page
+from nmt.foundation.errors import UserError
+from nmt.foundation.progress import Progress
+from nmt.inference.translator import Translator
+from nmt.metric import Metric
+from nmt.storage.files import write_atomically
+from nmt.tokenizer.words import words
+
+log = logging.getLogger(__name__)
+HEADING = (
+    "<h2>Sentences that differ most</h2>"
+    "<p class=note>Marked: words that the reference does not have there.</p>"
+)
+
+
+def compare_systems(
+    load: Callable[[str], Translator],
+    metric: Metric,
+    *,
+    systems: Sequence[str],
+    reference: str,
+    source: str | None,
+    train: str | None,
+    output: str,
+    examples: int,
+    samples: int,
+    trials: int,
+) -> None:
+    """Prints the tables, and writes OUTPUT.md, OUTPUT.json and OUTPUT.html.
+
+    load: returns the translator of a path
+    metric: options of the metrics
+    systems: run directories and checkpoints, which translate, or files of translations
+    reference: file with a translation of each sentence
+    source: file of sentences, needed for models
+    train: file in whose text words are counted; None: the reference
+    output: path of the files without their ending
+    examples: number of sentences shown
+    samples: bootstrap samples of the significance tests
+    trials: randomisation trials of the significance tests
+
+    Raises UserError if the texts do not belong together.
+    """
+    reference_file = find_file(reference)
+    reference_lines = read_lines(reference_file)
+    if not reference_lines:
+        raise UserError(f"{reference_file}: it is empty")
+    source_lines = None
+    if source:
+        source_file = find_file(source)
+        source_lines = read_lines(source_file)
+        check_aligned(source_file, len(source_lines), reference_file, len(reference_lines))
+    compared = systems_of(systems, source_lines, (reference_file, reference_lines), load)
+    trained = [system.model for system in compared if system.model is not None]
+    links = None
+    if trained and source_lines is not None:
+        links = aligned(trained[0], source_lines, reference_lines)
+    counted = read_lines(find_file(train)) if train else reference_lines
+    comparison = Comparison(
+        source=source_lines,
+        reference=reference_lines,
+        outputs={system.name: system.lines for system in compared},
+        metric=metric.of(trained[0].languages[1] if trained else ""),
+        counts=Counter(word for line in counted for word in words(line)),
+        counted=train or "the reference",
+        links=links,
+    )
+    comparison.test(samples, trials)
+    tables = comparison.tables()
+    chosen = most_different(comparison, examples)
+    scores = comparison.sentence_scores()
+    shown: list[Example] = []
+    with Progress("looking at sentences", len(chosen), "sentences") as step:
+        for place in chosen:
+            shown.append(example(compared, place, source_lines, reference_lines, scores))
+            step()
+    files = {
+        ".md": "\n".join([*map(markdown, tables), examples_as_markdown(shown)]).encode(),
+        ".json": _as_json(tables, shown).encode(),
+        ".html": _page(tables, shown, len(reference_lines), len(compared)),
+    }
+    for ending, content in files.items():
+        write_atomically(Path(output + ending), content)
+    # After the files: a reader may close the pipe early.
+    for table in tables:
+        sys.stdout.write(terminal(table) + "\n")
+    log.info("written: %s", ", ".join(output + ending for ending in files))
+
+
+def _as_json(tables: Sequence[ReportTable], examples: Sequence[Example]) -> str:
+    values = {
+        "tables": [
+            {
+                "title": table.title,
+                "head": list(table.head),
+                "rows": [list(row) for row in table.rows],
+                "note": table.note,
+            }
+            for table in tables
+        ],
+        "sentences": [example.as_json() for example in examples],
+    }
+    return json.dumps(values, ensure_ascii=False, indent=1) + "\n"
+
+
+def _page(
+    tables: Sequence[ReportTable], examples: Sequence[Example], sentences: int, systems: int
+) -> bytes:
+    first, *others = [page_table(table) for table in tables]
+    parts = [first, f"<div class=beside>{''.join(others)}</div>", HEADING if examples else ""]
+    parts += [section(example) for example in examples]
+    return page("Comparison", f"{sentences:,} sentences, {systems} systems.", "\n".join(parts))

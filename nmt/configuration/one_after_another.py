@@ -1,0 +1,48 @@
+"""Several runs of a command that does not train, one after another (-m)."""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from nmt.configuration.compose import variants
+from nmt.configuration.configure import configure
+from nmt.configuration.faults import ConfigError, ConfigErrors
+from nmt.foundation.errors import UserError
+
+log = logging.getLogger(__name__)
+
+
+def run_all(command: str, run: Callable[[Any], Any], overrides: Sequence[str]) -> None:
+    """Runs a command with every combination of the values on its command line.
+
+    Raises ConfigErrors for what is wrong with all of them; SystemExit if some fail.
+    """
+    combinations = variants(overrides)
+    refuse_common_errors(command, combinations)
+    failed = False
+    for combination in combinations:
+        log.info("%s", " ".join(combination))
+        try:
+            run(configure(command, combination))
+        except UserError as error:
+            log.error("%s", error)
+            failed = True
+    if failed:
+        raise SystemExit(1)
+
+
+def refuse_common_errors(command: str, combinations: Sequence[Sequence[str]]) -> None:
+    """Raises ConfigErrors for the errors that all combinations share."""
+    errors = [errors_of(command, combination) for combination in combinations]
+    common = [error for error in errors[0] if all(error in others for others in errors)]
+    if common:
+        raise ConfigErrors(common)
+
+
+def errors_of(command: str, overrides: Sequence[str]) -> tuple[ConfigError, ...]:
+    """Errors of one configuration."""
+    try:
+        configure(command, overrides)
+    except ConfigErrors as error:
+        return error.faults
+    return ()

@@ -1,0 +1,60 @@
+"""Export of a model in one of the forms of this package."""
+
+import logging
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+from nmt.exporting.card import results_of, write_card
+from nmt.exporting.html import write_html
+from nmt.exporting.onnx import write_onnx
+from nmt.foundation.errors import UserError
+from nmt.foundation.extras import require
+from nmt.inference.translator import Translator
+from nmt.storage import checkpoint as ckpt
+
+log = logging.getLogger(__name__)
+
+
+def export_model(
+    load: Callable[[], Translator],
+    *,
+    model: str,
+    format: Literal["onnx", "card", "html"],
+    output: str,
+) -> None:
+    """Writes a folder, or, for `html`, a page.
+
+    load: returns the translator
+    model: run directory or checkpoint
+    format: ONNX graphs, a folder for the HuggingFace hub, or a page that translates
+    output: path of the folder or page
+
+    Raises UserError if the output exists, or if the model cannot be exported.
+    """
+    path = Path(output)
+    if path.exists():
+        raise UserError(f"output={path}: is there already; choose another name")
+    saved = ckpt.read(ckpt.find_checkpoint(model))
+    try:
+        if format == "card":
+            write_card(saved, results_of(model), path)
+        elif format == "html":
+            ckpt.check_kind(saved, "train")
+            write_html(load(), Path(model).name, path)
+        else:
+            require("onnx")
+            ckpt.check_kind(saved, "train")
+            write_onnx(load(), path)
+    except OSError as error:
+        shutil.rmtree(path, ignore_errors=True)
+        raise UserError(f"output={path}: cannot be written ({error.strerror or error})") from error
+    except BaseException:
+        shutil.rmtree(path, ignore_errors=True)
+        raise
+    if format == "html":
+        log.info("%s: %.1f MB; open it in a browser", path, path.stat().st_size / 1e6)
+        return
+    sizes = [file.stat().st_size for file in path.iterdir()]
+    log.info("%s: %s files, %.1f MB", path, len(sizes), sum(sizes) / 1e6)

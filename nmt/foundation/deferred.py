@@ -1,0 +1,34 @@
+"""Functions that are imported when they are called: a command starts before its work is loaded."""
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from nmt.foundation.errors import UserError
+from nmt.foundation.extras import EXTRAS, advice
+
+
+def deferred(name: str, *keys: str) -> Callable[..., Any]:
+    """Returns a function that imports another one when it is called, and passes its arguments on.
+
+    name: `module:function`
+    keys: settings that are passed by name; the argument is then the settings of a command
+
+    Raises UserError if the module needs a package of an extra that is not installed.
+    """
+    module, _, function = name.partition(":")
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        try:
+            body = getattr(importlib.import_module(module), function)
+        except ModuleNotFoundError as error:
+            package = str(error.name).partition(".")[0]
+            if package not in EXTRAS:
+                raise
+            raise UserError(advice(package)) from error
+        if not keys:
+            return body(*arguments, **options)
+        [settings] = arguments
+        return body(**{key: getattr(settings, key) for key in keys})
+
+    return call

@@ -1,0 +1,203 @@
+"""Word alignments of given sentence pairs, by the attention of models or by word vectors."""
+
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from nmt.data.lines import check_aligned, find_file, read_lines
+from nmt.data.links import Links, parse_links, write_links
+from nmt.data.word_vectors import nearest, read_vectors
+from nmt.drawing.attention_map import AttentionMap, write_map
+from nmt.foundation.errors import UserError
+from nmt.foundation.progress import Progress
+from nmt.inference.input_lines import CHUNK
+from nmt.inference.output_sinks import open_sink
+from nmt.inference.translator import Translator
+from nmt.inference.word_alignment import Symmetrization, error_rate, symmetrize
+from nmt.tokenizer.words import SPLITS, Units
+
+log = logging.getLogger(__name__)
+Attend = Callable[[Sequence[str], Sequence[str]], Iterator[AttentionMap]]
+"""Attention weights from the words of each target sentence to those of its source sentence."""
+
+
+@dataclass(frozen=True)
+class GoldLinks:
+    """Links of a sentence pair by human annotators; every sure link counts as possible."""
+
+    sure: Links
+    possible: Links
+
+
+def align_files(
+    forward: Attend,
+    backward: Attend | None,
+    *,
+    source: str,
+    target: str,
+    gold: str | None,
+    output: str | None,
+    work: Mapping[str, str],
+    format: Literal["pharaoh", "json"],
+    symmetrization: Symmetrization,
+    attention_map: str | None,
+) -> float | None:
+    """Writes the links of each pair; returns the alignment error rate if there is a gold standard.
+
+    forward: attention of target words to source words
+    backward: attention of source words to target words, or None
+    source, target: files with a sentence per line
+    gold: file with the links of each pair by annotators, or None
+    output: file; None: stdout
+    work: names and hashes of everything that the output depends on
+    format: form of the output lines
+    symmetrization: combination of both directions
+    attention_map: file with a drawing of the forward attention, or None
+
+    Raises UserError if the files do not belong together.
+    """
+    files = [find_file(source), find_file(target)]
+    sources, targets = (read_lines(file) for file in files)
+    check_aligned(files[0], len(sources), files[1], len(targets))
+    gold_links = _read_gold(gold, files[0], len(sources)) if gold else []
+    links, sizes, maps = list[Links](), list[tuple[int, int]](), list[AttentionMap]()
+    for weights in forward(sources, targets):
+        links.append(strongest_links(weights))
+        sizes.append((len(weights.source) - weights.ends, len(weights.target) - weights.ends))
+        if attention_map:
+            maps.append(weights)
+    if backward is not None:
+        for i, weights in enumerate(backward(targets, sources)):
+            reverse = frozenset((s, t) for t, s in strongest_links(weights))
+            links[i] = symmetrize(links[i], reverse, symmetrization)
+    with open_sink(output, work=work) as sink:
+        if format == "json":
+            rows = zip(sources, targets, links, strict=True)
+            sink.write([_json_line(*row) for row in rows])
+        else:
+            sink.write([write_links(pair) for pair in links])
+    if attention_map:
+        write_map(maps, Path(attention_map))
+    if not gold_links:
+        return None
+    _warn_of_links_outside(str(gold), gold_links, sizes)
+    rate = error_rate(
+        links, [pair.sure for pair in gold_links], [pair.possible for pair in gold_links]
+    )
+    log.info("alignment error rate %.4f over %s pairs", rate, f"{len(links):,}")
+    return rate
+
+
+def strongest_links(weights: AttentionMap) -> Links:
+    """Each target word with the source word of the greatest weight, without `</s>`."""
+    end = -1 if weights.ends else None
+    rows = weights.total[:end, :end]
+    return frozenset((int(row.argmax()), t) for t, row in enumerate(rows) if row.any())
+
+
+def _json_line(source: str, target: str, links: Links) -> str:
+    values = {"source": source, "target": target, "pairs": sorted(links)}
+    return json.dumps(values, ensure_ascii=False)
+
+
+def _read_gold(name: str, source: Path, count: int) -> list[GoldLinks]:
+    """Gold links of each pair. Raises UserError for a line with anything else."""
+    file = find_file(name)
+    lines = read_lines(file)
+    check_aligned(source, count, file, len(lines))
+    gold = []
+    for number, line in enumerate(lines, 1):
+        try:
+            gold.append(GoldLinks(*parse_links(line)))
+        except ValueError as error:
+            raise UserError(f"{file}, line {number:,}: {error}") from error
+    return gold
+
+
+def _warn_of_links_outside(
+    name: str, gold: Sequence[GoldLinks], sizes: Sequence[tuple[int, int]]
+) -> None:
+    """Logs a warning if gold links lead to words that are not in their sentences."""
+    outside = 0
+    for (source_size, target_size), pair in zip(sizes, gold, strict=True):
+        links = pair.sure | pair.possible
+        outside += sum(s >= source_size or t >= target_size for s, t in links)
+    if outside:
+        log.warning(
+            "%s: %s links to words that are not in their lines (words are counted from 0)",
+            name,
+            f"{outside:,}",
+        )
+
+
+def attention_of_model(load: Callable[[], Translator], name: object, units: Units) -> Attend:
+    """Attention of a model that is forced to write the target.
+
+    load: returns the model
+    name: value of `model` in messages
+    units: words or pieces
+    """
+
+    def attend(sources: Sequence[str], targets: Sequence[str]) -> Iterator[AttentionMap]:
+        translator = load()
+        if not translator.attends:
+            raise UserError(f"model={name}: has no attention to align by (decoder=fixed)")
+        if not translator.tokenizer.columns.sources:
+            raise UserError(f"model={name}: reads pictures, which have no words to align")
+        with Progress("aligning", len(sources), "pairs") as step:
+            for start in range(0, len(sources), CHUNK):
+                part = slice(start, start + CHUNK)
+                yield from translator.forced_maps(sources[part], targets[part], units, step)
+
+    return attend
+
+
+def attention_of_vectors(source_file: str, target_file: str, units: Units) -> Attend:
+    """Attention of word vectors, without training; 0 where a word has no vector.
+
+    source_file, target_file: vectors of both languages in one space
+    units: rule that splits text into words
+    """
+    split = SPLITS[units]
+
+    def attend(sources: Sequence[str], targets: Sequence[str]) -> Iterator[AttentionMap]:
+        known = read_vectors(source_file, _forms(sources, split))
+        asked = read_vectors(target_file, _forms(targets, split))
+        sizes = {len(vector) for vector in (*known.values(), *asked.values())}
+        if len(sizes) != 1:
+            raise UserError(
+                f"vectors: {source_file} and {target_file} need vectors of one size "
+                f"(sizes found: {sorted(sizes)})"
+            )
+        size = sizes.pop()
+        for source, target in zip(sources, targets, strict=True):
+            source_words, target_words = split(source), split(target)
+            source_vectors = _matrix(source_words, known, size)  # [S, D]
+            target_vectors = _matrix(target_words, asked, size)  # [T, D]
+            weights = np.zeros((len(target_vectors), len(source_vectors)))
+            has_source, has_target = source_vectors.any(1), target_vectors.any(1)
+            if has_source.any() and has_target.any():
+                weights[np.ix_(has_target, has_source)] = nearest(
+                    source_vectors[has_source], target_vectors[has_target]
+                )
+            yield AttentionMap(source_words, target_words, {"": weights}, ends=False)
+
+    return attend
+
+
+def _forms(lines: Sequence[str], split: Callable[[str], list[str]]) -> set[str]:
+    """Words of a text, as they are and in lower case."""
+    words = {word for line in lines for word in split(line)}
+    return words | {word.lower() for word in words}
+
+
+def _matrix(words: Sequence[str], vectors: Mapping[str, np.ndarray], size: int) -> np.ndarray:
+    """Vectors of words [words, size]; zeros for words without one."""
+    zeros = np.zeros(size, np.float32)
+    rows = [vectors.get(word, vectors.get(word.lower(), zeros)) for word in words]
+    return np.array(rows).reshape(-1, size)

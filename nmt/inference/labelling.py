@@ -1,0 +1,62 @@
+"""Labels of the lines of a file or of stdin."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Literal
+
+from nmt.data.lines import Errors
+from nmt.drawing.word_importance import Classified, as_json, write_explanations
+from nmt.foundation.errors import UserError
+from nmt.foundation.progress import Progress
+from nmt.inference.input_lines import InputLines
+from nmt.inference.output_sinks import open_sink
+from nmt.inference.text_classifier import TextClassifier
+from nmt.tokenizer.words import Units
+
+
+def label_file(
+    load: Callable[[], TextClassifier],
+    *,
+    input: str | None,
+    output: str | None,
+    work: Mapping[str, str],
+    format: Literal["text", "jsonl"],
+    errors: Errors,
+    explain: str | None,
+    units: Units,
+) -> None:
+    """Writes the labels of each line.
+
+    load: returns the classifier
+    input, output: files; None: stdin, stdout
+    work: names and hashes of everything that the output depends on
+    format: form of the output lines
+    errors: treatment of lines that are not UTF-8
+    explain: file with a drawing of the importance of each word, or None
+    units: words or pieces in that drawing
+
+    Raises UserError if the classifier has no importances to draw.
+    """
+    source = InputLines(input, errors)
+    drawn: list[Classified] = []
+    with open_sink(output, work=work) as sink:
+        classifier = load()
+        if explain and not classifier.attends:
+            raise UserError(
+                f"explain={explain}: this model has no importances to show (pooling=last)"
+            )
+        with Progress("labelling", source.count if input else 0, "lines") as step:
+            for chunk in source.chunks():
+                answers = classifier.classify(chunk.lines, units)
+                if format == "jsonl":
+                    lines = [json.dumps(as_json(answer), ensure_ascii=False) for answer in answers]
+                else:
+                    lines = [",".join(answer.labels) for answer in answers]
+                sink.write(lines)
+                if explain:
+                    drawn += answers
+                if output:  # no progress between lines on a terminal
+                    step(len(answers))
+    if explain:
+        write_explanations(drawn, Path(explain))

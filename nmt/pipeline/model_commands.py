@@ -1,0 +1,150 @@
+"""Commands that use trained models: settings become one call of the package that does the work."""
+
+from functools import partial
+
+from nmt.analysis.evaluation import evaluate_file
+from nmt.analysis.system_comparison import compare_systems
+from nmt.configuration.analysis_settings import CompareSettings
+from nmt.configuration.model_settings import (
+    AlignSettings,
+    EvaluateSettings,
+    ExportSettings,
+    IndexSettings,
+    LabelSettings,
+    ScoreSettings,
+    TranslateSettings,
+    models,
+)
+from nmt.data import as_list
+from nmt.exporting.export_model import export_model
+from nmt.inference.file_alignment import align_files, attention_of_model, attention_of_vectors
+from nmt.inference.file_translation import translate_file
+from nmt.inference.labelling import label_file
+from nmt.inference.scoring import score_files
+from nmt.inference.sentence_index import index_files
+from nmt.loading import text_classifier, translator, translator_for
+from nmt.metric import Metric
+from nmt.pipeline.fingerprint import fingerprint
+
+
+def translate(settings: TranslateSettings) -> None:
+    """Translates a file or stdin."""
+    translate_file(
+        partial(translator_for, settings),
+        model=models(settings.model),
+        compare=models(settings.compare),
+        input=settings.input,
+        output=settings.output,
+        work=fingerprint(settings),
+        format=settings.format,
+        errors=settings.errors,
+        resume=settings.resume,
+        prefix=settings.prefix,
+        constraints=settings.constraints,
+        attention_map=settings.attention_map,
+        units=settings.units,
+    )
+
+
+def score(settings: ScoreSettings) -> float:
+    """Scores given translations; returns their perplexity."""
+    return score_files(
+        partial(translator_for, settings),
+        source=settings.source,
+        target=settings.target,
+        nbest=settings.nbest,
+        output=settings.output,
+        work=fingerprint(settings),
+        format=settings.format,
+        normalize=settings.normalize,
+        errors=settings.errors,
+    )
+
+
+def evaluate(settings: EvaluateSettings) -> float:
+    """Prints the scores of a model's translations; returns that of the chosen metric."""
+    return evaluate_file(
+        partial(translator_for, settings),
+        Metric(**settings.metric),
+        source=settings.source,
+        references=as_list(settings.reference),
+        output=settings.output,
+    )
+
+
+def align(settings: AlignSettings) -> float | None:
+    """Aligns words; returns the alignment error rate if there is a gold standard."""
+    backward = None
+    if settings.vectors:
+        source_vectors, target_vectors = settings.vectors
+        forward = attention_of_vectors(source_vectors, target_vectors, settings.units)
+        backward = attention_of_vectors(target_vectors, source_vectors, settings.units)
+    else:
+        load = partial(translator_for, settings)
+        forward = attention_of_model(load, settings.model, settings.units)
+        if settings.reverse:
+            load_reverse = partial(translator_for, settings, settings.reverse)
+            backward = attention_of_model(load_reverse, settings.reverse, settings.units)
+    return align_files(
+        forward,
+        backward,
+        source=settings.source,
+        target=settings.target,
+        gold=settings.gold,
+        output=settings.output,
+        work=fingerprint(settings),
+        format=settings.format,
+        symmetrization=settings.symmetrize,
+        attention_map=settings.attention_map,
+    )
+
+
+def label(settings: LabelSettings) -> None:
+    """Labels the lines of a file or of stdin."""
+    label_file(
+        partial(text_classifier, settings.model, settings.device),
+        input=settings.input,
+        output=settings.output,
+        work=fingerprint(settings),
+        format=settings.format,
+        errors=settings.errors,
+        explain=settings.explain,
+        units=settings.units,
+    )
+
+
+def index(settings: IndexSettings) -> None:
+    """Writes an index of training sentences."""
+    index_files(
+        partial(translator, settings.model, device=settings.device),
+        model=settings.model,
+        source=settings.source,
+        target=settings.target,
+        output=settings.output,
+    )
+
+
+def export(settings: ExportSettings) -> None:
+    """Writes a model in another form."""
+    export_model(
+        partial(translator, settings.model, device="cpu"),
+        model=settings.model,
+        format=settings.format,
+        output=settings.output,
+    )
+
+
+def compare(settings: CompareSettings) -> None:
+    """Compares translations of one text."""
+    compare_systems(
+        partial(translator, device=settings.device),
+        Metric(**settings.metric),
+        systems=settings.systems,
+        reference=settings.reference,
+        source=settings.source,
+        train=settings.train,
+        output=settings.output,
+        examples=settings.examples,
+        samples=settings.samples,
+        trials=settings.trials,
+    )

@@ -1,0 +1,81 @@
+"""Settings of nmt.serve become a server with models, limits and an index."""
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from nmt.configuration import build
+from nmt.configuration.model_settings import ServeSettings
+from nmt.data.lines import find_file, read_lines
+from nmt.foundation.errors import UserError
+from nmt.inference.explanations.neighbors import read_index
+from nmt.inference.text_classifier import TextClassifier
+from nmt.loading import text_classifier, translator_for
+from nmt.serving.app import Server
+from nmt.serving.http_server import run_server
+from nmt.serving.limits import Limits
+from nmt.serving.served_models import Models, ServedModel, ServedTranslator
+from nmt.storage.checkpoint import find_checkpoint, read
+
+
+def serve(settings: ServeSettings) -> None:
+    """Serves until the process is stopped."""
+    server = server_of(settings)
+    app = server.app(origins=settings.origins or [], reload=settings.reload)
+    if not settings.log_texts:
+        # Warnings of this package quote the input.
+        logging.getLogger("nmt.inference").setLevel(logging.ERROR)
+    run_server(app, settings.host, settings.port)
+
+
+def server_of(settings: ServeSettings) -> Server:
+    """The server, with its models loaded."""
+    limits = Limits(
+        settings.max_characters,
+        settings.max_texts,
+        settings.max_bytes,
+        settings.max_seconds,
+        settings.max_open,
+        settings.per_minute,
+        _read_keys(settings.keys) if settings.keys else [],
+    )
+    index = read_index(find_file(settings.index)) if settings.index else None
+    return Server(_models(settings), limits, show_texts=settings.log_texts, index=index)
+
+
+def _read_keys(name: str) -> list[str]:
+    """Keys of clients, one a line. Raises UserError if the file has none."""
+    lines = read_lines(find_file(name))
+    keys = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    if not keys:
+        raise UserError(f"keys={name}: there is no key in it; write one a line")
+    return keys
+
+
+def _models(settings: ServeSettings) -> Models:
+    # One batch at a time; each uses all threads of the machine.
+    pool = ThreadPoolExecutor(1, "model")
+    load = partial(_loaded, settings)
+    wait_seconds = settings.wait / 1000
+    return Models(
+        [
+            ServedModel(name, path, load, pool, wait=wait_seconds, most=settings.batch)
+            for name, path in settings.called.items()
+        ]
+    )
+
+
+def _loaded(settings: ServeSettings, path: str) -> ServedTranslator | TextClassifier:
+    """A translator or a classifier. Raises UserError if it reads other than plain text."""
+    if read(find_checkpoint(path)).meta.get("command") == "classify":
+        return text_classifier(path, settings.device)
+    translator = translator_for(settings, path)
+    columns = translator.tokenizer.columns
+    if not columns.plain:
+        raise UserError(f"model={path}: reads {columns.described}; a server translates plain texts")
+    search = dict(settings.search)
+    if "n_best" in search:
+        search["n_best"] = search["width"]
+    return ServedTranslator(
+        translator, translator.with_search(build.make({"search": search}, "search"))
+    )

@@ -1,0 +1,50 @@
+"""The HTTP server: a socket, signals, and uvicorn around an application."""
+
+import logging
+import signal
+import socket
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from nmt.foundation.errors import UserError
+
+log = logging.getLogger(__name__)
+BACKLOG = 128
+"""Connections that wait to be accepted."""
+SHUTDOWN_SECONDS = 60
+"""Seconds in which requests are answered after SIGTERM or Ctrl-C."""
+
+
+def run_server(app: ASGIApp, host: str, port: int) -> None:
+    """Answers requests until SIGTERM or Ctrl-C.
+
+    app: the application
+    host: address, IPv4 or IPv6
+    port: port, or 0 for a free one
+
+    Raises UserError if the address cannot be used.
+    """
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise UserError(
+            f"host={host} port={port}: {error.strerror or error}; choose others"
+        ) from error
+    listener.listen(BACKLOG)
+    shown_host = f"[{host}]" if ":" in host else host
+    log.info("http://%s:%s", shown_host, listener.getsockname()[1])
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+    )
+    # uvicorn raises the signal again when all requests are answered; the exit status is then 0.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+    uvicorn.Server(config).run(sockets=[listener])

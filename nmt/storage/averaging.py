@@ -1,0 +1,76 @@
+"""Mean of the weights of several checkpoints of one network."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nmt.foundation.errors import UserError
+from nmt.storage import checkpoint as ckpt
+from nmt.storage.checkpoint import Checkpoint
+
+log = logging.getLogger(__name__)
+PARTS = ("encoder", "decoder", "attention", "window", "normalizer", "pooling")
+"""Groups whose choices give the weights their meaning."""
+DROPPED = ("format", "training", "metrics", "update")
+"""Records of a checkpoint that are not true of a mean."""
+
+
+def average_checkpoints(models: Sequence[str], output: str) -> None:
+    """Writes the mean of the weights as a checkpoint.
+
+    models: run directories (their best model) or checkpoint files
+    output: file of the new checkpoint
+
+    Raises UserError if the checkpoints are not of one network and one vocabulary.
+    """
+    checkpoints = [ckpt.read(ckpt.find_checkpoint(path)) for path in models]
+    first = checkpoints[0]
+    for saved in checkpoints[1:]:
+        _check_same_network(first, saved)
+    weights = [_weights(saved) for saved in checkpoints]
+    tensors = {
+        name: tensor for name, tensor in first.tensors.items() if name.startswith("tokenizer/")
+    }
+    for name in weights[0]:
+        tensors[f"model/{name}"] = torch.stack([part[name] for part in weights]).mean(0)
+    meta = {key: value for key, value in first.meta.items() if key not in DROPPED}
+    meta["averaged"] = [str(saved.path) for saved in checkpoints]
+    ckpt.write(Path(output), meta, tensors)
+    log.info("%s: the mean of %s checkpoints", output, len(checkpoints))
+
+
+def _weights(saved: Checkpoint) -> Mapping[str, torch.Tensor]:
+    return saved.part("ema") or saved.part("model")
+
+
+def _check_same_network(first: Checkpoint, other: Checkpoint) -> None:
+    """Raises UserError if the mean of two checkpoints has no meaning."""
+    ckpt.check_kind(other, str(first.meta.get("command", "train")))
+    names = f"models: {first.path} and {other.path}"
+    first_shapes, other_shapes = (
+        {name: tuple(tensor.shape) for name, tensor in _weights(saved).items()}
+        for saved in (first, other)
+    )
+    if first_shapes != other_shapes:
+        raise UserError(f"{names} are of different networks, which have no mean")
+    if ckpt.tokenizer_from(other).models != ckpt.tokenizer_from(first).models:
+        raise UserError(f"{names} have different vocabularies, so their mean says nothing")
+    first_facts, other_facts = _facts(first.meta), _facts(other.meta)
+    keys = sorted({*first_facts, *other_facts})
+    differing = [key for key in keys if first_facts.get(key) != other_facts.get(key)]
+    if differing:
+        raise UserError(f"{names} differ in {', '.join(differing)}, so their mean says nothing")
+
+
+def _facts(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """Choices of the network's parts, the labels, and the reading of text."""
+    config = meta.get("config") or {}
+    groups = {name: config[name] for name in PARTS if isinstance(config.get(name), Mapping)}
+    facts = {name: group.get("_target_") for name, group in groups.items()}
+    facts |= {"labels": meta.get("labels"), "languages": meta.get("languages")}
+    facts |= meta.get("tokenizer") or {}
+    facts.pop("sampling", None)
+    return facts
