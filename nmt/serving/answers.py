@@ -13,10 +13,10 @@ from nmt.inference.output_formats import described
 from nmt.inference.text_classifier import TextClassifier
 from nmt.inference.translation import Translation
 from nmt.inference.translator import Translator
-from nmt.serving.limits import Limits, Refused
+from nmt.serving.limits import Refused
 from nmt.serving.markup import AlignedSentence, Part, blocks, with_tags
 from nmt.serving.passages import joined, spans
-from nmt.serving.request_fields import RequestFields, TranslateRequest
+from nmt.serving.request_fields import Fields, as_list, constraint_of
 from nmt.serving.served_models import (
     AUTO,
     Models,
@@ -25,7 +25,10 @@ from nmt.serving.served_models import (
     ServedTranslator,
 )
 from nmt.tokenizer import Tokenizer
-from nmt.tokenizer.words import words
+from nmt.tokenizer.words import Units, words
+
+DETAILS = ("alignment", "attention", "scores")
+"""Fields that ask for details of sentences."""
 
 
 @dataclass(frozen=True)
@@ -70,53 +73,63 @@ Document = Sequence[str | Passage]
 """A translated text: its parts, and the HTML between them."""
 
 
-async def translated(models: Models, request: TranslateRequest) -> dict[str, Any]:
+async def translated(models: Models, fields: Fields) -> dict[str, Any]:
     """The answer to /translate. Raises Refused or UserError if it cannot be given."""
-    served = models.translator(request.source, request.target, request.model)
-    needs_attention = request.html or request.details & {"alignment", "attention"}
+    served = models.translator(fields["source"], fields["target"], fields["model"])
+    details = [name for name in DETAILS if fields[name]]
+    needs_attention = fields["format"] == "html" or {*details} - {"scores"}
     if needs_attention and not served.model.translator.attends:
         problem = "has no attention, so it aligns no words and keeps no tags: use format=text"
         raise Refused(400, f"{served.name} {problem}")
-    documents = await _documents(served, request)
+    documents = await _documents(served, fields)
     answers = {"translatedText": [_written(document, rank=0) for document in documents]}
-    if request.alternatives:
-        ranks = range(request.alternatives + 1)
+    if fields["alternatives"]:
+        ranks = range(fields["alternatives"] + 1)
         answers["alternatives"] = [
             list(dict.fromkeys(_written(document, rank) for rank in ranks))[1:]
             for document in documents
         ]
-    if request.details:
-        answers["sentences"] = [_details(document, request) for document in documents]
-    answer = answers if request.is_list else {key: values[0] for key, values in answers.items()}
-    if request.source == AUTO:
+    if details:
+        answers["sentences"] = [
+            _sentences(document, fields["units"], details) for document in documents
+        ]
+    answer = {key: per_text(values, fields) for key, values in answers.items()}
+    if fields["source"] == AUTO:
         # The only source language; it is not detected.
-        detected = {"language": served.model.languages[0], "confidence": 0}
-        return {**answer, "detectedLanguage": detected}
+        answer["detectedLanguage"] = {"language": served.model.languages[0], "confidence": 0}
     return answer
 
 
-async def _documents(
-    served: ServedModel[ServedTranslator], request: TranslateRequest
-) -> list[Document]:
+def per_text(answers: list[Any], fields: Fields) -> Any:
+    """Answers to a list of texts; the only one to a text."""
+    return answers if isinstance(fields["q"], list) else answers[0]
+
+
+async def _documents(served: ServedModel[ServedTranslator], fields: Fields) -> list[Document]:
     """Texts with their translations. All sentences are translated together, those of equal parts once."""
-    texts = [blocks(text) if request.html else [Part(text)] for text in request.texts]
+    is_html = fields["format"] == "html"
+    texts = [blocks(text) if is_html else [Part(text)] for text in as_list(fields["q"])]
     parts = [block for text in texts for block in text if isinstance(block, Part)]
     places = {part: spans(part.text) for part in parts}
-    details_of = 1 + request.alternatives if request.details or request.html else 0
-    sentences = []
+    needs_details = is_html or any(fields[name] for name in DETAILS)
+    requests = []
     for part in places:
         for place in places[part]:
             sentence = part.text[place.start : place.stop]
             is_first = place == places[part][0]
-            constraint = request.constraint_for(sentence, is_first=is_first)
-            n_best = request.alternatives > 0
-            sentences.append(SentenceRequest(sentence, constraint, details_of, n_best))
-    translations = iter(await served.batcher.do(sentences))
+            request = SentenceRequest(
+                sentence,
+                constraint_of(fields, sentence, is_first=is_first),
+                details_of=1 + fields["alternatives"] if needs_details else 0,
+                n_best=fields["alternatives"] > 0,
+            )
+            requests.append(request)
+    translations = iter(await served.batcher.do(requests))
     tokenizer = served.model.translator.tokenizer
     passages = {}
     for part in places:
         of_part = list(islice(translations, len(places[part])))
-        passages[part] = Passage(part, places[part], of_part, tokenizer, request.html)
+        passages[part] = Passage(part, places[part], of_part, tokenizer, is_html)
     return [
         [block if isinstance(block, str) else passages[block] for block in text] for text in texts
     ]
@@ -126,50 +139,47 @@ def _written(document: Document, rank: int) -> str:
     return "".join(block if isinstance(block, str) else block.written(rank) for block in document)
 
 
-def _details(document: Document, request: TranslateRequest) -> list[dict[str, Any]]:
-    """Details of each sentence and its hypotheses."""
+def _sentences(document: Document, units: Units, details: Sequence[str]) -> list[dict[str, Any]]:
+    """Sentences with details of their hypotheses."""
     answers = []
     for passage in document:
         if isinstance(passage, str):
             continue
         for number, translation in enumerate(passage.translations):
             sentence = passage.sentence(number)
-            ranks = range(len(translation.details))
-            tokenizer = passage.tokenizer
-            answers.append({
-                "source": sentence,
-                "words": tokenizer.source_units(sentence, list(translation.source), request.units)[0],
-                "hypotheses": [_hypothesis(passage, number, rank, request) for rank in ranks],
-            })  # fmt: skip
+            source_tokens = list(translation.source)
+            hypotheses = [
+                _hypothesis(passage, number, rank, units, details)
+                for rank in range(len(translation.details))
+            ]
+            words_of = passage.tokenizer.source_units(sentence, source_tokens, units)[0]
+            answers.append({"source": sentence, "words": words_of, "hypotheses": hypotheses})
     return answers
 
 
 def _hypothesis(
-    passage: Passage, number: int, rank: int, request: TranslateRequest
+    passage: Passage, number: int, rank: int, units: Units, details: Sequence[str]
 ) -> dict[str, Any]:
     tokenizer = passage.tokenizer
     translation = passage.translations[number]
-    full = described(tokenizer, passage.sentence(number), translation, rank, request.units)
+    full = described(tokenizer, passage.sentence(number), translation, rank, units)
     tokens = translation.hypotheses[rank].tokens
-    units = tokenizer.target_units(translation.texts[rank], tokens, request.units)[0]
-    answer = {key: full[key] for key in ("text", "score", "log_prob")} | {"words": units}
-    if "scores" in request.details:
+    written = tokenizer.target_units(translation.texts[rank], tokens, units)[0]
+    answer = {key: full[key] for key in ("text", "score", "log_prob")} | {"words": written}
+    if "scores" in details:
         answer |= {key: full[key] for key in ("tokens", "token_log_probs")}
-    if "alignment" in request.details:
+    if "alignment" in details:
         answer["alignment"] = full["alignment"]["pairs"]
-    if "attention" in request.details and full["alignment"]:
+    if "attention" in details:
         weights = ("weights", "to_end", "at_end")
         answer["attention"] = {key: full["alignment"][key] for key in weights}
     return answer
 
 
-def scored(
-    served: ServedModel[ServedTranslator], fields: RequestFields, limits: Limits
-) -> dict[str, Any]:
+def scored(served: ServedModel[ServedTranslator], fields: Fields) -> dict[str, Any]:
     """The answer to /score: probabilities of translations, and of each of their tokens."""
-    sources = fields.texts("q")
-    targets = fields.texts("translation")
-    limits.check_texts([*sources, *targets])
+    sources = as_list(fields["q"])
+    targets = as_list(fields["translation"])
     if len(sources) != len(targets):
         numbers = f"q has {len(sources)} texts, translation {len(targets)}"
         raise Refused(400, f"{numbers}: give as many")
@@ -177,7 +187,7 @@ def scored(
     for score in scores:
         mean = score["log_prob"] / len(score["tokens"])
         score["perplexity"] = round(math.exp(min(-mean, 700)), 4)
-    return {"scores": scores if fields.is_list("q") else scores[0]}
+    return {"scores": per_text(scores, fields)}
 
 
 def token_probabilities(
@@ -196,11 +206,7 @@ def token_probabilities(
     ]
 
 
-def labelled(
-    served: ServedModel[TextClassifier], fields: RequestFields, limits: Limits
-) -> dict[str, Any]:
+def labelled(served: ServedModel[TextClassifier], fields: Fields) -> dict[str, Any]:
     """The answer to /classify: labels of texts, their probabilities, and the attention to the words."""
-    texts = fields.texts("q")
-    limits.check_texts(texts)
-    classes = [as_json(text) for text in served.model.classify(texts)]
-    return {"classes": classes if fields.is_list("q") else classes[0]}
+    classes = [as_json(text) for text in served.model.classify(as_list(fields["q"]))]
+    return {"classes": per_text(classes, fields)}

@@ -26,12 +26,14 @@ from nmt.serving.answers import labelled, scored, translated
 from nmt.serving.insight import contrasted, explained, neighbors
 from nmt.serving.limits import Limits, Pace, Refused
 from nmt.serving.measures import Measures
-from nmt.serving.request_fields import RequestFields, TranslateRequest
+from nmt.serving.request_fields import POSTS, Fields, as_list, parse_body
 from nmt.serving.served_models import Models, ServedModel
 from nmt.serving.specification import specification
 
 log = logging.getLogger("nmt.serve")
-Handler = Callable[[RequestFields], Awaitable[Any]]
+Handler = Callable[[Fields], Awaitable[Any]]
+OTHER_TEXTS = ("glossary", "prefix", "required", "forbidden", "translation", "translations")
+"""Fields with texts besides q."""
 PAGES = Path(__file__).parent
 PAGE_FILES = {
     "/": ("page.html", "text/html"),
@@ -86,7 +88,7 @@ class Server:
                 task.cancel()
 
         posts: dict[str, Handler] = {
-            "/translate": self.translate,
+            "/translate": partial(translated, self.models),
             "/detect": self.detect,
             "/classify": self.classify,
             "/score": partial(self._translator_answer, scored),
@@ -105,7 +107,7 @@ class Server:
         routes += [self._route(path, partial(_page, *file)) for path, file in PAGE_FILES.items()]
         routes += [self._route(path, partial(_value, value)) for path, value in gets.items()]
         for path, handler in posts.items():
-            routes.append(self._route(path, partial(self._answer, handler), "POST"))
+            routes.append(self._route(path, partial(self._answer, path, handler), "POST"))
         cross_origin = Middleware(
             CORSMiddleware, allow_origins=list(origins), allow_methods=["*"], allow_headers=["*"]
         )
@@ -138,19 +140,19 @@ class Server:
         log.debug("%s %s %s in %.3f s", request.method, path, response.status_code, seconds)
         return response
 
-    async def _answer(self, handler: Handler, request: Request) -> Response:
+    async def _answer(self, path: str, handler: Handler, request: Request) -> Response:
         """Reads a request, checks the limits, and answers."""
         if self._open >= self.limits.open:
             raise Refused(503, f"{self._open:,} requests are open already", retry_after=1)
         self._open += 1
         try:
             async with asyncio.timeout(self.limits.seconds):
-                fields = await _fields(request, self.limits.bytes)
-                self._admit(request, fields)
+                values = await _values(request, self.limits.bytes)
+                self._admit(request, values)
+                fields = POSTS[path].checked(values)
+                self._check_sizes(fields)
                 if self.show_texts:
-                    shown = {k: v for k, v in fields.values.items() if k != "api_key"}
-                    log.info("request: %s", json.dumps(shown, ensure_ascii=False))
-                self.measures.count_texts(fields.texts("q"))
+                    log.info("request: %s", json.dumps(fields, ensure_ascii=False))
                 return _json(await handler(fields))
         except TimeoutError:
             problem = f"not answered within {self.limits.seconds:g} seconds"
@@ -161,10 +163,22 @@ class Server:
         finally:
             self._open -= 1
 
-    def _admit(self, request: Request, fields: RequestFields) -> None:
+    def _check_sizes(self, fields: Fields) -> None:
+        """Counts texts. Raises Refused if there are too many, or too many characters in them."""
+        texts = as_list(fields["q"])
+        self.measures.count_texts(texts)
+        self.limits.check_texts(texts, "q")
+        others = []
+        for name in OTHER_TEXTS:
+            value = fields.get(name, "")
+            others += [*value, *value.values()] if isinstance(value, dict) else as_list(value)
+        others = [text for text in others if isinstance(text, str) and text]
+        self.limits.check_texts(others, ", ".join(OTHER_TEXTS))
+
+    def _admit(self, request: Request, values: Fields) -> None:
         """Counts a request of a key, or of a host without keys. Raises Refused for an invalid key or too many requests."""
         header = request.headers.get("authorization", "").removeprefix("Bearer ")
-        key = fields.values.get("api_key") or header
+        key = values.get("api_key") or header
         key = key if isinstance(key, str) else ""
         host = request.client.host if request.client else ""
         try:
@@ -174,28 +188,22 @@ class Server:
             raise
         self.pace.take(key if self.limits.keys else host)
 
-    async def translate(self, fields: RequestFields) -> Any:
-        return await translated(self.models, TranslateRequest.of(fields, self.limits))
-
-    async def detect(self, _: RequestFields) -> Any:
+    async def detect(self, _: Fields) -> Any:
         known = ", ".join(self.models.languages) or "none"
         raise Refused(400, f"this server does not detect languages; it translates from {known}")
 
-    async def classify(self, fields: RequestFields) -> Any:
-        served = self.models.classifier(fields.optional_text("model"))
-        return await self._in_pool(labelled, served, fields)
+    async def classify(self, fields: Fields) -> Any:
+        return await self._in_pool(labelled, self.models.classifier(fields["model"]), fields)
 
-    async def _translator_answer(self, work: Callable[..., Any], fields: RequestFields) -> Any:
-        served = self.models.translator(
-            fields.text("source"), fields.text("target"), fields.optional_text("model")
-        )
+    async def _translator_answer(self, work: Callable[..., Any], fields: Fields) -> Any:
+        served = self.models.translator(fields["source"], fields["target"], fields["model"])
         return await self._in_pool(work, served, fields)
 
     async def _in_pool(
-        self, work: Callable[..., Any], served: ServedModel[Any], fields: RequestFields
+        self, work: Callable[..., Any], served: ServedModel[Any], fields: Fields
     ) -> Any:
-        call = partial(work, served, fields, self.limits)
-        return await asyncio.get_running_loop().run_in_executor(served.pool, call)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(served.pool, partial(work, served, fields))
 
     def languages(self) -> list[dict[str, Any]]:
         """Languages with the target languages of each."""
@@ -240,7 +248,7 @@ class Server:
         return JSONResponse({"error": error.detail}, error.status_code, error.headers)
 
 
-async def _fields(request: Request, max_bytes: int) -> RequestFields:
+async def _values(request: Request, max_bytes: int) -> Fields:
     """Fields of a body. Raises Refused if it is too large, or neither JSON nor a form."""
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type == "multipart/form-data":
@@ -256,7 +264,7 @@ async def _fields(request: Request, max_bytes: int) -> RequestFields:
                 break
     if is_too_large:
         raise Refused(413, f"the body is larger than {max_bytes:,} bytes")
-    return RequestFields.parse(body, content_type)
+    return parse_body(body, content_type)
 
 
 def _json(value: Any) -> Response:

@@ -8,34 +8,37 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from html.parser import HTMLParser
-from itertools import chain, takewhile
+from itertools import chain, groupby, takewhile
 from typing import Literal
 
 from nmt.serving.passages import locate, separator
 from nmt.tokenizer.words import words
 
+RAW_TEXT = frozenset({"script", "style", "textarea"})
+"""Elements without elements in them."""
+UNTRANSLATED = RAW_TEXT | {"pre", "code", "kbd", "samp", "math", "svg", "template", "noscript"}
+"""Elements with untranslated content."""
 INLINE = frozenset({
-    "a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "data", "del", "dfn", "em", "font", "i", "ins", "label",
-    "mark", "q", "ruby", "s", "small", "span", "strike", "strong", "sub", "sup", "time", "tt", "u", "var",
+    "a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "code", "data", "del", "dfn", "em", "font", "i", "img",
+    "input", "ins", "kbd", "label", "mark", "math", "noscript", "q", "ruby", "s", "samp", "small", "span", "strike",
+    "strong", "sub", "sup", "svg", "template", "time", "tt", "u", "var", "wbr",
 })  # fmt: skip
 """Elements within a sentence; all others end it."""
 VOID = frozenset({
     "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr",
 })  # fmt: skip
 """Elements without an end tag."""
-INLINE_VOID = frozenset({"img", "wbr", "input"})
-"""Elements without an end tag within a sentence."""
-RAW_TEXT = frozenset({"script", "style"})
-"""Elements in which no character is escaped."""
-INLINE_UNTRANSLATED = frozenset({"code", "kbd", "samp", "math", "svg", "template", "noscript"})
-"""Elements within a sentence with untranslated content."""
-UNTRANSLATED = INLINE_UNTRANSLATED | RAW_TEXT | {"textarea", "pre"}
-"""Elements with untranslated content."""
-_SIDES = re.compile(r"(\W*)(.*?)(\W*)", re.DOTALL)
-"""Punctuation before a word, its letters, and the punctuation after it."""
+_TAG = re.compile(
+    r"<!--.*?(?:-->|\Z)|<!\[.*?(?:\]>|\Z)|<[!?][^>]*(?:>|\Z)"
+    r"|<(?P<end>/?)(?P<name>[a-z][^\s/<>]*)(?:[^<>\"']|\"[^\"]*\"|'[^']*')*+>",
+    re.DOTALL | re.IGNORECASE,
+)
+"""Comments, declarations, and tags of elements."""
+_NOT_TRANSLATED = re.compile(r"\stranslate\s*=\s*[\"']?no\b", re.IGNORECASE)
+_SIDES = re.compile(r"(\W*)(.*?)(\W*)()", re.DOTALL)
+"""Punctuation before a word, its letters, the punctuation after it, and its end."""
 
 
 @dataclass(frozen=True)
@@ -90,97 +93,66 @@ class AlignedSentence:
 
 @dataclass(frozen=True)
 class _Token:
+    """Text or markup, as it is written."""
+
     kind: Literal["text", "start", "end", "mark"]
-    name: str
     html: str
-
-
-class _Reader(HTMLParser):
-    """Cuts a text into `blocks`: parts to translate, and HTML between them."""
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.blocks: list[str | Part] = []
-        self._tokens: list[_Token] = []  # of the current part
-        self._untranslated: list[str] = []  # names of the open elements from an untranslated one on
-        self._untranslated_html = ""
-
-    def _add(self, token: _Token, *, inline: bool) -> None:
-        if self._untranslated:
-            self._untranslated_html += token.html
-        elif inline:
-            self._tokens.append(token)
-        else:
-            self.end_part()
-            self.blocks.append(token.html)
-
-    def end_part(self) -> None:
-        if self._tokens:
-            self.blocks.append(_part(self._tokens))
-            self._tokens = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        tag_html = self.get_starttag_text() or f"<{tag}>"
-        untranslated = tag in UNTRANSLATED or ("translate", "no") in attrs
-        if tag in VOID:
-            self._add(_Token("mark", tag, tag_html), inline=tag in INLINE_VOID)
-        elif self._untranslated or untranslated:
-            self._untranslated.append(tag)
-            self._untranslated_html += tag_html
-        else:
-            self._add(_Token("start", tag, tag_html), inline=tag in INLINE)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        token = _Token("mark", tag, self.get_starttag_text() or f"<{tag}/>")
-        self._add(token, inline=tag in INLINE | INLINE_VOID)
-
-    def handle_endtag(self, tag: str) -> None:
-        self._add(_Token("end", tag, f"</{tag}>"), inline=tag in INLINE)
-        if tag in self._untranslated:
-            while self._untranslated.pop() != tag:
-                pass
-            if not self._untranslated:
-                self.end_untranslated(tag)
-
-    def end_untranslated(self, tag: str) -> None:
-        if self._untranslated_html:
-            token = _Token("mark", tag, self._untranslated_html)
-            self._untranslated = []
-            self._untranslated_html = ""
-            self._add(token, inline=tag in INLINE | INLINE_UNTRANSLATED)
-
-    def handle_data(self, data: str) -> None:
-        if self._untranslated and self._untranslated[-1] not in RAW_TEXT:
-            data = html.escape(data, quote=False)
-        self._add(_Token("text", "", data), inline=True)
-
-    def handle_comment(self, data: str) -> None:
-        self._add(_Token("mark", "", f"<!--{data}-->"), inline=True)
-
-    def handle_decl(self, decl: str) -> None:
-        self._add(_Token("mark", "", f"<!{decl}>"), inline=False)
-
-    def unknown_decl(self, data: str) -> None:
-        end = "]]>" if data.startswith("CDATA[") else "]>"
-        self._add(_Token("mark", "", f"<![{data}{end}"), inline=True)
-
-    def handle_pi(self, data: str) -> None:
-        self._add(_Token("mark", "", f"<?{data}>"), inline=False)
+    name: str = ""
+    is_inline: bool = True
 
 
 def blocks(text: str) -> list[str | Part]:
     """Parts of an HTML text to translate, and the HTML between them."""
-    reader = _Reader()
-    reader.feed(text)
-    reader.close()
-    reader.end_untranslated("")  # an element without its end tag
-    reader.end_part()
-    return reader.blocks
+    found: list[str | Part] = []
+    for is_inline, group in groupby(_tokens(text), key=lambda token: token.is_inline):
+        tokens = list(group)
+        texts = [html.unescape(token.html) for token in tokens if token.kind == "text"]
+        has_words = is_inline and "".join(texts).strip()
+        found.append(_part(tokens) if has_words else "".join(token.html for token in tokens))
+    return found
+
+
+def _tokens(text: str) -> Iterator[_Token]:
+    position = 0
+    while match := _TAG.search(text, position):
+        if position < match.start():
+            yield _Token("text", text[position : match.start()])
+        token = _tag(match)
+        position = match.start() + len(token.html)
+        yield token
+    if position < len(text):
+        yield _Token("text", text[position:])
+
+
+def _tag(match: re.Match[str]) -> _Token:
+    """A tag; an untranslated element is one mark with its content."""
+    name = (match["name"] or "").lower()
+    if not name:
+        return _Token("mark", match[0], is_inline=match[0].startswith(("<!--", "<![")))
+    is_inline = name in INLINE
+    if match["end"]:
+        return _Token("end", match[0], name, is_inline)
+    if name in VOID or match[0].endswith("/>"):
+        return _Token("mark", match[0], name, is_inline)
+    if name in UNTRANSLATED or _NOT_TRANSLATED.search(match[0]):
+        return _Token("mark", _element(match, name), name, is_inline)
+    return _Token("start", match[0], name, is_inline)
+
+
+def _element(start_tag: re.Match[str], name: str) -> str:
+    """An element with its content; all of the text if it has no end tag."""
+    text = start_tag.string
+    tags = re.compile(rf"<(/?){re.escape(name)}\b[^<>]*(?<!/)>", re.IGNORECASE)
+    depth = 1
+    for tag in tags.finditer(text, start_tag.end()):
+        depth += -1 if tag[1] else name not in RAW_TEXT
+        if depth == 0:
+            return text[start_tag.start() : tag.end()]
+    return text[start_tag.start() :]
 
 
 def _part(tokens: Sequence[_Token]) -> Part:
     """Text and spans of a part. A start tag without its end tag is a mark, and so is an element without words."""
-    is_blank = not "".join(token.html for token in tokens if token.kind == "text").strip()
     text = ""
     spans: dict[int, Span] = {}  # by the number of the token that begins it
     open_tags: dict[int, int] = {}  # positions in the text, by the number of the start tag
@@ -188,11 +160,11 @@ def _part(tokens: Sequence[_Token]) -> Part:
         same_name = (i for i in reversed(open_tags) if tokens[i].name == token.name)
         partner = next(same_name, None) if token.kind == "end" else None
         if token.kind == "text":
-            added = token.html if is_blank else re.sub(r"\s+", " ", token.html)
-            if text.endswith(" ") and not is_blank and added.startswith(" "):
+            added = re.sub(r"\s+", " ", html.unescape(token.html))
+            last = max(spans, default=0)
+            if text.endswith(" ") and added.startswith(" "):
                 added = added[1:]
-                last = max(spans, default=-1)
-                if last >= 0 and spans[last].start == len(text):
+                if last in spans and spans[last].start == len(text):
                     # A mark between two spaces moves with one of them.
                     spans[last] = replace(spans[last], opening=spans[last].opening + " ")
             text += added
@@ -255,51 +227,42 @@ def _translated_segments(part: Part, sentence: AlignedSentence) -> list[_Segment
     """Words of a translation, each side of a word within the elements around that side of its source word. A mark stands
     beside the translation of the word that it stood beside, or ends the sentence if that word has no translation."""
     source = _word_sides(part.text, sentence.place)
-    marks = _marks_beside(part, sentence.place, source)
+    marks: dict[tuple[int, int], list[_Segment]] = {}  # by source word and the side after the mark
+    for mark in part.marks(sentence.place.start + 1, sentence.place.stop - 1):
+        beside = next(
+            (number, k)
+            for number, sides in enumerate(source)
+            for k, side in enumerate(sides)
+            if mark.start <= side.start
+        )
+        marks.setdefault(beside, []).append(_mark_segment(part, mark))
     translation = sentence.translation
     segments = []
     end = 0
     target = _word_sides(translation, range(len(translation)))
     for sides, number in zip(target, sentence.source_words, strict=True):
-        leading, letters, _ = source[number]
-        within = letters.start if letters else leading.start
+        leading, letters, *_ = source[number]
+        within = letters if letters else leading
         word = []
         for k, side in enumerate(sides):
-            word += marks.pop((number, k, False), [])
+            word += marks.pop((number, k), [])
             if side:
-                start = source[number][k].start if source[number][k] else within
+                start = (source[number][k] or within).start
                 text = html.escape(translation[side.start : side.stop], quote=False)
                 word.append(_Segment(text, part.around(start, start + 1)))
-            word += marks.pop((number, k, True), [])
         space = translation[end : sides[0].start]
         segments += [replace(word[0], html=space + word[0].html), *word[1:]]
-        end = sides[2].stop
+        end = sides[-1].stop
     return [*segments, *chain(*marks.values()), _Segment(translation[end:])]
 
 
-def _marks_beside(
-    part: Part, place: range, source: Sequence[Sequence[range]]
-) -> dict[tuple[int, int, bool], list[_Segment]]:
-    """Marks within a sentence, by the number of a word, its side, and whether they stand after that."""
-    marks: dict[tuple[int, int, bool], list[_Segment]] = {}
-    for mark in part.marks(place.start + 1, place.stop - 1):
-        beside = next(
-            (number, k, mark.start == side.stop)
-            for number, sides in enumerate(source)
-            for k, side in enumerate(sides)
-            if mark.start <= side.stop
-        )
-        marks.setdefault(beside, []).append(_mark_segment(part, mark))
-    return marks
-
-
 def _word_sides(text: str, place: range) -> list[list[range]]:
-    """Places of the punctuation before each word, of its letters, and of the punctuation after them; empty without."""
+    """Places of the punctuation before each word, of its letters, of the punctuation after them, and of its end."""
     sides = []
     for word in locate(text, words(text[place.start : place.stop]), place.start):
         match = _SIDES.fullmatch(text, word.start, word.stop)
         assert match is not None
-        sides.append([range(*match.span(group)) for group in (1, 2, 3)])
+        sides.append([range(*match.span(group)) for group in (1, 2, 3, 4)])
     return sides
 
 
