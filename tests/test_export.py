@@ -11,7 +11,7 @@ from builders import choices, network
 from commands import run
 
 onnxruntime = pytest.importorskip(
-    "onnxruntime", reason="ONNX graphs need pip install 'nmt[export]'"
+    "onnxruntime", reason="ONNX graphs need pip install '.[export]'"
 )
 pytest.importorskip("onnx")
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -73,8 +74,8 @@ print(json.dumps({{"said": said, "answer": translator.translate("en 1 2"), "load
     for message, extra in zip(
         told["said"], ("plots", "hub", "hub", "serve", "export", "hub", "plots"), strict=True
     ):
-        assert f"pip install 'nmt[{extra}]'" in message
-    assert "pip install 'nmt[plots,tensorboard]'" in done.stderr
+        assert f"pip install '.[{extra}]'" in message
+    assert "pip install '.[plots,tensorboard]'" in done.stderr
     assert "tensorboard --logdir" not in done.stderr
     files = {path.name for path in (tmp_path / "OUT").iterdir()}
     assert "attention.html" in files and not {
@@ -102,3 +103,13 @@ print(json.dumps(sorted(name for name in sys.modules)))
         "num2words",
         "sacrebleu",
     }
+
+
+def test_nobody_is_sent_to_another_project():
+    """The name `nmt` on the package index belongs to others: no advice and no card names it."""
+    files = [ROOT / "README.md", *ROOT.glob("conf/**/*.*"), *ROOT.glob("nmt/**/*.*")]
+    for file in files:
+        if file.suffix in (".py", ".md", ".yaml", ".ipynb", ".html", ".js"):
+            text = file.read_text(encoding="utf-8")
+            assert not re.search(r"install '?nmt\b|pypi\.org/project/nmt\b", text), file
+    assert 'name = "nmt"' not in (ROOT / "pyproject.toml").read_text(encoding="utf-8")

@@ -23,7 +23,7 @@ from nmt.analysis.significance import (
     over_seeds,
     over_sentences,
 )
-from nmt.analysis.tables import Table
+from nmt.analysis.tables import ReportTable
 from nmt.metric import Metric
 
 SENTENCES = 60
@@ -299,7 +299,7 @@ def test_agreement_is_that_of_the_papers_own_package():
 
 
 def test_tables_keep_odd_characters():
-    table = Table(
+    table = ReportTable(
         "T & 100%",
         ["a_b", "c|d"],
         [["x|y", "1 ± 2 < 3"], ["[bold]", "~^\\"]],

@@ -20,7 +20,7 @@ from commands import ROOT, run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("starlette", reason="the server needs pip install 'nmt[serve]'")
+pytest.importorskip("starlette", reason="the server needs pip install '.[serve]'")
 httpx = pytest.importorskip("httpx2", reason="tests of the server need httpx2")
 from starlette.testclient import TestClient
 

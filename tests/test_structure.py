@@ -4,6 +4,7 @@ The layers are not written down here: they follow from the folders, and the pict
 """
 
 import ast
+import pkgutil
 import re
 import subprocess
 import sys
@@ -172,6 +173,32 @@ def reach(module: str) -> set[str]:
                 found.add(name)
                 waiting.append(name)
     return found
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_commands_are_alike_and_short(command):
+    """A docstring, `run`, `main`; the work is a function of the package that owns it."""
+    text = (PACKAGE / f"{command}.py").read_text(encoding="utf-8")
+    docstring, *imports, run, main, ending = ast.parse(text).body
+    code = text.splitlines()[docstring.end_lineno :]
+    assert len([line for line in code if line.strip()]) <= 20
+    assert text.startswith(f'"""python -m nmt.{command} ')
+    assert [node.module for node in imports] == [
+        "nmt.configuration.command_line",
+        "nmt.foundation.deferred",
+    ]
+    assert ast.unparse(run).startswith("run = deferred('nmt.")
+    assert ast.unparse(main).startswith(f"main = command_line('{command}', run")
+    assert ast.unparse(ending) == "if __name__ == '__main__':\n    main()"
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_what_a_command_calls_is_there(command):
+    text = (PACKAGE / f"{command}.py").read_text(encoding="utf-8")
+    names = re.findall(r'"(nmt\.[\w.]+:\w+)"', text)
+    assert names
+    for name in names:
+        assert callable(pkgutil.resolve_name(name))
 
 
 def test_the_search_knows_no_model():

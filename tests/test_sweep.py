@@ -14,12 +14,14 @@ from builders import compose, trained
 from commands import ROOT, failed, run
 from safetensors.torch import load_file
 
+from nmt.configuration.one_after_another import errors_of
 from nmt.foundation.errors import UserError
-from nmt.pipeline import launchers as launching
+from nmt.foundation.processes import is_running
+from nmt.pipeline import launchers
 from nmt.pipeline.sweep_command import TrainingJob
 from nmt.sweep import job
 from nmt.sweep.names import name_of
-from nmt.sweep.run_status import Run, RunState, alive, find
+from nmt.sweep.run_status import Run, RunState, find
 from nmt.sweep.watch import duration, overall, time_left
 
 TINY = [
@@ -143,18 +145,18 @@ def test_without_a_folder_the_same_sweep_goes_to_the_same_place(tmp_path, monkey
             [("encoder.hidden_size", "8"), ("decoder.hidden_size", "9")],
             "encoder.hidden_size8-decoder.hidden_size9",
         ),
+        ([("optimizer.lr", "1e+20")], "lr1e+20"),
         ([("data.train", "/a/b c"), ("init", None)], "train--a-b-c"),
         ([], "run"),
     ],
 )
 def test_names(parts, name):
-    assert name_of(parts) == name
+    assert name_of({key: value for key, value in parts if value is not None}) == name
 
 
 def test_long_names_stay_different():
     names = {
-        name_of([(f"key{i}", "x" * 20) for i in range(10)] + [("seed", str(seed))])
-        for seed in (1, 2)
+        name_of({**{f"key{i}": "x" * 20 for i in range(10)}, "seed": str(seed)}) for seed in (1, 2)
     }
     assert len(names) == 2
     assert max(map(len, names)) <= 120
@@ -279,7 +281,7 @@ FOUR = [
 ]
 
 
-@pytest.mark.skipif(not launching._there("joblib"), reason="needs pip install 'nmt[sweep]'")
+@pytest.mark.skipif(not launchers.is_installed("joblib"), reason="needs pip install '.[sweep]'")
 def test_a_sweep_killed_again_and_again_ends_like_runs_that_were_not(tmp_path, start):
     """By SIGKILL, at random times; its runs end too, and none is trained to its end twice."""
     rng = random.Random(int(os.environ.get("NMT_SWEEP_SEED", "1")))
@@ -319,7 +321,7 @@ def test_a_run_stops_when_its_sweep_is_gone(tmp_path):
     guard.kill()
     guard.wait()
     assert child.wait(10) == -signal.SIGTERM
-    assert not alive(guard.pid)
+    assert not is_running(guard.pid)
 
 
 def test_halving_promotes_the_best_and_resumes_them(tmp_path):
@@ -345,7 +347,7 @@ def test_halving_promotes_the_best_and_resumes_them(tmp_path):
 
 @pytest.mark.skipif(
     not __import__("importlib.util").util.find_spec("optuna"),
-    reason="needs pip install 'nmt[sweep]'",
+    reason="needs pip install '.[sweep]'",
 )
 def test_a_search_by_optuna_is_kept_and_goes_on(tmp_path):
     import optuna
@@ -382,7 +384,7 @@ def test_a_search_by_optuna_is_kept_and_goes_on(tmp_path):
 )
 def test_launchers(tmp_path, name, needs):
     """joblib, submitit's local executor, a local Ray: each for real."""
-    if not launching._there(needs):
+    if not launchers.is_installed(needs):
         pytest.skip(f"hydra-{needs}-launcher is not installed")
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "nmt.train", "-m", *TINY, "seed=1,2", f"hydra/launcher={name}", f"run_dir={tmp_path}/sweep"],
@@ -393,7 +395,7 @@ def test_launchers(tmp_path, name, needs):
 
 
 def test_workers_share_threads_and_gpus(monkeypatch, tmp_path):
-    monkeypatch.setattr(job, "_cores", lambda: 8)
+    monkeypatch.setattr(job, "available_cores", lambda: 8)
     assert job.threads_of({"n_jobs": 2}) == 4
     assert job.threads_of({"n_jobs": -1}) == 1
     assert job.threads_of({"cpus_per_task": 3}) == 3
@@ -413,9 +415,9 @@ def test_workers_share_threads_and_gpus(monkeypatch, tmp_path):
 
 
 def test_a_launcher_that_is_not_installed_says_how_to_get_it(monkeypatch):
-    monkeypatch.setattr(launching, "_there", lambda package: False)
-    with pytest.raises(UserError, match=r"needs hydra-joblib-launcher: pip install 'nmt\[sweep\]'"):
-        launching.check(["hydra/launcher=workers"], ["basic"])
+    monkeypatch.setattr(launchers, "is_installed", lambda package: False)
+    with pytest.raises(UserError, match=r"needs hydra-joblib-launcher: pip install '.\[sweep\]'"):
+        launchers.check(["hydra/launcher=workers"], ["basic"])
 
 
 def test_why_a_run_failed():
@@ -447,7 +449,7 @@ def test_every_run_of_a_preset_can_be_made(preset):
     }
     typed = [f"sweep={preset}", *of_recipe.get(preset, ["data=reverse"])]
     work = TrainingJob("train", typed, [])
-    runs = work.plan(work.grid(work.way.grids))
+    runs = work.plan(work.grid(work.sweeper.grids))
     assert (
         len(runs)
         == {"attention": 39, "luong2015": 10, "low_resource": 24, "seeds": 3, "pictures": 18}[
@@ -455,5 +457,85 @@ def test_every_run_of_a_preset_can_be_made(preset):
         ]
     )
     different = [each for each in runs if not {"seed=2", "seed=3"} & {*each.overrides}]
-    assert [each.name for each in different if work._hopeless(each)] == []
+    assert [run.name for run in different if errors_of("train", run.overrides)] == []
     assert compose(*typed)["sweep"]["grids"]
+
+
+def keys_of(*overrides):
+    job = TrainingJob("train", [*TINY[3:], *overrides], [])
+    return {run.key for run in job.plan(job.grid([]))}
+
+
+@pytest.fixture
+def corpus(tmp_path, monkeypatch):
+    """Text files in DIR/a and, with the same content, in DIR/b; the current folder is DIR."""
+    monkeypatch.chdir(tmp_path)
+    for folder in ("a", "b"):
+        for part in ("train", "val", "test"):
+            (tmp_path / folder).mkdir(exist_ok=True)
+            (tmp_path / folder / f"{part}.en").write_text("a b\nb c\nc d\n" * 9)
+            (tmp_path / folder / f"{part}.de").write_text("b a\nc b\nd c\n" * 9)
+    return tmp_path
+
+
+def parts(folder):
+    names = (("train", "train"), ("validation", "val"), ("test", "test"))
+    files = [f"data.{key}={folder}/{name}" for key, name in names]
+    return ["data=text", "data.source=en", "data.target=de", *files, "seed=1,2"]
+
+
+def test_the_content_of_files_makes_a_run_not_their_names(corpus):
+    keys = keys_of(*parts("a"))
+    assert len(keys) == 2
+    assert keys_of(*parts(corpus / "a")) == keys
+    assert keys_of(*parts("b")) == keys
+    for part in ("train", "val", "test"):
+        file = corpus / "b" / f"{part}.en"
+        before = file.read_text()
+        file.write_text(before.replace("a b", "b b"))
+        assert not keys_of(*parts("b")) & keys, part
+        file.write_text(before)
+
+
+def test_a_sweep_finds_choices_in_other_folders_when_it_trains_too(tmp_path):
+    """--config-dir is passed on to the processes of the runs."""
+    (tmp_path / "conf/optimizer").mkdir(parents=True)
+    text = (ROOT / "conf/optimizer/adam.yaml").read_text()
+    (tmp_path / "conf/optimizer/mine.yaml").write_text(text)
+    result = swept(tmp_path / "out", "seed=1", "optimizer=mine", f"--config-dir={tmp_path}/conf")
+    assert result.returncode == 0, result.stderr.decode()
+    [one] = find(tmp_path / "out")
+    assert one.state is RunState.FINISHED
+
+
+def test_what_is_added_to_a_finished_run_in_vain_is_told(plain):
+    folder, _ = plain
+    typed = ["decoder=luong", "attention=dot", "seed=1,2", "tokenizer.vocabulary_size=30"]
+    result = swept(folder, *typed, "keep_validations=true")
+    assert result.returncode == 0, result.stderr.decode()
+    said = result.stderr.decode()
+    assert "keep_validations=true: has no effect on luong-seed1" in said
+    assert "remove its folder to train it again" in said
+    assert "has no effect" not in swept(folder, *typed).stderr.decode()
+
+
+def test_runs_that_a_sweep_has_no_longer_are_not_left_to_do(tmp_path):
+    job = TrainingJob("train", [*TINY, "seed=1,2", f"run_dir={tmp_path}"], [])
+    for one in job.plan(job.grid([])):
+        one.note()
+    assert "2 to do" in overall_of(tmp_path)
+    other = TrainingJob("train", [*TINY, "seed=2,3", f"run_dir={tmp_path}"], [])
+    planned = other.plan(other.grid([]))
+    for one in planned:
+        one.note()
+    other.drop_all_but(planned)
+    assert "2 to do" in overall_of(tmp_path)
+    assert {one.name for one in find(tmp_path) if not one.dropped} == {"seed2", "seed3"}
+    again = TrainingJob("train", [*TINY, "seed=1,2", f"run_dir={tmp_path}"], [])
+    again.drop_all_but(again.plan(again.grid([])))
+    assert {one.name for one in find(tmp_path) if not one.dropped} == {"seed1", "seed2"}
+
+
+def overall_of(folder):
+    runs = [each for each in find(folder) if not each.dropped]
+    return overall(runs, {each.name: each.state for each in runs})

@@ -111,6 +111,6 @@ def test_a_tracker_that_is_not_installed_says_how_to_get_it(tmp_path, monkeypatc
     monkeypatch.setattr(tracker, "installed", lambda package: package != name)
     told = failed(
         run("train", *TINY, f"tracker={name}", f"run_dir={tmp_path}/run"),
-        f"pip install 'nmt[{name}]'",
+        f"pip install '.[{name}]'",
     )
     assert "Traceback" not in told

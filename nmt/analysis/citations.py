@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import nmt
-from nmt.foundation.nested import flat
+from nmt.foundation.configurations import flat
 from nmt.storage.checkpoint import find_checkpoint, read
 
 PAPERS = Path(nmt.__file__).with_name("papers.bib")

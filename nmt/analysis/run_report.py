@@ -141,7 +141,7 @@ class Report:
                 "p seeds: would other seeds turn it round? Tukey's range test, corrected for all pairs."
             )
         elif len(self.configurations) > 1 and not installed("scipy"):
-            said.append("The test over seeds needs SciPy: pip install 'nmt[sweep]'.")
+            said.append("The test over seeds needs SciPy: pip install '.[sweep]'.")
         if self.judged:
             bounds = max(each.confidence for each in self.judged.values())
             tests = "paired bootstrap" + (

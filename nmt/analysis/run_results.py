@@ -12,16 +12,14 @@ from typing import Any
 
 import yaml
 
+from nmt.foundation.configurations import learnt_settings
 from nmt.foundation.errors import UserError
 from nmt.metric import LOWER_IS_BETTER
 from nmt.storage.checkpoint import BEST
+from nmt.storage.metrics_file import read_metrics
 from nmt.storage.upgrade import with_renamed_targets
-from nmt.sweep.run_status import RECORD, Run, find, records
+from nmt.sweep.run_status import RECORD, Run, find
 
-ASIDE = ("run_dir", "resume", "device", "sweep", "tracker", "keep_validations", "seed")
-"""Keys that do not make a configuration another one,"""
-ASIDE_IN_TRAINER = ("stop_after", "save_every", "log_every", "keep")
-"""and those of the trainer."""
 DEPTH = 4
 """Folders below the given one that are looked into."""
 
@@ -108,7 +106,9 @@ def collect(
             for place in sorted(folder.glob("/".join(["*"] * depth)))
         ]
         places = [folder, *(place for place in below if place.is_dir())]
-        swept += [run for place in places if any(place.glob(f"*/{RECORD}")) for run in find(place)]
+        for place in places:
+            if any(place.glob(f"*/{RECORD}")):
+                swept += [run for run in find(place) if not run.dropped]
         for place in dict.fromkeys(places):
             if (place / "results.json").is_file():
                 try:
@@ -151,7 +151,7 @@ def read_run(folder: Path) -> Finished:
         {name: float(entry["score"]) for name, entry in results["scores"].items()},
         {name: str(entry.get("signature", "")) for name, entry in results["scores"].items()},
         {name: float(value) for name, value in results["validation"].items()},
-        records(folder),
+        read_metrics(folder),
         dict(results["data"]),
         float(results["training_seconds"]),
         int(results.get("updates", 0)),
@@ -167,8 +167,8 @@ UNUSUAL = {"nmt.model.attention.window.Window": "global"}
 def flat(config: Mapping[str, Any]) -> dict[str, str]:
     """`decoder: {_target_: nmt.model.decoder.luong.Luong, hidden_size: 9}` as decoder=luong, decoder.hidden_size=9."""
     found = {}
-    for key, value in config.items():
-        if key in ASIDE:
+    for key, value in learnt_settings(config).items():
+        if key == "seed":
             continue
         if not isinstance(value, Mapping):
             found[key] = _shown(value)
@@ -179,7 +179,7 @@ def flat(config: Mapping[str, Any]) -> dict[str, str]:
         elif not value:
             found[key] = "none"
         for name, inner in value.items():
-            if name != "_target_" and not (key == "trainer" and name in ASIDE_IN_TRAINER):
+            if name != "_target_":
                 found[f"{key}.{name}"] = _shown(inner)
     return found
 
@@ -199,7 +199,7 @@ def parameters_in(file: Path) -> int | None:
                 opened.get_slice(name).get_shape()
                 for name in opened.keys()
                 if name.startswith("model/")
-            ]  # noqa: SIM118
+            ]
     except (OSError, SafetensorError):
         return None
     total = 0

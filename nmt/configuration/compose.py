@@ -296,6 +296,11 @@ def search_beside(folder: str) -> None:
     options.cache_clear()
 
 
+def config_dirs() -> tuple[str, ...]:
+    """Absolute paths of the folders of --config-dir."""
+    return tuple(_beside)
+
+
 def search_path() -> list[str]:
     """What Hydra has to be told for it to look in those folders."""
     return [f"hydra.searchpath=[{','.join(_beside)}]"] if _beside else []

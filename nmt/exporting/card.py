@@ -18,7 +18,7 @@ from nmt.storage.files import write_atomically
 CARD = """
 # {title}
 
-{what}, a recurrent network with attention{network}, trained with [nmt](https://pypi.org/project/nmt) {version}.
+{what}, a recurrent network with attention{network}, trained with nmt {version}.
 
 ```python
 import nmt

@@ -1,4 +1,4 @@
-"""The base of everything else: the values passed between the parts, types with ranges, errors and messages for users.
+"""Base of all other folders: values that parts exchange, ranges, errors, progress, ranks. Imports no other folder.
 
-Read: interfaces, ranges, errors, extras, terminal, progress, ranks.
+Read: interfaces, ranges, errors, the rest in any order.
 """

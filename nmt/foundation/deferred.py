@@ -1,6 +1,6 @@
 """Functions that are imported when they are called: a command starts before its work is loaded."""
 
-import importlib
+import pkgutil
 from collections.abc import Callable
 from typing import Any
 
@@ -16,11 +16,10 @@ def deferred(name: str, *keys: str) -> Callable[..., Any]:
 
     Raises UserError if the module needs a package of an extra that is not installed.
     """
-    module, _, function = name.partition(":")
 
     def call(*arguments: Any, **options: Any) -> Any:
         try:
-            body = getattr(importlib.import_module(module), function)
+            body = pkgutil.resolve_name(name)
         except ModuleNotFoundError as error:
             package = str(error.name).partition(".")[0]
             if package not in EXTRAS:

@@ -1,6 +1,4 @@
-"""Packages that nmt works without, and how to get them."""
-
-from __future__ import annotations
+"""Optional packages, and how to install them."""
 
 from importlib.util import find_spec
 
@@ -23,26 +21,28 @@ EXTRAS = {
     "prometheus_client": ("serve", "servers"),
     "datasets": ("hub", "data of the hub and parquet files"),
 }
-"""The extra of nmt that installs each package, and what it is for."""
+"""Extra of nmt that installs each package, and its purpose."""
 INSTALLED_AS = {
     "PIL": "pillow",
     "sklearn": "scikit-learn",
     "prometheus_client": "prometheus-client",
     "huggingface_hub": "huggingface-hub",
 }
-"""What pip calls packages that Python calls otherwise."""
+"""Names for pip of packages whose import names differ."""
 
 
 def installed(package: str) -> bool:
+    """Whether a package can be imported."""
     return find_spec(package) is not None
 
 
 def advice(*packages: str) -> str:
-    """What is not there without some packages, and what to type: `pictures need matplotlib: pip install 'nmt[plots]'`."""
+    """Message about packages that are not installed, and the command that installs them."""
     extras = ",".join(EXTRAS[package][0] for package in packages)
-    what = " and ".join(EXTRAS[package][1] for package in packages)
+    purposes = " and ".join(EXTRAS[package][1] for package in packages)
     names = " and ".join(INSTALLED_AS.get(package, package) for package in packages)
-    return f"{what} need {names}: pip install 'nmt[{extras}]'"
+    # Not by its name: `nmt` on the package index is another project.
+    return f"{purposes} need {names}: pip install '.[{extras}]' in a checkout of nmt"
 
 
 def require(package: str) -> None:

@@ -10,8 +10,9 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
+
+from nmt.foundation.extras import installed
 
 log = logging.getLogger(__name__)
 PATIENCE = 2.0
@@ -24,80 +25,6 @@ BAR_WIDTH = 30
 """Characters of a bar."""
 
 
-@dataclass(frozen=True)
-class DrawnLines:
-    """Lines of one work; `share`, from 0 to 1, is a bar before the last line."""
-
-    texts: Sequence[str]
-    share: float | None
-
-
-class _Screen:
-    """Everything that is drawn, at a terminal or in a notebook."""
-
-    def __init__(self) -> None:
-        self._lines: dict[object, DrawnLines] = {}
-        self._view: Any = None
-        self._lock = threading.Lock()
-
-    def draw(self, owner: object, lines: DrawnLines | None) -> None:
-        """Replaces the lines of an owner; None removes them."""
-        with self._lock:
-            if lines is not None:
-                self._lines[owner] = lines
-            elif self._lines.pop(owner, None) is None:
-                return
-            self._refresh()
-
-    def _refresh(self) -> None:
-        from rich.live import Live
-        from rich.table import Table
-
-        console = _console()
-        drawing = Table.grid()
-        for lines in self._lines.values():
-            drawing.add_row(_row(lines))
-        if console.is_jupyter:
-            from IPython.display import display
-
-            if self._view is None:
-                self._view = display(drawing, display_id=True)
-            else:
-                self._view.update(drawing)
-        else:
-            if self._view is None:
-                self._view = Live(console=console, auto_refresh=False, transient=True)
-                self._view.start()
-            self._view.update(drawing, refresh=True)
-            if not self._lines:
-                self._view.stop()
-        if not self._lines:
-            self._view = None
-
-
-def _console() -> Any:
-    from nmt.foundation.terminal import console  # rich takes 50 ms to import
-
-    return console
-
-
-def _row(lines: DrawnLines) -> Any:
-    from rich.console import Group
-    from rich.progress_bar import ProgressBar
-    from rich.table import Table
-    from rich.text import Text
-
-    *texts, last = [Text(text, no_wrap=True, overflow="ellipsis") for text in lines.texts]
-    if lines.share is None:
-        return Group(*texts, last)
-    row = Table.grid(padding=(0, 1))
-    row.add_row(ProgressBar(total=1.0, completed=lines.share, width=BAR_WIDTH), last)
-    return Group(*texts, row)
-
-
-_screen = _Screen()
-
-
 class ProgressLines:
     """Lines of text about one work: redrawn in place where that is possible, else logged.
 
@@ -107,6 +34,7 @@ class ProgressLines:
     def __init__(self, log_seconds: float) -> None:
         self.log_seconds = log_seconds
         self._shown_at = -math.inf
+        self._live: Any = None
 
     def show(self, *texts: str, share: float | None = None) -> None:
         """Shows the lines, unless that was done a moment ago.
@@ -114,17 +42,25 @@ class ProgressLines:
         texts: one line or more
         share: finished share of the work, drawn as a bar; None: unknown
         """
-        console = _console()
-        is_drawn = console.is_terminal or console.is_jupyter
+        from nmt.foundation.terminal import console  # rich takes 50 ms to import
+
+        is_drawn = console.is_terminal or (console.is_jupyter and installed("ipywidgets"))
         now = time.monotonic()
         if now - self._shown_at < (DRAW_SECONDS if is_drawn else self.log_seconds):
             return
         self._shown_at = now
-        if is_drawn:
-            _screen.draw(self, DrawnLines(texts, share))
+        if not is_drawn:
+            for text in texts:
+                log.info("%s", text)
             return
-        for text in texts:
-            log.info("%s", text)
+        if self._live is None:
+            from rich.live import Live
+
+            self._live = Live(
+                console=console, auto_refresh=False, transient=True, redirect_stdout=False
+            )
+            self._live.start()
+        self._live.update(_drawing(texts, share), refresh=True)
 
     def postpone(self) -> None:
         """Begins the time to the next log line anew."""
@@ -132,7 +68,22 @@ class ProgressLines:
 
     def close(self) -> None:
         """Removes what is drawn."""
-        _screen.draw(self, None)
+        if self._live is not None:
+            self._live.stop()
+
+
+def _drawing(texts: Sequence[str], share: float | None) -> Any:
+    """Lines of text, the last one behind a bar."""
+    from rich.console import Group
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    *above, last = [Text(text, no_wrap=True, overflow="ellipsis") for text in texts]
+    row = Table.grid(padding=(0, 1))
+    bar = "" if share is None else ProgressBar(total=1.0, completed=share, width=BAR_WIDTH)
+    row.add_row(bar, last)
+    return Group(*above, row)
 
 
 class Progress:

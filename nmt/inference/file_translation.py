@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from nmt.data import unique_suffixes
 from nmt.data.lines import Errors
 from nmt.data.pictures import check_picture
 from nmt.drawing.attention_map import write_map
@@ -89,7 +90,8 @@ def translate_file(
     if attention_map:
         lines = [line for line, _ in finished]
         translations = [translation for _, translation in finished]
-        names = _short_names([*model, *others])
+        paths = [*model, *others]
+        names = dict(zip(paths, unique_suffixes(paths), strict=True))
         drawn = translator.attention_maps(
             lines,
             translations,
@@ -107,14 +109,6 @@ def _is_terminal(stream: object) -> bool:
 
 def _quiet(count: int) -> None:
     """Progress callback that shows nothing."""
-
-
-def _short_names(paths: Sequence[str]) -> dict[str, str]:
-    """Names of models in a drawing: the last parts of their paths, where these differ."""
-    short = {path: Path(path).name for path in paths}
-    if len(set(short.values())) == len(short):
-        return short
-    return {path: path for path in paths}
 
 
 def _check_line(columns: Columns, line: str) -> None:

@@ -32,8 +32,8 @@ from nmt.configuration.model_settings import TranslateSettings, models
 from nmt.configuration.training_settings import BacktranslateSettings, TrainSettings
 from nmt.data import Pairs, Splits
 from nmt.data.lines import find_file, stream_lines
+from nmt.foundation.configurations import NOT_LEARNT, flat
 from nmt.foundation.errors import UserError
-from nmt.foundation.nested import flat
 from nmt.foundation.terminal import set_up_logging
 from nmt.inference.output_formats import one_line
 from nmt.metric import WITHOUT_SPACES
@@ -44,11 +44,10 @@ from nmt.pipeline.run_training import train
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.files import write_atomically
 from nmt.storage.lock import Lock
+from nmt.storage.upgrade import renamed
 from nmt.tokenizer.words import words
 
 log = logging.getLogger(__name__)
-FREE = ("device", "run_dir", "resume", "sweep", "tracker", "keep_validations")
-"""Keys that may change when the command is repeated."""
 RECORD = "backtranslation.json"
 OTHER_SIDE = {"source_embedding": "target_embedding", "target_embedding": "source_embedding"}
 """Parts of a network that belong to one language, and their counterparts."""
@@ -122,7 +121,7 @@ def _corpus(settings: BacktranslateSettings, synthetic: Synthetic, folder: Path)
     """
     record = folder / RECORD
     text_hash = hash_of_files(str(find_file(synthetic.text))) if synthetic.text else None
-    values = flat({key: value for key, value in settings.values.items() if key not in FREE})
+    values = flat({key: value for key, value in settings.values.items() if key not in NOT_LEARNT})
     if record.exists():
         corpus = _read_record(record)
         _check_unchanged(corpus, values, text_hash, synthetic, folder)
@@ -158,8 +157,12 @@ def _read_record(record: Path) -> Corpus:
     try:
         fields = json.loads(record.read_text(encoding="utf-8"))
         fields["languages"] = tuple(fields["languages"])
+        fields["settings"] = {
+            key: renamed(value) if key.endswith("_target_") else value
+            for key, value in fields["settings"].items()
+        }
         return Corpus(**fields)
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise UserError(f"{record}: is damaged; remove it, or choose another run_dir") from error
 
 

@@ -1,6 +1,4 @@
-"""Gives runs to one of Hydra's launchers, which calls `job.train` for each: here, in worker processes, on a cluster."""
-
-from __future__ import annotations
+"""Hands runs to one of Hydra's launchers, which calls `job.train` for each: here, in workers, on a cluster."""
 
 import inspect
 import os
@@ -20,52 +18,65 @@ from nmt.sweep import job
 from nmt.sweep.run_status import Run, find
 
 NOTES = ".sweep"
-"""The folder in a sweep's own for what is not a run: locks, and what launchers write."""
-LAUNCHERS = {
-    "workers": ("joblib", "sweep"), "joblib": ("joblib", "sweep"), "slurm": ("submitit", "sweep"),
-    "slurm_here": ("submitit", "sweep"), "submitit_slurm": ("submitit", "sweep"), "submitit_local": ("submitit", "sweep"),
-    "ray_here": ("ray", "ray"), "ray": ("ray", "ray"), "ray_aws": ("ray", "ray"),
-}  # fmt: skip
-"""Launchers that are not part of Hydra: the package of each, and the extra that installs it."""
+"""Folder inside that of a sweep for locks, shared tokenizers, and files of launchers."""
+PACKAGES = {"workers": "joblib", "slurm": "submitit", "slurm_here": "submitit"}
+"""Packages of launchers; other launchers are called by theirs, such as submitit_local or ray."""
+EXTRAS = {"joblib": "sweep", "submitit": "sweep", "ray": "ray"}
+"""Extras that install the launchers of a package."""
 SLURM = ("slurm", "submitit_slurm")
-CHOICE, SETTING = "hydra/launcher=", "hydra.launcher."
-"""What of Hydra's own is set for a sweep; where runs are kept, what is tried and what is logged, the sweep decides."""
+CHOICE = "hydra/launcher="
+SETTING = "hydra.launcher."
 INSTEAD = {
     "launcher": "who runs a sweep is chosen by hydra/launcher=NAME",
     "run": "the folder of a sweep is run_dir=DIR",
     "sweep": "the folder of a sweep is run_dir=DIR",
     "sweeper": "how a sweep goes is chosen by sweep=NAME (grid, halving, optuna)",
 }
+"""Remedies for other settings of Hydra's own, by their first part."""
 
 
 def check(overrides: Sequence[str], choices: Sequence[str]) -> None:
-    """Raises UserError if the settings of Hydra are none that a sweep takes, or name a launcher that is not there, not
-    installed, or without such a setting."""
+    """Raises UserError for settings of Hydra's own that a sweep does not take.
+
+    overrides: the settings; a sweep takes the name of a launcher and the launcher's keys
+    choices: names of the launchers that are installed
+    """
     for text in overrides:
-        if not text.startswith((CHOICE, SETTING)):
+        if text.startswith(CHOICE):
+            _check_launcher(text.removeprefix(CHOICE), choices)
+        elif not text.startswith(SETTING):
+            first = re.split("[./=]", f"{text}=")[1]
             usual = f"of Hydra's own, a sweep takes {CHOICE}NAME and {SETTING}KEY=VALUE"
-            raise UserError(f"{text}: {INSTEAD.get(re.split('[./=]', f'{text}=')[1], usual)}")
-        name = text.removeprefix(CHOICE)
-        if text.startswith(SETTING) or name == "basic":
-            continue
-        package, extra = LAUNCHERS.get(name, (None, None))
-        if package and not _there(package):
-            raise UserError(f"{text} needs hydra-{package}-launcher: pip install 'nmt[{extra}]'")
-        if name not in choices:
-            raise UserError(f"{text}: there is no such launcher (there are: {', '.join(choices)})")
-        if name in SLURM and not shutil.which("srun"):
-            raise UserError(
-                f"{text}: this machine has no Slurm (no command srun); {CHOICE}slurm_here tries the same here"
-            )
-    found = faults_of_hydra(
+            raise UserError(f"{text}: {INSTEAD.get(first, usual)}")
+    errors = faults_of_hydra(
         [text for text in overrides if text.startswith(CHOICE)],
         [text for text in overrides if text.startswith(SETTING)],
     )
-    if found:
-        raise ConfigErrors(found)
+    if errors:
+        raise ConfigErrors(errors)
 
 
-def _there(package: str) -> bool:
+def _check_launcher(name: str, choices: Sequence[str]) -> None:
+    """Raises UserError if a launcher does not exist, or cannot be used on this machine."""
+    package = PACKAGES.get(name, name.partition("_")[0])
+    if package in EXTRAS and not is_installed(package):
+        raise UserError(
+            f"{CHOICE}{name} needs hydra-{package}-launcher: pip install "
+            f"'.[{EXTRAS[package]}]' in a checkout of nmt"
+        )
+    if name not in choices:
+        raise UserError(
+            f"{CHOICE}{name}: there is no such launcher (there are: {', '.join(choices)})"
+        )
+    if name in SLURM and not shutil.which("srun"):
+        raise UserError(
+            f"{CHOICE}{name}: this machine has no Slurm (no command srun); {CHOICE}slurm_here "
+            "tries the same here"
+        )
+
+
+def is_installed(package: str) -> bool:
+    """Whether Hydra's plugin for a package is installed."""
     try:
         return find_spec(f"hydra_plugins.hydra_{package}_launcher") is not None
     except ModuleNotFoundError:  # no plugin at all
@@ -75,25 +86,32 @@ def _there(package: str) -> bool:
 def launch(
     folder: Path, runs: Sequence[Run], epochs: int, settings: Sequence[str], conf: str
 ) -> None:
-    """Trains the runs of a sweep in `folder` as far as `epochs` (0: to the end). `settings`: Hydra's own, such as
-    hydra/launcher=joblib; `conf`: the folder of the configuration."""
-    notes = folder.resolve() / NOTES
-    notes.mkdir(parents=True, exist_ok=True)
+    """Trains runs by a launcher.
+
+    folder: folder of the sweep
+    runs: the runs
+    epochs: epoch after which they stop; 0: at their end
+    settings: settings of Hydra's own, such as hydra/launcher=workers
+    conf: folder of the configuration
+    """
+    folder = folder.resolve()
+    (folder / NOTES).mkdir(parents=True, exist_ok=True)
+    quoted = str(folder).replace("\\", "\\\\").replace("'", "\\'")
     names = ",".join(f"'{run.name}'" for run in runs)
-    quoted = str(folder.resolve()).replace("\\", "\\\\").replace("'", "\\'")
-    fixed = [
+    overrides = [
         f"+run={names}",
         f"+folder='{quoted}'",
         f"+epochs={epochs}",
         f"+sweeper='{os.getpid()}@{socket.gethostname()}'",
-    ]
-    own = [
         f"hydra.sweep.dir='{quoted}/{NOTES}'",
         "hydra.sweep.subdir=.",
         "hydra.output_subdir=null",
+        "hydra/job_logging=none",
+        "hydra/hydra_logging=none",
+        *search_path(),
     ]
-    own += ["hydra/job_logging=none", "hydra/hydra_logging=none", *search_path()]
-    typed, sys.argv = sys.argv, [sys.argv[0], "-m", *fixed, *own, *settings]
+    typed = sys.argv
+    sys.argv = [typed[0], "-m", *overrides, *settings]
     try:
         _hydra(conf)(train)()
     finally:

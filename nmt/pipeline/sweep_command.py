@@ -1,13 +1,13 @@
-"""Sweeps: from what was typed with -m to runs in folders, which are trained, and to what is said about them at the end."""
+"""Sweeps: the command line of -m becomes runs in folders, which are trained and reported."""
 
-from __future__ import annotations
-
+import glob
 import hashlib
 import json
 import logging
 import re
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from nmt.configuration.compose import (
     choices_of,
     compose,
     compose_unresolved,
+    config_dirs,
     options,
     parse,
     resolve,
@@ -26,110 +27,125 @@ from nmt.configuration.compose import (
 from nmt.configuration.configure import configure
 from nmt.configuration.faults import ConfigError, ConfigErrors, shown
 from nmt.configuration.one_after_another import errors_of, refuse_common_errors
+from nmt.data import as_list
+from nmt.foundation.configurations import NOT_LEARNT, learnt_settings
 from nmt.foundation.errors import UserError
 from nmt.foundation.progress import waiting
 from nmt.metric import LOWER_IS_BETTER
-from nmt.pipeline import launchers as launching
+from nmt.pipeline import launchers
 from nmt.pipeline.assembly import fingerprints
 from nmt.pipeline.fingerprint import hash_of_files
+from nmt.storage.checkpoint import BEST
 from nmt.storage.lock import Lock
 from nmt.sweep import watch
 from nmt.sweep.names import differing, name_of, usual_parts
 from nmt.sweep.run_status import Run, RunState, find
-from nmt.sweep.trials import Space
-from nmt.sweep.watch import how_far, overall, scored, time_left
+from nmt.sweep.watch import best_score, overall, progress_of, time_left
 
 log = logging.getLogger(__name__)
-VOLATILE = ("run_dir", "resume", "device", "sweep", "tracker", "keep_validations")
-"""Keys that do not change what is learnt,"""
-VOLATILE_IN_TRAINER = ("stop_after", "save_every", "log_every", "keep")
-"""and those of the trainer."""
-PATIENCE = 60
-"""Seconds in which a run of a sweep that was killed has to end."""
+OF_THE_SWEEP = re.compile(r"[+~]*(run_dir|sweep(\..*)?)(=|$)")
+"""Overrides that a sweep keeps from its runs."""
+FINGERPRINTED = ("train", "validation", "config")
+"""Keys of data sets for files whose content is in the data's fingerprint."""
+FILES = {"init", "vectors"}
+"""Keys that name files or runs."""
+GROUPS_WITH_FILES = {"objective", "tokenizer"}
+"""Groups with keys that name files or runs."""
+END_SECONDS = 60
+"""Seconds in which the runs of a killed sweep end by themselves (sweep/child.py)."""
 
 
 def sweep(
     command: str, overrides: Sequence[str], of_hydra: Sequence[str], *, dry: bool = False
 ) -> None:
-    """Trains all combinations of what was typed, each as a run in its own folder.
+    """Trains every combination of the values on a command line, each in its own folder.
 
-    command: name of a command that trains
+    command: a command that trains
     overrides: its command line, with several values for some keys
     of_hydra: settings of Hydra's own, such as hydra/launcher=workers
     dry: only lists the runs
 
-    Raises UserError for what is wrong with all of them, before anything is done; SystemExit if
+    Raises UserError, before anything is trained, for what is wrong with all runs; SystemExit if
     some fail.
     """
-    work = TrainingJob(command, overrides, of_hydra)
+    job = TrainingJob(command, overrides, of_hydra)
     if dry:
-        print("\n".join(work.listed(work.way.planned(work))))
+        print("\n".join(listing(job, job.sweeper.planned(job))))
         return
-    notes = work.folder / launching.NOTES
+    notes = job.folder / launchers.NOTES
     notes.mkdir(parents=True, exist_ok=True)
-    with Lock(notes / "lock", f"run_dir={work.folder}"):
+    with Lock(notes / "lock", f"run_dir={job.folder}"):
         try:
-            work.conclude(work.way(work))
+            if job.sweeper.counted:
+                job.drop_all_but(job.sweeper.planned(job))
+            conclude(job, job.sweeper(job))
         except KeyboardInterrupt:
             log.warning(
-                "stopped: the command of the sweep, typed again, goes on with this run and all others"
+                "stopped: the command of the sweep, typed again, goes on with this run and all "
+                "others"
             )
             raise
 
 
-class TrainingJob:
-    """A sweep of a command that trains (see `nmt.sweep.Job`). `given`: what was typed; `of_hydra`: settings of Hydra."""
+@dataclass(frozen=True)
+class RunDescription:
+    """What identifies and names a run: its key, configuration, choices, and typed values."""
 
-    def __init__(self, command: str, given: Sequence[str], of_hydra: Sequence[str]) -> None:
-        launching.check(of_hydra, options("hydra/launcher"))
-        self.command, self.of_hydra = command, list(of_hydra)
-        parsed, found = parse(given)
-        if found:
-            raise ConfigErrors(found)
-        self._typed = dict(zip(given, parsed, strict=True))
-        self._one = [
-            _first(one) if one.is_sweep_override() else text for text, one in self._typed.items()
+    key: str
+    config: Mapping[str, Any]
+    values: Mapping[str, str]
+
+
+class TrainingJob:
+    """Runs of one sweep (see `nmt.sweep.Job`); the arguments are those of `sweep`."""
+
+    def __init__(self, command: str, overrides: Sequence[str], of_hydra: Sequence[str]) -> None:
+        launchers.check(of_hydra, options("hydra/launcher"))
+        parsed, errors = parse(overrides)
+        if errors:
+            raise ConfigErrors(errors)
+        self.command = command
+        self.of_hydra = list(of_hydra)
+        self._typed = dict(zip(overrides, parsed, strict=True))
+        first = [
+            _first_value(override) if override.is_sweep_override() else text
+            for text, override in self._typed.items()
         ]
-        self._config = resolve(compose_unresolved(command, self._one))
-        self.way: Any = self._way()
+        self._config = resolve(compose_unresolved(command, first))
+        self.sweeper: Any = self._sweeper()
         self._prints: dict[str, Mapping[str, str]] = {}
         self._known: dict[str, Run] = {}
-        trials = self.grid(self.way.grids) if self.way.counted else [self._of_a_run(self._one)]
+        trials = [_of_a_run(first)]
+        if self.sweeper.counted:
+            trials = self.grid(self.sweeper.grids)
         refuse_common_errors(command, trials)
-        possible = [one for one in trials if not errors_of(command, one)]
+        possible = [trial for trial in trials if not errors_of(command, trial)]
         if not possible:  # each for a reason of its own
             raise ConfigErrors(errors_of(command, trials[0]))
         prints = self._fingerprints(configure(command, possible[0]).values)
-        self.folder = Path(self._config.get("run_dir") or self._usual_folder(prints))
+        self.folder = Path(self._config.get("run_dir") or self._usual_folder(first, prints))
         self._known |= {run.key: run for run in find(self.folder)}
 
-    def _way(self) -> Any:
+    def _sweeper(self) -> Any:
         node = self._config.get("sweep")
         if not node:
-            raise ConfigErrors(
-                [ConfigError("sweep", "says how to sweep", "null", tuple(options("sweep")))]
-            )
-        found = build.faults_of("sweep", node) or build.faults_of_building("sweep", node)
-        if found:
-            raise ConfigErrors(found)
+            choices = tuple(options("sweep"))
+            raise ConfigErrors([ConfigError("sweep", "says how to sweep", "null", choices)])
+        errors = build.faults_of("sweep", node) or build.faults_of_building("sweep", node)
+        if errors:
+            raise ConfigErrors(errors)
         return build.make(self._config, "sweep")
 
-    def _usual_folder(self, prints: Mapping[str, str]) -> str:
-        """Always the same one for the same kind of sweep, recipe and data."""
-        choices = choices_of(self.command, self._one)
+    def _usual_folder(self, first: Sequence[str], prints: Mapping[str, str]) -> str:
+        """Folder of a sweep without run_dir, by its kind, recipe and data."""
+        choices = choices_of(self.command, first)
         recipe = choices.get("experiment") or choices.get("data")
         return f"runs/{choices.get('sweep')}-{recipe}-{_digest(prints)[:6]}"
 
-    # What a way of sweeping asks for
-
     @property
     def metric(self) -> str:
-        """The score that chooses the best checkpoint, and the best run."""
-        return str(
-            self._config["choose_by"]
-            if "choose_by" in self._config
-            else self._config["metric"]["name"]
-        )
+        """Score that chooses the best checkpoint, and the best run."""
+        return str(self._config.get("choose_by") or self._config["metric"]["name"])
 
     @property
     def greater(self) -> bool:
@@ -139,149 +155,130 @@ class TrainingJob:
         log.info("%s", text)
 
     def grid(self, grids: Sequence[str]) -> list[list[str]]:
-        found = []
         for override in self._typed.values():
             if override.is_interval_sweep():
                 why = "an interval is searched by sweep=optuna only; give values, or range(…)"
                 raise ConfigErrors([ConfigError(override.key_or_group, why)])
+        combinations = []
         for grid in grids or [""]:
-            found += variants([*str(grid).split(), *self._typed])
-        return [self._of_a_run(one) for one in found]
+            combinations += variants([*str(grid).split(), *self._typed])
+        return [_of_a_run(combination) for combination in combinations]
 
-    def spaces(self) -> dict[str, Space]:
-        return {
-            one.key_or_group: _space(one) for one in self._typed.values() if one.is_sweep_override()
-        }
+    def spaces(self) -> dict[str, Any]:
+        swept = [override for override in self._typed.values() if override.is_sweep_override()]
+        return {override.key_or_group: _distribution(override) for override in swept}
 
     def fixed(self) -> list[str]:
-        return self._of_a_run(
-            [text for text, one in self._typed.items() if not one.is_sweep_override()]
-        )
+        typed = self._typed.items()
+        return _of_a_run([text for text, override in typed if not override.is_sweep_override()])
 
-    def plan(self, several: Sequence[Sequence[str]], keys: Sequence[str] = ()) -> list[Run]:
-        described = [self._described(one) for one in several]
-        named_by = list(keys) or differing([values for _, _, values in described])
-        found = []
-        for one, (key, config, values) in zip(several, described, strict=True):
+    def plan(self, combinations: Sequence[Sequence[str]], keys: Sequence[str] = ()) -> list[Run]:
+        described = [self._described(overrides) for overrides in combinations]
+        named_by = list(keys) or differing([run.values for run in described])
+        runs: dict[str, Run] = {}
+        for overrides, description in zip(combinations, described, strict=True):
+            key = description.key
             if key not in self._known:
-                name = name_of(
-                    [(k, values.get(k)) for k in named_by] or usual_parts(values, config)
+                parts = {k: description.values[k] for k in named_by if k in description.values}
+                if not named_by:
+                    parts = usual_parts(description.values, description.config)
+                name = name_of(parts)
+                if name in {run.name for run in self._known.values()}:
+                    name = f"{name}-{key[:6]}"
+                self._known[key] = Run(
+                    folder=self.folder / name,
+                    key=key,
+                    command=self.command,
+                    overrides=tuple(overrides),
+                    config_dirs=config_dirs(),
                 )
-                taken = {run.name for run in self._known.values()}
-                name = f"{name}-{key[:6]}" if name in taken else name
-                self._known[key] = Run(self.folder / name, key, self.command, tuple(one))
-            found.append(self._known[key])
-        return list({run.key: run for run in found}.values())
+            elif key not in runs:
+                self._warn_of_idle_overrides(self._known[key], overrides)
+            runs[key] = self._known[key]
+        return list(runs.values())
+
+    def _warn_of_idle_overrides(self, run: Run, overrides: Sequence[str]) -> None:
+        """Logs a warning for settings that came after a run had begun, and do not change it."""
+        if not (run.begun or run.finished):
+            return
+        for text in set(overrides) - set(run.overrides):
+            key = text.partition("=")[0].lstrip("+~")
+            if key.partition(".")[0] in NOT_LEARNT and not OF_THE_SWEEP.match(text):
+                log.warning(
+                    "%s: has no effect on %s, which began without it; remove its folder to train "
+                    "it again",
+                    text,
+                    run.name,
+                )
+
+    def drop_all_but(self, planned: Sequence[Run]) -> None:
+        """Marks earlier runs that this sweep no longer has."""
+        keys = {run.key for run in planned}
+        for run in self._known.values():
+            dropped = run.key not in keys
+            if run.folder.is_dir() and bool(run.record().get("dropped")) != dropped:
+                run.note(dropped=dropped)
 
     def train(self, runs: Sequence[Run], epochs: int = 0) -> None:
-        wanted = [run for run in runs if not run.reached(epochs)]
-        self._wait_for_those_left(wanted)
-        busy = [run for run in wanted if run.state is RunState.RUNNING]
-        for run in busy:
-            log.warning("%s: another process is training it; left alone", run.name)
+        unfinished = [run for run in runs if not run.reached(epochs)]
+        _wait_for_killed_runs(unfinished)
+        ready = []
+        for run in unfinished:
+            if run.state is RunState.RUNNING:
+                log.warning("%s: another process is training it; left alone", run.name)
+            else:
+                ready.append(run)
         for run in runs:
             run.note()
-        wanted = [run for run in wanted if run not in busy and not self._hopeless(run)]
-        if wanted:
+        ready = [run for run in ready if self._can_begin(run)]
+        if ready:
             with watch.watching(runs, self.metric):
-                launching.launch(self.folder, wanted, epochs, self.of_hydra, CONF)
+                launchers.launch(self.folder, ready, epochs, self.of_hydra, CONF)
 
-    def _hopeless(self, run: Run) -> bool:
-        """Whether the configuration of a run has faults, which are kept as those of a run that failed."""
-        found = errors_of(self.command, run.overrides)
-        if found:
-            run.note(failure="; ".join(map(str, found)))
-            log.error("%s: %s", run.name, run.record()["failure"])
-        return bool(found)
-
-    def _wait_for_those_left(self, runs: Sequence[Run]) -> None:
-        """Runs of a sweep that was killed end by themselves (sweep/child.py), but not at once."""
-        until = time.monotonic() + PATIENCE
-        while any(run.holder() for run in runs) and time.monotonic() < until:
-            time.sleep(0.5)
+    def _can_begin(self, run: Run) -> bool:
+        """Whether the configuration of a run has no errors; they are recorded as a failure."""
+        errors = errors_of(self.command, run.overrides)
+        if errors:
+            failure = "; ".join(map(str, errors))
+            run.note(failure=failure)
+            log.error("%s: %s", run.name, failure)
+        return not errors
 
     def score(self, run: Run, epochs: int = 0) -> float | None:
+        if run.record().get("failure"):
+            return None
         scores = [
             entry[self.metric]
             for entry in run.validations()
             if self.metric in entry and (not epochs or entry["epoch"] <= epochs)
         ]
-        return (
-            (max if self.greater else min)(scores)
-            if scores and not run.record().get("failure")
-            else None
-        )
+        best = max if self.greater else min
+        return best(scores, default=None)
 
     def horizon(self, run: Run) -> int:
         return int(compose(self.command, run.overrides)["trainer"]["max_epochs"])
 
-    # What is said
-
-    def listed(self, runs: Sequence[Run]) -> list[str]:
-        """A line for each run: what is there already. What is left, and how long it will take, comes last."""
-        states = {run.name: run.state for run in runs}
-        width = max((len(run.name) for run in runs), default=0)
-        lines = [
-            f"{self.folder}: {overall(runs, states) if self.way.counted else 'trials are chosen as they come'}"
-        ]
-        for run in runs:
-            state, said = states[run.name], how_far(run, self.metric) if run.latest() else ""
-            if state is RunState.FINISHED:
-                said = scored(run, self.metric)
-            elif state is RunState.FAILED:
-                said = str(run.record()["failure"])
-            lines.append(f"  {run.name:<{width}}  {state.value}{': ' if said else ''}{said}")
-        seconds = time_left(runs, states)
-        if (
-            runs
-            and seconds is None
-            and any(state is not RunState.FINISHED for state in states.values())
-        ):
-            lines.append("how long it will take is known when one run has finished")
-        return lines
-
-    def conclude(self, runs: Sequence[Run]) -> None:
-        """Says how it went. Raises SystemExit if runs failed, or did not end."""
-        states = {run.name: run.state for run in runs}
-        log.info("%s: %s", self.folder, overall(runs, states))
-        if RunState.FINISHED in states.values():
-            report_folders([str(self.folder)], different_data=True, trials=0)
-        failed = [run for run in runs if states[run.name] is RunState.FAILED]
-        for run in failed:
-            log.error("%s failed: %s", run.name, run.record().get("failure"))
-        if failed:
-            log.error("the same command tries %s again", "them" if len(failed) > 1 else "it")
-        if any(state not in (RunState.FINISHED, RunState.HALTED) for state in states.values()):
-            raise SystemExit(1)
-
-    # How runs are told apart
-
-    def _of_a_run(self, overrides: Sequence[str]) -> list[str]:
-        """What of the sweep's overrides is for its runs."""
-        others = [
-            text for text in overrides if not re.match(r"[+~]*(run_dir|sweep(\..*)?)(=|$)", text)
-        ]
-        return [*others, "sweep=grid"]
-
-    def _described(self, overrides: Sequence[str]) -> tuple[str, Mapping[str, Any], dict[str, str]]:
-        """The key of a run, its configuration, and the values of all keys that its overrides name."""
+    def _described(self, overrides: Sequence[str]) -> RunDescription:
+        """Describes a run; its values are those of all keys that its overrides name."""
         typed = {text.partition("=")[0].lstrip("+~"): text.partition("=")[2] for text in overrides}
         typed.pop("sweep", None)
         try:
             config, choices = compose(self.command, overrides), choices_of(self.command, overrides)
-        except ConfigErrors:  # the run will fail and say why
-            return _digest([self.command, *overrides]), {}, typed
+        except ConfigErrors:  # the run will fail with them
+            return RunDescription(_digest([self.command, *overrides]), {}, typed)
         values = {key: choices[key] if key in choices else shown(_at(config, key)) for key in typed}
-        learnt = {key: value for key, value in config.items() if key not in VOLATILE}
-        learnt["trainer"] = {
-            key: value for key, value in config["trainer"].items() if key not in VOLATILE_IN_TRAINER
-        }
+        settings = learnt_settings(config)
         try:
             data: Any = self._fingerprints(config)
+            settings["data"] = _without_paths(config["data"])
         except UserError as error:
             data = str(error)
-        files = {key: hash_of_files(config[key]) for key in ("init", "vectors") if config.get(key)}
-        return _digest([self.command, learnt, data, files]), {**config, **choices}, values
+        for name in FILES & settings.keys():
+            settings[name] = _by_content(settings[name])
+        for name in GROUPS_WITH_FILES & settings.keys():
+            settings[name] = {key: _by_content(value) for key, value in settings[name].items()}
+        key = _digest([self.command, settings, data])
+        return RunDescription(key, {**config, **choices}, values)
 
     def _fingerprints(self, config: Mapping[str, Any]) -> Mapping[str, str]:
         key = json.dumps(config["data"], sort_keys=True, default=str)
@@ -291,26 +288,108 @@ class TrainingJob:
         return self._prints[key]
 
 
-def _first(override: Any) -> str:
-    """One of the values that an override stands for."""
+def _without_paths(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a data set without the names of files whose content its fingerprint has."""
+    settings = {
+        key: value
+        for key, value in data.items()
+        if key not in FINGERPRINTED or not isinstance(value, str | list)
+    }
+    if isinstance(data.get("test"), str):
+        base, at, rows = data["test"].partition("@")
+        languages = [*as_list(data.get("source") or []), data.get("target")]
+        path = Path(base)
+        files = [path] if path.is_file() else []
+        for language in languages:
+            files += sorted(path.parent.glob(f"{glob.escape(path.name)}.{language}*"))
+        if files:
+            settings["test"] = hash_of_files(list(map(str, files))) + at + rows
+    return settings
+
+
+def _by_content(value: Any) -> Any:
+    """A hash of the file or run that a value names; other values as they are."""
+    if isinstance(value, list):
+        return [_by_content(item) for item in value]
+    if not isinstance(value, str):
+        return value
+    is_path = Path(value).is_file() or Path(value, BEST).is_file()
+    return hash_of_files(value) if is_path else value
+
+
+def _wait_for_killed_runs(runs: Sequence[Run]) -> None:
+    """Waits for runs of a killed sweep to end."""
+    until = time.monotonic() + END_SECONDS
+    while any(run.holder() for run in runs) and time.monotonic() < until:
+        time.sleep(0.5)
+
+
+def listing(job: TrainingJob, runs: Sequence[Run]) -> list[str]:
+    """A line for the sweep, and one for each run with its state."""
+    states = {run.name: run.state for run in runs}
+    width = max((len(run.name) for run in runs), default=0)
+    summary = overall(runs, states) if job.sweeper.counted else "trials are chosen as they come"
+    lines = [f"{job.folder}: {summary}"]
+    for run in runs:
+        state = states[run.name]
+        detail = ""
+        if state is RunState.FINISHED:
+            detail = best_score(run, job.metric)
+        elif state is RunState.FAILED:
+            detail = str(run.record()["failure"])
+        elif run.latest():
+            detail = progress_of(run, job.metric)
+        lines.append(f"  {run.name:<{width}}  {state.value}{': ' if detail else ''}{detail}")
+    unfinished = any(state is not RunState.FINISHED for state in states.values())
+    if unfinished and time_left(runs, states) is None:
+        lines.append("how long it will take is known when one run has finished")
+    return lines
+
+
+def conclude(job: TrainingJob, runs: Sequence[Run]) -> None:
+    """Reports the runs. Raises SystemExit if some failed, or did not end."""
+    states = {run.name: run.state for run in runs}
+    log.info("%s: %s", job.folder, overall(runs, states))
+    if RunState.FINISHED in states.values():
+        report_folders([str(job.folder)], different_data=True, trials=0)
+    failed = [run for run in runs if states[run.name] is RunState.FAILED]
+    for run in failed:
+        log.error("%s failed: %s", run.name, run.record().get("failure"))
+    if failed:
+        log.error("the same command tries %s again", "them" if len(failed) > 1 else "it")
+    if any(state not in (RunState.FINISHED, RunState.HALTED) for state in states.values()):
+        raise SystemExit(1)
+
+
+def _of_a_run(overrides: Sequence[str]) -> list[str]:
+    """Overrides of a sweep that are those of its runs."""
+    return [*(text for text in overrides if not OF_THE_SWEEP.match(text)), "sweep=grid"]
+
+
+def _first_value(override: Any) -> str:
+    """An override with the first of its values."""
     value = override.value()
     first = value.start if hasattr(value, "end") else next(iter(override.sweep_string_iterator()))
     return f"{override.get_key_element()}={first}"
 
 
-def _space(override: Any) -> Space:
-    """What an override with several values, or an interval, is to a search: choice(a,b), range(1,9,step=2), interval(0.1,1),
-    each also as int(…) or tag(log,…)."""
+def _distribution(override: Any) -> Any:
+    """Optuna's distribution of an override: choice(a,b), range(1,9,step=2), interval(0.1,1), each
+    also as int(…) or tag(log,…)."""
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
     value = override.value()
-    log = "log" in getattr(value, "tags", ())
-    if override.is_interval_sweep():
-        return Space(low=value.start, high=value.end, log=log)
-    if override.is_range_sweep() and not value.shuffle:
-        return Space(low=value.start, high=list(value.range())[-1], step=value.step)
-    plain = bool | int | float | str | None
-    return Space(
-        choices=tuple(v if isinstance(v, plain) else str(v) for v in override.sweep_iterator())
-    )
+    is_range = override.is_range_sweep() and not value.shuffle
+    if not is_range and not override.is_interval_sweep():
+        plain = bool | int | float | str | None
+        choices = override.sweep_iterator()
+        return CategoricalDistribution([c if isinstance(c, plain) else str(c) for c in choices])
+    low, step = value.start, value.step if is_range else None
+    high = list(value.range())[-1] if is_range else value.end
+    log_scale = "log" in getattr(value, "tags", ())
+    if isinstance(low, int) and isinstance(high, int):
+        return IntDistribution(low, high, log=log_scale, step=int(step or 1))
+    return FloatDistribution(low, high, log=log_scale, step=step)
 
 
 def _digest(value: Any) -> str:
@@ -318,6 +397,7 @@ def _digest(value: Any) -> str:
 
 
 def _at(config: Mapping[str, Any], key: str) -> Any:
+    """Value of a dotted key; None if there is none."""
     node: Any = config
     for part in key.split("."):
         node = node.get(part) if isinstance(node, Mapping) else None

@@ -1,10 +1,8 @@
 """python -m nmt.sweep.child PROCESS@HOST MODULE [ARGUMENT …]
 
-Runs a module that is stopped, as by SIGTERM, once the process that wanted it has ended, however that process ended: nothing
-goes on training behind the back of a sweep that was killed.
+Runs a module until the process that started the sweep has ended, however it ended: no training
+survives a killed sweep. It is then stopped as by SIGTERM.
 """
-
-from __future__ import annotations
 
 import os
 import runpy
@@ -14,23 +12,23 @@ import sys
 import threading
 import time
 
-from nmt.sweep.run_status import alive
+from nmt.foundation.processes import is_running
 
-MERCY = 60
-"""Seconds to save everything."""
+GRACE_SECONDS = 60
+"""Seconds between SIGTERM and the end of the process, in which a training is saved."""
 
 
-def _watch(process: int, parent: int) -> None:
-    while alive(process) and os.getppid() == parent:
+def _watch(sweeper: int, parent: int) -> None:
+    while is_running(sweeper) and os.getppid() == parent:
         time.sleep(1)
     os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(MERCY)
+    time.sleep(GRACE_SECONDS)
     os._exit(1)
 
 
 def main() -> None:
-    whose, module, *arguments = sys.argv[1:]
-    process, _, host = whose.partition("@")
+    sweeper, module, *arguments = sys.argv[1:]
+    process, _, host = sweeper.partition("@")
     if host == socket.gethostname():
         threading.Thread(target=_watch, args=(int(process), os.getppid()), daemon=True).start()
     sys.argv = [module, *arguments]

@@ -1,18 +1,19 @@
-"""Every combination of what is typed, each trained to its end."""
-
-from __future__ import annotations
+"""Every combination of the values on the command line, each trained to its end."""
 
 from nmt.sweep import Job, Sweeper
 from nmt.sweep.run_status import Run
 
 
 class GridSearch(Sweeper):
-    """`grids`: strings of overrides; each makes a grid together with what is typed. None: what is typed alone."""
+    """Trains a grid of runs.
+
+    grids: strings of overrides, each of which makes a grid with the command line; None: only that
+    """
 
     def __init__(self, *, grids: list[str] | None = None) -> None:
         self.grids = tuple(grids or ())
 
-    def __call__(self, work: Job) -> list[Run]:
-        runs = self.planned(work)
-        work.train(runs)
+    def __call__(self, job: Job) -> list[Run]:
+        runs = self.planned(job)
+        job.train(runs)
         return runs

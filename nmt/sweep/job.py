@@ -1,6 +1,4 @@
-"""What a launcher does with one run: trains it in a process of its own, and keeps what went wrong."""
-
-from __future__ import annotations
+"""Work of a launcher: trains one run in a process of its own, and records a failure."""
 
 import os
 import re
@@ -16,79 +14,101 @@ from typing import Any
 
 import nmt
 from nmt.foundation.errors import UserError, quoted
+from nmt.foundation.processes import available_cores
 from nmt.storage.lock import Lock
 from nmt.sweep.run_status import Run
 
 OUTPUT = "output.log"
-"""What the process has printed; train.log begins only when the configuration is right."""
+"""File of everything that the process prints; train.log begins after the configuration is checked."""
 LONGEST = 1000
-"""Characters that are kept of a message."""
-_SAID = re.compile(r"^(?:error: |\S+ \S+ ERROR )(?P<message>.*)", re.DOTALL | re.MULTILINE)
+"""Characters of a message that are recorded."""
+SAVE_SECONDS = 60
+"""Seconds in which an interrupted training is saved before it is killed."""
+INTERRUPTED = 130
+"""Exit status of a training that was saved after an interruption."""
+MESSAGE = re.compile(r"^(?:error: |\S+ \S+ ERROR )(?P<message>.*)", re.DOTALL | re.MULTILINE)
 
 
 def train(run: Run, epochs: int, sweeper: str, launcher: Mapping[str, Any], slots: Path) -> None:
-    """Trains a run from where it is as far as `epochs` (0: to its end). `sweeper`, PROCESS@HOST: the run stops when that
-    process has ended; `slots`: a folder in which jobs note which GPU they use, and share what they can."""
+    """Trains a run from its present state.
+
+    run: the run
+    epochs: epoch after which it stops; 0: at its end
+    sweeper: PROCESS@HOST of the sweep, whose end stops the run
+    launcher: settings of the launcher
+    slots: folder in which jobs record their GPUs, and share tokenizers
+    """
     if run.reached(epochs):
         return
-    begun = (run.folder / "last.safetensors").is_file()
-    arguments = (
-        [f"resume={quoted(str(run.folder))}"]
-        if begun
-        else [*run.overrides, f"run_dir={quoted(str(run.folder))}"]
-    )
-    arguments += [f"trainer.stop_after={epochs}"] if epochs or begun else []
+    folder = quoted(str(run.folder))
+    arguments = [f"--config-dir={folder}" for folder in run.config_dirs]
+    if run.begun:
+        arguments += [f"resume={folder}", f"trainer.stop_after={epochs}"]
+    else:
+        arguments += [*run.overrides, f"run_dir={folder}"]
+        arguments += [f"trainer.stop_after={epochs}"] if epochs else []
     run.note(failure=None, attempts=run.record().get("attempts", 0) + 1)
     command = [sys.executable, "-m", "nmt.sweep.child", sweeper, f"nmt.{run.command}", *arguments]
-    started = time.time()
+    began = time.time()
     with _environment(launcher, slots) as environment, open(run.folder / OUTPUT, "ab") as output:
-        begins = output.tell()
-        status = _wait(subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment, start_new_session=True
-        ))  # fmt: skip
-    said = (run.folder / OUTPUT).read_bytes()[begins:].decode("utf-8", "replace")
-    fine = status == 130 or (status == 0 and run.reached(epochs))
-    failure = None if fine else reason(status, said)
-    run.note(
-        failure=failure, seconds=run.record().get("seconds", 0.0) + round(time.time() - started, 1)
-    )
+        start = output.tell()
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=environment,
+            start_new_session=True,
+        )
+        status = _wait(process)
+    seconds = run.record().get("seconds", 0.0) + round(time.time() - began, 1)
+    failure = None
+    if status != INTERRUPTED and (status != 0 or not run.reached(epochs)):
+        printed = (run.folder / OUTPUT).read_bytes()[start:].decode("utf-8", "replace")
+        failure = reason(status, printed)
+    run.note(failure=failure, seconds=seconds)
 
 
 def _wait(process: subprocess.Popen[bytes]) -> int:
-    """The exit status. An interruption is passed on, and the process may save before this one goes on with it."""
+    """Exit status of a process, which may save its work when this one is interrupted."""
     try:
         return process.wait()
     except BaseException:
         process.send_signal(signal.SIGINT)
         try:
-            process.wait(60)
+            process.wait(SAVE_SECONDS)
         except BaseException:  # a second Ctrl-C
             process.kill()
             process.wait()
         raise
 
 
-def reason(status: int, said: str) -> str:
-    """Why a process failed: what it told the user, else its last line."""
-    found = list(_SAID.finditer(said))
+def reason(status: int, printed: str) -> str:
+    """Reason of a failure: the last message for the user, else the last line.
+
+    status: exit status, negative for a signal
+    printed: output of the process
+    """
     if status < 0:
         name = signal.Signals(-status).name
-        memory = "; probably the memory was not enough" if name == "SIGKILL" else ""
-        return f"killed by {name}{memory}"
-    if found:
-        return found[-1]["message"].strip()[:LONGEST]
-    lines = said.strip().splitlines()
+        hint = "; probably the memory was not enough" if name == "SIGKILL" else ""
+        return f"killed by {name}{hint}"
+    messages = list(MESSAGE.finditer(printed))
+    if messages:
+        return messages[-1]["message"].strip()[:LONGEST]
+    lines = printed.strip().splitlines()
     return f"exit status {status}{': ' + lines[-1][:LONGEST] if lines else ''}"
 
 
 @contextmanager
 def _environment(launcher: Mapping[str, Any], slots: Path) -> Iterator[dict[str, str]]:
-    """The variables of a run's process: its share of the processor's threads, a GPU of its own, and where nmt is."""
+    """Environment of a run's process: its threads, a GPU of its own, and the path of nmt."""
     variables = dict(os.environ)
-    here = str(Path(nmt.__file__).resolve().parent.parent)
+    package = str(Path(nmt.__file__).resolve().parent.parent)
+    paths = [package, *filter(None, [variables.get("PYTHONPATH")])]
+    variables["PYTHONPATH"] = os.pathsep.join(paths)
     variables["NMT_TOKENIZERS"] = str(slots / "tokenizers")
-    variables["PYTHONPATH"] = os.pathsep.join([here, *filter(None, [variables.get("PYTHONPATH")])])
-    jobs, threads = side_by_side(launcher), threads_of(launcher)
+    jobs, threads = parallel_jobs(launcher), threads_of(launcher)
     if threads is not None:
         variables["OMP_NUM_THREADS"] = str(threads)
     devices = gpus() if jobs > 1 else []
@@ -99,37 +119,30 @@ def _environment(launcher: Mapping[str, Any], slots: Path) -> Iterator[dict[str,
         yield {**variables, "CUDA_VISIBLE_DEVICES": devices[slot % len(devices)]}
 
 
-def side_by_side(launcher: Mapping[str, Any]) -> int:
+def parallel_jobs(launcher: Mapping[str, Any]) -> int:
     """Jobs that a launcher runs at the same time on this machine."""
     jobs = launcher.get("n_jobs")
     if not isinstance(jobs, int):
         return 1
-    cores = _cores()
-    return max(1, jobs if jobs > 0 else cores + 1 + jobs)
+    return max(1, jobs if jobs > 0 else available_cores() + 1 + jobs)
 
 
 def threads_of(launcher: Mapping[str, Any]) -> int | None:
-    """Threads of each job; None if the launcher leaves that to the environment."""
+    """Threads of each job; None if the launcher leaves them to the environment."""
     if isinstance(launcher.get("n_jobs"), int):
-        return max(1, _cores() // side_by_side(launcher))
-    for asked in (
-        launcher.get("cpus_per_task"),
-        (launcher.get("ray") or {}).get("remote", {}).get("num_cpus"),
-    ):
-        if isinstance(asked, int):
-            return asked
+        return max(1, available_cores() // parallel_jobs(launcher))
+    remote = (launcher.get("ray") or {}).get("remote", {})
+    for threads in (launcher.get("cpus_per_task"), remote.get("num_cpus")):
+        if isinstance(threads, int):
+            return threads
     return None
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def gpus() -> list[str]:
-    """The GPUs that may be used, by the names that CUDA takes."""
-    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if chosen is not None:
-        return [name for name in chosen.split(",") if name.strip() and name.strip() != "-1"]
+    """Names of the GPUs that may be used, as CUDA takes them."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return [name for name in visible.split(",") if name.strip() and name.strip() != "-1"]
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return []

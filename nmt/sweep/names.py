@@ -1,6 +1,4 @@
-"""The name of a run's folder: by what it differs from the other runs."""
-
-from __future__ import annotations
+"""Names of runs' folders, by what differs between runs."""
 
 import hashlib
 import re
@@ -8,44 +6,47 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 FIRST = ("experiment", "data", "encoder", "decoder", "attention", "window", "normalizer", "pooling")
-"""Groups that begin a name, in this order; the seed ends it."""
+"""Groups at the beginning of a name, in this order; the seed ends it."""
 GROUPS = {*FIRST, "tokenizer", "optimizer", "schedule", "objective", "search", "metric", "trainer"}
-"""Groups, whose choices need no name before them."""
+"""Groups whose choices are named without their key."""
+USUAL = ("decoder", "attention", "pooling", "seed")
+"""Keys that name a run which differs from no other."""
 LONGEST = 120
 """Characters of a name."""
+NUMBER = re.compile(r"-?[\d.]+(e[+-]?\d+)?")
 
 
-def differing(described: Sequence[Mapping[str, str]]) -> list[str]:
-    """Keys that do not have the same value in all of them, in the order of names."""
-    keys = dict.fromkeys(key for values in described for key in values)
-    found = [key for key in keys if len({values.get(key) for values in described}) > 1]
-    place = {key: i for i, key in enumerate(FIRST)} | {"seed": len(FIRST) + 1}
-    return sorted(found, key=lambda key: place.get(key, len(FIRST)))
+def differing(settings: Sequence[Mapping[str, str]]) -> list[str]:
+    """Keys whose values differ, in the order of names."""
+    keys = dict.fromkeys(key for values in settings for key in values)
+    differ = [key for key in keys if len({values.get(key) for values in settings}) > 1]
+    order = {key: i for i, key in enumerate(FIRST)} | {"seed": len(FIRST) + 1}
+    return sorted(differ, key=lambda key: order.get(key, len(FIRST)))
 
 
-def usual_parts(
-    values: Mapping[str, str], config: Mapping[str, Any]
-) -> list[tuple[str, str | None]]:
-    """What names a run that is alone."""
-    keys = [
-        key
-        for key in ("decoder", "attention", "pooling", "seed")
-        if isinstance(config.get(key), str | int)
-    ]
-    return [(key, str(config[key])) for key in keys] or list(values.items())
+def usual_parts(values: Mapping[str, str], config: Mapping[str, Any]) -> dict[str, str]:
+    """Parts of the name of a run that differs from no other."""
+    parts = {key: config.get(key) for key in USUAL}
+    chosen = {key: str(part) for key, part in parts.items() if isinstance(part, str | int)}
+    return chosen or dict(values)
 
 
-def name_of(parts: Sequence[tuple[str, str | None]]) -> str:
-    """`bahdanau-concat-seed1`: choices by their names, values after theirs."""
-    last = [key.rpartition(".")[2] for key, _ in parts]
-    said = []
-    for (key, value), short in zip(parts, last, strict=True):
-        if value is None:
-            continue
-        name = short if last.count(short) == 1 else key
-        number = re.fullmatch(r"-?[\d.]+(e-?\d+)?", value)
-        said.append(value if key in GROUPS else f"{name}{value}" if number else f"{name}-{value}")
-    name = re.sub(r"[^\w.+-]+", "-", "-".join(said)).strip("-.") or "run"
+def name_of(parts: Mapping[str, str]) -> str:
+    """Name such as `bahdanau-concat-lr0.001-seed1`.
+
+    parts: values by key
+    """
+    short_keys = [key.rpartition(".")[2] for key in parts]
+    words = []
+    for (key, value), short in zip(parts.items(), short_keys, strict=True):
+        label = short if short_keys.count(short) == 1 else key
+        if key in GROUPS:
+            words.append(value)
+        elif NUMBER.fullmatch(value):
+            words.append(f"{label}{value}")
+        else:
+            words.append(f"{label}-{value}")
+    name = re.sub(r"[^\w.+-]+", "-", "-".join(words)).strip("-.") or "run"
     if len(name) <= LONGEST:
         return name
     return f"{name[: LONGEST - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

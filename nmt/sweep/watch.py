@@ -1,33 +1,34 @@
-"""How far a sweep is, read from the folders of its runs: live lines on a terminal, elsewhere lines when things happen."""
-
-from __future__ import annotations
+"""Progress of a sweep, read from the folders of its runs: live lines at a terminal, elsewhere log messages."""
 
 import logging
 import statistics
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
-from nmt.foundation.terminal import console
+from nmt.foundation.progress import ProgressLines
 from nmt.sweep.run_status import Run, RunState
 
 log = logging.getLogger(__name__)
-EVERY = 1.0
-"""Seconds between two looks."""
+LOOK_SECONDS = 1.0
+"""Seconds between two readings of the folders."""
 QUIET_SECONDS = 60.0
-"""Time between two lines where nothing happens, and there is no terminal."""
+"""Seconds between two log messages when no run starts or ends."""
 
 
 @contextmanager
 def watching(runs: Sequence[Run], metric: str) -> Iterator[None]:
-    """Shows how far the runs are until the block ends. `metric`: the validation score that is shown."""
-    ended, view = threading.Event(), _View(runs, metric)
+    """Shows the progress of runs during a block.
+
+    metric: validation score that is shown
+    """
+    ended = threading.Event()
+    view = SweepProgress(runs, metric)
 
     def look() -> None:
-        while not ended.wait(EVERY):
-            view.look()
+        while not ended.wait(LOOK_SECONDS):
+            view.update()
 
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
@@ -39,135 +40,123 @@ def watching(runs: Sequence[Run], metric: str) -> Iterator[None]:
         view.close()
 
 
-class _View:
-    def __init__(self, runs: Sequence[Run], metric: str) -> None:
-        self.runs, self.metric = list(runs), metric
-        self._before = {run.name: run.state for run in runs}
-        self._spoken = time.monotonic()
-        self._live: Any = None
+class SweepProgress:
+    """Log messages when runs start or end, and lines about those that are running."""
 
-    def look(self) -> None:
+    def __init__(self, runs: Sequence[Run], metric: str) -> None:
+        self.runs = list(runs)
+        self.metric = metric
+        self._states = {run.name: run.state for run in runs}
+        self._lines = ProgressLines(QUIET_SECONDS)
+        self._lines.postpone()
+
+    def update(self) -> None:
+        """Reads the states of all runs, and shows them."""
         states = {run.name: run.state for run in self.runs}
         for run in self.runs:
-            if states[run.name] is not self._before[run.name]:
-                self._changed(run, states)
-        self._before = states
-        if console.is_terminal:
-            self._draw(states)
-        elif time.monotonic() - self._spoken > QUIET_SECONDS:
-            for run in self.runs:
-                if states[run.name] is RunState.RUNNING:
-                    log.info("%s: %s", run.name, how_far(run, self.metric))
-            self._say(overall(self.runs, states))
+            if states[run.name] is not self._states[run.name]:
+                self._log_change(run, states)
+        self._states = states
+        running = [run for run in self.runs if states[run.name] is RunState.RUNNING]
+        finished = sum(state is RunState.FINISHED for state in states.values())
+        self._lines.show(
+            *(f"{run.name}: {progress_of(run, self.metric)}" for run in running),
+            overall(self.runs, states),
+            share=finished / len(self.runs),
+        )
 
-    def _changed(self, run: Run, states: dict[str, RunState]) -> None:
-        now = states[run.name]
-        if now is RunState.FINISHED:
-            self._say(
-                f"{run.name}: finished, {scored(run, self.metric)}; {overall(self.runs, states)}"
-            )
-        elif now is RunState.FAILED:
-            self._say(
-                f"{run.name}: failed: {run.record().get('failure')}; {overall(self.runs, states)}"
-            )
-        elif now is RunState.RUNNING and not console.is_terminal:
-            self._say(f"{run.name}: started")
-
-    def _say(self, text: str) -> None:
-        self._spoken = time.monotonic()
-        log.info("%s", text)
-
-    def _draw(self, states: dict[str, RunState]) -> None:
-        from rich.console import Group
-        from rich.live import Live
-        from rich.text import Text
-
-        lines = [
-            Text(f"{run.name}: {how_far(run, self.metric)}", no_wrap=True, overflow="ellipsis")
-            for run in self.runs
-            if states[run.name] is RunState.RUNNING
-        ]
-        lines.append(Text(overall(self.runs, states), style="bold"))
-        if self._live is None:
-            self._live = Live(console=console, auto_refresh=False, transient=True)
-            self._live.start()
-        self._live.update(Group(*lines), refresh=True)
+    def _log_change(self, run: Run, states: Mapping[str, RunState]) -> None:
+        state = states[run.name]
+        if state is RunState.FINISHED:
+            event = f"finished, {best_score(run, self.metric)}; {overall(self.runs, states)}"
+        elif state is RunState.FAILED:
+            event = f"failed: {run.record().get('failure')}; {overall(self.runs, states)}"
+        elif state is RunState.RUNNING:
+            event = "started"
+        else:
+            return
+        log.info("%s: %s", run.name, event)
+        self._lines.postpone()
 
     def close(self) -> None:
-        self.look()
-        if self._live is not None:
-            self._live.stop()
+        self.update()
+        self._lines.close()
 
 
-def how_far(run: Run, metric: str) -> str:
-    """A run in a line: `epoch 3.2 of 10, loss 2.31, bleu 21.0, 40 s left`."""
+def progress_of(run: Run, metric: str) -> str:
+    """A run in a line: `epoch 3.2, update 40 of 90, loss 2.31, at most 40 s left`."""
     latest = run.latest()
     training, validation = latest.get("train"), latest.get("validation")
     if training is None:
         return "starting"
-    share = training["update"] / max(1, training["total"])
-    said = f"epoch {training['epoch']:.1f}, update {training['update']:,} of {training['total']:,}"
-    said += f", loss {training['loss']:.3f}"
+    parts = [
+        f"epoch {training['epoch']:.1f}",
+        f"update {training['update']:,} of {training['total']:,}",
+        f"loss {training['loss']:.3f}",
+    ]
     if validation is not None and metric in validation:
-        said += f", validation {metric} {validation[metric]:.2f}"
-    before = _seconds(run)
-    return (
-        f"{said}, at most {duration(before / share * (1 - share))} left"
-        if before and share
-        else said
-    )
+        parts.append(f"validation {metric} {validation[metric]:.2f}")
+    seconds = _seconds_so_far(run)
+    share = _share(training)
+    if seconds and share:
+        parts.append(f"at most {duration(seconds / share * (1 - share))} left")
+    return ", ".join(parts)
 
 
-def _seconds(run: Run) -> float | None:
-    """For how long it has been trained, if this is the first attempt."""
+def _share(training: Mapping[str, float]) -> float:
+    """Share of all updates that are done."""
+    return training["update"] / max(1, training["total"])
+
+
+def _seconds_so_far(run: Run) -> float | None:
+    """Seconds of training, if this is the first attempt."""
+    record = run.record()
+    if record.get("attempts", 1) != 1 or record.get("seconds"):
+        return None
     try:
-        record = run.record()
-        began = (run.folder / "run.json").stat().st_mtime
+        return time.time() - (run.folder / "run.json").stat().st_mtime
     except OSError:
         return None
-    return (
-        time.time() - began
-        if record.get("attempts", 1) == 1 and not record.get("seconds")
-        else None
-    )
 
 
-def scored(run: Run, metric: str) -> str:
+def best_score(run: Run, metric: str) -> str:
     """The best validation score of a run."""
     scores = [entry[metric] for entry in run.validations() if entry.get("best") and metric in entry]
     return f"validation {metric} {scores[-1]:.2f}" if scores else "no validation yet"
 
 
-def overall(runs: Sequence[Run], states: dict[str, RunState]) -> str:
-    """The sweep in a line: `3 of 12 done, 2 running, 7 left, about 12 min left`."""
+def overall(runs: Sequence[Run], states: Mapping[str, RunState]) -> str:
+    """A sweep in a line: `3 of 12 done, 2 running, 7 to do, about 12 min left`."""
     count = {state: sum(states[run.name] is state for run in runs) for state in RunState}
-    left = count[RunState.WAITING] + count[RunState.STOPPED]
     parts = [f"{count[RunState.FINISHED]} of {len(runs)} done"]
-    parts += [f"{count[RunState.RUNNING]} running"] if count[RunState.RUNNING] else []
-    parts += [f"{count[RunState.FAILED]} failed"] if count[RunState.FAILED] else []
-    parts += [f"{count[RunState.HALTED]} left out"] if count[RunState.HALTED] else []
-    parts += [f"{left} to do"] if left else []
+    others = {
+        "running": count[RunState.RUNNING],
+        "failed": count[RunState.FAILED],
+        "left out": count[RunState.HALTED],
+        "to do": count[RunState.WAITING] + count[RunState.STOPPED],
+    }
+    parts += [f"{number} {name}" for name, number in others.items() if number]
     seconds = time_left(runs, states)
-    return ", ".join(parts) + (f", about {duration(seconds)} left" if seconds else "")
+    if seconds:
+        parts.append(f"about {duration(seconds)} left")
+    return ", ".join(parts)
 
 
-def time_left(runs: Sequence[Run], states: dict[str, RunState]) -> float | None:
-    """Seconds, if all runs take as long as those that are finished; None if none is, or nothing is left."""
-    took = [run.record().get("seconds") for run in runs if states[run.name] is RunState.FINISHED]
-    known = [seconds for seconds in took if seconds]
+def time_left(runs: Sequence[Run], states: Mapping[str, RunState]) -> float | None:
+    """Seconds until the end, if all runs take as long as the finished ones; None if none is."""
+    taken = [run.record().get("seconds") for run in runs if states[run.name] is RunState.FINISHED]
+    known = [seconds for seconds in taken if seconds]
     if not known:
         return None
-    each, left = statistics.mean(known), 0.0
+    left = 0.0
     for run in runs:
         if states[run.name] is RunState.RUNNING:
             training = run.latest().get("train")
-            left += each * (
-                1 - (training["update"] / max(1, training["total"]) if training else 0.0)
-            )
+            left += 1 - (_share(training) if training else 0.0)
         elif states[run.name] in (RunState.WAITING, RunState.STOPPED):
-            left += each
+            left += 1
     running = sum(state is RunState.RUNNING for state in states.values())
-    return left / max(1, running)
+    return statistics.mean(known) * left / max(1, running)
 
 
 def duration(seconds: float) -> str:

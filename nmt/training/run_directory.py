@@ -27,10 +27,12 @@ import torch
 import yaml
 from torch import Tensor
 
+import nmt
 from nmt.foundation.errors import UserError, typed
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.files import remove_unfinished, write_atomically
 from nmt.storage.lock import Lock
+from nmt.storage.metrics_file import read_metrics
 from nmt.training.trainer import Update
 
 log = logging.getLogger(__name__)
@@ -40,7 +42,6 @@ log = logging.getLogger(__name__)
 def versions() -> Mapping[str, str]:
     """Versions of everything that can change a result."""
     packages = (
-        "nmt",
         "torch",
         "numpy",
         "sentencepiece",
@@ -50,14 +51,16 @@ def versions() -> Mapping[str, str]:
         "babel",
         "num2words",
     )
-    found = {"python": platform.python_version(), "platform": platform.platform()}
+    found = {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "nmt": nmt.__version__,
+    }
     for package in packages:
         try:
             found[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
-            from nmt import __version__
-
-            found[package] = __version__ if package == "nmt" else "not installed"
+            found[package] = "not installed"
     return found
 
 
@@ -250,19 +253,7 @@ class RunDirectory:
             ) from error
 
     def records(self) -> list[dict[str, Any]]:
-        file = self.path / "metrics.jsonl"
-        lines = (
-            file.read_text(encoding="utf-8", errors="replace").splitlines() if file.exists() else []
-        )
-        found = []
-        for line in lines:
-            try:
-                entry = json.loads(line)
-            except (ValueError, RecursionError):  # cut off by a crash, or damaged
-                continue
-            if isinstance(entry, dict) and isinstance(entry.get("update"), int) and "kind" in entry:
-                found.append(entry)
-        return found
+        return read_metrics(self.path)
 
     def _forget_after(self, update: int) -> None:
         """Drops what was recorded after the checkpoint that is resumed: it will be done again."""
