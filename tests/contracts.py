@@ -35,12 +35,14 @@ def padding_changes_nothing(model, data):
     longer = F.pad(data.source.masked_fill(pad, 7), (0, 3), value=9)
     changed = replace(data, source=longer, pictures=data.pictures and in_a_mess(data.pictures))
     torch.testing.assert_close(run(model, changed)[0].readout, truth.readout)
-    dirty = {
-        name: value.masked_fill(~memory.mask.unsqueeze(-1), 1e3)
-        for name in ("values", "keys", "inputs")
-        if (value := getattr(memory, name)) is not None
-    }
-    again = model.decode(data.inputs, model.decoder.initial(memory), replace(memory, **dirty))
+    padding = ~memory.mask.unsqueeze(-1)
+    dirty = replace(
+        memory,
+        keys=memory.keys.masked_fill(padding, 1e3),
+        values=memory.values.masked_fill(padding, 1e3),
+        projected_values=memory.projected_values.masked_fill(padding, 1e3),
+    )
+    again = model.decode(data.inputs, model.decoder.initial(memory), dirty)
     torch.testing.assert_close(again.readout, truth.readout)
 
 

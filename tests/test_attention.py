@@ -7,7 +7,7 @@ import torch
 from builders import choices, compose
 
 from nmt.configuration import build
-from nmt.foundation.interfaces import Memory
+from nmt.foundation.interfaces import Encoded, Prepared
 from nmt.model.attention import Attention, average
 
 SCORES = [name for name in choices("attention") if name != "none"]
@@ -21,10 +21,10 @@ def attention(name: str) -> Attention:
     return Attention(build.make(config, "attention", query_size=SIZE, memory_size=SIZE)).double()
 
 
-def memory_for(model: Attention, values=None) -> Memory:
+def memory_for(model: Attention, values=None) -> Prepared:
     values = torch.randn(B, S, SIZE, dtype=torch.float64) if values is None else values
     mask = torch.tensor([[True] * 4, [True, True, False, False]])
-    return Memory(values=values, mask=mask, summary=values[:, 0], keys=model.score.keys(values))
+    return model.prepare(Encoded(values=values, mask=mask, final_state=values[:, 0]))
 
 
 @torch.no_grad()
@@ -72,9 +72,11 @@ def test_rows_of_a_beam_share_the_memory(name):
     memory = memory_for(model)
     query = model.project(torch.randn(3 * B, T, SIZE, dtype=torch.float64))
     rows = torch.arange(B).repeat_interleave(3)
-    shared, copied = model.weights(query, memory), model.weights(query, memory.select(rows))
+    copy = memory.select(rows)
+    shared, _ = model.attend(query, memory, model.initial_attention_state(memory, 3 * B))
+    copied, _ = model.attend(query, copy, model.initial_attention_state(copy, 3 * B))
     torch.testing.assert_close(shared, copied)
-    torch.testing.assert_close(average(shared, memory), average(copied, memory.select(rows)))
+    torch.testing.assert_close(average(shared, memory), average(copied, copy))
 
 
 @pytest.mark.parametrize("name", SCORES)
@@ -87,7 +89,9 @@ def test_gradients_agree_with_finite_differences(name):
 
     def context(query, values, *_):
         memory = memory_for(model, values)
-        return average(model.weights(model.project(query), memory), memory)
+        start = model.initial_attention_state(memory, B)
+        weights, _ = model.attend(model.project(query), memory, start)
+        return average(weights, memory)
 
     assert torch.autograd.gradcheck(context, (query, values, *parameters))
 

@@ -19,7 +19,7 @@ from nmt.data.batching import Batching
 from nmt.data.documents import collate_texts, encode_documents, sentences
 from nmt.data.labels import LabelSet, report
 from nmt.foundation.errors import UserError
-from nmt.foundation.interfaces import Memory, TextBatch
+from nmt.foundation.interfaces import Encoded, TextBatch
 from nmt.inference.text_classifier import TextClassifier, removal
 from nmt.loading import text_classifier
 from nmt.model.pooling.feedforward import Feedforward
@@ -40,12 +40,12 @@ LENGTHS = [5, 1, 3]
 SIZE = 6
 
 
-def memory(values: torch.Tensor, lengths: list[int] = LENGTHS) -> Memory:
+def memory(values: torch.Tensor, lengths: list[int] = LENGTHS) -> Encoded:
     mask = torch.arange(values.size(1)) < torch.tensor(lengths).unsqueeze(1)
     summary = torch.stack(
         [row[length - 1] * 1.5 for row, length in zip(values, lengths, strict=True)]
     )
-    return Memory(values=values, mask=mask, summary=summary)
+    return Encoded(values=values, mask=mask, final_state=summary)
 
 
 def by_the_equation(
@@ -109,7 +109,7 @@ def test_poolings_are_their_equations(make):
     seen = memory(values)
     pooled = pooling(seen, torch.ones(3, dtype=torch.int64))
     for i, length in enumerate(LENGTHS):
-        features, weights = by_the_equation(pooling, values[i, :length], seen.summary[i])
+        features, weights = by_the_equation(pooling, values[i, :length], seen.final_state[i])
         torch.testing.assert_close(pooled.features[i], features)
         torch.testing.assert_close(
             pooled.weights[i, :, :length], torch.tensor(weights, dtype=torch.float64)
@@ -164,7 +164,7 @@ def test_hierarchical_is_words_then_sentences():
         vectors = torch.cat([each.features for each in alone]).unsqueeze(0)
         states, (last,) = pooling.encoder(vectors, lengths=torch.tensor([count]))
         text = pooling.sentences(
-            Memory(values=states, mask=torch.ones(1, count, dtype=torch.bool), summary=last),
+            Encoded(values=states, mask=torch.ones(1, count, dtype=torch.bool), final_state=last),
             torch.ones(1, dtype=torch.int64),
         )
         torch.testing.assert_close(pooled.features[i], text.features[0])

@@ -95,9 +95,9 @@ def test_each_encoder_reads_its_own_source(encoder):
             memory.values[row, :length], torch.cat([each.values[0] for each in alone])
         )
         assert not memory.values[row, length:].any()
-        summaries = torch.cat([each.summary[0] for each in alone])
+        summaries = torch.cat([each.final_state[0] for each in alone])
         weight, bias = model.encoder.join.weight, model.encoder.join.bias
-        torch.testing.assert_close(memory.summary[row], torch.tanh(weight @ summaries + bias))
+        torch.testing.assert_close(memory.final_state[row], torch.tanh(weight @ summaries + bias))
 
 
 def test_attention_is_one_distribution_over_all_sources():
@@ -150,7 +150,7 @@ def test_without_factors_it_is_the_plain_network():
 
 def test_copying_looks_at_the_word_without_its_factors():
     model, data = made("bahdanau", TAGGED, "model.copy=true"), with_factors()
-    assert torch.equal(model.encode(data.source, data.source_lengths).source, batch().source)
+    assert torch.equal(model.encode(data.source, data.source_lengths).source_words.ids, batch().source)
     everything(model, data)
 
 

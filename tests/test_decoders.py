@@ -45,7 +45,7 @@ def test_bahdanau_step_by_step_from_the_paper():
         {name.removesuffix("_l0"): value for name, value in decoder.bottom.rnn.state_dict().items()}
     )
     h = memory.values
-    s = torch.tanh(F.linear(memory.summary, decoder.bridge.weight, decoder.bridge.bias))
+    s = torch.tanh(F.linear(memory.encoded.final_state, decoder.bridge.weight, decoder.bridge.bias))
     for t in range(data.inputs.size(1)):
         y = model.target_embedding(data.inputs[:, t])
         e = (torch.tanh(score.query_layer(s)[:, None] + score.key_layer(h)) * score.v).sum(-1)
@@ -68,7 +68,7 @@ def test_luong_step_by_step_from_the_paper(feed):
     cell.load_state_dict(
         {name.removesuffix("_l0"): value for name, value in layer.rnn.state_dict().items()}
     )
-    h = torch.tanh(F.linear(memory.summary, decoder.bridge.weight, decoder.bridge.bias))
+    h = torch.tanh(F.linear(memory.encoded.final_state, decoder.bridge.weight, decoder.bridge.bias))
     attentional = torch.zeros(3, 6, dtype=torch.float64)
     for t in range(data.inputs.size(1)):
         y = model.target_embedding(data.inputs[:, t])

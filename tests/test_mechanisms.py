@@ -9,7 +9,7 @@ from builders import batch, choices, compose, network
 from torch.nn import functional as F
 
 from nmt.configuration import build
-from nmt.foundation.interfaces import Memory
+from nmt.foundation.interfaces import Encoded
 from nmt.model.attention import Attention, average
 from nmt.model.attention.multi_head import MultiHead
 from nmt.model.attention.normalizer.entmax15 import Entmax15
@@ -41,7 +41,7 @@ def built(*overrides, **sizes):
 def memory_for(model, values=None):
     values = torch.randn(B, S, SIZE, dtype=DOUBLE) if values is None else values
     mask = torch.arange(S) < torch.tensor(LENGTHS)[:, None]
-    return model.prepare(Memory(values=values, mask=mask, summary=values[:, 0]))
+    return model.prepare(Encoded(values=values, mask=mask, final_state=values[:, 0]))
 
 
 # Normalisers
@@ -126,7 +126,7 @@ def test_gradients_of_every_combination(window, score):
     def context(query, values, *_):
         memory = memory_for(model, values)
         return average(
-            model.attend(model.project(query), memory, model.nothing_remembered(memory, B))[0],
+            model.attend(model.project(query), memory, model.initial_attention_state(memory, B))[0],
             memory,
         )
 
@@ -248,11 +248,11 @@ def test_monotonic_generation_never_goes_back():
 def test_monotonic_training_tends_to_generation_when_decisions_are_sure():
     window = Monotonic(query_size=SIZE, noise=False).double()
     scores = 60 * torch.sign(torch.randn(1, 1, S, dtype=DOUBLE))
-    start = window.nothing_remembered(
-        Memory(
+    start = window.initial_state(
+        Encoded(
             values=torch.zeros(1, S, 2, dtype=DOUBLE),
             mask=torch.ones(1, S).bool(),
-            summary=torch.zeros(1, 2),
+            final_state=torch.zeros(1, 2),
         ),
         1,
     )
@@ -328,8 +328,8 @@ def test_multi_head_equals_its_equation():
     model = Attention(score)
     hidden, values = torch.randn(B, T, SIZE, dtype=DOUBLE), torch.randn(B, S, 4, dtype=DOUBLE)
     mask = torch.arange(S) < torch.tensor(LENGTHS)[:, None]
-    memory = model.prepare(Memory(values=values, mask=mask, summary=values[:, 0]))
-    weights, _ = model.attend(model.project(hidden), memory, model.nothing_remembered(memory, B))
+    memory = model.prepare(Encoded(values=values, mask=mask, final_state=values[:, 0]))
+    weights, _ = model.attend(model.project(hidden), memory, model.initial_attention_state(memory, B))
     context = average(weights, memory)
     for b, t in itertools.product(range(B), range(T)):
         truth = torch.zeros(4, dtype=DOUBLE)

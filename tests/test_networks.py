@@ -1,8 +1,6 @@
 """What networks can have beside the papers' plain ones: every decoder with each of it keeps the decoders' contracts, and equals
 its equation written as a loop."""
 
-from dataclasses import replace
-
 import contracts
 import pytest
 import torch
@@ -147,7 +145,7 @@ def test_conditional_step_by_step():
             {name.removesuffix("_l0"): value for name, value in theirs.rnn.state_dict().items()}
         )
     [transition], h = decoder.after.transitions, memory.values
-    s = torch.tanh(F.linear(memory.summary, decoder.bridge.weight, decoder.bridge.bias))
+    s = torch.tanh(F.linear(memory.encoded.final_state, decoder.bridge.weight, decoder.bridge.bias))
     for t in range(data.inputs.size(1)):
         y = model.target_embedding(data.inputs[:, t])
         between = first(y, s)
@@ -195,7 +193,7 @@ def test_residual_layers_add_their_input():
             memory.values, plain.encode(data.source, data.source_lengths).values
         )
         # the summary is the top layer's own state, so only what is the same is compared
-        start = plain.decoder.bridge.states(memory.summary)[0]
+        start = plain.decoder.bridge.states(memory.encoded.final_state)[0]
         ours, theirs = model.decoder.initial(memory), plain.decoder.initial(memory)
         torch.testing.assert_close(ours.cells[0], start)
         torch.testing.assert_close(
@@ -213,7 +211,11 @@ def test_bridges_are_their_equations(kind):
     memory, bridge = model.encode(data.source, data.source_lengths), model.decoder.bridge
     cells = model.decoder.initial(memory).cells
     for row, length in enumerate(data.source_lengths):
-        start = memory.values[row, :length].mean(0) if kind == "mean" else memory.summary[row]
+        start = (
+            memory.values[row, :length].mean(0)
+            if kind == "mean"
+            else memory.encoded.final_state[row]
+        )
         for layer, parts in enumerate(cells):
             for part, value in enumerate(parts):
                 rows = slice(8 * (2 * layer + part), 8 * (2 * layer + part) + 8)
@@ -373,13 +375,9 @@ def test_copying_is_its_equation():
     torch.testing.assert_close(model.log_probs_of(output, memory, data.targets)[real], gold)
     torch.testing.assert_close(model.loss(output, memory, data.targets, 0.0)[1], -gold.sum())
     rows = torch.tensor([0, 0, 1, 2, 2])
-    layout = Layout(width=2, places=torch.tensor([0, 1, 2, 4, 5]))
-    step = model.decode(
-        data.inputs[rows, :1], model.start(memory).select(rows), replace(memory, layout=layout)
-    )
-    torch.testing.assert_close(
-        model.log_probs(step, replace(memory, layout=layout))[:, 0].exp(), found[rows, 0]
-    )
+    layout = Layout(width=2, slots=torch.tensor([0, 1, 2, 4, 5]))
+    step = model.decode(data.inputs[rows, :1], model.start(memory).select(rows), memory, layout)
+    torch.testing.assert_close(model.log_probs(step, memory, layout)[:, 0].exp(), found[rows, 0])
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
@@ -437,11 +435,10 @@ def test_the_lexical_model_is_its_equation():
     torch.testing.assert_close(model.loss(output, memory, data.targets, 0.0)[1], -gold.sum())
     rows, layout = (
         torch.tensor([0, 0, 1, 2, 2]),
-        Layout(width=2, places=torch.tensor([0, 1, 2, 4, 5])),
+        Layout(width=2, slots=torch.tensor([0, 1, 2, 4, 5])),
     )
-    held = replace(memory, layout=layout)
-    step = model.decode(data.inputs[rows, :1], model.start(memory).select(rows), held)
-    torch.testing.assert_close(model.log_probs(step, held)[:, 0], found[rows, 0])
+    step = model.decode(data.inputs[rows, :1], model.start(memory).select(rows), memory, layout)
+    torch.testing.assert_close(model.log_probs(step, memory, layout)[:, 0], found[rows, 0])
 
 
 @pytest.mark.parametrize("copying", [False, True])

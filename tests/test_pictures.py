@@ -96,9 +96,9 @@ def test_weights_are_a_distribution_over_what_is_there(encoder, positions):
     output, memory = contracts.run(model, data)
     torch.testing.assert_close(output.weights.sum(-1), torch.ones_like(output.weights[..., 0]))
     assert (output.weights.transpose(1, 2)[~memory.mask] == 0).all()
-    assert memory.grids.tolist() == [[2, 3], [4, 2], [3, 3]]
+    assert memory.encoded.grids.tolist() == [[2, 3], [4, 2], [3, 3]]
     words = data.source_lengths if model.encoder.reads_words else torch.zeros(3, dtype=torch.int64)
-    assert torch.equal(memory.mask.sum(1), words + memory.grids.prod(1))
+    assert torch.equal(memory.mask.sum(1), words + memory.encoded.grids.prod(1))
 
 
 @pytest.mark.parametrize("window", [w for w in choices("window") if w not in ("global", "hard")])
@@ -130,7 +130,7 @@ def test_a_grid_is_projected_and_knows_where_it_is():
                 layer.weight @ data.pictures.values[b, r, c] + layer.bias + torch.tensor(waves)
             )
         torch.testing.assert_close(memory.values[b][memory.mask[b]], torch.stack(found))
-        torch.testing.assert_close(memory.summary[b], torch.stack(found).mean(0))
+        torch.testing.assert_close(memory.final_state[b], torch.stack(found).mean(0))
 
 
 def test_a_convolution_is_a_sum_over_neighbours():
@@ -214,7 +214,7 @@ def test_the_gradient_is_that_of_all_choices_together(monkeypatch):
             "nmt.model.attention.window.hard.drawn",
             lambda weights, steps=steps: torch.full(weights.shape[:2], next(steps)),
         )
-        output, memory = model.teach(data)
+        output, memory = model.teacher_forcing(data)
         loss, nll = model.loss(output, memory, data.targets, 0.0)
         probability = output.state.attention[1][1].sum().exp()
         gradient = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
@@ -249,7 +249,7 @@ def test_the_baseline_is_a_moving_average_that_is_kept(tmp_path):
     seen = []
     for _ in range(3):
         torch.manual_seed(len(seen))
-        output, memory = model.teach(data)
+        output, memory = model.teacher_forcing(data)
         model.loss(output, memory, data.targets, 0.0)
         with torch.no_grad():
             seen.append(
@@ -271,8 +271,8 @@ def test_a_share_of_the_sentences_uses_the_weights_themselves():
     model, data = reinforced(expected=1), data_of("grid")
     soft = network("bahdanau", "general", *ENCODERS["grid"])
     soft.load_state_dict({k: v for k, v in model.state_dict().items() if "window" not in k})
-    output, _ = model.train().teach(data)
-    torch.testing.assert_close(output.readout, soft.teach(data)[0].readout)
+    output, _ = model.train().teacher_forcing(data)
+    torch.testing.assert_close(output.readout, soft.teacher_forcing(data)[0].readout)
 
 
 @pytest.mark.parametrize("decoder", ["bahdanau", "luong", "luong_feed", "conditional"])
@@ -306,7 +306,7 @@ def test_the_doubly_stochastic_penalty_counts_places():
     with_, without = (
         CrossEntropy(doubly_stochastic=weight)(model, data, 0).total for weight in (0.7, 0.0)
     )
-    output, memory = model.teach(data)
+    output, memory = model.teacher_forcing(data)
     truth = 0.0
     for b in range(3):
         real = int((data.targets[b] != 0).sum())

@@ -67,7 +67,7 @@ class Table:
         per_sentence = len(rows) // len(self.tables)
         sentences = [i // per_sentence for i in range(len(rows))]
         if layout is not None:
-            sentences = (layout.places // layout.width).tolist()
+            sentences = (layout.slots // layout.width).tolist()
         log_probs = torch.full((len(rows), self.vocabulary), -torch.inf, dtype=torch.float64)
         weights = torch.zeros(len(rows), 4, dtype=torch.float64)
         for i, row in enumerate(rows.tolist()):

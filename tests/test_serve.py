@@ -585,7 +585,7 @@ def test_neighbors_are_those_of_the_encoder(index, small_run, pair):
 
     def summary(line):
         [memory] = translator.networks.memories(translator.encode([line]))
-        return memory.summary[0] / memory.summary[0].norm()
+        return memory.encoded.final_state[0] / memory.encoded.final_state[0].norm()
 
     with torch.inference_mode():
         own = summary("a b c d")

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from nmt.exporting import only_model
 from nmt.foundation.errors import UserError
-from nmt.foundation.interfaces import BOS, EOS, PAD, Memory, State
+from nmt.foundation.interfaces import BOS, EOS, PAD, Prepared, State, map_tensors
 from nmt.inference.translator import Translator
 from nmt.model.seq2seq import Seq2Seq
 from nmt.search.beam import Beam
@@ -49,7 +49,7 @@ class _Encode(nn.Module):
 
 
 class _Start(nn.Module):
-    def __init__(self, model: Seq2Seq, memory: Memory) -> None:
+    def __init__(self, model: Seq2Seq, memory: Prepared) -> None:
         super().__init__()
         self.model, self.memory = model, memory
 
@@ -58,7 +58,7 @@ class _Start(nn.Module):
 
 
 class _Step(nn.Module):
-    def __init__(self, model: Seq2Seq, state: State, memory: Memory) -> None:
+    def __init__(self, model: Seq2Seq, state: State, memory: Prepared) -> None:
         super().__init__()
         self.model, self.state, self.memory = model, state, memory
 
@@ -149,15 +149,26 @@ def _exportable(translator: Translator) -> Seq2Seq:
     return model
 
 
-def _held(memory: Memory) -> dict[str, Tensor]:
-    """The tensors of a memory by their names. What is only read to make the first state is there too."""
-    found: dict[str, Any] = {f.name: getattr(memory, f.name) for f in fields(memory)}
-    return {name: value for name, value in found.items() if isinstance(value, Tensor)}
+def _held(memory: Prepared) -> dict[str, Tensor]:
+    """Different tensors of a memory by their names. Those that only make the first state are among them."""
+    words = memory.source_words
+    named = {
+        "values": memory.values,
+        "mask": memory.mask,
+        "final_state": memory.encoded.final_state,
+        "keys": memory.keys,
+        "projected_values": memory.projected_values,
+        "decoder_init": memory.decoder_init,
+        **({} if words is None else {"source": words.ids, "source_vectors": words.vectors}),
+    }
+    names = {id(tensor): name for name, tensor in reversed(named.items()) if tensor.numel()}
+    return {name: tensor for name, tensor in named.items() if names.get(id(tensor)) == name}
 
 
-def _filled(memory: Memory, tensors: Sequence[Tensor]) -> Memory:
-    held: dict[str, Any] = dict(zip(_held(memory), tensors, strict=True))
-    return replace(memory, **held)
+def _filled(memory: Prepared, tensors: Sequence[Tensor]) -> Prepared:
+    """A memory with other tensors, in the order of `_held`."""
+    replaced = {id(old): new for old, new in zip(_held(memory).values(), tensors, strict=True)}
+    return map_tensors(memory, lambda tensor: replaced.get(id(tensor), tensor))
 
 
 def _parts(value: Any) -> list[Tensor]:

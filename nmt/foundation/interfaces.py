@@ -7,7 +7,7 @@ token."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -21,21 +21,29 @@ PAD, UNK, BOS, EOS = 0, 1, 2, 3
 Record = TypeVar("Record")
 
 
-def each(record: Record, change: Callable[[Tensor], Tensor], **others: Any) -> Record:
-    """A dataclass with all its tensors changed, those of its pictures too, and with other values for other fields."""
-    held: dict[str, Any] = {f.name: getattr(record, f.name) for f in fields(record)}  # type: ignore[arg-type]
-    changed: dict[str, Any] = {
-        name: change(value) for name, value in held.items() if isinstance(value, Tensor)
-    }
-    changed |= {
-        name: each(value, change) for name, value in held.items() if isinstance(value, Pictures)
-    }
-    return replace(record, **changed, **others)  # type: ignore[type-var]
+def map_tensors(value: Record, change: Callable[[Tensor], Tensor]) -> Record:
+    """A copy of a value in which every tensor is changed.
+
+    value: a tensor, or tuples, mappings and dataclasses that contain tensors, nested in any way; other values stay
+    change: new tensor of each tensor
+    """
+    result: Any = value
+    if isinstance(value, Tensor):
+        result = change(value)
+    elif isinstance(value, tuple):
+        result = tuple(map_tensors(item, change) for item in value)
+    elif isinstance(value, Mapping):
+        result = {key: map_tensors(item, change) for key, item in value.items()}
+    elif is_dataclass(value):
+        items = {f.name: getattr(value, f.name) for f in fields(value)}
+        changed = {name: map_tensors(item, change) for name, item in items.items()}
+        result = replace(value, **changed)  # type: ignore[type-var]
+    return result  # type: ignore[no-any-return]
 
 
-def moved(record: Record, device: torch.device) -> Record:
+def to_device(record: Record, device: torch.device) -> Record:
     """A dataclass with all its tensors on a device."""
-    return each(record, lambda tensor: tensor.to(device, non_blocking=True))
+    return map_tensors(record, lambda tensor: tensor.to(device, non_blocking=True))
 
 
 @dataclass(frozen=True)
@@ -63,15 +71,12 @@ class Batch:
     pictures: Pictures | None = None
 
     def to(self, device: torch.device) -> Batch:
-        return moved(self, device)
+        return to_device(self, device)
 
     def repeated(self, times: int) -> Batch:
         """Each pair several times, one beside the other."""
-        return each(
-            self,
-            lambda tensor: tensor.repeat_interleave(times, 0),
-            num_tokens=times * self.num_tokens,
-        )
+        repeated = map_tensors(self, lambda tensor: tensor.repeat_interleave(times, 0))
+        return replace(repeated, num_tokens=times * self.num_tokens)
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,7 @@ class TextBatch:
     num_tokens: int
 
     def to(self, device: torch.device) -> TextBatch:
-        return moved(self, device)
+        return to_device(self, device)
 
 
 @runtime_checkable
@@ -110,77 +115,107 @@ class Batches(Protocol):
 
 @dataclass(frozen=True)
 class Layout:
-    """Which place each row of a search has: each of B sentences has `width` places, some of which may be empty.
+    """Slots of the rows of a search: each of B sentences has `width` slots, some of which may be empty.
 
-    `places[i]` is the place of row i among all B·width; ascending.
+    width: slots of each sentence
+    slots: slot of each row among all B·width slots; ascending
     """
 
     width: int
-    places: Int[Tensor, " N"]
+    slots: Int[Tensor, " N"]
+
+
+def scatter_rows(
+    rows: Shaped[Tensor, "N T X"], sentences: int, layout: Layout | None = None
+) -> Shaped[Tensor, "B n X"]:
+    """Rows grouped by sentence: n = T · (rows per sentence), with zeros in empty slots.
+
+    rows: in the order of their sentences; without a layout, equally many per sentence
+    sentences: B
+    layout: slots of the rows
+    """
+    if layout is not None:
+        slots = rows.new_zeros(sentences * layout.width, *rows.shape[1:])  # [B·W, T, X]
+        rows = slots.index_copy_(0, layout.slots, rows)
+    return rows.reshape(sentences, -1, rows.size(-1))
+
+
+def gather_rows(
+    groups: Float[Tensor, "B n X"], steps: int, layout: Layout | None = None
+) -> Float[Tensor, "N T X"]:
+    """Inverse of `scatter_rows`, for rows with T = `steps`."""
+    rows = groups.reshape(-1, steps, groups.size(-1))  # [B·W, T, X], or [N, T, X]
+    return rows if layout is None else rows.index_select(0, layout.slots)
 
 
 @dataclass(frozen=True)
-class Memory:
-    """The encoder's output for B sentences.
+class Encoded:
+    """Output of an encoder for B sources.
 
-    `keys` (memory projected for scoring), `inputs` (memory projected to what a recurrent decoder adds to its gates) and
-    `start` (what the decoder's first state is made from) are made once per sentence by `Decoder.prepare`; `source`
-    holds the source words where they can be copied, `embedded` their vectors where words are predicted from them. `grids`:
-    rows and columns of the positions that are places of a picture; they stand row by row, after the words if there are any
-    (None: there are no pictures). Several rows may read the memory of the same sentence; it is never copied for them. The
-    rows are in the order of their sentences: equally many per sentence, or as `layout` says.
+    values: annotation of each source position
+    mask: True for real positions
+    final_state: summary of each source
+    grids: rows and columns of each picture; its positions follow those of the words, row by row (None: no pictures)
     """
 
-    values: Float[Tensor, "B S HM"]
+    values: Float[Tensor, "B S M"]
     mask: Bool[Tensor, "B S"]
-    summary: Float[Tensor, "B M"]
-    keys: Float[Tensor, "B S K"] | None = None
-    inputs: Float[Tensor, "B S G"] | None = None
-    start: Float[Tensor, "B M"] | None = None
-    source: Int[Tensor, "B W"] | None = None
-    embedded: Float[Tensor, "B W E"] | None = None
+    final_state: Float[Tensor, "B M"]
     grids: Int[Tensor, "B 2"] | None = None
-    layout: Layout | None = None
 
-    def select(self, sentences: Int[Tensor, " b"]) -> Memory:
-        """The memory of some of the sentences."""
-        held: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
-        kept: dict[str, Any] = {
-            k: v.index_select(0, sentences) for k, v in held.items() if isinstance(v, Tensor)
-        }
-        return replace(self, **kept)
+
+@dataclass(frozen=True)
+class SourceWords:
+    """Source words for the output layer, without the positions of a picture.
+
+    ids: to be copied
+    vectors: to be translated one by one; E = 0 if the model has no lexical part
+    """
+
+    ids: Int[Tensor, "B W"]
+    vectors: Float[Tensor, "B W E"]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Memory of B sources: everything that is computed once per source. Several rows may read the memory of the same
+    source; it is never copied for them.
+
+    encoded: output of the encoder
+    keys: annotations as they are compared with queries; K = 0 without attention
+    values: annotations as they are summed, H heads side by side
+    projected_values: `values` multiplied by what a recurrent decoder multiplies the context by; otherwise `values`
+    decoder_init: input of the bridge, which makes the decoder's first state
+    source_words: set by `Seq2Seq.encode` if the output layer reads the source (None: it does not)
+    """
+
+    encoded: Encoded
+    keys: Float[Tensor, "B S K"]
+    values: Float[Tensor, "B S HM"]
+    projected_values: Float[Tensor, "B S HG"]
+    decoder_init: Float[Tensor, "B M"]
+    source_words: SourceWords | None = None
+
+    @property
+    def mask(self) -> Bool[Tensor, "B S"]:
+        """True for real positions."""
+        return self.encoded.mask
 
     @property
     def heads(self) -> int:
-        """The number of heads: each position has one vector of size M per head, side by side in `values`."""
-        return self.values.size(-1) // self.summary.size(-1)
+        """Number of heads H of `values`."""
+        return self.values.size(-1) // self.encoded.values.size(-1)
 
-    def by_head(self, held: Float[Tensor, "B S HX"]) -> Float[Tensor, "B HS X"]:
-        """[B S H·X] → [B H·S X]: heads unfolded into extra positions, so that one batched product serves all heads."""
+    def by_head(self, values: Float[Tensor, "B S HX"]) -> Float[Tensor, "B HS X"]:
+        """Heads as extra positions, so that one batched product serves all heads."""
         if self.heads == 1:
-            return held
-        return held.unflatten(-1, (self.heads, -1)).transpose(1, 2).flatten(1, 2)
+            return values
+        heads = values.unflatten(-1, (self.heads, -1))  # [B, S, H, X]
+        return heads.transpose(1, 2).flatten(1, 2)
 
-    def spread(self, rows: Shaped[Tensor, "N T X"]) -> Shaped[Tensor, "B n X"]:
-        """The rows grouped by sentence: n = T · (rows per sentence), with zeros in empty places."""
-        sentences = self.mask.size(0)
-        if self.layout is not None:
-            grid = rows.new_zeros(sentences * self.layout.width, *rows.shape[1:])
-            rows = grid.index_copy_(0, self.layout.places, rows)
-        return rows.reshape(sentences, -1, rows.size(-1))
-
-    def gather(self, grid: Float[Tensor, "B n X"], steps: int) -> Float[Tensor, "N T X"]:
-        """The inverse of `spread`, for rows with T = `steps`."""
-        rows = grid.reshape(-1, steps, grid.size(-1))
-        return rows if self.layout is None else rows.index_select(0, self.layout.places)
-
-
-def _pick(value: Any, rows: Tensor) -> Any:
-    if isinstance(value, Tensor):
-        return value.index_select(0, rows)
-    if isinstance(value, Mapping):
-        return {name: _pick(held, rows) for name, held in value.items()}
-    return tuple(_pick(v, rows) for v in value)
+    def select(self, sentences: Int[Tensor, " b"]) -> Prepared:
+        """Memory of some of the sentences."""
+        return map_tensors(self, lambda tensor: tensor.index_select(0, sentences))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,7 +233,7 @@ class State:
 
     def select(self, rows: Int[Tensor, " n"]) -> State:
         """The state of the given rows, in the given order (rows may repeat)."""
-        return replace(self, **{f.name: _pick(getattr(self, f.name), rows) for f in fields(self)})
+        return map_tensors(self, lambda tensor: tensor.index_select(0, rows))
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from nmt.foundation.interfaces import BOS, PAD, Layout, Memory, Prediction, SearchState, State, Step
+from nmt.foundation.interfaces import (
+    BOS,
+    PAD,
+    Layout,
+    Prediction,
+    Prepared,
+    SearchState,
+    State,
+    Step,
+)
 from nmt.model.seq2seq import Seq2Seq
 
 Averaging = Literal["probability", "log_probability"]
@@ -19,7 +28,7 @@ Averaging = Literal["probability", "log_probability"]
 class ModelStep:
     """Next-word log-probabilities of a model over the memory of some sentences; PAD and BOS are never produced."""
 
-    def __init__(self, model: Seq2Seq, memory: Memory) -> None:
+    def __init__(self, model: Seq2Seq, memory: Prepared) -> None:
         self.model, self.memory = model, memory
         self.device = memory.values.device
         self.mask = memory.mask if model.decoder.attends else None
@@ -28,9 +37,8 @@ class ModelStep:
         self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None = None
     ) -> Prediction:
         assert isinstance(state, State)
-        memory = replace(self.memory, layout=layout)
-        output = self.model.decode(tokens.unsqueeze(1), state, memory)
-        log_probs = self.model.log_probs(output, memory).squeeze(1)
+        output = self.model.decode(tokens.unsqueeze(1), state, self.memory, layout)
+        log_probs = self.model.log_probs(output, self.memory, layout).squeeze(1)
         log_probs[:, [PAD, BOS]] = -torch.inf
         return Prediction(
             log_probs, output.state, None if output.weights is None else output.weights.squeeze(1)

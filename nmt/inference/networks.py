@@ -13,7 +13,7 @@ from torch import Tensor
 
 from nmt.data.batching import pad
 from nmt.foundation.errors import UserError
-from nmt.foundation.interfaces import BOS, PAD, Memory, Pictures, SearchState, Step, moved
+from nmt.foundation.interfaces import BOS, PAD, Pictures, Prepared, SearchState, Step, to_device
 from nmt.inference.model_step import (
     Averaging,
     EnsembleState,
@@ -64,7 +64,7 @@ class Networks:
         """Inside this context, products use the packed weights of these models."""
         return generating(self.packs)
 
-    def memories(self, sources: Sequence[Sequence[int]]) -> list[Memory]:
+    def memories(self, sources: Sequence[Sequence[int]]) -> list[Prepared]:
         """What each model remembers of encoded lines. Raises ValueError if a model is in training mode."""
         if any(model.training for model in self.models):
             raise ValueError("the models are in training mode; call model.eval() first")
@@ -80,9 +80,9 @@ class Networks:
 
     def _pictures(self, model: Seq2Seq, names: Sequence[str] | None) -> Pictures | None:
         reader = model.encoder.reader
-        return None if names is None or reader is None else moved(reader(names), self.device)
+        return None if names is None or reader is None else to_device(reader(names), self.device)
 
-    def first_step(self, memories: Sequence[Memory]) -> tuple[Step, SearchState]:
+    def first_step(self, memories: Sequence[Prepared]) -> tuple[Step, SearchState]:
         """The step of one model or several, and the state before the first word, one row per sentence; to be used inside
         `generating()`."""
         steps: list[Step] = [
@@ -95,7 +95,7 @@ class Networks:
 
     def force(
         self,
-        memories: Sequence[Memory],
+        memories: Sequence[Prepared],
         sources: Sequence[Sequence[int]],
         targets: Sequence[Sequence[int]],
         attention: bool,
@@ -114,7 +114,7 @@ class Networks:
         )
         maps = alike([weights for _, weights, _ in each if weights is not None])
         mean = torch.stack(maps).mean(0).float().cpu().numpy() if attention and maps else None
-        if mean is not None and memories[0].grids is not None:
+        if mean is not None and memories[0].encoded.grids is not None:
             return self._with_places(memories, sources, lengths.tolist(), log_probs, mean)
         by_head = each[0][2] if attention and len(each) == 1 else None
         heads = None if by_head is None else by_head.float().cpu().numpy()
@@ -129,7 +129,7 @@ class Networks:
 
     def _with_places(
         self,
-        memories: Sequence[Memory],
+        memories: Sequence[Prepared],
         sources: Sequence[Sequence[int]],
         lengths: Sequence[int],
         log_probs: np.ndarray,
@@ -140,10 +140,10 @@ class Networks:
             next(m for m in memories if m.mask.size(1) == mean.shape[2]),
             list[ForcedDecoding](),
         )
-        assert memory.grids is not None
+        assert memory.encoded.grids is not None
         real = memory.mask.cpu().numpy()
         for i, (source, length, grid) in enumerate(
-            zip(sources, lengths, memory.grids.tolist(), strict=True)
+            zip(sources, lengths, memory.encoded.grids.tolist(), strict=True)
         ):
             seen, words = (
                 mean[i, :length][:, real[i]],
@@ -155,7 +155,7 @@ class Networks:
 
 
 def _forced(
-    model: Seq2Seq, memory: Memory, inputs: Int[Tensor, "B T"], targets: Int[Tensor, "B T"]
+    model: Seq2Seq, memory: Prepared, inputs: Int[Tensor, "B T"], targets: Int[Tensor, "B T"]
 ) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T S"] | None, Float[Tensor, "B H T S"] | None]:
     """Log-probability of each word of given translations (0 at padding); its attention (None without); the attention of
     each head, if there are several (else None)."""

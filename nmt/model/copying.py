@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from nmt.foundation.interfaces import DecoderOutput, Memory
+from nmt.foundation.interfaces import DecoderOutput, Layout, Prepared, gather_rows, scatter_rows
 from nmt.model.layers.cells import full
 from nmt.model.layers.packed import PackableLinear
 
@@ -31,28 +31,39 @@ class Copying(nn.Module):
         return torch.sigmoid(full(self.gate(readout))).clamp(1e-6, 1 - 1e-6)
 
     def copied(
-        self, output: DecoderOutput, memory: Memory, words: Int[Tensor, "N T"]
+        self,
+        output: DecoderOutput,
+        memory: Prepared,
+        words: Int[Tensor, "N T"],
+        layout: Layout | None = None,
     ) -> Float[Tensor, "N T"]:
         """The attention that all occurrences of each of the words get."""
         assert output.weights is not None
-        assert memory.source is not None
-        same = memory.spread(words.unsqueeze(2)) == memory.source.unsqueeze(1)
-        mass = (memory.spread(output.weights) * same).sum(2, keepdim=True).clamp(max=1.0)
-        return memory.gather(mass, words.size(1)).squeeze(2)
+        assert memory.source_words is not None
+        source = memory.source_words.ids  # [B, S]
+        same = scatter_rows(words.unsqueeze(2), source.size(0), layout) == source.unsqueeze(1)
+        weights = scatter_rows(output.weights, source.size(0), layout)
+        mass = (weights * same).sum(2, keepdim=True).clamp(max=1.0)
+        return gather_rows(mass, words.size(1), layout).squeeze(2)
 
     def log_probs(
-        self, logits: Float[Tensor, "N T V"], output: DecoderOutput, memory: Memory
+        self,
+        logits: Float[Tensor, "N T V"],
+        output: DecoderOutput,
+        memory: Prepared,
+        layout: Layout | None = None,
     ) -> Float[Tensor, "N T V"]:
         assert output.weights is not None
-        assert memory.source is not None
-        weights = memory.spread(output.weights.to(logits.dtype))
-        source = memory.source.unsqueeze(1).expand(-1, weights.size(1), -1)
+        assert memory.source_words is not None
+        ids = memory.source_words.ids  # [B, S]
+        weights = scatter_rows(output.weights.to(logits.dtype), ids.size(0), layout)
+        source = ids.unsqueeze(1).expand(-1, weights.size(1), -1)
         mass = weights.new_zeros(*weights.shape[:2], logits.size(-1)).scatter_add_(
             2, source, weights
         )
         g = self.generated(output.readout)
         return (
-            (g * torch.softmax(logits, -1) + (1 - g) * memory.gather(mass, logits.size(1)))
+            (g * torch.softmax(logits, -1) + (1 - g) * gather_rows(mass, logits.size(1), layout))
             .clamp(min=1e-38)
             .log()
         )

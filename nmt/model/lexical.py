@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nmt.foundation.interfaces import Memory
+from nmt.foundation.interfaces import Layout, Prepared, gather_rows, scatter_rows
 from nmt.model.layers.cells import full
 from nmt.model.layers.packed import PackableLinear
 
@@ -27,8 +27,11 @@ class Lexical(nn.Module):
         for layer in (self.hidden, self.output):
             nn.init.xavier_uniform_(layer.weight)
 
-    def forward(self, weights: Float[Tensor, "N T S"], memory: Memory) -> Float[Tensor, "N T E"]:
-        assert memory.embedded is not None
-        seen = memory.spread(weights.to(memory.embedded.dtype)) @ memory.embedded
-        attended = torch.tanh(memory.gather(seen, weights.size(1)))
+    def forward(
+        self, weights: Float[Tensor, "N T S"], memory: Prepared, layout: Layout | None = None
+    ) -> Float[Tensor, "N T E"]:
+        assert memory.source_words is not None
+        vectors = memory.source_words.vectors  # [B, S, E]
+        seen = scatter_rows(weights.to(vectors.dtype), vectors.size(0), layout) @ vectors
+        attended = torch.tanh(gather_rows(seen, weights.size(1), layout))
         return torch.tanh(full(self.hidden(attended))) + attended

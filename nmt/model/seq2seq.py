@@ -10,7 +10,16 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from nmt.foundation.interfaces import PAD, Batch, DecoderOutput, Memory, Pictures, State
+from nmt.foundation.interfaces import (
+    PAD,
+    Batch,
+    DecoderOutput,
+    Layout,
+    Pictures,
+    Prepared,
+    SourceWords,
+    State,
+)
 from nmt.foundation.ranges import Fraction, Width
 from nmt.model import Network
 from nmt.model.copying import Copying
@@ -111,21 +120,21 @@ class Seq2Seq(Network):
         source: Int[Tensor, "B W"],
         lengths: Int[Tensor, " B"],
         pictures: Pictures | None = None,
-    ) -> Memory:
+    ) -> Prepared:
         """The memory of B sentences or pictures, prepared for the decoder."""
         memory = self.decoder.prepare(self.encoder(source, lengths, pictures))
         if self.source_embedding is None or (self.copying is None and self.lexical is None):
             return memory
         words = source % self.source_embedding.num_embeddings
-        embedded = (
-            None if self.lexical is None else self.words.dropout(self.source_embedding(words))
-        )
-        return replace(memory, source=None if self.copying is None else words, embedded=embedded)
+        vectors = memory.values.new_empty(*words.shape, 0)  # [B, W, 0]
+        if self.lexical is not None:
+            vectors = self.words.dropout(self.source_embedding(words))  # [B, W, E]
+        return replace(memory, source_words=SourceWords(ids=words, vectors=vectors))
 
-    def start(self, memory: Memory) -> State:
+    def start(self, memory: Prepared) -> State:
         """The state before the first word, one row a sentence. In training, it says what variational dropout drops."""
         state = self.decoder.initial(memory)
-        like, rows = memory.summary, memory.mask.size(0)
+        like, rows = memory.encoded.final_state, memory.mask.size(0)
         masks = {
             "words": self.words.dropout.mask(like, rows, 1, self.target_embedding.embedding_dim),
             "readout": self.readout_dropout.mask(like, rows, 1, self.decoder.readout_size),
@@ -138,15 +147,21 @@ class Seq2Seq(Network):
             },
         )
 
-    def decode(self, inputs: Int[Tensor, "N T"], state: State, memory: Memory) -> DecoderOutput:
+    def decode(
+        self,
+        inputs: Int[Tensor, "N T"],
+        state: State,
+        memory: Prepared,
+        layout: Layout | None = None,
+    ) -> DecoderOutput:
         """Readouts after each of the input words (BOS first), all dropout applied."""
-        output = self.decoder(self.words(inputs, state.masks.get("words")), state, memory)
+        output = self.decoder(self.words(inputs, state.masks.get("words")), state, memory, layout)
         readout = self.readout_dropout(output.readout, state.masks.get("readout"))
         if self.lexical is not None and output.weights is not None:
-            readout = torch.cat([readout, self.lexical(output.weights, memory)], -1)
+            readout = torch.cat([readout, self.lexical(output.weights, memory, layout)], -1)
         return replace(output, readout=readout)
 
-    def teach(self, batch: Batch) -> tuple[DecoderOutput, Memory]:
+    def teacher_forcing(self, batch: Batch) -> tuple[DecoderOutput, Prepared]:
         """Teacher forcing: readouts and attention of a whole batch, and its memory."""
         memory = self.encode(batch.source, batch.source_lengths, batch.pictures)
         return self.decode(batch.inputs, self.start(memory), memory), memory
@@ -158,15 +173,17 @@ class Seq2Seq(Network):
         own, seen = readout.split([self.output.in_features, self.lexical.output.in_features], -1)
         return full(self.output(own)) + full(self.lexical.output(seen))
 
-    def log_probs(self, output: DecoderOutput, memory: Memory) -> Float[Tensor, "N T V"]:
+    def log_probs(
+        self, output: DecoderOutput, memory: Prepared, layout: Layout | None = None
+    ) -> Float[Tensor, "N T V"]:
         """Log-probabilities of the next word at each position."""
         logits = self.logits(output.readout)
         if self.copying is None:
             return torch.log_softmax(logits, -1, out=None if torch.is_grad_enabled() else logits)
-        return self.copying.log_probs(logits, output, memory)
+        return self.copying.log_probs(logits, output, memory, layout)
 
     def log_probs_of(
-        self, output: DecoderOutput, memory: Memory, words: Int[Tensor, "N T"]
+        self, output: DecoderOutput, memory: Prepared, words: Int[Tensor, "N T"]
     ) -> Float[Tensor, "N T"]:
         """Log-probabilities of given words, a slice of positions at a time."""
         steps = max(1, LOGITS // (self.output.out_features * len(words)))
@@ -183,7 +200,7 @@ class Seq2Seq(Network):
     def loss(
         self,
         output: DecoderOutput,
-        memory: Memory,
+        memory: Prepared,
         targets: Int[Tensor, "N T"],
         smoothing: float,
         weights: Float[Tensor, "N T"] | None = None,
@@ -222,10 +239,10 @@ class Seq2Seq(Network):
             weights=each,
             agreement=agreement,
         )
-        if self.training and self.decoder.attends and self.decoder.attention.window.rewarded:
+        if self.training and self.decoder.attends and self.decoder.attention.window.needs_reward:
             with torch.no_grad():
                 found = (self.log_probs_of(output, memory, targets) * real).sum(1)
-            loss = loss + self.decoder.attention.window.credit(
+            loss = loss + self.decoder.attention.window.reinforce_loss(
                 output.state.attention[1], found, real
             )
         return loss, nll

@@ -49,7 +49,7 @@ class Constrained:
         words = torch.cat([state.words, tokens.unsqueeze(1)], 1)
         prediction = self.step(tokens, state.inner, layout)
         per_sentence = max(1, len(tokens) // len(self.requests))
-        places = range(len(tokens)) if layout is None else layout.places.tolist()
+        places = range(len(tokens)) if layout is None else layout.slots.tolist()
         width = per_sentence if layout is None else layout.width
         for row, (place, written) in enumerate(zip(places, words[:, 1:].tolist(), strict=True)):
             request = self.requests[place // width]

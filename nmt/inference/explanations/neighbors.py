@@ -77,7 +77,7 @@ def make_index(translator: Translator, sources: Sequence[str], targets: Sequence
 def summaries(translator: Translator, lines: Sequence[str]) -> np.ndarray:
     """[lines M] what the encoder makes of each line as a whole, of length 1."""
     with torch.inference_mode(), translator.networks.generating():
-        found = translator.networks.memories(translator.encode(lines))[0].summary.float()
+        found = translator.networks.memories(translator.encode(lines))[0].encoded.final_state.float()
     return torch.nn.functional.normalize(found, dim=-1).cpu().numpy()
 
 

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from nmt.foundation.interfaces import EOS, Layout, Memory, Prediction, SearchState, Step
+from nmt.foundation.interfaces import EOS, Layout, Prediction, Prepared, SearchState, Step
 from nmt.inference.model_step import ModelStep
 
 Fate = Literal["written", "finished", "left"]
@@ -145,8 +145,8 @@ class DirectedAttentionState:
         return DirectedAttentionState(self.inner.select(rows), self.steps)
 
 
-def _seen(memory: Memory, position: int) -> Memory:
+def _seen(memory: Prepared, position: int) -> Prepared:
     """A memory of which only one position can be seen."""
     mask = torch.zeros_like(memory.mask)
     mask[:, position] = memory.mask[:, position]
-    return replace(memory, mask=mask)
+    return replace(memory, encoded=replace(memory.encoded, mask=mask))

@@ -12,20 +12,18 @@ Read: this file, dot, general, concat, contract, the rest in any order.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nmt.foundation.interfaces import Memory
+from nmt.foundation.interfaces import Encoded, Layout, Prepared, gather_rows, scatter_rows
 from nmt.model.attention.normalizer import Normalizer
 from nmt.model.attention.normalizer.softmax import Softmax
 from nmt.model.attention.window import Window
 from nmt.model.layers.cells import full
 from nmt.model.layers.packed import Block
 
-Carry = tuple[tuple[Tensor, ...], ...]
+AttentionState = tuple[tuple[Tensor, ...], ...]
 """What score and window remember from step to step: tensors whose first dimension is the row."""
 
 
@@ -111,23 +109,26 @@ class Attention(nn.Module):
     def recurs(self) -> bool:
         return self.score.recurs or self.window.recurs
 
-    def prepare(self, memory: Memory) -> Memory:
-        """Adds to the memory what scores and heads need once per sentence."""
-        return replace(
-            memory,
-            keys=full(self.score.keys(memory.values)),
-            values=self.score.values(memory.values),
+    def prepare(self, encoded: Encoded) -> Prepared:
+        """Keys and values of an encoder's output, once per sentence."""
+        values = self.score.values(encoded.values)
+        return Prepared(
+            encoded=encoded,
+            keys=full(self.score.keys(encoded.values)),
+            values=values,
+            projected_values=values,
+            decoder_init=encoded.final_state,
         )
 
-    def nothing_remembered(self, memory: Memory, rows: int) -> Carry:
-        """The carry before the first step."""
+    def initial_attention_state(self, memory: Prepared, rows: int) -> AttentionState:
+        """State of the attention before the first step."""
         attended = (
             (memory.values.new_zeros(rows, memory.mask.size(1)),) if self.score.recurs else ()
         )
-        return attended, self.window.nothing_remembered(memory, rows)
+        return attended, self.window.initial_state(memory.encoded, rows)
 
     def query_blocks(self) -> list[Block]:
-        """The weight matrices that `query` needs, as blocks for `fuse`; an empty list if the query is used as it is."""
+        """The weight matrices that `query` needs, as blocks for `fused_linear`; an empty list if the query is used as it is."""
         return [(layer.weight, layer.bias) for layer in self._layers]
 
     def query(self, query: Float[Tensor, "*rows Q"], *products: Tensor) -> Float[Tensor, "*rows P"]:
@@ -141,20 +142,26 @@ class Attention(nn.Module):
         return self.query(query, *(layer(query) for layer in self._layers))
 
     def attend(
-        self, query: Float[Tensor, "N T P"], memory: Memory, carry: Carry
-    ) -> tuple[Float[Tensor, "N T HS"], Carry]:
+        self,
+        query: Float[Tensor, "N T P"],
+        memory: Prepared,
+        state: AttentionState,
+        layout: Layout | None = None,
+    ) -> tuple[Float[Tensor, "N T HS"], AttentionState]:
         """Weights of projected queries, heads side by side: each whole row sums to 1 (to β with a gate), padding gets
         exactly 0."""
         if not self.recurs or query.size(1) == 1:
-            return self._attend(query, memory, carry)
+            return self._attend(query, memory, state, layout)
         steps = []
         for one in query.split(1, 1):
-            weights, carry = self._attend(one, memory, carry)
+            weights, state = self._attend(one, memory, state, layout)
             steps.append(weights)
-        return torch.cat(steps, 1), carry
+        return torch.cat(steps, 1), state
 
-    def _attend(self, query: Tensor, memory: Memory, carry: Carry) -> tuple[Tensor, Carry]:
-        assert memory.keys is not None, "Decoder.prepare makes the keys"
+    def _attend(
+        self, query: Tensor, memory: Prepared, state: AttentionState, layout: Layout | None
+    ) -> tuple[Tensor, AttentionState]:
+        sentences = memory.mask.size(0)
         query, steps, heads, open_ = full(query), query.size(1), self.score.heads, None
         if self.gate is not None:
             query, open_ = query.split([query.size(-1) - 1, 1], -1)
@@ -167,24 +174,26 @@ class Attention(nn.Module):
                 ],
                 -1,
             )
-        attended, remembered = carry
+        attended, remembered = state
         scores = self.score(
-            memory.spread(query), memory.keys, *(memory.spread(a.unsqueeze(1)) for a in attended)
+            scatter_rows(query, sentences, layout),
+            memory.keys,
+            *(scatter_rows(a.unsqueeze(1), sentences, layout) for a in attended),
         )
         mask = ~memory.mask.unsqueeze(1)
         scores = scores.masked_fill(mask if heads == 1 else mask.repeat(1, 1, heads), -torch.inf)
-        scores = memory.gather(scores, steps)
+        scores = gather_rows(scores, steps, layout)
         if heads == 1:
             weights, remembered = self.window(scores, seen_by_window, remembered, self.normalizer)
         else:
             weights = self.normalizer(scores.unflatten(-1, (heads, -1))).flatten(-2) / heads
-        carry = tuple(a + weights.squeeze(1) for a in attended), remembered
-        return weights if open_ is None else weights * torch.sigmoid(open_), carry
+        state = tuple(a + weights.squeeze(1) for a in attended), remembered
+        return weights if open_ is None else weights * torch.sigmoid(open_), state
 
-    def weights(self, query: Float[Tensor, "N T P"], memory: Memory) -> Float[Tensor, "N T S"]:
+    def weights(self, query: Float[Tensor, "N T P"], memory: Prepared) -> Float[Tensor, "N T S"]:
         """Weights of all steps, starting at the first step; the mean over the heads."""
         return self.shown(
-            self.attend(query, memory, self.nothing_remembered(memory, query.size(0)))[0]
+            self.attend(query, memory, self.initial_attention_state(memory, query.size(0)))[0]
         )
 
     def shown(self, weights: Float[Tensor, "N T HS"]) -> Float[Tensor, "N T S"]:
@@ -205,9 +214,12 @@ class Attention(nn.Module):
         return None if heads == 1 else heads * weights.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
-def average(weights: Float[Tensor, "N T HS"], memory: Memory) -> Float[Tensor, "N T M"]:
+def average(
+    weights: Float[Tensor, "N T HS"], memory: Prepared, layout: Layout | None = None
+) -> Float[Tensor, "N T M"]:
     """Weighted sums of the memory's values, one for each row and step."""
     summed = torch.bmm(
-        memory.spread(weights).to(memory.values.dtype), memory.by_head(memory.values)
+        scatter_rows(weights, memory.mask.size(0), layout).to(memory.values.dtype),
+        memory.by_head(memory.values),
     )
-    return memory.gather(summed, weights.size(1))
+    return gather_rows(summed, weights.size(1), layout)

@@ -7,23 +7,23 @@ from dataclasses import replace
 
 import torch
 
-from nmt.foundation.interfaces import Memory
+from nmt.foundation.interfaces import Encoded
 from nmt.model.attention import Attention
 
 LENGTHS = (6, 4, 1)
 """Source words of the sentences that are tried, padded to the longest."""
 
 
-def tried(size: int, query_size: int) -> tuple[torch.Tensor, Memory]:
+def tried(size: int, query_size: int) -> tuple[torch.Tensor, Encoded]:
     """Random queries [3 2 query_size] and a random memory of `size` features whose padding is not 0."""
     generator = torch.Generator().manual_seed(0)
     mask = torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS).unsqueeze(1)
     values = torch.randn(len(LENGTHS), max(LENGTHS), size, generator=generator, dtype=torch.float64)
     query = torch.randn(len(LENGTHS), 2, query_size, generator=generator, dtype=torch.float64)
-    return query, Memory(values, mask, summary=values[:, 0])
+    return query, Encoded(values, mask, final_state=values[:, 0])
 
 
-def _weights(attention: Attention, query: torch.Tensor, memory: Memory) -> torch.Tensor:
+def _weights(attention: Attention, query: torch.Tensor, memory: Encoded) -> torch.Tensor:
     with torch.no_grad():
         return attention.double().weights(attention.project(query), attention.prepare(memory))
 

@@ -10,15 +10,22 @@ Read: this file, bridge, luong, bahdanau, conditional, luong_feed, fixed, stack,
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import ClassVar
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nmt.foundation.interfaces import DecoderOutput, Memory, State
+from nmt.foundation.interfaces import (
+    DecoderOutput,
+    Encoded,
+    Layout,
+    Prepared,
+    State,
+    gather_rows,
+    scatter_rows,
+)
 from nmt.foundation.ranges import Depth, Fraction, Width
-from nmt.model.attention import Attention, Carry
+from nmt.model.attention import Attention, AttentionState
 from nmt.model.decoder.bridge import Bridge, BridgeName
 from nmt.model.decoder.stack import Stack
 from nmt.model.layers.cells import CellName, DropoutOf, full, state_parts
@@ -26,7 +33,9 @@ from nmt.model.layers.dropout import Dropout
 from nmt.model.layers.packed import linear
 from nmt.model.layers.recurrence import Recurrent, Shared
 
-Look = Callable[[Tensor, Sequence[Tensor], Carry], tuple[Tensor, Tensor, Carry]]
+AttentionStep = Callable[
+    [Tensor, Sequence[Tensor], AttentionState], tuple[Tensor, Tensor, AttentionState]
+]
 
 
 class Decoder(nn.Module):
@@ -113,46 +122,54 @@ class Decoder(nn.Module):
             [self.recurrent(size) for size in sizes[first:]], self.dropout, self.residual, first
         )
 
-    def prepare(self, memory: Memory) -> Memory:
-        """Adds to the memory what this decoder needs once per sentence."""
-        return self.project(replace(memory, start=self.bridge.reads(memory)))
-
-    def project(self, memory: Memory) -> Memory:
-        """The part of `prepare` that differs between decoders: the memory as attention and gates need it."""
-        return self.attention.prepare(memory) if self.attends else memory
-
-    def with_inputs(self, memory: Memory, weight: Float[Tensor, "G M"]) -> Memory:
-        """The memory for attention, and multiplied by what a loop would multiply the context by."""
-        memory = self.attention.prepare(memory)
-        inputs = linear(
-            self, "inputs", memory.values.unflatten(-1, (memory.heads, -1)), (weight, None)
+    def prepare(self, encoded: Encoded) -> Prepared:
+        """Tensors that the decoder needs once per source."""
+        decoder_init = self.bridge.reads(encoded)
+        memory = self.attention.prepare(encoded)
+        return Prepared(
+            encoded=encoded,
+            keys=memory.keys,
+            values=memory.values,
+            projected_values=self.project(memory.values, memory.heads),
+            decoder_init=decoder_init,
         )
-        return replace(memory, inputs=full(inputs.flatten(-2)))
 
-    def looking(self, memory: Memory) -> Look:
-        """One step of attention in a loop: from h, its products with `Attention.query_blocks` and what attention remembers,
-        to the weights [N 1 HS], their sum of `with_inputs` [N G], and what to remember."""
-        assert memory.inputs is not None, "with_inputs makes them"
-        attention, inputs = self.attention, Shared(memory.by_head(memory.inputs))
+    def project(self, values: Float[Tensor, "B S HM"], heads: int) -> Float[Tensor, "B S HG"]:
+        """Values as a loop over time adds them to its gates; the values themselves if there is no such loop."""
+        return values
 
-        def look(
-            h: Tensor, products: Sequence[Tensor], carry: Carry
-        ) -> tuple[Tensor, Tensor, Carry]:
-            weights, carry = attention.attend(
-                attention.query(h, *products).unsqueeze(1), memory, carry
-            )
-            return weights, memory.gather(inputs(memory.spread(weights)), 1).squeeze(1), carry
+    def multiplied(
+        self, values: Float[Tensor, "B S HM"], heads: int, weight: Float[Tensor, "G M"]
+    ) -> Float[Tensor, "B S HG"]:
+        """The values of each head multiplied by what a loop would multiply the context by."""
+        by_head = values.unflatten(-1, (heads, -1))  # [B, S, H, M]
+        return full(linear(self, "inputs", by_head, (weight, None)).flatten(-2))
 
-        return look
+    def attention_step(self, memory: Prepared, layout: Layout | None) -> AttentionStep:
+        """One step of attention in a loop: from h, its products with `Attention.query_blocks` and the state of the
+        attention, to the weights [N 1 HS], their sum of projected values [N G], and the next state."""
+        attention = self.attention
+        cached_values = Shared(memory.by_head(memory.projected_values))
 
-    def initial(self, memory: Memory) -> State:
+        def attend(
+            h: Tensor, products: Sequence[Tensor], state: AttentionState
+        ) -> tuple[Tensor, Tensor, AttentionState]:
+            query = attention.query(h, *products).unsqueeze(1)
+            weights, state = attention.attend(query, memory, state, layout)
+            summed = cached_values(scatter_rows(weights, memory.mask.size(0), layout))
+            return weights, gather_rows(summed, 1, layout).squeeze(1), state
+
+        return attend
+
+    def initial(self, memory: Prepared) -> State:
         """The state before the first word, one row a sentence. In training, it says what variational dropout drops."""
-        assert memory.start is not None, "prepare makes it"
-        carry = (
-            self.attention.nothing_remembered(memory, memory.mask.size(0)) if self.attends else ()
+        cells = self.bridge.states(memory.decoder_init)
+        attention_state = (
+            self.attention.initial_attention_state(memory, memory.mask.size(0))
+            if self.attends
+            else ()
         )
-        cells = self.bridge.states(memory.start)
-        return State(cells=cells, attention=carry, masks=self.masks(cells[0][0]))
+        return State(cells=cells, attention=attention_state, masks=self.masks(cells[0][0]))
 
     def masks(self, like: Float[Tensor, "N Q"]) -> Mapping[str, Tensor]:
         """New masks: "between i" of what enters layer i, "inside i" of its recurrent products."""
@@ -165,7 +182,11 @@ class Decoder(nn.Module):
         return {name: mask for name, mask in made.items() if mask is not None}
 
     def forward(
-        self, embedded: Float[Tensor, "N T E"], state: State, memory: Memory
+        self,
+        embedded: Float[Tensor, "N T E"],
+        state: State,
+        memory: Prepared,
+        layout: Layout | None = None,
     ) -> DecoderOutput:
         """Readouts for T more words: position t sees embedded[:, :t+1], the state and the memory.
 

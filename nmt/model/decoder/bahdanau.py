@@ -1,4 +1,4 @@
-"""The decoder of Bahdanau et al. 2015 (section 3.1, appendix A.2.2): look first, then update.
+"""The decoder of Bahdanau et al. 2015 (section 3.1, appendix A.2.2): attend first, then update.
 
     c_t = attend(s_{t-1})        s_t = GRU([E y_{t-1}; c_t], s_{t-1})
     readout_t = maxout(U s_t + V E y_{t-1} + C c_t)
@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nmt.foundation.interfaces import DecoderOutput, Memory, State
+from nmt.foundation.interfaces import DecoderOutput, Layout, Prepared, State
 from nmt.model.attention import average
 from nmt.model.decoder import Decoder
 from nmt.model.decoder.readout import Maxout
@@ -35,28 +35,31 @@ class Bahdanau(Decoder):
         self.upper = self.stack(inputs, first=1)
         self.readout = Maxout(self.hidden_size + inputs, self.readout_size)
 
-    def project(self, memory: Memory) -> Memory:
-        return self.with_inputs(
-            memory, self.bottom.block("ih", slice(self.embedding_size, None))[0]
-        )
+    def project(self, values: Float[Tensor, "B S HM"], heads: int) -> Float[Tensor, "B S HG"]:
+        weight, _ = self.bottom.block("ih", slice(self.embedding_size, None))
+        return self.multiplied(values, heads, weight)
 
     def forward(
-        self, embedded: Float[Tensor, "N T E"], state: State, memory: Memory
+        self,
+        embedded: Float[Tensor, "N T E"],
+        state: State,
+        memory: Prepared,
+        layout: Layout | None = None,
     ) -> DecoderOutput:
-        bottom, look = self.bottom, self.looking(memory)
+        bottom, attend = self.bottom, self.attention_step(memory, layout)
         gates = linear(self, "gates", embedded, bottom.block("ih", slice(self.embedding_size)))
         loop = bottom.loop(*self.attention.query_blocks(), mask=state.masks.get("inside 0"))
-        cell, carry, hidden, weights = state.cells[0], state.attention, [], []
+        cell, attention_state, hidden, weights = state.cells[0], state.attention, [], []
         for a in gates.unbind(1):
             u, *query = loop.product(cell[0])
-            w, seen, carry = look(cell[0], query, carry)
+            w, seen, attention_state = attend(cell[0], query, attention_state)
             cell = loop.step(bottom.input_norm(a + seen), u, cell)
             hidden.append(cell[0])
             weights.append(w)
         all_weights = torch.cat(weights, 1)
-        context = average(all_weights, memory)
+        context = average(all_weights, memory, layout)
         top, upper = self.upper(torch.stack(hidden, 1), state.cells[1:], state.masks)
         readout = self.readout(torch.cat([top, embedded, context], -1))
         return self.output(
-            readout, replace(state, cells=(cell, *upper), attention=carry), all_weights
+            readout, replace(state, cells=(cell, *upper), attention=attention_state), all_weights
         )

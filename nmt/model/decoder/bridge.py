@@ -16,7 +16,7 @@ from typing import Literal
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nmt.foundation.interfaces import Memory
+from nmt.foundation.interfaces import Encoded
 from nmt.model.layers.cells import Cell, full, tanh
 from nmt.model.layers.packed import linear
 
@@ -48,12 +48,12 @@ class Bridge(nn.Module):
             layer = nn.Linear(memory_size, num_layers * parts * hidden_size)
             self.weight, self.bias = layer.weight, layer.bias
 
-    def reads(self, memory: Memory) -> Float[Tensor, "B M"]:
+    def reads(self, encoded: Encoded) -> Float[Tensor, "B M"]:
         """What of the memory the state is made from."""
         if self.kind != "mean":
-            return memory.summary
-        real = memory.mask.unsqueeze(-1)
-        return (memory.values * real).sum(1) / real.sum(1)
+            return encoded.final_state
+        real = encoded.mask.unsqueeze(-1)
+        return (encoded.values * real).sum(1) / real.sum(1)
 
     def states(self, start: Float[Tensor, "B M"]) -> tuple[Cell, ...]:
         """The state of each layer."""

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nmt.foundation.interfaces import DecoderOutput, Memory, State
+from nmt.foundation.interfaces import DecoderOutput, Layout, Prepared, State
 from nmt.model.attention import average
 from nmt.model.decoder import Decoder
 from nmt.model.layers.cells import full, tanh
@@ -41,13 +41,17 @@ class Conditional(Decoder):
         nn.init.xavier_uniform_(self.combine.weight)
         nn.init.zeros_(self.combine.bias)
 
-    def project(self, memory: Memory) -> Memory:
-        return self.with_inputs(memory, self.after.block("ih")[0])
+    def project(self, values: Float[Tensor, "B S HM"], heads: int) -> Float[Tensor, "B S HG"]:
+        return self.multiplied(values, heads, self.after.block("ih")[0])
 
     def forward(
-        self, embedded: Float[Tensor, "N T E"], state: State, memory: Memory
+        self,
+        embedded: Float[Tensor, "N T E"],
+        state: State,
+        memory: Prepared,
+        layout: Layout | None = None,
     ) -> DecoderOutput:
-        before, after, look = self.before, self.after, self.looking(memory)
+        before, after, attend = self.before, self.after, self.attention_step(memory, layout)
         gates = before.input_norm(linear(self, "gates", embedded, before.block("ih")))
         mask = state.masks.get("inside 0")
         first, second = (
@@ -55,18 +59,18 @@ class Conditional(Decoder):
             after.loop(*self.attention.query_blocks(), mask=mask),
         )
         bias: Tensor = after.rnn.bias_ih_l0  # type: ignore[assignment]
-        cell, carry, hidden, weights = state.cells[0], state.attention, [], []
+        cell, attention_state, hidden, weights = state.cells[0], state.attention, [], []
         for a in gates.unbind(1):
             cell = first.step(a, first.product(cell[0])[0], cell)
             u, *query = second.product(cell[0])
-            w, seen, carry = look(cell[0], query, carry)
+            w, seen, attention_state = attend(cell[0], query, attention_state)
             cell = second.step(after.input_norm(seen + bias), u, cell)
             hidden.append(cell[0])
             weights.append(w)
         all_weights = torch.cat(weights, 1)
-        context = average(all_weights, memory)
+        context = average(all_weights, memory, layout)
         top, upper = self.upper(torch.stack(hidden, 1), state.cells[1:], state.masks)
         readout = tanh(full(self.combine(torch.cat([top, embedded, context], -1))))
         return self.output(
-            readout, replace(state, cells=(cell, *upper), attention=carry), all_weights
+            readout, replace(state, cells=(cell, *upper), attention=attention_state), all_weights
         )

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nmt.foundation.interfaces import DecoderOutput, Memory, State
+from nmt.foundation.interfaces import DecoderOutput, Encoded, Layout, Prepared, State, gather_rows
 from nmt.model.decoder import Decoder
 from nmt.model.decoder.readout import Maxout
 
@@ -28,15 +28,25 @@ class Fixed(Decoder):
         self.layers = self.stack(inputs)
         self.readout = Maxout(self.hidden_size + inputs, self.readout_size)
 
-    def forward(
-        self, embedded: Float[Tensor, "N T E"], state: State, memory: Memory
-    ) -> DecoderOutput:
-        width = (
-            embedded.size(0) // memory.summary.size(0)
-            if memory.layout is None
-            else memory.layout.width
+    def prepare(self, encoded: Encoded) -> Prepared:
+        return Prepared(
+            encoded=encoded,
+            keys=encoded.values[..., :0],  # without attention there is nothing to compare
+            values=encoded.values,
+            projected_values=encoded.values,
+            decoder_init=self.bridge.reads(encoded),
         )
-        rows = memory.gather(memory.summary.unsqueeze(1).expand(-1, width, -1), 1)
+
+    def forward(
+        self,
+        embedded: Float[Tensor, "N T E"],
+        state: State,
+        memory: Prepared,
+        layout: Layout | None = None,
+    ) -> DecoderOutput:
+        summary = memory.encoded.final_state  # [B, M]
+        width = embedded.size(0) // summary.size(0) if layout is None else layout.width
+        rows = gather_rows(summary.unsqueeze(1).expand(-1, width, -1), 1, layout)  # [N, 1, M]
         context = rows.expand(-1, embedded.size(1), -1)
         hidden, cells = self.layers(torch.cat([embedded, context], -1), state.cells, state.masks)
         return self.output(

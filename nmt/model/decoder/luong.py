@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nmt.foundation.interfaces import DecoderOutput, Memory, State
+from nmt.foundation.interfaces import DecoderOutput, Layout, Prepared, State
 from nmt.model.attention import average
 from nmt.model.decoder import Decoder
 from nmt.model.layers.cells import full, tanh
@@ -30,12 +30,18 @@ class Luong(Decoder):
         nn.init.zeros_(self.combine.bias)
 
     def forward(
-        self, embedded: Float[Tensor, "N T E"], state: State, memory: Memory
+        self,
+        embedded: Float[Tensor, "N T E"],
+        state: State,
+        memory: Prepared,
+        layout: Layout | None = None,
     ) -> DecoderOutput:
         hidden, cells = self.layers(embedded, state.cells, state.masks)
-        weights, carry = self.attention.attend(
-            self.attention.project(hidden), memory, state.attention
+        weights, attention_state = self.attention.attend(
+            self.attention.project(hidden), memory, state.attention, layout
         )
-        context = average(weights, memory)
+        context = average(weights, memory, layout)
         attentional = tanh(full(self.combine(torch.cat([context, hidden], -1))))
-        return self.output(attentional, replace(state, cells=cells, attention=carry), weights)
+        return self.output(
+            attentional, replace(state, cells=cells, attention=attention_state), weights
+        )

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nmt.foundation.interfaces import DecoderOutput, Memory, State
+from nmt.foundation.interfaces import DecoderOutput, Layout, Prepared, State
 from nmt.model.decoder import Decoder
 from nmt.model.layers.cells import tanh
 from nmt.model.layers.packed import linear
@@ -40,20 +40,24 @@ class LuongFeed(Decoder):
         nn.init.xavier_uniform_(self.combine.weight)
         nn.init.zeros_(self.combine.bias)
 
-    def project(self, memory: Memory) -> Memory:
-        return self.with_inputs(memory, self.combine.weight[:, : self.memory_size])
+    def project(self, values: Float[Tensor, "B S HM"], heads: int) -> Float[Tensor, "B S HG"]:
+        return self.multiplied(values, heads, self.combine.weight[:, : self.memory_size])
 
-    def initial(self, memory: Memory) -> FeedState:
+    def initial(self, memory: Prepared) -> FeedState:
         start = super().initial(memory)
         feed = start.cells[0][0].new_zeros(start.cells[0][0].size(0), self.readout_size)
         return FeedState(cells=start.cells, attention=start.attention, masks=start.masks, feed=feed)
 
     def forward(
-        self, embedded: Float[Tensor, "N T E"], state: State, memory: Memory
+        self,
+        embedded: Float[Tensor, "N T E"],
+        state: State,
+        memory: Prepared,
+        layout: Layout | None = None,
     ) -> DecoderOutput:
         assert isinstance(state, FeedState)
         layers: list[Recurrent] = list(self.layers)  # type: ignore[arg-type]
-        first, look = layers[0], self.looking(memory)
+        first, attend = layers[0], self.attention_step(memory, layout)
         gates = linear(self, "gates", embedded, first.block("ih", slice(self.embedding_size)))
         fed = fuse(self, "feed", (first.block("ih", slice(self.embedding_size, None))[0], None))
         inputs = [fuse(layer, "input", layer.block("ih")) for layer in layers[1:]]
@@ -66,7 +70,7 @@ class LuongFeed(Decoder):
         loops = [layer.loop(mask=mask) for layer, mask in zip(layers[:-1], masks, strict=False)]
         loops.append(layers[-1].loop(*(asks if joined else ()), mask=masks[-1]))
         apart = None if joined else fuse(self, "asks", *asks)
-        cells, feed, carry, readouts, weights = (
+        cells, feed, attention_state, readouts, weights = (
             list(state.cells),
             state.feed,
             state.attention,
@@ -85,9 +89,9 @@ class LuongFeed(Decoder):
                 x = x + cells[i][0] if self.residual and i else cells[i][0]
             u_top, *asked = loops[-1].product(cells[-1][0])
             own, *query = asked if apart is None else apart(x)
-            w, seen, carry = look(x, query, carry)
+            w, seen, attention_state = attend(x, query, attention_state)
             feed = tanh(own + seen)
             readouts.append(feed)
             weights.append(w)
-        after = replace(state, cells=tuple(cells), attention=carry, feed=feed)
+        after = replace(state, cells=tuple(cells), attention=attention_state, feed=feed)
         return self.output(torch.stack(readouts, 1), after, torch.cat(weights, 1))

@@ -12,7 +12,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from nmt.data.pictures import Reader
-from nmt.foundation.interfaces import Memory, Pictures
+from nmt.foundation.interfaces import Encoded, Pictures
 from nmt.model.layers.cells import CellName
 
 
@@ -41,6 +41,6 @@ class Encoder(nn.Module):
         source: Int[Tensor, "B W"],
         lengths: Int[Tensor, " B"],
         pictures: Pictures | None = None,
-    ) -> Memory:
+    ) -> Encoded:
         """The memory of B sources; `lengths` in words, EOS included."""
         raise NotImplementedError

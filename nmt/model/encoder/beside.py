@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from nmt.foundation.interfaces import Memory, Pictures
+from nmt.foundation.interfaces import Encoded, Pictures
 from nmt.foundation.ranges import Depth, Fraction, Range, Width
 from nmt.model.encoder import Encoder
 from nmt.model.encoder.bidirectional import Bidirectional
@@ -48,12 +48,12 @@ class Beside(Encoder):
         source: Int[Tensor, "B W"],
         lengths: Int[Tensor, " B"],
         pictures: Pictures | None = None,
-    ) -> Memory:
+    ) -> Encoded:
         read, seen = self.words(source, lengths), self.places(source, lengths, pictures)
         values = torch.cat([read.values, seen.values.to(read.values.dtype)], 1)
         values, mask = packed(values, torch.cat([read.mask, seen.mask], 1))
-        summary = read.summary + self.join(seen.summary)
-        return Memory(values=values, mask=mask, summary=summary, grids=seen.grids)
+        summary = read.final_state + self.join(seen.final_state)
+        return Encoded(values=values, mask=mask, final_state=summary, grids=seen.grids)
 
 
 class BidirectionalGrid(Beside):

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from nmt.data.pictures import Features, Reader
-from nmt.foundation.interfaces import Memory, Pictures
+from nmt.foundation.interfaces import Encoded, Pictures
 from nmt.foundation.ranges import Fraction, Width
 from nmt.model.encoder import Encoder
 from nmt.model.layers.dropout import Dropout
@@ -78,7 +78,7 @@ class Grid(Encoder):
         source: Int[Tensor, "B W"],
         lengths: Int[Tensor, " B"],
         pictures: Pictures | None = None,
-    ) -> Memory:
+    ) -> Encoded:
         """The memory of B pictures; `source` has no words. Raises ValueError for more rows or columns than learnt ones."""
         assert pictures is not None, "the data names pictures: see Seq2Seq"
         features, sizes = self.features(pictures)
@@ -89,7 +89,7 @@ class Grid(Encoder):
         summary = values.sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
         if not pictures.even:
             values, mask = packed(values, mask)
-        return Memory(values=values, mask=mask, summary=summary, grids=sizes)
+        return Encoded(values=values, mask=mask, final_state=summary, grids=sizes)
 
     def position(
         self, rows: int, columns: int, like: Tensor

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from nmt.foundation.interfaces import Memory, Pictures
+from nmt.foundation.interfaces import Encoded, Pictures
 from nmt.foundation.ranges import Depth, Fraction, Width
 from nmt.model.encoder import Encoder
 from nmt.model.layers.cells import CellName, DropoutOf
@@ -70,7 +70,7 @@ class RNNEncoder(Encoder):
         source: Int[Tensor, "B S"],
         lengths: Int[Tensor, " B"],
         pictures: Pictures | None = None,
-    ) -> Memory:
+    ) -> Encoded:
         """The memory of B sentences; `lengths` in tokens, EOS included."""
         x = self.input(source)
         for i, norm in enumerate(self.norms):
@@ -78,4 +78,4 @@ class RNNEncoder(Encoder):
             y, summary = norm(y), norm(last)
             x = x + y if self.residual and i else y
         mask = torch.arange(x.size(1), device=x.device) < lengths.unsqueeze(1)
-        return Memory(values=x, mask=mask, summary=summary)
+        return Encoded(values=x, mask=mask, final_state=summary)

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from nmt.foundation.interfaces import EOS, PAD, Memory, Pictures
+from nmt.foundation.interfaces import EOS, PAD, Encoded, Pictures
 from nmt.model.encoder import Encoder
 from nmt.model.layers.cells import full, tanh
 
@@ -34,7 +34,7 @@ class MultiSource(Encoder):
         source: Int[Tensor, "B S"],
         lengths: Int[Tensor, " B"],
         pictures: Pictures | None = None,
-    ) -> Memory:
+    ) -> Encoded:
         mask = torch.arange(source.size(1), device=source.device) < lengths.unsqueeze(1)
         ends = (source == EOS) & mask
         number = (ends.cumsum(1) - ends.long()).masked_fill(
@@ -50,13 +50,13 @@ class MultiSource(Encoder):
             )  # its positions first
             there = torch.arange(order.size(1), device=source.device) < its.unsqueeze(1)
             words = source.gather(1, order).masked_fill(~there, PAD)
-            memory: Memory = encoder(words, its.clamp(min=1))
+            memory: Encoded = encoder(words, its.clamp(min=1))
             found = memory.values * there.unsqueeze(-1)
             if values is None:
                 values = found.new_zeros(*source.shape, found.size(-1))
             values = values.scatter_add(1, order.unsqueeze(-1).expand_as(found), found)
-            summaries.append(memory.summary)
+            summaries.append(memory.final_state)
         assert values is not None
-        return Memory(
-            values=values, mask=mask, summary=tanh(full(self.join(torch.cat(summaries, -1))))
+        return Encoded(
+            values=values, mask=mask, final_state=tanh(full(self.join(torch.cat(summaries, -1))))
         )

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from nmt.foundation.interfaces import Memory
+from nmt.foundation.interfaces import Encoded
 from nmt.model.layers.cells import full
 
 
@@ -44,17 +44,17 @@ class Pooling(nn.Module):
         super().__init__()
         self.feature_size = memory_size
 
-    def forward(self, memory: Memory, counts: Int[Tensor, " B"]) -> Pooled:
+    def forward(self, memory: Encoded, counts: Int[Tensor, " B"]) -> Pooled:
         raise NotImplementedError
 
 
-def distribute(scores: Float[Tensor, "N S H"], memory: Memory) -> Float[Tensor, "N H S"]:
+def distribute(scores: Float[Tensor, "N S H"], memory: Encoded) -> Float[Tensor, "N H S"]:
     """softmax over the real positions of each row."""
     return (
         full(scores).masked_fill(~memory.mask.unsqueeze(-1), -torch.inf).softmax(1).transpose(1, 2)
     )
 
 
-def gather(weights: Float[Tensor, "N H S"], memory: Memory) -> Float[Tensor, "N HM"]:
+def gather(weights: Float[Tensor, "N H S"], memory: Encoded) -> Float[Tensor, "N HM"]:
     """The weighted sums of each hop, side by side."""
     return torch.bmm(weights.to(memory.values.dtype), memory.values).flatten(1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from nmt.foundation.interfaces import Memory
+from nmt.foundation.interfaces import Encoded
 from nmt.model.layers.cells import tanh
 from nmt.model.pooling import Pooled, Pooling, distribute, gather
 
@@ -19,6 +19,6 @@ class Feedforward(Pooling):
         super().__init__(memory_size)
         self.score = nn.Linear(memory_size, 1)
 
-    def forward(self, memory: Memory, counts: Int[Tensor, " B"]) -> Pooled:
+    def forward(self, memory: Encoded, counts: Int[Tensor, " B"]) -> Pooled:
         weights = distribute(tanh(self.score(memory.values)), memory)
         return Pooled(gather(weights, memory), weights)

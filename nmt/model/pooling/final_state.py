@@ -8,7 +8,7 @@ from __future__ import annotations
 from jaxtyping import Int
 from torch import Tensor
 
-from nmt.foundation.interfaces import Memory
+from nmt.foundation.interfaces import Encoded
 from nmt.model.pooling import Pooled, Pooling, distribute, gather
 
 
@@ -16,8 +16,8 @@ class FinalState(Pooling):
     def __init__(self, *, memory_size: int) -> None:
         super().__init__(memory_size)
 
-    def forward(self, memory: Memory, counts: Int[Tensor, " B"]) -> Pooled:
+    def forward(self, memory: Encoded, counts: Int[Tensor, " B"]) -> Pooled:
         weights = distribute(
-            memory.values @ memory.summary.to(memory.values.dtype).unsqueeze(-1), memory
+            memory.values @ memory.final_state.to(memory.values.dtype).unsqueeze(-1), memory
         )
         return Pooled(gather(weights, memory), weights)

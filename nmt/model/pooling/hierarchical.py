@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from nmt.foundation.interfaces import Memory
+from nmt.foundation.interfaces import Encoded
 from nmt.foundation.ranges import Width
 from nmt.model.layers.cells import CellName
 from nmt.model.layers.recurrence import Recurrent
@@ -32,7 +32,7 @@ class Hierarchical(Pooling):
         self.encoder = Recurrent(cell, memory_size, sentence_size, directions=2)
         self.sentences = WordContext(memory_size=self.feature_size, hidden_size=hidden_size)
 
-    def forward(self, memory: Memory, counts: Int[Tensor, " B"]) -> Pooled:
+    def forward(self, memory: Encoded, counts: Int[Tensor, " B"]) -> Pooled:
         words = self.words(memory, counts)
         assert words.weights is not None
         mask = torch.arange(int(counts.max()), device=counts.device) < counts.unsqueeze(
@@ -42,7 +42,7 @@ class Hierarchical(Pooling):
             mask.unsqueeze(-1), words.features
         )
         values, (summary, *_) = self.encoder(grid, lengths=counts)
-        text = self.sentences(Memory(values=values, mask=mask, summary=summary), counts)
+        text = self.sentences(Encoded(values=values, mask=mask, final_state=summary), counts)
         assert text.weights is not None
         of_sentence = text.weights.squeeze(1)[mask]
         return Pooled(text.features, words.weights * of_sentence.view(-1, 1, 1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jaxtyping import Int
 from torch import Tensor
 
-from nmt.foundation.interfaces import Memory
+from nmt.foundation.interfaces import Encoded
 from nmt.model.pooling import Pooled, Pooling
 
 
@@ -15,5 +15,5 @@ class Last(Pooling):
     def __init__(self, *, memory_size: int) -> None:
         super().__init__(memory_size)
 
-    def forward(self, memory: Memory, counts: Int[Tensor, " B"]) -> Pooled:
-        return Pooled(memory.summary)
+    def forward(self, memory: Encoded, counts: Int[Tensor, " B"]) -> Pooled:
+        return Pooled(memory.final_state)

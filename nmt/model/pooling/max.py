@@ -8,7 +8,7 @@ from jaxtyping import Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt.foundation.interfaces import Memory
+from nmt.foundation.interfaces import Encoded
 from nmt.model.layers.cells import full
 from nmt.model.pooling import Pooled, Pooling
 
@@ -17,7 +17,7 @@ class Max(Pooling):
     def __init__(self, *, memory_size: int) -> None:
         super().__init__(memory_size)
 
-    def forward(self, memory: Memory, counts: Int[Tensor, " B"]) -> Pooled:
+    def forward(self, memory: Encoded, counts: Int[Tensor, " B"]) -> Pooled:
         found = full(memory.values).masked_fill(~memory.mask.unsqueeze(-1), -torch.inf).max(1)
         shares = F.one_hot(found.indices, memory.mask.size(1)).to(found.values.dtype).mean(1)
         return Pooled(found.values, shares.unsqueeze(1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jaxtyping import Int
 from torch import Tensor
 
-from nmt.foundation.interfaces import Memory
+from nmt.foundation.interfaces import Encoded
 from nmt.model.pooling import Pooled, Pooling, distribute, gather
 
 
@@ -13,6 +13,6 @@ class Mean(Pooling):
     def __init__(self, *, memory_size: int) -> None:
         super().__init__(memory_size)
 
-    def forward(self, memory: Memory, counts: Int[Tensor, " B"]) -> Pooled:
+    def forward(self, memory: Encoded, counts: Int[Tensor, " B"]) -> Pooled:
         weights = distribute(memory.values.new_zeros(*memory.mask.shape, 1), memory)
         return Pooled(gather(weights, memory), weights)

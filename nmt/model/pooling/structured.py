@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from nmt.foundation.interfaces import Memory
+from nmt.foundation.interfaces import Encoded
 from nmt.foundation.ranges import NonNegative, Width
 from nmt.model.layers.cells import tanh
 from nmt.model.pooling import Pooled, Pooling, distribute, gather
@@ -29,7 +29,7 @@ class Structured(Pooling):
         self.hidden = nn.Linear(memory_size, hidden_size, bias=False)
         self.hops = nn.Linear(hidden_size, hops, bias=False)
 
-    def forward(self, memory: Memory, counts: Int[Tensor, " B"]) -> Pooled:
+    def forward(self, memory: Encoded, counts: Int[Tensor, " B"]) -> Pooled:
         weights = distribute(self.hops(tanh(self.hidden(memory.values))), memory)
         overlap = torch.bmm(weights, weights.transpose(1, 2)) - torch.eye(
             weights.size(1), device=weights.device

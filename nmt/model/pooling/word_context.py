@@ -8,7 +8,7 @@ from __future__ import annotations
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from nmt.foundation.interfaces import Memory
+from nmt.foundation.interfaces import Encoded
 from nmt.foundation.ranges import Width
 from nmt.model.layers.cells import tanh
 from nmt.model.pooling import Pooled, Pooling, distribute, gather
@@ -22,6 +22,6 @@ class WordContext(Pooling):
         self.hidden = nn.Linear(memory_size, hidden_size)
         self.context = nn.Linear(hidden_size, 1, bias=False)
 
-    def forward(self, memory: Memory, counts: Int[Tensor, " B"]) -> Pooled:
+    def forward(self, memory: Encoded, counts: Int[Tensor, " B"]) -> Pooled:
         weights = distribute(self.context(tanh(self.hidden(memory.values))), memory)
         return Pooled(gather(weights, memory), weights)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from nmt.foundation.interfaces import PAD, Batch, Loss, Memory
+from nmt.foundation.interfaces import PAD, Batch, Loss, Prepared
 from nmt.foundation.ranges import Fraction, NonNegative
 from nmt.model.seq2seq import Seq2Seq
 
@@ -35,7 +35,7 @@ class CrossEntropy:
         self.guided_alignment = guided_alignment
 
     def __call__(self, model: Seq2Seq, batch: Batch, step: int, total: int = 0) -> Loss:
-        output, memory = model.teach(batch)
+        output, memory = model.teacher_forcing(batch)
         loss, nll = model.loss(
             output, memory, batch.targets, self.label_smoothing if model.training else 0.0
         )
@@ -52,7 +52,7 @@ class CrossEntropy:
             )
         return -(batch.links * weights.clamp(min=SMALLEST).log()).sum()
 
-    def _unevenness(self, weights: Tensor | None, batch: Batch, memory: Memory) -> Tensor:
+    def _unevenness(self, weights: Tensor | None, batch: Batch, memory: Prepared) -> Tensor:
         if weights is None:
             raise ValueError(
                 "objective.doubly_stochastic needs a decoder with attention: set it to 0"

@@ -48,7 +48,7 @@ class Distillation:
         self.teachers = [teacher.eval().requires_grad_(False) for teacher in teachers]
 
     def __call__(self, model: Seq2Seq, batch: Batch, step: int, total: int = 0) -> Loss:
-        output, memory = model.teach(batch)
+        output, memory = model.teacher_forcing(batch)
         loss, nll = model.loss(
             output, memory, batch.targets, self.label_smoothing if model.training else 0.0
         )
@@ -60,5 +60,5 @@ class Distillation:
 
     @torch.no_grad()
     def _taught(self, batch: Batch) -> Float[Tensor, "B T V"]:
-        each = [teacher.log_probs(*teacher.teach(batch)).exp() for teacher in self.teachers]
+        each = [teacher.log_probs(*teacher.teacher_forcing(batch)).exp() for teacher in self.teachers]
         return sum(each[1:], each[0]) / len(each)

@@ -21,7 +21,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from nmt.foundation.interfaces import BOS, EOS, PAD, Batch, Candidate, Critic, Loss, Memory, State
+from nmt.foundation.interfaces import BOS, EOS, PAD, Batch, Candidate, Critic, Loss, Prepared, State
 from nmt.foundation.ranges import Fraction, Positive, Width
 from nmt.model.seq2seq import Seq2Seq
 from nmt.training.objective.cross_entropy import CrossEntropy
@@ -86,7 +86,7 @@ class MinimumRisk:
         self,
         model: Seq2Seq,
         state: State,
-        memory: Memory,
+        memory: Prepared,
         proposed: Sequence[Sequence[Candidate]],
         scale: float,
     ) -> Float[Tensor, ""]:

@@ -25,7 +25,7 @@ class RDrop:
         if not model.training:
             return CrossEntropy()(model, batch, step)
         twice = batch.repeated(2)
-        output, memory = model.teach(twice)
+        output, memory = model.teacher_forcing(twice)
         loss, nll = model.loss(
             output, memory, twice.targets, self.label_smoothing, agreement=self.agreement
         )

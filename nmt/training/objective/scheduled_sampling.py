@@ -20,7 +20,7 @@ from typing import Literal
 
 import torch
 
-from nmt.foundation.interfaces import BOS, PAD, Batch, DecoderOutput, Loss, Memory
+from nmt.foundation.interfaces import BOS, PAD, Batch, DecoderOutput, Loss, Prepared
 from nmt.foundation.ranges import Count, Fraction, Positive, Ratio
 from nmt.model.seq2seq import Seq2Seq
 
@@ -64,7 +64,7 @@ class ScheduledSampling:
     def __call__(self, model: Seq2Seq, batch: Batch, step: int, total: int = 0) -> Loss:
         ratio = self.ratio(step, total) if model.training else 1.0
         if ratio >= 1:
-            output, memory = model.teach(batch)
+            output, memory = model.teacher_forcing(batch)
         else:
             output, memory = self._mixed(model, batch, ratio)
         loss, nll = model.loss(
@@ -72,7 +72,7 @@ class ScheduledSampling:
         )
         return Loss(total=loss, nll=nll, num_tokens=batch.num_tokens)
 
-    def _mixed(self, model: Seq2Seq, batch: Batch, ratio: float) -> tuple[DecoderOutput, Memory]:
+    def _mixed(self, model: Seq2Seq, batch: Batch, ratio: float) -> tuple[DecoderOutput, Prepared]:
         memory = model.encode(batch.source, batch.source_lengths, batch.pictures)
         state, words, outputs = model.start(memory), batch.inputs[:, :1], list[DecoderOutput]()
         for t in range(batch.inputs.size(1)):

@@ -13,10 +13,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from nmt.foundation.interfaces import Memory
+from nmt.foundation.interfaces import Encoded
 from nmt.model.attention.normalizer import Normalizer
 
-Carry = tuple[Tensor, ...]
+WindowState = tuple[Tensor, ...]
 
 
 class Window(nn.Module):
@@ -24,19 +24,19 @@ class Window(nn.Module):
 
     A window is built with `query_size`. `query_layer` is a linear map of the query, whose output the window gets (None:
     it needs no query). `recurs`: what it does at one step depends on its weights at the step before. `normalizes`: it uses
-    the normaliser. `rewarded`: it chooses by chance, and must be told how well that went (`credit`).
+    the normaliser. `needs_reward`: it chooses by chance, and must be told how well that went (`reinforce_loss`).
     """
 
     recurs = False
     normalizes = True
-    rewarded = False
+    needs_reward = False
     query_layer: nn.Linear | None
 
     def __init__(self, *, query_size: int) -> None:
         super().__init__()
         self.query_layer = None
 
-    def nothing_remembered(self, memory: Memory, rows: int) -> Carry:
+    def initial_state(self, encoded: Encoded, rows: int) -> WindowState:
         """What is remembered before the first step, for `rows` rows."""
         return ()
 
@@ -44,16 +44,16 @@ class Window(nn.Module):
         self,
         scores: Float[Tensor, "N T S"],
         query: Tensor | None,
-        carry: Carry,
+        state: WindowState,
         normalizer: Normalizer,
-    ) -> tuple[Float[Tensor, "N T S"], Carry]:
+    ) -> tuple[Float[Tensor, "N T S"], WindowState]:
         """Weights, and what to remember; `query` is the output of `query_layer`."""
-        return normalizer(scores), carry
+        return normalizer(scores), state
 
-    def credit(
-        self, carry: Carry, log_likelihood: Float[Tensor, " N"], real: Bool[Tensor, "N T"]
+    def reinforce_loss(
+        self, state: WindowState, log_likelihood: Float[Tensor, " N"], real: Bool[Tensor, "N T"]
     ) -> Float[Tensor, ""]:
-        """What a window that is `rewarded` adds to the loss: `carry` after the last step, the log-likelihood of each row's
+        """What a window that is `needs_reward` adds to the loss: `state` after the last step, the log-likelihood of each row's
         words under the choices (no gradient), and which steps are real."""
         raise NotImplementedError
 
@@ -63,6 +63,6 @@ def source_lengths(scores: Float[Tensor, "N T S"]) -> Tensor:
     return (scores[:, 0] > -torch.inf).sum(-1, keepdim=True)
 
 
-def step_numbers(carry: Carry, steps: int) -> tuple[Tensor, Carry]:
-    """[N, T] numbers of the steps, from 0, for windows that count them in carry[0] [N]."""
-    return carry[0].unsqueeze(1) + torch.arange(steps, device=carry[0].device), (carry[0] + steps,)
+def step_numbers(state: WindowState, steps: int) -> tuple[Tensor, WindowState]:
+    """[N, T] numbers of the steps, from 0, for windows that count them in state[0] [N]."""
+    return state[0].unsqueeze(1) + torch.arange(steps, device=state[0].device), (state[0] + steps,)

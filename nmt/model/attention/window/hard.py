@@ -20,10 +20,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nmt.foundation.interfaces import Memory
+from nmt.foundation.interfaces import Encoded
 from nmt.foundation.ranges import Fraction, NonNegative
 from nmt.model.attention.normalizer import Normalizer
-from nmt.model.attention.window import Carry, Window
+from nmt.model.attention.window import Window, WindowState
 
 
 class Hard(Window):
@@ -40,47 +40,47 @@ class Hard(Window):
         decay: Fraction = 0.9,
     ) -> None:
         super().__init__(query_size=query_size)
-        self.rewarded = estimator == "reinforce"
+        self.needs_reward = estimator == "reinforce"
         self.reward, self.entropy, self.expected, self.decay = reward, entropy, expected, decay
         if (
-            self.rewarded
+            self.needs_reward
         ):  # the sum of rewards, each decayed, and the sum of their weights; kept with the weights
             self.usual = nn.Parameter(torch.zeros(2), requires_grad=False)
             self.estimates = ("usual",)
 
-    def nothing_remembered(self, memory: Memory, rows: int) -> Carry:
+    def initial_state(self, encoded: Encoded, rows: int) -> WindowState:
         """In training by reinforcement: which rows use the weights themselves, and of each step so far the
         log-probability of the choice and the entropy."""
-        if not (self.rewarded and self.training):
+        if not (self.needs_reward and self.training):
             return ()
-        none = memory.summary.new_zeros(rows, 0)
+        none = encoded.final_state.new_zeros(rows, 0)
         return torch.rand(rows, device=none.device) < self.expected, none, none
 
     def forward(
         self,
         scores: Float[Tensor, "N T S"],
         query: Tensor | None,
-        carry: Carry,
+        state: WindowState,
         normalizer: Normalizer,
-    ) -> tuple[Float[Tensor, "N T S"], Carry]:
+    ) -> tuple[Float[Tensor, "N T S"], WindowState]:
         weights = normalizer(scores)
         if not self.training:
-            return F.one_hot(weights.argmax(-1), weights.size(-1)).to(weights.dtype), carry
+            return F.one_hot(weights.argmax(-1), weights.size(-1)).to(weights.dtype), state
         chosen = drawn(weights.detach())
         one = F.one_hot(chosen, weights.size(-1)).to(weights.dtype)
-        if not carry:
-            return one + (weights - weights.detach()), carry
-        expected, log_probs, entropies = carry
+        if not state:
+            return one + (weights - weights.detach()), state
+        expected, log_probs, entropies = state
         log = weights.clamp(min=torch.finfo(weights.dtype).tiny).log()
         mine = log.gather(-1, chosen.unsqueeze(-1)).squeeze(-1)
         log_probs = torch.cat([log_probs, mine.masked_fill(expected.unsqueeze(1), 0.0)], 1)
         entropies = torch.cat([entropies, -(weights * log).sum(-1)], 1)
         return torch.where(expected[:, None, None], weights, one), (expected, log_probs, entropies)
 
-    def credit(
-        self, carry: Carry, log_likelihood: Float[Tensor, " N"], real: Bool[Tensor, "N T"]
+    def reinforce_loss(
+        self, state: WindowState, log_likelihood: Float[Tensor, " N"], real: Bool[Tensor, "N T"]
     ) -> Float[Tensor, ""]:
-        _, log_probs, entropies = carry
+        _, log_probs, entropies = state
         mean = log_likelihood.mean()
         usual = self.usual[0] / self.usual[1] if self.usual[1] > 0 else mean
         advantage = log_likelihood - usual

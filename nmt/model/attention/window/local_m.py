@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nmt.foundation.interfaces import Memory
+from nmt.foundation.interfaces import Encoded
 from nmt.foundation.ranges import Size
 from nmt.model.attention.normalizer import Normalizer
-from nmt.model.attention.window import Carry, Window, source_lengths, step_numbers
+from nmt.model.attention.window import Window, WindowState, source_lengths, step_numbers
 
 
 class LocalM(Window):
@@ -20,19 +20,19 @@ class LocalM(Window):
         super().__init__(query_size=query_size)
         self.distance = distance
 
-    def nothing_remembered(self, memory: Memory, rows: int) -> Carry:
-        return (torch.zeros(rows, dtype=torch.long, device=memory.values.device),)
+    def initial_state(self, encoded: Encoded, rows: int) -> WindowState:
+        return (torch.zeros(rows, dtype=torch.long, device=encoded.values.device),)
 
     def forward(
         self,
         scores: Float[Tensor, "N T S"],
         query: Tensor | None,
-        carry: Carry,
+        state: WindowState,
         normalizer: Normalizer,
-    ) -> tuple[Float[Tensor, "N T S"], Carry]:
-        steps, carry = step_numbers(carry, scores.size(1))
+    ) -> tuple[Float[Tensor, "N T S"], WindowState]:
+        steps, state = step_numbers(state, scores.size(1))
         centres = torch.minimum(steps, source_lengths(scores) - 1).unsqueeze(-1)
         positions = torch.arange(scores.size(2), device=scores.device)
         return normalizer(
             scores.masked_fill((positions - centres).abs() > self.distance, -torch.inf)
-        ), carry
+        ), state

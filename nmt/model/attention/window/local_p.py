@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from nmt.foundation.ranges import Size
 from nmt.model.attention.normalizer import Normalizer
-from nmt.model.attention.window import Carry, Window, source_lengths
+from nmt.model.attention.window import Window, WindowState, source_lengths
 
 
 class LocalP(Window):
@@ -35,14 +35,14 @@ class LocalP(Window):
         self,
         scores: Float[Tensor, "N T S"],
         query: Tensor | None,
-        carry: Carry,
+        state: WindowState,
         normalizer: Normalizer,
-    ) -> tuple[Float[Tensor, "N T S"], Carry]:
+    ) -> tuple[Float[Tensor, "N T S"], WindowState]:
         assert query is not None
         away = torch.arange(scores.size(2), device=scores.device) - self.centres(
             query, source_lengths(scores)
         ).unsqueeze(-1)
         gaussian, outside = -(away**2) / (2 * (self.distance / 2) ** 2), away.abs() > self.distance
         if self.normalized:
-            return normalizer((scores + gaussian).masked_fill(outside, -torch.inf)), carry
-        return normalizer(scores.masked_fill(outside, -torch.inf)) * gaussian.exp(), carry
+            return normalizer((scores + gaussian).masked_fill(outside, -torch.inf)), state
+        return normalizer(scores.masked_fill(outside, -torch.inf)) * gaussian.exp(), state

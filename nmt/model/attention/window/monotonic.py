@@ -19,9 +19,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nmt.foundation.interfaces import Memory
+from nmt.foundation.interfaces import Encoded
 from nmt.model.attention.normalizer import Normalizer
-from nmt.model.attention.window import Carry, Window, source_lengths
+from nmt.model.attention.window import Window, WindowState, source_lengths
 
 
 class Monotonic(Window):
@@ -32,9 +32,11 @@ class Monotonic(Window):
         super().__init__(query_size=query_size)
         self.offset, self.noise = nn.Parameter(torch.tensor(offset)), noise
 
-    def nothing_remembered(self, memory: Memory, rows: int) -> Carry:
-        first = memory.values.new_zeros(
-            rows, memory.mask.size(1), dtype=torch.promote_types(memory.values.dtype, torch.float32)
+    def initial_state(self, encoded: Encoded, rows: int) -> WindowState:
+        first = encoded.values.new_zeros(
+            rows,
+            encoded.mask.size(1),
+            dtype=torch.promote_types(encoded.values.dtype, torch.float32),
         )
         first[:, 0] = 1.0
         return (first,)
@@ -43,13 +45,13 @@ class Monotonic(Window):
         self,
         scores: Float[Tensor, "N T S"],
         query: Tensor | None,
-        carry: Carry,
+        state: WindowState,
         normalizer: Normalizer,
-    ) -> tuple[Float[Tensor, "N T S"], Carry]:
+    ) -> tuple[Float[Tensor, "N T S"], WindowState]:
         assert scores.size(1) == 1, "a window that recurs gets one step at a time"
         energies = scores.squeeze(1) + self.offset
         last = F.one_hot(source_lengths(scores).squeeze(1) - 1, scores.size(2)).bool()
-        before = carry[0]
+        before = state[0]
         if self.training:
             if self.noise:
                 energies = energies + torch.randn_like(energies)
