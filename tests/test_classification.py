@@ -20,7 +20,8 @@ from nmt.data.documents import collate_texts, encode_documents, sentences
 from nmt.data.labels import LabelSet, report
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Encoded, TextBatch
-from nmt.inference.text_classifier import TextClassifier, removal
+from nmt.inference.explanations.word_removal import removal
+from nmt.inference.text_classifier import TextClassifier
 from nmt.loading import text_classifier
 from nmt.model.pooling.feedforward import Feedforward
 from nmt.model.pooling.final_state import FinalState

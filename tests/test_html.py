@@ -10,7 +10,8 @@ from commands import failed, run
 
 import nmt
 from nmt.exporting.html import rounded, write_html
-from nmt.inference.explanations.explanation import explain, influence
+from nmt.inference.explanations.explanation import explain
+from nmt.inference.explanations.occlusion import influence
 from nmt.inference.translator import Translator
 from nmt.search.beam import Beam
 from nmt.search.greedy import Greedy

@@ -10,6 +10,7 @@ import matplotlib
 import numpy as np
 import pytest
 from commands import run
+from matplotlib import font_manager
 from matplotlib.figure import Figure
 
 import nmt
@@ -120,7 +121,7 @@ def test_odd_names_of_data_are_drawn(tmp_path, name):
 
 
 def test_letters_that_no_font_has_are_named(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(plots, "_font_with", lambda character: None)
+    monkeypatch.setattr(plots, "_characters", lambda file: frozenset("abx"))
     write_map(
         [AttentionMap(["我", "b"], ["x"], {"": np.ones((1, 2)) / 2}, ends=False)],
         tmp_path / "x.png",
@@ -129,18 +130,21 @@ def test_letters_that_no_font_has_are_named(tmp_path, caplog, monkeypatch):
     assert (tmp_path / "x.png").exists()
 
 
-def test_a_font_that_has_the_letters_is_taken(monkeypatch):
-    """The first installed one whose table of characters holds the letter; the usual font stays first."""
-    usual = plots._usual_characters()
-    other = next(
-        (c for c in map(chr, range(0x2200, 0x2FFF)) if ord(c) not in usual and plots._font_with(c)),
-        None,
+def test_a_font_that_has_the_letters_is_taken():
+    """The usual font stays first; an installed font that has the letter is its fallback."""
+    usual = plots._characters(font_manager.findfont(font_manager.FontProperties()))
+    candidates = (
+        plots._characters(font.fname) - usual for font in font_manager.fontManager.ttflist
     )
-    if other is None:
+    letter = next((min(characters) for characters in candidates if characters), None)
+    if letter is None:
         pytest.skip("every installed font has the same letters")
     family = matplotlib.rcParams["font.family"]
-    with plots._fonts(f"a{other}"):
-        assert matplotlib.rcParams["font.family"] == [*family, plots._font_with(other)]
+    with plots._fonts_for(["a", letter]):
+        *first, fallback = matplotlib.rcParams["font.family"]
+    assert first == family
+    file = font_manager.findfont(font_manager.FontProperties(family=fallback))
+    assert letter in plots._characters(file)
     assert matplotlib.rcParams["font.family"] == family
 
 

@@ -71,14 +71,14 @@ def test_what_cannot_be_answered_is_said(translator):
 
 def test_an_error_is_no_end(small_run, monkeypatch):
     translator = nmt.load(str(small_run))
-    usual, refused = translator.encode, [nmt.UserError("no")]
+    usual, refused = translator.translations, [nmt.UserError("no")]
 
-    def encode(lines):
+    def translations(*arguments, **options):
         if refused:
             raise refused.pop()
-        return usual(lines)
+        return usual(*arguments, **options)
 
-    monkeypatch.setattr(translator, "encode", encode)
+    monkeypatch.setattr(translator, "translations", translations)
     assert conversation(translator, "x", "a b") == ["error: no", translator.translate("a b")]
 
 

@@ -1,5 +1,4 @@
-"""Attention of the words of a text to those of another or to places of a picture: as a self-contained HTML page, a picture,
-JSON, or in a notebook."""
+"""Attention maps: as a self-contained HTML page, a picture, JSON, or in a notebook."""
 
 from __future__ import annotations
 
@@ -14,14 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nmt.drawing.pages import fragment, page
-from nmt.drawing.picture_overlay import png, seen, veil
+from nmt.drawing.picture_overlay import attention_overlay, data_url, source_picture
 from nmt.foundation.progress import Progress, waiting
 from nmt.storage.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from nmt.drawing.plots import Panel, Row
 
 PICTURES = 8
 """Sentences drawn in a .png; .html and .json hold all."""
@@ -32,21 +29,27 @@ log = logging.getLogger(__name__)
 
 NOTE = (
     "Columns: the source. Rows: the translation, in the order it was written. "
-    'Weight 0 <span class="legend"></span> 1; hover, tap or move with TAB for the number. &lt;/s&gt; ends the sentence.'
+    'Weight 0 <span class="legend"></span> 1; hover, tap or move with TAB for the number. '
+    "&lt;/s&gt; ends the sentence."
 )
 
 NOTE_OF_PLACES = (
-    "The picture once for each word, in the order of writing: warm and clear is where attention was while the word was "
-    "predicted, pale is what it left out. Hover, tap or move with TAB for numbers. &lt;/s&gt; ends the sentence."
+    "The picture once for each word, in the order of writing: warm and clear is where attention was "
+    "while the word was predicted, pale is what it left out. Hover, tap or move with TAB for numbers. "
+    "&lt;/s&gt; ends the sentence."
 )
 
 
 @dataclass(frozen=True)
 class AttentionMap:
-    """Words of a translation and its source (or other units), and weights [target, source] by the name of the model (or
-    head); each row sums to 1. `ends`: the last of both sides are `</s>`. `picture`: the name of what the source shows;
-    `places` [target, rows, columns]: the attention to its places; then the two together sum to 1. In a notebook it is shown
-    as a table."""
+    """Attention of the words of a text to those of its source, or to places of a picture.
+
+    source, target: words or other units
+    weights: [target, source] by the name of the model or head; each row sums to 1
+    ends: the last unit of both sides is `</s>`
+    picture: name of the picture that the source shows
+    places: [target, rows, columns] attention to the picture; with `weights`, it sums to 1
+    """
 
     source: list[str]
     target: list[str]
@@ -57,152 +60,169 @@ class AttentionMap:
 
     @property
     def total(self) -> np.ndarray:
-        """The mean of all weights."""
+        """[target, source] mean of all weights."""
         return np.mean(list(self.weights.values()), axis=0)
 
     def plot(self) -> Figure:
-        """A matplotlib figure with a heat map for each model or head."""
-        from nmt.drawing import plots
-
-        if self.places:
-            return plots.looks(_rows([_shortened(self)]))
-        return plots.maps(_panels([_shortened(self)]), len(self.weights))
+        """Returns a matplotlib figure with a heat map for each model or head."""
+        return _figure([_shortened(self)])
 
     def _repr_html_(self) -> str:
         return fragment(_section(_shortened(self)))
 
     def __repr__(self) -> str:
-        named = ", ".join(name for name in self.weights if name)
-        source, target = (" ".join(side) for side in (self.source, self.target))
-        return f"AttentionMap({source!r} → {target!r}{f', {named}' if named else ''})"
+        source = " ".join(self.source)
+        target = " ".join(self.target)
+        names = "".join(f", {name}" for name in self.weights if name)
+        return f"AttentionMap({source!r} → {target!r}{names})"
 
 
 def write_map(maps: Sequence[AttentionMap], path: Path) -> None:
-    """Writes the maps in the format that the ending of `path` names; empty sentences are left out."""
-    shown = [
-        each for each in maps if each.places or (each.weights and len(each.source) > each.ends)
-    ]
-    if not shown:
-        log.warning("%s is not written: there are only empty lines", path)
-        return
-    if path.suffix != ".json":
-        shown = [_shortened(each) for each in shown]
-    if path.suffix == ".png":
-        from nmt.drawing import plots
+    """Writes maps; empty sentences are left out.
 
-        some = shown[:PICTURES]
-        most = max(len(each.weights) for each in some)
-        with waiting(f"drawing {path.name}"):
-            if some[0].places:
-                plots.save(plots.looks(_rows(some)), path)
-            else:
-                plots.save(plots.maps(_panels(some), 2 if most == 1 else most), path)
+    maps: one for each sentence
+    path: file; .png: pictures, .json: all numbers, other endings: an HTML page
+    """
+    maps = [m for m in maps if m.places or (m.weights and len(m.source) > m.ends)]
+    if not maps:
+        log.warning("%s is not written: there are only empty lines", path)
     elif path.suffix == ".json":
-        rows = [
-            {"source": m.source, "target": m.target, "weights": _rounded(m.weights)}
-            | ({"picture": m.picture, "places": _rounded(m.places)} if m.places else {})
-            for m in shown
-        ]
-        write_atomically(path, (json.dumps(rows, ensure_ascii=False) + "\n").encode())
+        text = json.dumps([_as_json(m) for m in maps], ensure_ascii=False)
+        write_atomically(path, f"{text}\n".encode())
+    elif path.suffix == ".png":
+        with waiting(f"drawing {path.name}"):
+            from nmt.drawing.plots import save
+
+            save(_figure([_shortened(m) for m in maps[:PICTURES]]), path)
     else:
-        with Progress(f"drawing {path.name}", len(shown), "sentences") as step:
-            sections = []
-            for each in shown:
-                sections.append(_section(each))
+        sections = []
+        with Progress(f"drawing {path.name}", len(maps), "sentences") as step:
+            for attention_map in maps:
+                sections.append(_section(_shortened(attention_map)))
                 step()
-        note = NOTE_OF_PLACES if shown[0].places else NOTE
+        note = NOTE_OF_PLACES if maps[0].places else NOTE
         write_atomically(path, page("Attention", note, "\n".join(sections)))
 
 
+def _as_json(attention_map: AttentionMap) -> dict[str, Any]:
+    record: dict[str, Any] = {
+        "source": attention_map.source,
+        "target": attention_map.target,
+        "weights": _rounded(attention_map.weights),
+    }
+    if attention_map.places:
+        record["picture"] = attention_map.picture
+        record["places"] = _rounded(attention_map.places)
+    return record
+
+
 def _rounded(weights: dict[str, np.ndarray]) -> dict[str, Any]:
-    return {name: each.round(5).tolist() for name, each in weights.items()}
+    return {name: values.round(5).tolist() for name, values in weights.items()}
 
 
-def _rows(maps: Sequence[AttentionMap]) -> list[Row]:
-    from nmt.drawing.plots import Row
+def _figure(maps: Sequence[AttentionMap]) -> Figure:
+    """Heat maps of several sentences, or pictures if there are any."""
+    from nmt.drawing import plots
 
-    return [
-        Row(seen(each.picture), each.target, places, name)
-        for each in maps
-        for name, places in each.places.items()
+    if maps[0].places:
+        rows = [
+            plots.PictureRow(source_picture(m.picture), m.target, places, name)
+            for m in maps
+            for name, places in m.places.items()
+        ]
+        return plots.picture_rows(rows)
+    panels = [
+        plots.Panel(m.source, m.target, weights, name)
+        for m in maps
+        for name, weights in m.weights.items()
     ]
+    # The models of a sentence stand side by side; with one model, two sentences do.
+    models = max(len(m.weights) for m in maps)
+    return plots.heat_maps(panels, columns=2 if models == 1 else models)
 
 
-def _panels(maps: Sequence[AttentionMap]) -> list[Panel]:
-    from nmt.drawing.plots import Panel
-
-    return [
-        Panel(each.source, each.target, weights, name)
-        for each in maps
-        for name, weights in each.weights.items()
-    ]
-
-
-def _shortened(whole: AttentionMap) -> AttentionMap:
+def _shortened(attention_map: AttentionMap) -> AttentionMap:
     """The first LONGEST words of both sides."""
-    source, target = (
-        side if len(side) <= LONGEST else [*side[: LONGEST - 1], "…"]
-        for side in (whole.source, whole.target)
+    return replace(
+        attention_map,
+        source=_first_words(attention_map.source),
+        target=_first_words(attention_map.target),
+        weights={name: w[:LONGEST, :LONGEST] for name, w in attention_map.weights.items()},
+        places={name: w[:LONGEST] for name, w in attention_map.places.items()},
     )
-    weights = {name: w[:LONGEST, :LONGEST] for name, w in whole.weights.items()}
-    places = {name: w[:LONGEST] for name, w in whole.places.items()}
-    return replace(whole, source=source, target=target, weights=weights, places=places)
 
 
-def tables_of(whole: AttentionMap, caption: str = "") -> str:
-    """HTML tables of a map, one for each model or head; `caption` stands for names that are empty."""
-    return "".join(_tables(_shortened(whole), caption))
+def _first_words(words: list[str]) -> list[str]:
+    return words if len(words) <= LONGEST else [*words[: LONGEST - 1], "…"]
 
 
-def _section(each: AttentionMap) -> str:
+def tables_of(attention_map: AttentionMap, caption: str = "") -> str:
+    """HTML tables of a map, one for each model or head; `caption` replaces empty names."""
+    return _tables(_shortened(attention_map), caption)
+
+
+def _section(attention_map: AttentionMap) -> str:
     """The two texts, and a table or pictures for each model or head."""
-    sides = (
-        each.source[: len(each.source) - each.ends],
-        each.target[: len(each.target) - each.ends],
-    )
-    said = "<br>".join(html.escape(" ".join(side)) for side in sides if side)
-    looks = "".join(_looks(each)) if each.places else ""
-    tables = f'<div class="maps">{"".join(_tables(each))}</div>' if each.source else ""
-    return f"<section><p>{said}</p>{looks}{tables}</section>"
+    end = -1 if attention_map.ends else None
+    texts = [side[:end] for side in (attention_map.source, attention_map.target)]
+    lines = "<br>".join(html.escape(" ".join(text)) for text in texts if text)
+    tables = f'<div class="maps">{_tables(attention_map)}</div>' if attention_map.source else ""
+    return f"<section><p>{lines}</p>{_picture_figures(attention_map)}{tables}</section>"
 
 
-def _looks(each: AttentionMap) -> list[str]:
-    """The picture once for each word, with the attention over it."""
-    image, figures = seen(each.picture), list[str]()
-    ground = "" if image is None else png(image)
-    for name, places in each.places.items():
-        rows, columns = places.shape[1:] if image is None else image.shape[:2]
-        style = f"--shape: {columns} / {rows}" + (f"; --ground: url({ground})" if ground else "")
-        words = []
-        for word, weights in zip(each.target, places, strict=True):
-            share, at = float(weights.sum()), np.unravel_index(int(weights.argmax()), weights.shape)
-            said = f"{word}: most on row {at[0] + 1}, column {at[1] + 1} ({weights.max():.2f})"
-            said += "" if share > 0.995 else f"; {share:.2f} on the picture"
-            said = html.escape(said)
-            words.append(
-                f'<figure class="look" tabindex="0" role="img" aria-label="{said}" data-value="{said}">'
-                f'<div style="background-image: url({png(veil(weights))}), var(--ground, none)"></div>'
-                f"<figcaption>{html.escape(word)}</figcaption></figure>"
-            )
+def _picture_figures(attention_map: AttentionMap) -> str:
+    """The picture once for each word, with the attention over it; a row for each model."""
+    if not attention_map.places:
+        return ""
+    image = source_picture(attention_map.picture)
+    ground = "" if image is None else f"; --ground: url({data_url(image)})"
+    rows = []
+    for name, places in attention_map.places.items():
+        height, width = places.shape[1:] if image is None else image.shape[:2]
+        figures = "".join(map(_picture_figure, attention_map.target, places))
+        style = f"--shape: {width} / {height}{ground}"
         caption = f"<h3>{html.escape(name)}</h3>" if name else ""
-        figures.append(f'{caption}<div class="looks" style="{style}">{"".join(words)}</div>')
-    return figures
+        rows.append(f'{caption}<div class="looks" style="{style}">{figures}</div>')
+    return "".join(rows)
 
 
-def _tables(each: AttentionMap, usual: str = "") -> list[str]:
-    head = "".join(f'<th scope="col">{html.escape(word)}</th>' for word in each.source)
+def _picture_figure(word: str, weights: np.ndarray) -> str:
+    """The picture under the attention [rows, columns] of one word."""
+    total = float(weights.sum())
+    row, column = np.unravel_index(int(weights.argmax()), weights.shape)
+    label = f"{word}: most on row {row + 1}, column {column + 1} ({weights.max():.2f})"
+    if total <= 0.995:
+        label += f"; {total:.2f} on the picture"
+    label = html.escape(label)
+    overlay = data_url(attention_overlay(weights))
+    return (
+        f'<figure class="look" tabindex="0" role="img" aria-label="{label}" data-value="{label}">'
+        f'<div style="background-image: url({overlay}), var(--ground, none)"></div>'
+        f"<figcaption>{html.escape(word)}</figcaption></figure>"
+    )
+
+
+def _tables(attention_map: AttentionMap, default_caption: str = "") -> str:
+    head = "".join(f'<th scope="col">{html.escape(word)}</th>' for word in attention_map.source)
     figures = []
-    for name, all_weights in each.weights.items():
-        rows = []
-        for word, weights in zip(each.target, all_weights, strict=True):
-            cells = "".join(
-                f'<td tabindex="0" style="--w:{w:.3f}" data-value="{html.escape(f"{word} ← {source}: {w:.3f}")}"></td>'
-                for source, w in zip(each.source, weights, strict=True)
-            )
-            rows.append(f'<tr><th scope="row">{html.escape(word)}</th>{cells}</tr>')
-        caption = f"<figcaption>{html.escape(name or usual)}</figcaption>" if name or usual else ""
-        table = (
-            f"<table><thead><tr><th></th>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    for name, weights in attention_map.weights.items():
+        rows = "".join(
+            f'<tr><th scope="row">{html.escape(word)}</th>'
+            f"{_cells(word, attention_map.source, row)}</tr>"
+            for word, row in zip(attention_map.target, weights, strict=True)
         )
+        caption = html.escape(name or default_caption)
+        if caption:
+            caption = f"<figcaption>{caption}</figcaption>"
+        table = f"<table><thead><tr><th></th>{head}</tr></thead><tbody>{rows}</tbody></table>"
         figures.append(f"<figure>{table}{caption}</figure>")
-    return figures
+    return "".join(figures)
+
+
+def _cells(word: str, source: Sequence[str], weights: np.ndarray) -> str:
+    """Cells of one target word."""
+    labels = [html.escape(f"{word} ← {s}: {w:.3f}") for s, w in zip(source, weights, strict=True)]
+    return "".join(
+        f'<td tabindex="0" style="--w:{weight:.3f}" data-value="{label}"></td>'
+        for label, weight in zip(labels, weights, strict=True)
+    )

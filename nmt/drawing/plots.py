@@ -1,21 +1,25 @@
-"""Pictures: learning curves, maps of weights, marked texts, by matplotlib (imported only here). They are made without
-pyplot, so nothing of a notebook or of another program's windows changes."""
+"""Pictures by matplotlib (imported only here): learning curves, heat maps, marked texts.
+
+They are made without pyplot, so nothing of a notebook or of another program's windows changes.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import io
 import logging
+import re
 import unicodedata
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from nmt.drawing.picture_overlay import veil
+from nmt.drawing.picture_overlay import attention_overlay
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import advice
 
@@ -29,45 +33,52 @@ except ImportError:
     raise UserError(advice("matplotlib")) from None
 
 log = logging.getLogger(__name__)
-INK, LINE, ACCENT = "#222222", "#3b6ea5", "#c0504d"
+INK = "#222222"
+LINE = "#3b6ea5"
+ACCENT = "#c0504d"
+LONGEST = 28
+"""Characters shown of a word beside a map."""
+TEXT_WIDTH = 9.0
+"""Inches of a picture of marked texts."""
+MARGIN = 0.2
+"""Inches beside the lines of marked texts."""
+LINE_HEIGHT = 0.27
+"""Inches from line to line of marked texts."""
+WORD_SPACE = 0.09
+"""Inches between words of marked texts."""
 
 
 def learning_curve(
     records: Sequence[dict[str, Any]], metric: str, path: Path, title: str, unit: str
 ) -> None:
-    """Training and validation loss (in nats per `unit`) beside the validation metric, against epochs."""
-    train = [r for r in records if r["kind"] == "train"]
-    validation = [r for r in records if r["kind"] == "validation"]
+    """Draws training and validation loss beside the validation metric, against epochs.
+
+    records: lines of metrics.jsonl
+    metric: metric to draw; another one if the records do not have it
+    path: file
+    title: title of the picture
+    unit: unit of the loss, e.g. tokens: nats per token
+    """
+    train = [record for record in records if record["kind"] == "train"]
+    validation = [record for record in records if record["kind"] == "validation"]
+    metrics = validation[0].keys() - {"kind", "update", "epoch", "best", "loss"}
+    shown_metric = metric if metric in metrics else next(k for k in validation[0] if k in metrics)
     figure = Figure(figsize=(9, 3.4), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    left.plot(
-        [r["epoch"] for r in train],
-        [r["loss"] for r in train],
+    losses, scores = figure.subplots(1, 2)
+    losses.plot(
+        *_curve(train, "loss"),
         color=LINE,
         alpha=0.5,
         lw=1,
         marker="." if len(train) < 20 else "",
         label="training (with smoothing, dropout)",
     )
-    left.plot(
-        [r["epoch"] for r in validation],
-        [r["loss"] for r in validation],
-        "o-",
-        color=ACCENT,
-        ms=3,
-        label="validation",
-    )
-    left.set(xlabel="epoch", ylabel=f"nats per {unit.removesuffix('s')}")
-    left.legend(frameon=False)
-    figures = [
-        name for name in validation[0] if name not in ("kind", "update", "epoch", "best", "loss")
-    ]
-    shown = metric if metric in figures else figures[0]
-    right.plot(
-        [r["epoch"] for r in validation], [r[shown] for r in validation], "o-", color=ACCENT, ms=3
-    )
-    right.set(xlabel="epoch", ylabel=f"validation {shown}")
-    for axes in (left, right):
+    losses.plot(*_curve(validation, "loss"), "o-", color=ACCENT, ms=3, label="validation")
+    losses.set(xlabel="epoch", ylabel=f"nats per {unit.removesuffix('s')}")
+    losses.legend(frameon=False)
+    scores.plot(*_curve(validation, shown_metric), "o-", color=ACCENT, ms=3)
+    scores.set(xlabel="epoch", ylabel=f"validation {shown_metric}")
+    for axes in (losses, scores):
         axes.spines[["top", "right"]].set_visible(False)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.2)
@@ -76,9 +87,14 @@ def learning_curve(
     figure.savefig(path, dpi=150)
 
 
+def _curve(records: Sequence[dict[str, Any]], key: str) -> tuple[list[float], list[float]]:
+    """Epochs and values of one key."""
+    return [record["epoch"] for record in records], [record[key] for record in records]
+
+
 @dataclass(frozen=True)
 class Panel:
-    """Weights [target, source] between words, and what stands below them."""
+    """Weights [target, source] between words, and a caption below them."""
 
     source: Sequence[str]
     target: Sequence[str]
@@ -86,247 +102,233 @@ class Panel:
     caption: str = ""
 
 
-def maps(panels: Sequence[Panel], columns: int) -> Figure:
-    """Heat maps, `columns` side by side: source words are columns, target words are rows, dark means attended."""
+def heat_maps(panels: Sequence[Panel], columns: int) -> Figure:
+    """Draws heat maps: source words are columns, target words are rows, dark means attended.
+
+    panels: heat maps
+    columns: heat maps side by side
+    """
     columns = min(columns, len(panels))
     rows = (len(panels) + columns - 1) // columns
-    widths, heights = (
-        max(len(each.source) for each in panels),
-        max(len(each.target) for each in panels),
-    )
-    left, top = (
-        0.08 * max(len(_short(word)) for each in panels for word in getattr(each, side))
-        for side in ("target", "source")
-    )
-    with _fonts("".join(word for each in panels for word in (*each.source, *each.target))):
-        size = (columns * (1.2 + left + 0.27 * widths), rows * (1.0 + top + 0.27 * heights))
-        figure = Figure(figsize=size, layout="constrained")
-        axes = figure.subplots(rows, columns, squeeze=False)
-        for each, ax in zip(panels, axes.flat, strict=False):
-            ax.imshow(each.weights, cmap="Blues", vmin=0, vmax=1, aspect="equal")
-            ax.set_xticks(
-                range(len(each.source)),
-                [_short(w) for w in each.source],
-                rotation=60,
-                ha="left",
-                fontsize=8,
-            )
-            ax.set_yticks(range(len(each.target)), [_short(w) for w in each.target], fontsize=8)
-            ax.xaxis.tick_top()
-            ax.tick_params(length=0)
-            ax.set_xticks([x - 0.5 for x in range(1, len(each.source))], minor=True)
-            ax.set_yticks([y - 0.5 for y in range(1, len(each.target))], minor=True)
-            ax.grid(which="minor", color="#e8e8e8", lw=0.5)
-            ax.tick_params(which="minor", length=0)
-            ax.set_xlabel(literal(each.caption), fontsize=8, color="#666666")
-        for ax in axes.flat[len(panels) :]:
-            ax.set_visible(False)
+    sources = [word for panel in panels for word in panel.source]
+    targets = [word for panel in panels for word in panel.target]
+    width = 1.2 + _label_inches(targets) + 0.27 * max(len(panel.source) for panel in panels)
+    height = 1.0 + _label_inches(sources) + 0.27 * max(len(panel.target) for panel in panels)
+    with _fonts_for([*sources, *targets]):
+        figure = Figure(figsize=(columns * width, rows * height), layout="constrained")
+        grid = figure.subplots(rows, columns, squeeze=False)
+        for panel, axes in zip(panels, grid.flat, strict=False):
+            _draw_heat_map(axes, panel)
+        for axes in grid.flat[len(panels) :]:
+            axes.set_visible(False)
     return figure
 
 
+def _label_inches(words: Iterable[str]) -> float:
+    return 0.08 * max(len(_short(word)) for word in words)
+
+
+def _draw_heat_map(axes: Any, panel: Panel) -> None:
+    source = [_short(word) for word in panel.source]
+    target = [_short(word) for word in panel.target]
+    axes.imshow(panel.weights, cmap="Blues", vmin=0, vmax=1, aspect="equal")
+    axes.set_xticks(range(len(source)), source, rotation=60, ha="left", fontsize=8)
+    axes.set_yticks(range(len(target)), target, fontsize=8)
+    axes.xaxis.tick_top()
+    # Minor ticks between the cells draw the lines of a grid.
+    axes.set_xticks(np.arange(1, len(source)) - 0.5, minor=True)
+    axes.set_yticks(np.arange(1, len(target)) - 0.5, minor=True)
+    axes.tick_params(which="both", length=0)
+    axes.grid(which="minor", color="#e8e8e8", lw=0.5)
+    axes.set_xlabel(literal(panel.caption), fontsize=8, color="#666666")
+
+
 @dataclass(frozen=True)
-class Row:
-    """A picture [rows, columns, 3] (None: nothing to see), the words of its caption, and for each the attention to its
-    places [words, rows, columns]; `caption`: what stands before it."""
+class PictureRow:
+    """A picture and its caption, word by word.
+
+    image: [rows, columns, 3] (None: nothing to show)
+    words: words of the caption
+    places: [words, rows, columns] attention to the places of the picture
+    caption: title of the picture alone
+    """
 
     image: np.ndarray | None
     words: Sequence[str]
     places: np.ndarray
     caption: str = ""
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of the picture, or of its places if there is nothing to show."""
+        rows, columns = self.places.shape[1:] if self.image is None else self.image.shape[:2]
+        return rows, columns
 
-def looks(rows: Sequence[Row]) -> Figure:
-    """A row of pictures for each caption: the picture alone, then once for each word with the attention over it,
-    smoothed as in Xu et al. 2015, figure 3."""
-    most = max(len(each.words) for each in rows) + 1
-    shapes = [
-        each.places.shape[1:] if each.image is None else each.image.shape[:2] for each in rows
-    ]
-    heights = [1.1 * shape[0] / shape[1] for shape in shapes]
-    with _fonts("".join(word for each in rows for word in each.words)):
-        figure = Figure(
-            figsize=(1.18 * most, sum(heights) + 0.42 * len(rows)), layout="constrained"
-        )
-        grid = figure.subplots(len(rows), most, squeeze=False, height_ratios=heights)
-        for each, shape, line in zip(rows, shapes, grid, strict=True):
-            ground = np.full((*shape, 3), 255, np.uint8) if each.image is None else each.image
-            for ax, word, weights in zip(
-                line, [each.caption, *each.words], [None, *each.places], strict=False
-            ):
-                ax.imshow(ground, interpolation="nearest", extent=(0, shape[1], shape[0], 0))
-                if weights is not None:
-                    ax.imshow(
-                        veil(weights), interpolation="bicubic", extent=(0, shape[1], shape[0], 0)
-                    )
-                ax.set_title(_short(word), fontsize=8, color=INK)
-                ax.set_xticks([])
-                ax.set_yticks([])
-                ax.spines[:].set(color="#d0d0d0", lw=0.6)
-            for ax in line[len(each.words) + 1 :]:
-                ax.set_visible(False)
+
+def picture_rows(rows: Sequence[PictureRow]) -> Figure:
+    """Draws each picture alone, then once for each word with the smoothed attention over it (Xu et
+    al. 2015, figure 3)."""
+    columns = max(len(row.words) for row in rows) + 1
+    heights = [1.1 * row.shape[0] / row.shape[1] for row in rows]
+    with _fonts_for(word for row in rows for word in row.words):
+        size = (1.18 * columns, sum(heights) + 0.42 * len(rows))
+        figure = Figure(figsize=size, layout="constrained")
+        grid = figure.subplots(len(rows), columns, squeeze=False, height_ratios=heights)
+        for row, line in zip(rows, grid, strict=True):
+            _draw_picture(line[0], row, row.caption, None)
+            for axes, word, weights in zip(line[1:], row.words, row.places, strict=False):
+                _draw_picture(axes, row, word, weights)
+            for axes in line[len(row.words) + 1 :]:
+                axes.set_visible(False)
     return figure
 
 
+def _draw_picture(axes: Any, row: PictureRow, title: str, weights: np.ndarray | None) -> None:
+    image = np.full((*row.shape, 3), 255, np.uint8) if row.image is None else row.image
+    extent = (0, row.shape[1], row.shape[0], 0)
+    axes.imshow(image, interpolation="nearest", extent=extent)
+    if weights is not None:
+        axes.imshow(attention_overlay(weights), interpolation="bicubic", extent=extent)
+    axes.set_title(_short(title), fontsize=8, color=INK)
+    axes.set(xticks=[], yticks=[])
+    axes.spines[:].set(color="#d0d0d0", lw=0.6)
+
+
 @dataclass(frozen=True)
-class Marked:
-    """A text under its title; `shares` say how dark the ground of each word is, the greatest the darkest."""
+class MarkedText:
+    """A text under its title; `shares` [words]: the greatest gives the darkest background."""
 
     title: str
     words: Sequence[str]
     shares: np.ndarray
 
 
-def marked_texts(texts: Sequence[Marked]) -> Figure:
-    """Texts under their titles, each word on a background as dark as its share."""
-    width, line = 9.0, 0.27
-    with (
-        _told_before(),
-        _fonts("".join(word for each in texts for word in (each.title, *each.words))),
-    ):
-        draft = Figure(figsize=(width, 1.0))
-        renderer, inch = FigureCanvasAgg(draft).get_renderer(), draft.dpi
-        placed: list[
-            tuple[float, float, str, float | None]
-        ] = []  # x, y from above in inches, text, darkness
-        y = 0.3
-        for each in texts:
-            placed.append((0.2, y, each.title, None))
-            x, y = 0.2, y + line
-            most = max(float(each.shares.max()), 1e-12) if each.shares.size else 1.0
-            for word, share in zip(each.words, each.shares, strict=True):
-                size = (
-                    draft.text(0, 0, literal(word), fontsize=9).get_window_extent(renderer).width
-                    / inch
-                )
-                if x + size > width - 0.2 and x > 0.2:
-                    x, y = 0.2, y + line
-                placed.append((x, y, word, float(share / most)))
-                x += size + 0.09
-            y += 1.6 * line
-        figure = Figure(figsize=(width, y))
-        for x, down, text, dark in placed:
-            ground: dict[str, Any] | None = None
-            if dark is not None:
-                ground = {
-                    "facecolor": (0.12, 0.38, 0.63, 0.7 * dark),
-                    "edgecolor": "none",
-                    "pad": 1.5,
-                }
-            weight = "bold" if dark is None else "normal"
+def marked_texts(texts: Sequence[MarkedText]) -> Figure:
+    """Draws texts under their titles, each word on a background as dark as its share."""
+    with _no_glyph_warnings(), _fonts_for(w for text in texts for w in (text.title, *text.words)):
+        placed, height = _layout(texts)
+        figure = Figure(figsize=(TEXT_WIDTH, height))
+        for word in placed:
+            background = None
+            if word.darkness is not None:
+                color = (0.12, 0.38, 0.63, 0.7 * word.darkness)
+                background = {"facecolor": color, "edgecolor": "none", "pad": 1.5}
             figure.text(
-                x / width,
-                1 - down / y,
-                literal(text),
+                word.x / TEXT_WIDTH,
+                1 - word.y / height,
+                literal(word.text),
                 fontsize=9,
-                weight=weight,
+                weight="bold" if background is None else "normal",
                 color=INK,
                 va="baseline",
-                bbox=ground,
+                bbox=background,
             )
     return figure
 
 
-def svg(figure: Figure) -> str:
-    """A figure as a part of a page: no ground, and text and lines in the page's own colour, in the dark too."""
-    import io
-    import re
+@dataclass(frozen=True)
+class PlacedWord:
+    """A word at a place, in inches from the upper left; `darkness` 0 to 1 (None: a title)."""
 
-    written = io.StringIO()
-    with (
-        _told_before(),
-        matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "nmt", "font.size": 11}),
-    ):
-        figure.patch.set_alpha(0)
-        for axes in figure.axes:
-            axes.patch.set_alpha(0)
-        figure.savefig(written, format="svg", metadata={"Date": None})
-    text = written.getvalue()
-    text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    head, rest = text.split(
-        ">", 1
-    )  # as wide as drawn, or as the page if that is less: the viewBox keeps the proportions
-    width = figure.get_figwidth()
-    text = (
-        re.sub(r' (width|height)="[^"]*"', "", head) + f' style="max-width: {width:.1f}in">' + rest
-    )
-    for black in ("#000000", "#262626", "black"):
-        text = text.replace(f"fill: {black}", "fill: currentColor").replace(
-            f"stroke: {black}", "stroke: currentColor"
-        )
+    x: float
+    y: float
+    text: str
+    darkness: float | None
+
+
+def _layout(texts: Sequence[MarkedText]) -> tuple[list[PlacedWord], float]:
+    """Places of all words, broken into lines, and the height of all lines in inches."""
+    draft = Figure(figsize=(TEXT_WIDTH, 1.0))
+    renderer = FigureCanvasAgg(draft).get_renderer()
+    placed = []
+    y = 0.3
+    for text in texts:
+        placed.append(PlacedWord(MARGIN, y, text.title, None))
+        x = MARGIN
+        y += LINE_HEIGHT
+        greatest = max([1e-12, *text.shares])
+        for word, share in zip(text.words, text.shares, strict=True):
+            extent = draft.text(0, 0, literal(word), fontsize=9).get_window_extent(renderer)
+            width = extent.width / draft.dpi
+            if x + width > TEXT_WIDTH - MARGIN and x > MARGIN:
+                x = MARGIN
+                y += LINE_HEIGHT
+            placed.append(PlacedWord(x, y, word, float(share / greatest)))
+            x += width + WORD_SPACE
+        y += 1.6 * LINE_HEIGHT
+    return placed, y
+
+
+def svg(figure: Figure) -> str:
+    """Returns a figure as a part of a page: no background; text and lines in the page's colour."""
+    file = io.StringIO()
+    settings = {"svg.fonttype": "none", "svg.hashsalt": "nmt", "font.size": 11}
+    with _no_glyph_warnings(), matplotlib.rc_context(settings):
+        for part in (figure, *figure.axes):
+            part.patch.set_alpha(0)
+        figure.savefig(file, format="svg", metadata={"Date": None})
+    text = file.getvalue()
+    text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
+    # As wide as drawn, or as the page if that is less: the viewBox keeps the proportions.
+    head, body = text.split(">", 1)
+    head = re.sub(r' (width|height)="[^"]*"', "", head)
+    head += f' style="max-width: {figure.get_figwidth():.1f}in"'
+    text = re.sub(r"(fill|stroke): (#000000|#262626|black)", r"\1: currentColor", f"{head}>{body}")
     return text.replace("<text ", '<text fill="currentColor" ')
 
 
 def save(figure: Figure, path: Path) -> None:
-    with _told_before():
+    with _no_glyph_warnings():
         figure.savefig(path, dpi=130)
 
 
 @contextlib.contextmanager
-def _told_before() -> Iterator[None]:
-    """Without matplotlib's warnings about single letters that a font lacks."""
+def _no_glyph_warnings() -> Iterator[None]:
+    """Silences matplotlib's warnings about single glyphs; `_fonts_for` logs one for all."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from")
         yield
 
 
-def _fonts(text: str) -> Any:
-    """A context in which letters that the usual font lacks come from another that is installed. A message names scripts
-    that no font has."""
-    usual, has = matplotlib.rcParams["font.family"], _usual_characters()
-    missing = sorted(
-        c
-        for c in set(text)
-        if ord(c) not in has and not c.isspace() and unicodedata.category(c)[0] != "C"
-    )
-    others, lost = dict[str, None](), list[str]()
-    for character in missing:
-        found = _font_with(character)
-        if found is None:
-            lost.append(character)
-        else:
-            others[found] = None
-    if lost:
-        scripts = sorted(
-            {unicodedata.name(character, "UNKNOWN").split()[0].title() for character in lost}
-        )
-        log.warning(
-            "pictures: no installed font has %s (%s), so they are drawn as boxes. Install one that has, such as Noto Sans "
-            "of these scripts; .html and .json have all",
-            " ".join(lost[:8]), ", ".join(scripts),
-        )  # fmt: skip
-    return matplotlib.rc_context({"font.family": [*usual, *others]})
+def _fonts_for(words: Iterable[str]) -> Any:
+    """Context in which installed fonts that have the characters are fallbacks of the usual font.
 
-
-def _usual_characters() -> frozenset[int]:
-    """The characters of the font that is used without asking."""
-    return _characters(font_manager.findfont(font_manager.FontProperties()))
-
-
-@functools.cache
-def _characters(file: str) -> frozenset[int]:
-    return frozenset(font_manager.get_font(file).get_charmap())
-
-
-@functools.cache
-def _font_with(character: str) -> str | None:
-    """The name of an installed font that has a character, None if there is none."""
-    for font in sorted(
+    Logs one warning for the scripts that no font has.
+    """
+    usual_font = font_manager.findfont(font_manager.FontProperties())
+    missing = {c for c in "".join(words) if unicodedata.category(c)[0] not in "CZ"}
+    missing -= _characters(usual_font)
+    families = list(matplotlib.rcParams["font.family"])
+    upright_first = sorted(
         font_manager.fontManager.ttflist,
         key=lambda font: (font.style != "normal", font.weight != 400),
-    ):
-        with contextlib.suppress(OSError, RuntimeError):  # a font that cannot be read has nothing
-            if ord(character) in _characters(font.fname):
-                return font.name
-    return None
+    )
+    for font in upright_first if missing else []:
+        if missing & _characters(font.fname):
+            families.append(font.name)
+            missing -= _characters(font.fname)
+    if missing:
+        scripts = {unicodedata.name(c, "UNKNOWN").split()[0].title() for c in missing}
+        log.warning(
+            "pictures: no installed font has %s (%s), so they are drawn as boxes. Install one that "
+            "has, such as Noto Sans of these scripts; .html and .json have all",
+            " ".join(sorted(missing)[:8]),
+            ", ".join(sorted(scripts)),
+        )
+    return matplotlib.rc_context({"font.family": families})
 
 
-LONGEST = 28
-"""Characters shown of a word beside a map."""
+@functools.cache
+def _characters(file: str) -> frozenset[str]:
+    """Characters of a font; none if it cannot be read."""
+    try:
+        return frozenset(map(chr, font_manager.get_font(file).get_charmap()))
+    except (OSError, RuntimeError):
+        return frozenset()
 
 
 def _short(word: str) -> str:
-    return literal(word if len(word) <= LONGEST else word[: LONGEST - 1] + "…")
+    return literal(word if len(word) <= LONGEST else f"{word[: LONGEST - 1]}…")
 
 
 def literal(text: str) -> str:

@@ -1,8 +1,9 @@
-"""Attention maps between words, from a model's attention between pieces."""
+"""Attention maps between words, from the attention of one or more models between pieces."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,63 +13,80 @@ from nmt.inference.word_alignment import by_word
 from nmt.tokenizer import Tokenizer
 from nmt.tokenizer.words import Units
 
-Ids = Sequence[tuple[list[int], list[int]]]
-"""Pieces of the source and of the target of each pair."""
+
+@dataclass(frozen=True)
+class DecodedPair:
+    """A line and its translation, as texts and as ids, with a model's attention between them."""
+
+    line: str
+    text: str
+    source: list[int]
+    target: list[int]
+    decoding: ForcedDecoding
 
 
-def empty(
-    tokenizer: Tokenizer, lines: Sequence[str], texts: Sequence[str], ids: Ids, units: Units
-) -> list[AttentionMap]:
-    """Maps without weights."""
-    return [
-        AttentionMap(
-            [*tokenizer.source_units(line, source, units)[0], "</s>"]
-            if tokenizer.columns.sources
-            else [],
-            [*tokenizer.target_units(text, target, units)[0], "</s>"],
-            picture=tokenizer.columns.picture_in(line),
-        )
-        for line, text, (source, target) in zip(lines, texts, ids, strict=True)
-    ]
+@dataclass(frozen=True)
+class ModelAttention:
+    """Attention of one model in some pairs; `name` distinguishes models in a map."""
+
+    name: str
+    tokenizer: Tokenizer
+    pairs: Sequence[DecodedPair]
 
 
-def add(
-    seen: Sequence[AttentionMap],
-    name: str,
-    tokenizer: Tokenizer,
-    lines: Sequence[str],
-    texts: Sequence[str],
-    ids: Ids,
-    details: Sequence[ForcedDecoding],
-    units: Units,
+def maps_of(models: Sequence[ModelAttention], units: Units) -> list[AttentionMap]:
+    """Returns one map for each pair, with the weights of all models between the first one's units."""
+    maps = [_map_without_weights(models[0].tokenizer, pair, units) for pair in models[0].pairs]
+    for model in models:
+        for attention_map, pair in zip(maps, model.pairs, strict=True):
+            _add_weights(attention_map, model, pair, units)
+    return maps
+
+
+def _map_without_weights(tokenizer: Tokenizer, pair: DecodedPair, units: Units) -> AttentionMap:
+    source = []
+    if tokenizer.columns.sources:
+        source = [*tokenizer.source_units(pair.line, pair.source, units)[0], "</s>"]
+    return AttentionMap(
+        source=source,
+        target=[*tokenizer.target_units(pair.text, pair.target, units)[0], "</s>"],
+        picture=tokenizer.columns.picture_in(pair.line),
+    )
+
+
+def _add_weights(
+    attention_map: AttentionMap, model: ModelAttention, pair: DecodedPair, units: Units
 ) -> None:
-    """Adds to each map the weights between its units, computed from a model's weights between pieces, under `name`."""
-    for each, line, text, (source, target), forced in zip(
-        seen, lines, texts, ids, details, strict=True
-    ):
-        if forced.weights is None:
-            continue
-        of_target = tokenizer.target_units(text, target, units)[1]
-        if forced.places is not None and forced.places.size:
-            each.places[name] = _by_target_word(forced.places, of_target, len(each.target) - 1)
-        if not each.source:
-            continue
-        heads = {name: forced.weights}
-        if forced.heads is not None:
-            heads = {
-                f"{name}, head {h}".removeprefix(", "): w for h, w in enumerate(forced.heads, 1)
-            }
-        of_source = tokenizer.source_units(line, source, units)[1]
-        sizes = len(each.source) - 1, len(each.target) - 1
-        each.weights.update(
-            {head: by_word(weights, of_source, of_target, sizes) for head, weights in heads.items()}
-        )
+    decoding = pair.decoding
+    if decoding.weights is None:
+        return
+    of_target = model.tokenizer.target_units(pair.text, pair.target, units)[1]
+    target_count = len(attention_map.target) - 1
+    if decoding.places is not None and decoding.places.size:
+        places = _places_by_word(decoding.places, of_target, target_count)
+        attention_map.places[model.name] = places
+    if not attention_map.source:
+        return
+    of_source = model.tokenizer.source_units(pair.line, pair.source, units)[1]
+    sizes = (len(attention_map.source) - 1, target_count)
+    for name, weights in _named_weights(model.name, decoding).items():
+        attention_map.weights[name] = by_word(weights, of_source, of_target, sizes)
 
 
-def _by_target_word(places: np.ndarray, of_target: Sequence[range], words: int) -> np.ndarray:
+def _named_weights(name: str, decoding: ForcedDecoding) -> dict[str, np.ndarray]:
+    """Weights of each head, or those of a model with one."""
+    if decoding.heads is None:
+        assert decoding.weights is not None
+        return {name: decoding.weights}
+    prefix = f"{name}, " if name else ""
+    return {f"{prefix}head {number}": w for number, w in enumerate(decoding.heads, 1)}
+
+
+def _places_by_word(places: np.ndarray, of_target: Sequence[range], words: int) -> np.ndarray:
     """[pieces, rows, columns] → [words + </s>, rows, columns]: the mean of each word's pieces."""
     flat = places.reshape(len(places), -1)
-    each_its_own = [range(i, i + 1) for i in range(flat.shape[1] - 1)]
-    return by_word(flat, each_its_own, of_target, (len(each_its_own), words)).reshape(
-        -1, *places.shape[1:]
-    )
+    last_place = flat.shape[1] - 1
+    # Every place is a "word" of its own; the last one takes the place of </s> in `by_word`.
+    place_units = [range(place, place + 1) for place in range(last_place)]
+    means = by_word(flat, place_units, of_target, (last_place, words))
+    return means.reshape(-1, *places.shape[1:])

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from nmt.data.lines import (
     BOM,
@@ -24,7 +23,12 @@ from nmt.foundation.errors import UserError
 from nmt.inference.translation import Constraint
 
 CHUNK = 2000
-"""Lines per chunk: enough to make batches of similar length, few enough that output appears regularly."""
+"""Lines per chunk: enough for batches of similar length, few enough that output appears often."""
+READ_BYTES = 1 << 16
+"""Bytes that one read of stdin returns at most."""
+
+LineCheck = Callable[[str], object]
+"""Raises UserError for a line that the model cannot read."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +40,15 @@ class Chunk:
 
 
 class InputLines:
-    """The lines of a file, or those of stdin as they arrive.
+    """Lines of a file, or of stdin as they arrive.
 
-    A file is first read once in full, so that its errors are reported before anything is written. Raises UserError at
-    that time; for stdin when the faulty line arrives.
+    name: file (None: stdin)
+    errors: handling of bytes that are not UTF-8
+    prefix: file with the beginning of each line's translation
+    constraints: JSONL file with the constraints on each line's translation
+
+    A file is read once in full, so that its errors are reported before anything is written. Raises
+    UserError at that time; for stdin when the faulty line arrives.
     """
 
     def __init__(
@@ -51,128 +60,142 @@ class InputLines:
         constraints: str | None = None,
     ) -> None:
         self.errors = errors
-        self._check: Callable[[str], Any] = _anything
         self.count = 0
+        self._check: LineCheck = str
         self._file = None if name is None else find_file(name)
-        self._beside = [
-            (find_file(beside), read)
-            for beside, read in ((prefix, _prefix), (constraints, _constraint))
-            if beside is not None
+        parsers = ((prefix, _parse_prefix), (constraints, _parse_constraint))
+        self._constraint_files = [
+            (find_file(file), parse) for file, parse in parsers if file is not None
         ]
         if self._file is None:
             return
-        lines = self.count = sum(1 for _ in stream_lines(self._file, errors))
-        for beside, _ in self._beside:
-            count = sum(1 for _ in stream_lines(beside, errors))
-            if count != lines:
+        self.count = self._count_lines(self._file)
+        for file, _ in self._constraint_files:
+            count = self._count_lines(file)
+            if count != self.count:
                 raise UserError(
-                    f"{beside} has {count:,} lines, {self._file} has {lines:,}: give one for each"
+                    f"{file} has {count:,} lines, {self._file} has {self.count:,}: "
+                    "give one for each"
                 )
         for _ in self._constraints():
             pass
 
-    def require(self, check: Callable[[str], Any]) -> None:
-        """From now on, `check` must accept every line. Raises UserError with the number of the first line of a file that it
-        refuses; for stdin when the line arrives."""
+    def require(self, check: LineCheck) -> None:
+        """Applies `check` to every line: now to those of a file, later to those of stdin.
+
+        Raises UserError with the number of the first line of a file that is refused.
+        """
         self._check = check
         if self._file is not None:
             for number, line in enumerate(stream_lines(self._file, self.errors), 1):
-                _checked(check, line, f"{self._file}, line {number:,}")
+                _apply(check, line, f"{self._file}, line {number:,}")
 
     def chunks(self, skip: int = 0) -> Iterator[Chunk]:
         """All lines but the first `skip`."""
         if self._file is None:
-            yield from (Chunk(lines, None) for lines in _stdin(self.errors, self._check))
+            yield from (Chunk(lines, None) for lines in _stdin_chunks(self.errors, self._check))
             return
         lines = itertools.islice(stream_lines(self._file, self.errors), skip, None)
         constraints = itertools.islice(self._constraints(), skip, None)
         while chunk := list(itertools.islice(lines, CHUNK)):
-            yield Chunk(
-                chunk, list(itertools.islice(constraints, len(chunk))) if self._beside else None
-            )
+            chunk_constraints = list(itertools.islice(constraints, len(chunk)))
+            yield Chunk(chunk, chunk_constraints if self._constraint_files else None)
+
+    def _count_lines(self, file: Path) -> int:
+        return sum(1 for _ in stream_lines(file, self.errors))
 
     def _constraints(self) -> Iterator[Constraint]:
-        """The constraints of each line, combined from the prefix file and the constraints file."""
-        readers = [self._read(file, read) for file, read in self._beside]
-        for number, parts in enumerate(zip(*readers, strict=True), 1):
-            if len(parts) == 2 and parts[0].prefix and parts[1].prefix:
+        """Constraints of each line, combined from the prefix file and the constraints file."""
+        readers = [self._parsed(file, parse) for file, parse in self._constraint_files]
+        for number, constraints in enumerate(zip(*readers, strict=True), 1):
+            if all(constraint.prefix for constraint in constraints) and len(constraints) == 2:
+                (first_file, _), (second_file, _) = self._constraint_files
                 raise UserError(
-                    f"{self._beside[1][0]}, line {number:,}: has a prefix, but {self._beside[0][0]} gives one too"
+                    f"{second_file}, line {number:,}: has a prefix, but {first_file} gives one too"
                 )
             yield Constraint(
-                prefix="".join(part.prefix for part in parts),
-                required=tuple(text for part in parts for text in part.required),
-                forbidden=tuple(text for part in parts for text in part.forbidden),
+                prefix="".join(constraint.prefix for constraint in constraints),
+                required=tuple(text for constraint in constraints for text in constraint.required),
+                forbidden=tuple(
+                    text for constraint in constraints for text in constraint.forbidden
+                ),
             )
 
-    def _read(self, file: Path, read: Callable[[str, str], Constraint]) -> Iterator[Constraint]:
+    def _parsed(self, file: Path, parse: Callable[[str, str], Constraint]) -> Iterator[Constraint]:
         for number, line in enumerate(stream_lines(file, self.errors), 1):
-            yield read(line, f"{file}, line {number:,}")
+            yield parse(line, f"{file}, line {number:,}")
 
 
-def _prefix(line: str, place: str) -> Constraint:
+def _parse_prefix(line: str, place: str) -> Constraint:
     return Constraint(prefix=line)
 
 
-def _constraint(line: str, place: str) -> Constraint:
-    """One line of constraints=FILE.jsonl: an object with some of prefix, required, forbidden; empty: no constraint."""
-    shape = 'a line must be an object like {"prefix": "Ein", "required": ["Hund"], "forbidden": ["Katze", "Kater"]}'
+CONSTRAINT_FORM = (
+    "a line must be an object like "
+    '{"prefix": "Ein", "required": ["Hund"], "forbidden": ["Katze", "Kater"]}'
+)
+
+
+def _parse_constraint(line: str, place: str) -> Constraint:
+    """One line of constraints=FILE.jsonl: an object with some of the keys; empty: no constraint."""
     try:
-        found = json.loads(line) if line.strip() else {}
+        fields = json.loads(line) if line.strip() else {}
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{place}: not JSON ({error}); {shape}") from error
-    lists = ("required", "forbidden")
-    good = (
-        isinstance(found, dict)
-        and set(found) <= {"prefix", *lists}
-        and isinstance(found.get("prefix", ""), str)
-        and all(isinstance(found.get(key, []), list) for key in lists)
-        and all(isinstance(text, str) for key in lists for text in found.get(key, []))
-    )
-    if not good:
-        raise UserError(f"{place}: {shape}")
-    for text in (found.get("prefix", ""), *(text for key in lists for text in found.get(key, []))):
-        if has_surrogate(text):
-            raise UserError(f"{place}: {LONE_SURROGATE}")
-    return Constraint(found.get("prefix", ""), *(tuple(found.get(key, [])) for key in lists))
+        raise UserError(f"{place}: not JSON ({error}); {CONSTRAINT_FORM}") from error
+    if not isinstance(fields, dict) or not fields.keys() <= {"prefix", "required", "forbidden"}:
+        raise UserError(f"{place}: {CONSTRAINT_FORM}")
+    lists = [fields.get("required", []), fields.get("forbidden", [])]
+    if not all(isinstance(texts, list) for texts in lists):
+        raise UserError(f"{place}: {CONSTRAINT_FORM}")
+    texts = [fields.get("prefix", ""), *lists[0], *lists[1]]
+    if not all(isinstance(text, str) for text in texts):
+        raise UserError(f"{place}: {CONSTRAINT_FORM}")
+    if any(has_surrogate(text) for text in texts):
+        raise UserError(f"{place}: {LONE_SURROGATE}")
+    return Constraint(prefix=texts[0], required=tuple(lists[0]), forbidden=tuple(lists[1]))
 
 
-def _anything(line: str) -> None:
-    """Accepts every line."""
-
-
-def _checked(check: Callable[[str], Any], line: str, place: str) -> str:
+def _apply(check: LineCheck, line: str, place: str) -> None:
     try:
         check(line)
     except UserError as error:
         raise UserError(f"{place}: {error}") from error
-    return line
 
 
-def _stdin(errors: Errors, check: Callable[[str], Any]) -> Iterator[list[str]]:
-    """The lines of stdin, as they arrive."""
-    prompt, rest, number = sys.stdin.isatty(), b"", 0
-    while True:
-        if prompt:
-            print("> ", end="", file=sys.stderr, flush=True)
-        data = os.read(sys.stdin.fileno(), 1 << 16)
-        *lines, rest = (rest + data).split(b"\n")
-        if not data and rest:
-            lines, rest = [rest], b""
-        texts, fault = [], None
-        for line in lines:
+def _stdin_chunks(errors: Errors, check: LineCheck) -> Iterator[list[str]]:
+    """Lines of stdin as they arrive; those before a faulty line come before its error."""
+    number = 0
+    for arrived in _stdin_lines():
+        texts: list[str] = []
+        fault = None
+        for line in arrived:
             number += 1
             try:
-                text = decode_line(
-                    line.removeprefix(BOM) if number == 1 else line, number, "stdin", errors
-                )
-                texts.append(_checked(check, text, f"stdin, line {number:,}"))
-            except UserError as error:  # the lines before it are written first
+                data = line.removeprefix(BOM) if number == 1 else line
+                text = decode_line(data, number, "stdin", errors)
+                _apply(check, text, f"stdin, line {number:,}")
+            except UserError as error:
                 fault = error
                 break
+            texts.append(text)
         for start in range(0, len(texts), CHUNK):
             yield texts[start : start + CHUNK]
         if fault is not None:
             raise fault
+
+
+def _stdin_lines() -> Iterator[list[bytes]]:
+    """Complete lines of each read of stdin; the end of stdin completes the last one."""
+    if sys.stdin is None:
+        raise UserError("input=stdin: it is closed; give input=FILE")
+    is_terminal = sys.stdin.isatty()
+    incomplete = b""
+    while True:
+        if is_terminal:
+            print("> ", end="", file=sys.stderr, flush=True)
+        data = os.read(sys.stdin.fileno(), READ_BYTES)
+        *lines, incomplete = (incomplete + data).split(b"\n")
         if not data:
+            yield [incomplete] if incomplete else []
             return
+        yield lines

@@ -1,9 +1,10 @@
-"""How translations are written: one or more whole lines for every line translated.
+"""Output formats of translations: one or more whole lines for every line translated.
 
 text      the best translation
-jsonl     an object: source, and hypotheses with text, score, log_prob, tokens, token_log_probs (</s> last) and the
-          alignment of words: pairs [source, target], weights, and weights of </s> (nmt/inference/word_alignment.py); of
-          pictures, places: the attention of each token to their rows and columns
+jsonl     an object: source, and hypotheses with text, score, log_prob, tokens, token_log_probs
+          (</s> last) and the alignment of words: pairs [source, target], weights, and weights of
+          </s> (nmt/inference/word_alignment.py); of pictures, places: the attention of each token
+          to their rows and columns
 pharaoh   pairs of words of the best translation, 0-0 1-2: source-target, counted from 0
 moses     number ||| translation ||| logprob= log-probability ||| score, a line for each hypothesis
 """
@@ -25,7 +26,7 @@ ONE_BEST = ("text", "pharaoh")
 
 
 def details_needed(name: FormatName) -> int:
-    """For how many hypotheses per line a format shows word probabilities or attention."""
+    """Number of hypotheses per line whose word probabilities or attention a format shows."""
     return {"pharaoh": 1, "jsonl": 1_000_000}.get(name, 0)
 
 
@@ -37,55 +38,83 @@ def lines(
     translations: Sequence[Translation],
     units: Units = "word",
 ) -> list[str]:
-    """The lines, without newlines, for sources `first`, `first` + 1 …, translated with `details_needed`. Alignments are
-    between `units`."""
+    """Output lines, without newlines, of some input lines.
+
+    name: format
+    first: number of the first input line, from 0
+    sources: input lines
+    translations: their translations, made with `details_needed`
+    units: units of alignments
+    """
     if name == "text":
         return [one_line(translation.text) for translation in translations]
     if name == "moses":
-        return [line for i, found in enumerate(translations, first) for line in _moses(i, found)]
+        return [
+            line
+            for number, translation in enumerate(translations, first)
+            for line in _moses(number, translation)
+        ]
     written = []
-    for source, found in zip(sources, translations, strict=True):
-        each = [described(tokenizer, source, found, i, units) for i in range(len(found.details))]
+    for source, translation in zip(sources, translations, strict=True):
+        records = [
+            hypothesis_record(tokenizer, source, translation, rank, units)
+            for rank in range(len(translation.details))
+        ]
         if name == "jsonl":
-            written.append(json.dumps({"source": source, "hypotheses": each}, ensure_ascii=False))
+            answer = {"source": source, "hypotheses": records}
+            written.append(json.dumps(answer, ensure_ascii=False))
         else:
-            pairs = each[0]["alignment"]["pairs"] if each and each[0]["alignment"] else []
-            written.append(" ".join(f"{s}-{t}" for s, t in pairs))
+            written.append(_pharaoh(records))
     return written
 
 
 def one_line(text: str) -> str:
-    """A translation as one line of a file (byte fallback can write a newline)."""
-    return " ".join(text.split("\n"))
+    """A translation as one line of a file (byte fallback can produce a newline)."""
+    return text.replace("\n", " ")
 
 
-def _moses(number: int, found: Translation) -> list[str]:
-    if not found.hypotheses:
+def _moses(number: int, translation: Translation) -> list[str]:
+    if not translation.hypotheses:
         return [f"{number} |||  ||| logprob= 0 ||| 0"]
     return [
-        f"{number} ||| {one_line(text)} ||| logprob= {h.log_prob:.6f} ||| {h.score:.6f}"
-        for h, text in zip(found.hypotheses, found.texts, strict=True)
+        f"{number} ||| {one_line(text)} ||| logprob= {hypothesis.log_prob:.6f} "
+        f"||| {hypothesis.score:.6f}"
+        for hypothesis, text in zip(translation.hypotheses, translation.texts, strict=True)
     ]
 
 
-def described(
-    tokenizer: Tokenizer, source: str, found: Translation, i: int, units: Units
+def _pharaoh(records: Sequence[dict[str, Any]]) -> str:
+    if not records or not records[0]["alignment"]:
+        return ""
+    return " ".join(f"{s}-{t}" for s, t in records[0]["alignment"]["pairs"])
+
+
+def hypothesis_record(
+    tokenizer: Tokenizer, source: str, translation: Translation, rank: int, units: Units
 ) -> dict[str, Any]:
-    """A hypothesis as the object that jsonl shows."""
-    hypothesis, text, forced = found.hypotheses[i], found.texts[i], found.details[i]
-    alignment = places = None
-    if forced.places is not None:
-        places = {"places": forced.places.round(5).tolist()}
-    if forced.weights is not None and tokenizer.columns.sources:
-        shown, of_source = tokenizer.source_units(source, list(found.source), units)
-        written, of_target = tokenizer.target_units(text, hypothesis.tokens, units)
-        merged = merge(forced.weights, of_source, of_target, (len(shown), len(written)))
-        alignment = {
-            "pairs": merged.pairs(), "weights": merged.weights.round(5).tolist(),
-            "to_end": merged.to_end.round(5).tolist(), "at_end": merged.at_end.round(5).tolist(),
-        }  # fmt: skip
-    return {
-        "text": one_line(text), "score": round(hypothesis.score, 6), "log_prob": round(hypothesis.log_prob, 6),
+    """JSON object of a hypothesis; `rank`: its place in the n-best list, from 0."""
+    hypothesis = translation.hypotheses[rank]
+    text = translation.texts[rank]
+    decoding = translation.details[rank]
+    record: dict[str, Any] = {
+        "text": one_line(text),
+        "score": round(hypothesis.score, 6),
+        "log_prob": round(hypothesis.log_prob, 6),
         "tokens": [*tokenizer.target_pieces(hypothesis.tokens), "</s>"],
-        "token_log_probs": [round(float(value), 6) for value in forced.log_probs], "alignment": alignment, **(places or {}),
-    }  # fmt: skip
+        "token_log_probs": [round(float(value), 6) for value in decoding.log_probs],
+        "alignment": None,
+    }
+    if decoding.weights is not None and tokenizer.columns.sources:
+        source_units, of_source = tokenizer.source_units(source, list(translation.source), units)
+        target_units, of_target = tokenizer.target_units(text, hypothesis.tokens, units)
+        sizes = (len(source_units), len(target_units))
+        alignment = merge(decoding.weights, of_source, of_target, sizes)
+        record["alignment"] = {
+            "pairs": alignment.pairs(),
+            "weights": alignment.weights.round(5).tolist(),
+            "to_end": alignment.to_end.round(5).tolist(),
+            "at_end": alignment.at_end.round(5).tolist(),
+        }
+    if decoding.places is not None:
+        record["places"] = decoding.places.round(5).tolist()
+    return record

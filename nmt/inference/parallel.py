@@ -1,5 +1,8 @@
-"""Batches decoded at the same time. On a CPU, two threads with a batch each finish sooner than two threads that share the
-small products of one batch and wait for each other after every product."""
+"""Batches decoded at the same time.
+
+On a CPU, two threads with a batch each finish sooner than two threads that share the small products
+of one batch and wait for each other after every product.
+"""
 
 from __future__ import annotations
 
@@ -10,40 +13,59 @@ from typing import TypeVar
 
 import torch
 
-MOST = 4
-"""Batches searched at the same time; with more, threads only wait for Python's lock."""
+MAX_WORKERS = 4
+"""Batches searched at the same time; more threads only wait for Python's lock."""
 
-Job = TypeVar("Job")
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 def parallel_map(
-    do: Callable[[Job], Result], jobs: Sequence[Job], device: torch.device
+    function: Callable[[Item], Result], items: Sequence[Item], device: torch.device
 ) -> Iterator[Result]:
-    """The results of all jobs, in their order. The workers share the caller's number of threads; for everybody else it stays
-    as it is.
+    """Results of all items, in their order. The workers share the caller's number of threads.
 
-    The workers live as long as the call. Threads that have once multiplied, and are idle, would slow down the small products
-    of all others: with more threads than cores, OpenMP waits passively.
+    The workers live as long as the call: idle threads that have once multiplied would slow down the
+    small products of all others, because OpenMP waits passively with more threads than cores.
     """
     threads = torch.get_num_threads()
-    count = min(threads, MOST, len(jobs))
-    if device.type != "cpu" or count < 2:
-        yield from map(do, jobs)
+    workers = min(threads, MAX_WORKERS, len(items))
+    if device.type != "cpu" or workers < 2:
+        yield from map(function, items)
         return
-    pool = ThreadPoolExecutor(count, "nmt", initializer=_use, initargs=(threads // count,))
+    limit = (threads // workers,)
+    pool = ThreadPoolExecutor(workers, "nmt", initializer=_limit_threads, initargs=limit)
     try:
-        ready = threading.Barrier(count)
-        list(
-            pool.map(lambda _: ready.wait(), range(count))
-        )  # all of them exist, each with its number of threads
-        torch.set_num_threads(threads)  # with which threads begin that others make from now on
-        yield from pool.map(do, jobs)
+        # The barrier makes the pool start every worker, each with its number of threads.
+        barrier = threading.Barrier(workers)
+        list(pool.map(lambda _: barrier.wait(), range(workers)))
+        # torch's number is also the default of threads started later: it is restored.
+        torch.set_num_threads(threads)
+        yield from pool.map(function, items)
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _use(threads: int) -> None:
-    """So many threads for this one. Asking for the number fixes it; otherwise its first product would take the process's."""
+def _limit_threads(threads: int) -> None:
+    """Sets the number of intra-op threads of this thread; the read-back applies it at once."""
     torch.set_num_threads(threads)
     torch.get_num_threads()
+
+
+def length_batches(
+    indices: Sequence[int], lengths: Sequence[int], max_positions: int
+) -> list[list[int]]:
+    """Batches of similar lengths, from the longest to the shortest.
+
+    indices: items to batch
+    lengths: length of every item
+    max_positions: positions of a batch, padding included; a longer item is a batch of its own
+    """
+    batches: list[list[int]] = []
+    for i in sorted(indices, key=lambda i: -lengths[i]):
+        # The first item of a batch is its longest.
+        if batches and lengths[batches[-1][0]] * (len(batches[-1]) + 1) <= max_positions:
+            batches[-1].append(i)
+        else:
+            batches.append([i])
+    return batches

@@ -1,4 +1,4 @@
-"""Translating at a terminal, line by line: history by the arrow keys, and questions about the last answer."""
+"""Interactive translation at a terminal: history by the arrow keys, questions about the answer."""
 
 from __future__ import annotations
 
@@ -17,12 +17,19 @@ A line is translated. About the last answer:
   :score       how probable it is, piece by piece, and the other translations that the search kept
   :attention   where the model looked for every word of it
 Arrow keys bring lines back. Ctrl-D ends. A line that begins with a colon: put a space before it."""
-SHOWN = 3
-"""Source words shown for a word."""
+MAX_ATTENDED = 3
+"""Source words shown for a target word."""
+MIN_WEIGHT = 0.05
+"""Smallest attention weight shown."""
 
 
 class Prompt:
-    """A conversation with a translator. `read` gives a line, `say` shows one."""
+    """Conversation with a translator.
+
+    units: units of attention
+    read: returns a line of input, given the prompt
+    say: shows a line of output
+    """
 
     def __init__(
         self,
@@ -31,11 +38,14 @@ class Prompt:
         read: Callable[[str], str],
         say: Callable[[str], None],
     ):
-        self.translator, self.units, self._read, self._say = translator, units, read, say
+        self.translator = translator
+        self.units = units
+        self._read = read
+        self._say = say
         self._last: tuple[str, Translation] | None = None
 
     def run(self) -> None:
-        """Until the input ends. What is wrong with a line is said, and the next one is read."""
+        """Answers lines until the input ends. An error in a line is shown."""
         while True:
             try:
                 line = self._read("> ")
@@ -50,59 +60,53 @@ class Prompt:
                 self._say(f"error: {error}")
 
     def answer(self, line: str) -> None:
-        """Says the translation of a line, or the answer to a question."""
-        questions = {":score": self.score, ":attention": self.attention}
-        if line in questions and self._last is None:
-            self._say("there is no answer yet; type a sentence first")
-        elif line in questions:
-            questions[line]()
-        elif line.startswith(":"):
+        """Shows the translation of a line, or the answer to a question."""
+        if not line.startswith(":"):
+            self._translate(line)
+            return
+        questions = {":score": self._score, ":attention": self._attention}
+        if line not in questions:
             self._say(HELP if line == ":help" else f"there is no {line.split()[0]}\n{HELP}")
+        elif self._last is None:
+            self._say("there is no answer yet; type a sentence first")
         else:
-            self.translator.tokenizer.columns.split(line)
-            found = self.translator.translations(line, details_of=1)
-            self._last = (line, found) if found.hypotheses else None
-            self._say(found.text)
+            questions[line](*self._last)
 
-    def score(self) -> None:
-        """The probabilities of the last answer."""
-        assert self._last is not None
-        found = self._last[1]
-        forced, tokens = found.details[0], found.hypotheses[0].tokens
+    def _translate(self, line: str) -> None:
+        self.translator.tokenizer.columns.split(line)  # raises UserError for missing columns
+        translation = self.translator.translations(line, details_of=1)
+        self._last = (line, translation) if translation.hypotheses else None
+        self._say(translation.text)
+
+    def _score(self, line: str, translation: Translation) -> None:
+        """Shows the probabilities of the pieces, and other translations."""
+        decoding = translation.details[0]
+        tokens = translation.hypotheses[0].tokens
         pieces = [*self.translator.tokenizer.target_pieces(tokens), "</s>"]
-        mean = math.exp(forced.log_prob / len(pieces))
-        self._say(f"log-probability {forced.log_prob:.2f}, {mean:.2f} a piece on average")
-        self._say(
-            "  ".join(
-                f"{piece} {math.exp(p):.2f}"
-                for piece, p in zip(pieces, forced.log_probs, strict=True)
-            )
-        )
-        for hypothesis, text in list(zip(found.hypotheses, found.texts, strict=True))[1:]:
+        mean = math.exp(decoding.log_prob / len(pieces))
+        self._say(f"log-probability {decoding.log_prob:.2f}, {mean:.2f} a piece on average")
+        scored = zip(pieces, decoding.log_probs, strict=True)
+        self._say("  ".join(f"{piece} {math.exp(log_prob):.2f}" for piece, log_prob in scored))
+        others = list(zip(translation.hypotheses, translation.texts, strict=True))[1:]
+        for hypothesis, text in others:
             self._say(f"{hypothesis.log_prob:.2f}  {text}")
 
-    def attention(self) -> None:
-        """For each word of the last answer, the source words with the greatest weights."""
-        assert self._last is not None
-        line, found = self._last
-        maps = (
-            self.translator.attention_maps([line], [found], units=self.units)
-            if self.translator.attends
-            else []
-        )
-        if not maps:
-            return self._say("this model has no attention to show (decoder=fixed)")
-        seen = maps[0]
-        for word, weights in zip(seen.target, seen.total, strict=True):
-            best = weights.argsort()[::-1][:SHOWN]
-            looked = ", ".join(
-                f"{seen.source[i]} {weights[i]:.2f}" for i in best if weights[i] >= 0.05
-            )
-            self._say(f"{word} ← {looked or 'everywhere a little'}")
+    def _attention(self, line: str, translation: Translation) -> None:
+        """Shows the source words with the greatest weights for each word of the answer."""
+        if not self.translator.attends:
+            self._say("this model has no attention to show (decoder=fixed)")
+            return
+        [attention] = self.translator.attention_maps([line], [translation], units=self.units)
+        for word, weights in zip(attention.target, attention.total, strict=True):
+            best = weights.argsort()[::-1][:MAX_ATTENDED]
+            attended = [
+                f"{attention.source[i]} {weights[i]:.2f}" for i in best if weights[i] >= MIN_WEIGHT
+            ]
+            self._say(f"{word} ← {', '.join(attended) or 'everywhere a little'}")
 
 
 def at_terminal(translator: Translator, units: Units) -> None:
-    """A prompt on this terminal, with line editing and history where Python has them."""
+    """Runs a prompt on this terminal, with line editing and history where Python has them."""
     with contextlib.suppress(ImportError):
         import readline
 

@@ -14,6 +14,7 @@ from nmt.data.documents import Documents, collate_texts, encode_documents, sente
 from nmt.data.lines import check_lines
 from nmt.drawing.word_importance import Classified
 from nmt.foundation.progress import Progress
+from nmt.inference.parallel import length_batches
 from nmt.model.seq2label import Seq2Label
 from nmt.tokenizer import Tokenizer
 from nmt.tokenizer.words import Units
@@ -23,15 +24,42 @@ BATCH_TOKENS = 8000
 """Positions of a batch."""
 
 
+@dataclass(frozen=True)
+class Reading:
+    """Output of the model for some documents.
+
+    probabilities: [texts, labels]
+    row_weights: [tokens] attention in each row, the mean over hops (None without attention)
+    """
+
+    probabilities: np.ndarray
+    row_weights: list[np.ndarray] | None
+
+
+@dataclass(frozen=True)
+class WordShares:
+    """Units of a text, and the share of the attention that each got (None without attention)."""
+
+    words: list[str]
+    shares: np.ndarray | None
+
+
 class TextClassifier:
-    """A model, in evaluation mode, and its tokenizer. Texts longer than `max_tokens` are cut, with a warning. The weights
-    must not change while the classifier is in use."""
+    """A model in evaluation mode and its tokenizer. The weights must not change while it is in use.
+
+    model: classifier
+    tokenizer: its tokenizer
+    max_tokens: tokens of a text; longer ones are cut, with a warning
+    """
 
     def __init__(self, model: Seq2Label, tokenizer: Tokenizer, *, max_tokens: int) -> None:
-        self.model, self.tokenizer, self.max_tokens = model, tokenizer, max_tokens
+        self.model = model
+        self.tokenizer = tokenizer
+        self.max_tokens = max_tokens
 
     def __repr__(self) -> str:
-        return f"TextClassifier({', '.join(self.model.labels.names[:8])}, {type(self.model.pooling).__name__.lower()})"
+        labels = ", ".join(self.model.labels.names[:8])
+        return f"TextClassifier({labels}, {type(self.model.pooling).__name__.lower()})"
 
     @property
     def attends(self) -> bool:
@@ -45,148 +73,102 @@ class TextClassifier:
     def classify(
         self, lines: str | Sequence[str], units: Units = "word"
     ) -> Classified | list[Classified]:
-        """One answer per line; a string gives one answer. A line without words is classified like a text that is only
-        EOS."""
+        """Returns one answer per line; a string gives one answer.
+
+        lines: texts; one without words is classified like a text of a single EOS
+        units: units of importances
+        """
         if isinstance(lines, str):
             return self.classify([lines], units)[0]
         lines = check_lines(lines)
-        documents = encode_documents(
-            lines, self.tokenizer, self.model.pooling.splits, self.max_tokens
-        )
+        documents = self._encode(lines)
         if documents.cut:
             log.warning(
                 "%s texts have more than %s tokens: the rest is not read",
                 documents.cut,
                 self.max_tokens,
             )
-        probabilities, weights = self._read(documents)
-        chosen = self.model.labels.chosen(probabilities)
+        reading = self._read(documents)
+        is_chosen = self.model.labels.chosen(reading.probabilities)  # [texts, labels]
         names = self.model.labels.names
-        seen = [
-            self._importances(line, documents, i, weights, units) for i, line in enumerate(lines)
-        ]
-        return [
-            Classified(
-                labels=tuple(name for name, is_one in zip(names, chosen[i], strict=True) if is_one),
-                probabilities=dict(zip(names, map(float, probabilities[i]), strict=True)),
-                words=seen[i][0],
-                importances=seen[i][1],
+        answers = []
+        for i, line in enumerate(lines):
+            word_shares = self._word_shares(line, documents, i, reading.row_weights, units)
+            answer = Classified(
+                labels=tuple(name for k, name in enumerate(names) if is_chosen[i, k]),
+                probabilities=dict(zip(names, reading.probabilities[i].tolist(), strict=True)),
+                words=word_shares.words,
+                importances=word_shares.shares,
             )
-            for i in range(len(lines))
-        ]
+            answers.append(answer)
+        return answers
 
     def probabilities(self, lines: str | Sequence[str]) -> np.ndarray:
         """[texts, labels]; [labels] for a string."""
         if isinstance(lines, str):
             return self.probabilities([lines])[0]
-        return self._read(
-            encode_documents(
-                check_lines(lines), self.tokenizer, self.model.pooling.splits, self.max_tokens
-            )
-        )[0]
+        return self._read(self._encode(check_lines(lines))).probabilities
+
+    def _encode(self, lines: Sequence[str]) -> Documents:
+        splits = self.model.pooling.splits
+        return encode_documents(lines, self.tokenizer, splits, self.max_tokens)
 
     @torch.inference_mode()
-    def _read(self, documents: Documents) -> tuple[np.ndarray, list[np.ndarray] | None]:
-        """Probabilities [texts, labels], and for each row the attention of its tokens, the mean over the hops."""
+    def _read(self, documents: Documents) -> Reading:
         if self.model.training:
             raise ValueError("the model is in training mode; call model.eval() first")
         device = next(self.model.parameters()).device
-        found = np.zeros((len(documents), len(self.model.labels.names)))
-        weights: list[np.ndarray] | None = [np.zeros(0)] * len(documents.rows)
+        probabilities = np.zeros((len(documents), len(self.model.labels.names)))
+        row_weights = [np.zeros(0)] * len(documents.rows)
+        lengths = documents.lengths.tolist()
         with Progress("labelling", len(documents), "texts") as step:
-            for indices in _batches(documents):
-                logits, pooled = self.model.read(collate_texts(documents, indices, None).to(device))
-                found[indices] = self.model.labels.probabilities(logits.double()).cpu().numpy()
-                step(len(indices))
-                if pooled.weights is None or weights is None:
-                    weights = None
-                    continue
-                rows = [
-                    row
-                    for i in indices
-                    for row in range(documents.offsets[i], documents.offsets[i + 1])
-                ]
-                mean = pooled.weights.double().mean(1).cpu().numpy()
-                for row, its in zip(rows, mean, strict=True):
-                    weights[row] = its[: len(documents.rows[row])]
-        return found, weights
+            for batch in length_batches(range(len(documents)), lengths, BATCH_TOKENS):
+                texts = collate_texts(documents, batch, None).to(device)
+                logits, pooled = self.model.read(texts)
+                batch_probabilities = self.model.labels.probabilities(logits.double())
+                probabilities[batch] = batch_probabilities.cpu().numpy()
+                step(len(batch))
+                if pooled.weights is not None:
+                    means = pooled.weights.double().mean(1).cpu().numpy()  # [rows, S]
+                    rows = (row for i in batch for row in _rows_of(documents, i))
+                    for row, weights in zip(rows, means, strict=True):
+                        row_weights[row] = weights[: len(documents.rows[row])]
+        return Reading(probabilities, row_weights if self.attends else None)
 
-    def _importances(
+    def _word_shares(
         self,
         line: str,
         documents: Documents,
-        i: int,
-        weights: list[np.ndarray] | None,
+        number: int,
+        row_weights: list[np.ndarray] | None,
         units: Units,
-    ) -> tuple[list[str], np.ndarray | None]:
-        """The words of a text, or other units, and the share of the attention that each got."""
-        shown, shares, row = list[str](), list[np.ndarray](), documents.offsets[i]
-        for part in sentences(line) if self.model.pooling.splits else [line]:
-            read = row < documents.offsets[i + 1] and bool(self.tokenizer.encode_source([part])[0])
-            ids = documents.rows[row].tolist() if read else []
-            labels, places = self.tokenizer.source_units(part, ids, units)
-            own = np.zeros(len(labels))
-            if read and weights is not None:
-                for its, weight in zip(places, weights[row], strict=True):
-                    own[its.start : its.stop] += weight / len(its)
-            row += read
-            shown += labels
-            shares.append(own)
-        total = np.concatenate(shares) if shares else np.zeros(0)
-        return shown, total if weights is not None and total.any() else None
+    ) -> WordShares:
+        """Attention of one text by word, from that of its pieces.
+
+        line: text
+        documents: encoded texts
+        number: number of the text in `documents`
+        row_weights: attention in each row
+        units: units of the result
+        """
+        words: list[str] = []
+        shares = [np.zeros(0)]
+        rows = iter(_rows_of(documents, number))
+        for sentence in sentences(line) if self.model.pooling.splits else [line]:
+            # A sentence without pieces has no row, nor has one behind the last token that is read.
+            row = next(rows, None) if self.tokenizer.encode_source([sentence])[0] else None
+            ids = [] if row is None else documents.rows[row].tolist()
+            sentence_words, piece_words = self.tokenizer.source_units(sentence, ids, units)
+            sentence_shares = np.zeros(len(sentence_words))
+            if row is not None and row_weights is not None:
+                for its_words, weight in zip(piece_words, row_weights[row], strict=True):
+                    sentence_shares[its_words.start : its_words.stop] += weight / len(its_words)
+            words += sentence_words
+            shares.append(sentence_shares)
+        total = np.concatenate(shares)
+        return WordShares(words, total if total.any() else None)
 
 
-def _batches(documents: Documents) -> list[list[int]]:
-    """Batches of about BATCH_TOKENS positions, from the longest text to the shortest."""
-    lengths = documents.lengths
-    batches: list[list[int]] = []
-    for i in np.argsort(-lengths, kind="stable").tolist():
-        if not batches or (len(batches[-1]) + 1) * lengths[batches[-1][0]] > BATCH_TOKENS:
-            batches.append([])
-        batches[-1].append(i)
-    return batches
-
-
-@dataclass(frozen=True)
-class Removal:
-    """How much the probability of the predicted label falls, on average over texts, when words are removed."""
-
-    most_important: float
-    random: float
-    texts: int
-
-
-def removal(
-    classifier: TextClassifier, lines: Sequence[str], count: int = 3, draws: int = 5, seed: int = 0
-) -> Removal:
-    """Removes from each text its `count` most important words, or instead `count` random words (the mean over `draws`
-    draws). Texts with fewer than 2 · `count` words are left out: too little would remain of them."""
-    answers = [
-        a
-        for a in classifier.classify(lines)
-        if a.importances is not None and len(a.words) >= 2 * count
-    ]
-    generator = np.random.default_rng(seed)
-    guesses = [max(a.probabilities, key=a.probabilities.__getitem__) for a in answers]
-    columns = [classifier.model.labels.names.index(guess) for guess in guesses]
-
-    def fall(without: list[np.ndarray]) -> float:
-        left = [
-            " ".join(word for i, word in enumerate(a.words) if i not in set(places.tolist()))
-            for a, places in zip(answers, without, strict=True)
-        ]
-        after = classifier.probabilities(left)[np.arange(len(left)), columns]
-        return float(
-            np.mean(
-                [a.probabilities[guess] for a, guess in zip(answers, guesses, strict=True)] - after
-            )
-        )
-
-    if not answers:
-        return Removal(0.0, 0.0, 0)
-    top = [np.argsort(-a.importances, kind="stable")[:count] for a in answers]  # type: ignore[operator]
-    drawn = [
-        [generator.choice(len(a.words), count, replace=False) for a in answers]
-        for _ in range(draws)
-    ]
-    return Removal(fall(top), float(np.mean([fall(one) for one in drawn])), len(answers))
+def _rows_of(documents: Documents, number: int) -> range:
+    """Rows of a text."""
+    return range(documents.offsets[number], documents.offsets[number + 1])

@@ -1,9 +1,10 @@
-"""What is asked of a translator, and what it answers."""
+"""Values of a translator: constraints that it is given, translations that it returns."""
 
 from __future__ import annotations
 
 import html
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,24 +12,39 @@ from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import UNK, Hypothesis, Request
 from nmt.tokenizer import Tokenizer
 
+TokenIds = tuple[int, ...]
+
 
 @dataclass(frozen=True)
 class Constraint:
-    """What a translation must look like: the text it begins with, words (or phrases) that it contains, and words that
-    it does not contain."""
+    """Demands on one translation.
+
+    prefix: text that it begins with
+    required: words or phrases that it contains
+    forbidden: words or phrases that it does not contain
+    """
 
     prefix: str = ""
     required: tuple[str, ...] = ()
     forbidden: tuple[str, ...] = ()
 
     def added_to(
-        self, request: Request, tokenizer: Tokenizer, continuing: frozenset[int], more: int
+        self,
+        request: Request,
+        tokenizer: Tokenizer,
+        continuing: frozenset[int],
+        spare_tokens: int,
     ) -> Request:
-        """The request with this constraint in target ids, and room for `more` tokens beside what must appear. `continuing`:
-        the pieces that go on with a word. Raises UserError if this cannot be written, or contradicts itself."""
+        """Returns the request with this constraint in target ids.
+
+        continuing: pieces that lengthen a word
+        spare_tokens: tokens that a translation may have beside the required ones
+
+        Raises UserError if the vocabulary cannot spell a text, or the constraint contradicts itself.
+        """
         texts = [self.prefix, *self.required]
-        [prefix, *required] = (tuple(ids) for ids in tokenizer.encode_target(texts))
-        for text, ids in zip(texts, (prefix, *required), strict=True):
+        prefix, *required = (tuple(ids) for ids in tokenizer.encode_target(texts))
+        for text, ids in zip(texts, [prefix, *required], strict=True):
             if UNK in ids:
                 raise UserError(
                     f'constraints: "{text}" cannot be written with the vocabulary of this model'
@@ -39,31 +55,39 @@ class Constraint:
             if text.strip()
             for spelling in tokenizer.spellings(text)
         )
-        for wanted in (prefix, *required):
-            for banned in forbidden:
-                if any(wanted[i : i + len(banned)] == banned for i in range(len(wanted))):
-                    written, other = tokenizer.decode([list(wanted), list(banned)])
-                    raise UserError(
-                        f'constraints: "{written}" must appear, but "{other}" in it must not'
-                    )
-        length = max(request.max_length, len(prefix) + sum(map(len, required)) + more)
-        return Request(
-            length,
-            request.seed,
-            prefix,
-            tuple(ids for ids in required if ids),
-            forbidden,
-            continuing,
+        for sequence in [prefix, *required]:
+            _check_allowed(sequence, forbidden, tokenizer)
+        needed = len(prefix) + sum(map(len, required)) + spare_tokens
+        return replace(
+            request,
+            max_length=max(request.max_length, needed),
+            prefix=prefix,
+            required=tuple(ids for ids in required if ids),
+            forbidden=forbidden,
+            continuing=continuing,
         )
+
+
+def _check_allowed(sequence: TokenIds, forbidden: Sequence[TokenIds], tokenizer: Tokenizer) -> None:
+    for banned in forbidden:
+        starts = range(len(sequence))
+        if any(sequence[start : start + len(banned)] == banned for start in starts):
+            required_text, banned_text = tokenizer.decode([list(sequence), list(banned)])
+            raise UserError(
+                f'constraints: "{required_text}" must appear, but "{banned_text}" in it must not'
+            )
 
 
 @dataclass(frozen=True)
 class ForcedDecoding:
-    """A given translation under the model: natural-log probability of each of its tokens, EOS last, and the attention
-    [tokens, source tokens], EOS last on both sides (None without attention, or if not asked for). For a single model
-    with several heads, `heads` [heads, tokens, source tokens] are the weights of each head, each row with sum 1, and
-    `weights` is their mean. `places` [tokens, rows, columns]: the attention to the places of a picture; together with
-    `weights`, each token's has the sum 1."""
+    """Probabilities and attention of a given translation under the model.
+
+    log_probs: [tokens + EOS] natural-log probabilities
+    weights: [tokens + EOS, source + EOS] attention, the mean over heads (None without attention)
+    heads: [heads, tokens + EOS, source + EOS], only for a single model with several heads
+    places: [tokens + EOS, rows, columns] attention to the places of a picture; together with
+        `weights`, each token's sum to 1
+    """
 
     log_probs: np.ndarray
     weights: np.ndarray | None
@@ -76,13 +100,21 @@ class ForcedDecoding:
 
     def __repr__(self) -> str:
         shape = None if self.weights is None else list(self.weights.shape)
-        return f"ForcedDecoding(log_prob={self.log_prob:.3f}, tokens={len(self.log_probs)}, weights={shape})"
+        return (
+            f"ForcedDecoding(log_prob={self.log_prob:.3f}, "
+            f"tokens={len(self.log_probs)}, weights={shape})"
+        )
 
 
 @dataclass(frozen=True)
 class Translation:
-    """The hypotheses of one line, best first (none for a line without words), and their texts; `details` of the first
-    ones, as many as were asked for."""
+    """Translations of one line.
+
+    source: ids of the line
+    hypotheses: best first; none for a line without words
+    texts: text of each hypothesis
+    details: probabilities and attention of the first hypotheses, as many as requested
+    """
 
     source: list[int]
     hypotheses: list[Hypothesis]
@@ -98,11 +130,11 @@ class Translation:
         return f"Translation({self.text!r}{best}, hypotheses={len(self.hypotheses)})"
 
     def _repr_html_(self) -> str:
+        names = ("translation", "log-probability", "score")
+        head = "".join(f'<th scope="col">{name}</th>' for name in names)
         rows = "".join(
-            f"<tr><td>{html.escape(text)}</td><td>{found.log_prob:.3f}</td><td>{found.score:.3f}</td></tr>"
-            for found, text in zip(self.hypotheses, self.texts, strict=True)
-        )
-        head = "".join(
-            f'<th scope="col">{name}</th>' for name in ("translation", "log-probability", "score")
+            f"<tr><td>{html.escape(text)}</td><td>{hypothesis.log_prob:.3f}</td>"
+            f"<td>{hypothesis.score:.3f}</td></tr>"
+            for hypothesis, text in zip(self.hypotheses, self.texts, strict=True)
         )
         return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"

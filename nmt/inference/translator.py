@@ -6,7 +6,8 @@ import copy
 import logging
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, TypeVar, get_args, overload
+from dataclasses import replace
+from typing import Annotated, TypeVar, get_args, overload
 
 import numpy as np
 import torch
@@ -14,13 +15,13 @@ import torch
 from nmt.data.lines import check_lines
 from nmt.drawing.attention_map import AttentionMap
 from nmt.foundation.errors import UserError
-from nmt.foundation.interfaces import UNK, Hypothesis, Request, Reranker, Search
+from nmt.foundation.interfaces import UNK, Hypothesis, Prepared, Request, Reranker, Search
 from nmt.foundation.progress import Progress
 from nmt.foundation.ranges import Length, Range, Size
-from nmt.inference.attention_weights import add, empty
+from nmt.inference.attention_weights import DecodedPair, ModelAttention, maps_of
 from nmt.inference.model_step import Averaging
 from nmt.inference.networks import Networks
-from nmt.inference.parallel import parallel_map
+from nmt.inference.parallel import length_batches, parallel_map
 from nmt.inference.translation import Constraint, ForcedDecoding, Translation
 from nmt.inference.unknown_words import Unknown, filled
 from nmt.model.layers.packed import GenerationPrecision
@@ -31,25 +32,36 @@ from nmt.tokenizer.columns import length_of, picture_of
 from nmt.tokenizer.words import Units, words
 
 log = logging.getLogger(__name__)
-Found = TypeVar("Found")
-ProgressCallback = Callable[[int], Any]
-"""Is told that so many more lines are done."""
+Result = TypeVar("Result")
+ProgressCallback = Callable[[int], object]
+"""Receives the number of newly finished lines."""
 FORCED_TOKENS = 4000
 """Positions of a batch when given translations are scored."""
 
 
-def _nothing(count: int) -> None:
-    """Nobody wants to know."""
+def _no_progress(lines: int) -> None:
+    """The default progress callback does nothing."""
 
 
 class Translator:
-    """One model or an ensemble, their tokenizer and a search. The models are in evaluation mode; their weights must not
-    change while the translator is in use. Several threads may use one translator at the same time.
+    """One model or an ensemble, their tokenizer and a search.
 
-    Sentences are encoded, sorted by length, searched in batches of at most `batch_tokens` source positions, and put
-    back in order. Longest translation: max_length_factor · source tokens + max_length_offset. Sources longer than
-    `max_source` tokens are cut, with a warning. `unknown`: what is written for unknown words, with a `lexicon`: see
-    unknown.py. `shares`: weights of the members of an ensemble (default: equal).
+    The models are in evaluation mode; their weights must not change while the translator is in use.
+    Several threads may use one translator at the same time.
+
+    models: a model, or the members of an ensemble
+    batch_tokens: source positions of a batch at most
+    max_length_factor, max_length_offset: a translation has at most
+        factor · source tokens + offset tokens
+    max_source: tokens of a source; longer ones are cut, with a warning
+    unknown: replacement of unknown words, see unknown_words.py
+    lexicon: translations of unknown words for unknown="copy"
+    precision: number format of the weights
+    averaging: combination of the members of an ensemble
+    shares: weights of the members of an ensemble (default: equal)
+    languages: names of source and target, for messages
+
+    Raises UserError if the models cannot do what the options demand.
     """
 
     def __init__(
@@ -69,34 +81,48 @@ class Translator:
         shares: Sequence[float] | None = None,
         languages: tuple[str, str] = ("source", "target"),
     ) -> None:
-        each = [models] if isinstance(models, Seq2Seq) else list(models)
-        self.networks = Networks(each, tokenizer.columns, precision, averaging, shares)
-        self.tokenizer, self.search, self.languages = tokenizer, search, languages
-        self.batch_tokens, self.max_source = batch_tokens, max_source
-        self.max_length_factor, self.max_length_offset = max_length_factor, max_length_offset
-        self.unknown, self.lexicon, self._told = unknown, lexicon or {}, False
-        if unknown == "copy" and not self.attends:
+        members = [models] if isinstance(models, Seq2Seq) else list(models)
+        self.networks = Networks(members, tokenizer.columns, precision, averaging, shares)
+        self.tokenizer = tokenizer
+        self.search = search
+        self.batch_tokens = batch_tokens
+        self.max_length_factor = max_length_factor
+        self.max_length_offset = max_length_offset
+        self.max_source = max_source
+        self.unknown = unknown
+        self.lexicon = lexicon or {}
+        self.languages = languages
+        self._warned_of_tabs = False
+        self._check_options(has_lexicon=lexicon is not None)
+
+    def _check_options(self, has_lexicon: bool) -> None:
+        needs_attention = "needs a model with attention, and this one has none"
+        if self.unknown == "copy" and not self.attends:
+            raise UserError(f"translation.unknown=copy: {needs_attention}; choose drop or mark")
+        if self.unknown == "copy" and not self.tokenizer.columns.sources:
             raise UserError(
-                "translation.unknown=copy: needs a model with attention, and this one has none; choose drop or mark"
+                "translation.unknown=copy: copies source words, and a picture has none; "
+                "choose drop or mark"
             )
-        if unknown == "copy" and not tokenizer.columns.sources:
+        if has_lexicon and self.unknown != "copy":
             raise UserError(
-                "translation.unknown=copy: copies source words, and a picture has none; choose drop or mark"
+                f"lexicon: is used by translation.unknown=copy only, and it is {self.unknown}"
             )
-        if lexicon is not None and unknown != "copy":
-            raise UserError(
-                f"lexicon: is used by translation.unknown=copy only, and it is {unknown}"
-            )
-        if getattr(search, "needs_attention", False) and not self.attends:
-            raise UserError(
-                "search.coverage: needs a model with attention, and this one has none; set search.coverage=0"
-            )
+        if getattr(self.search, "needs_attention", False) and not self.attends:
+            raise UserError(f"search.coverage: {needs_attention}; set search.coverage=0")
+
+    def __repr__(self) -> str:
+        source, target = self.languages
+        decoders = " + ".join(type(model.decoder).__name__ for model in self.models)
+        search = type(self.search).__name__.lower()
+        precision = self.networks.packs.precision
+        return f"Translator({source} → {target}, {decoders}, {search}, {precision})"
 
     def with_search(self, search: Search) -> Translator:
-        """The same models with another search."""
-        other = copy.copy(self)
-        other.search = search
-        return other
+        """Returns a translator with the same models and another search."""
+        translator = copy.copy(self)
+        translator.search = search
+        return translator
 
     @property
     def models(self) -> Sequence[Seq2Seq]:
@@ -106,20 +132,20 @@ class Translator:
     def attends(self) -> bool:
         return self.networks.attends
 
-    @property
-    def _ranks(self) -> bool:
-        """Whether a list of hypotheses is a ranking, in which no text stands twice."""
-        return not getattr(self.search, "repeats", False)
+    # Translation
 
     @overload
     def translate(self, lines: str) -> str: ...  # type: ignore[overload-overlap]
     @overload
     def translate(self, lines: Sequence[str], progress: ProgressCallback = ...) -> list[str]: ...
     def translate(
-        self, lines: str | Sequence[str], progress: ProgressCallback = _nothing
+        self, lines: str | Sequence[str], progress: ProgressCallback = _no_progress
     ) -> str | list[str]:
-        """One translation per line; an empty line for a line without words. A string gives a string. `progress` is told how many
-        lines are translated, again and again."""
+        """Returns one translation per line; an empty line for a line without words.
+
+        lines: a list, or one string for one translation
+        progress: called after each batch with the number of its lines
+        """
         if isinstance(lines, str):
             return self.translate([lines])[0]
         return [translation.text for translation in self.translations(lines, progress=progress)]
@@ -141,304 +167,362 @@ class Translator:
         lines: str | Sequence[str],
         constraints: Sequence[Constraint] | None = None,
         details_of: int = 0,
-        progress: ProgressCallback = _nothing,
+        progress: ProgressCallback = _no_progress,
     ) -> Translation | list[Translation]:
-        """All hypotheses that the search returns for each line, with their texts. `details_of`: for this many of the
-        best hypotheses of each line, also the probabilities of their words and their attention. A string gives one answer.
+        """Returns all hypotheses that the search finds for each line, with their texts.
+
+        lines: a list, or one string for one answer
+        constraints: one for each line
+        details_of: number of best hypotheses of each line that get the probabilities of their words
+            and their attention
+        progress: called after each batch with the number of its lines
 
         Raises UserError if a constraint contradicts itself or cannot be written with this vocabulary.
         """
         if isinstance(lines, str):
             return self.translations([lines], constraints, details_of)[0]
         lines = check_lines(lines)
-        sources = self.encode(lines)
-        requests = [self.request(source) for source in sources]
-        if constraints is not None:
-            continuing = self.tokenizer.continuing()
-            requests = [
-                wish.added_to(request, self.tokenizer, continuing, self.max_length_offset)
-                for request, wish in zip(requests, constraints, strict=True)
-            ]
-        results = [Translation(source, [], [], []) for source in sources]
-        batches = list(self._batches(sources))
+        sources = self._encode(lines)
+        requests = self._requests(sources, constraints)
+        translations = [Translation(source, [], [], []) for source in sources]
 
-        def translate(batch: list[int]) -> list[Translation]:
-            return self._translate(
-                [sources[i] for i in batch], [requests[i] for i in batch], details_of
-            )
+        def translate_batch(batch: list[int]) -> list[Translation]:
+            batch_sources = [sources[i] for i in batch]
+            batch_requests = [requests[i] for i in batch]
+            return self._translate_batch(batch_sources, batch_requests, details_of)
 
-        for i, translation in self._each(translate, batches, "translating", progress):
-            results[i] = translation
-        for result, request in zip(results, requests, strict=True):
-            if result.source and not result.hypotheses and request.required:
-                wanted = ", ".join(
-                    self.tokenizer.decode([list(sequence) for sequence in request.required])
-                )
-                raise UserError(
-                    f"constraints: no translation holds all of {wanted}; do they contradict what is forbidden?"
-                )
-        if self.unknown != "mark":
-            self._fill(lines, results)
-        return results
-
-    def _fill(self, lines: Sequence[str], results: Sequence[Translation]) -> None:
-        """Writes something for unknown words."""
-        rows = [
-            (line, result, k, hypothesis.tokens)
-            for line, result in zip(lines, results, strict=True)
-            for k, hypothesis in enumerate(result.hypotheses)
-            if UNK in hypothesis.tokens
-        ]
-        seen: list[np.ndarray | None] = [None] * len(rows)
-        if self.unknown == "copy":
-            seen = [
-                one.weights
-                for one in self.force([r.source for _, r, _, _ in rows], [ids for *_, ids in rows])
-            ]
-        for (line, result, k, tokens), weights in zip(rows, seen, strict=True):
-            places = self.tokenizer.source_words(line, result.source)
-            its = words(self.tokenizer.columns.words(line))
-            result.texts[k] = filled(result.texts[k], tokens, weights, places, its, self.lexicon)
-        for result in results if self._ranks else ():
-            kept = _first_of_each(result.texts)
-            result.details[:] = [result.details[k] for k in kept if k < len(result.details)]
-            result.hypotheses[:] = [result.hypotheses[k] for k in kept]
-            result.texts[:] = [result.texts[k] for k in kept]
+        with_words = [i for i, source in enumerate(sources) if source]
+        lengths = [length_of(source) + 1 for source in sources]
+        batches = length_batches(with_words, lengths, self.batch_tokens)
+        for i, translation in self._in_batches(translate_batch, batches, "translating", progress):
+            translations[i] = translation
+        self._check_required(translations, requests)
+        if self.unknown == "mark":
+            return translations
+        return self._with_replaced_unknown_words(lines, translations)
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """Source ids of each line, cut to `max_source`. Raises TypeError for a string."""
-        lines = check_lines(lines)
-        if self.tokenizer.columns.plain and not self._told and any("\t" in line for line in lines):
-            self._told = True
-            log.warning(
-                "there are tabs in the input: this model reads one text a line, so a tab is a space"
-            )
-        rows = self.tokenizer.encode_source(list(lines))
-        for i, row in enumerate(rows):
-            if len(row) > self.max_source:
-                shown = lines[i][:40]
-                log.warning(
-                    '"%s …" has %s tokens: only the first %s are read',
-                    shown,
-                    len(row),
-                    self.max_source,
-                )
-                rows[i] = self.tokenizer.columns.shortened(row, self.max_source)
-        strange = [
-            i for i, row in enumerate(rows) if len(row) and 2 * row.count(UNK) >= len(row)
-        ]  # a word may be ▁ and <unk>
-        if strange:
-            log.warning(
-                '%s of %s lines are mostly unknown to the vocabulary ("%s"): is this the language of the model (%s)?',
-                f"{len(strange):,}", f"{len(lines):,}", lines[strange[0]][:40], self.languages[0],
-            )  # fmt: skip
-        return rows
-
-    def force(
-        self,
-        sources: Sequence[Sequence[int]],
-        targets: Sequence[Sequence[int]],
-        attention: bool = True,
-        progress: ProgressCallback = _nothing,
-    ) -> list[ForcedDecoding]:
-        """Probabilities and attention of given translations, by one teacher-forced pass. An empty source or target
-        counts as </s>."""
-        order = sorted(range(len(sources)), key=lambda i: (len(targets[i]), len(sources[i])))
-        results: list[ForcedDecoding | None] = [None] * len(sources)
-        batches, batch = [], list[int]()
-        for i in order:
-            longest = max([len(targets[i]), *(length_of(sources[j]) for j in (i, *batch))]) + 1
-            if batch and longest * (len(batch) + 1) > FORCED_TOKENS:
-                batches.append(batch)
-                batch = []
-            batch.append(i)
-        batches += [batch] if batch else []
-
-        def force(batch: list[int]) -> list[ForcedDecoding]:
-            given = [sources[i] for i in batch]
-            with torch.inference_mode():
-                return self.networks.force(
-                    self.networks.memories(given), given, [targets[i] for i in batch], attention
-                )
-
-        for i, one in self._each(force, batches, "scoring", progress):
-            results[i] = one
-        return results  # type: ignore[return-value]
-
-    def _each(
-        self,
-        do: Callable[[list[int]], list[Found]],
-        batches: Sequence[list[int]],
-        what: str,
-        progress: ProgressCallback,
-    ) -> Iterator[tuple[int, Found]]:
-        """What `do` finds for every line of the batches, with the line's number, as it is found; `what` is being done."""
-        with Progress(what, sum(map(len, batches)), "lines") as step:
-            for batch, found in zip(
-                batches, parallel_map(do, batches, self.networks.device), strict=True
-            ):
-                yield from zip(batch, found, strict=True)
-                step(len(batch))
-                progress(len(batch))
-
-    def attention(
-        self, text: str, translation: str | None = None, units: Units = "word"
-    ) -> AttentionMap:
-        """Where the model looks while it writes the translation of a text: its own, or a given one. Raises UserError if it
-        has no attention, or the text no words."""
-        if not self.attends:
-            raise UserError("this model has no attention to show (decoder=fixed)")
-        if units not in get_args(Units):
-            raise UserError(f"units={units}: choose {', '.join(get_args(Units))}")
-        check_lines([text] if translation is None else [text, translation])
-        if translation is None:
-            found = self.attention_maps(
-                [text], [self.translations(text, details_of=1)], units=units
-            )
-        else:
-            found = self.forced_maps([text], [translation], units)
-        if not found:
-            raise UserError("attention: there are no words in the text")
-        return found[0]
-
-    def attention_maps(
-        self,
-        lines: Sequence[str],
-        translations: Sequence[Translation],
-        name: str = "",
-        beside: Mapping[str, Translator] | None = None,
-        units: Units = "word",
-    ) -> list[AttentionMap]:
-        """The attention of this model, called `name`, in its translations (made with details_of=1), and of each model in
-        `beside` when it is forced to produce the same translations; each of several heads separately. Models without
-        attention and lines without a translation are left out.
-
-        Raises UserError if the units are pieces, and a model has others."""
-        pairs = [
-            (line, found)
-            for line, found in zip(lines, translations, strict=True)
-            if found.hypotheses
-        ]
-        shown, texts = [line for line, _ in pairs], [found.text for _, found in pairs]
-        own = [(found.source, found.hypotheses[0].tokens) for _, found in pairs]
-        seen = empty(self.tokenizer, shown, texts, own, units)
-        add(
-            seen,
-            name,
-            self.tokenizer,
-            shown,
-            texts,
-            own,
-            [found.details[0] for _, found in pairs],
-            units,
-        )
-        for other_name, other in (beside or {}).items():
-            if units == "piece" and other.tokenizer.models != self.tokenizer.models:
-                raise UserError(
-                    f"units=piece: {other_name} cuts texts into other pieces; use units=word"
-                )
-            ids, forced = other._forced(shown, texts)
-            add(seen, other_name, other.tokenizer, shown, texts, ids, forced, units)
-        return seen
-
-    def forced_maps(
-        self,
-        lines: Sequence[str],
-        texts: Sequence[str],
-        units: Units = "word",
-        progress: ProgressCallback = _nothing,
-    ) -> list[AttentionMap]:
-        """The attention of this model when it is forced to write given texts."""
-        ids, forced = self._forced(lines, texts, progress)
-        seen = empty(self.tokenizer, lines, texts, ids, units)
-        add(seen, "", self.tokenizer, lines, texts, ids, forced, units)
-        return seen
-
-    def _forced(
-        self, lines: Sequence[str], texts: Sequence[str], progress: ProgressCallback = _nothing
-    ) -> tuple[list[tuple[list[int], list[int]]], list[ForcedDecoding]]:
-        """Ids of both sides, and the probabilities and attention of the texts."""
-        ids = list(zip(self.encode(lines), self.tokenizer.encode_target(list(texts)), strict=True))
-        return ids, self.force(
-            [source for source, _ in ids], [target for _, target in ids], progress=progress
-        )
-
-    def __repr__(self) -> str:
-        names = " + ".join(type(model.decoder).__name__ for model in self.models)
-        (source, target), precision = self.languages, self.networks.packs.precision
-        return f"Translator({source} → {target}, {names}, {type(self.search).__name__.lower()}, {precision})"
+        return self._encode(check_lines(lines))
 
     def request(self, source: Sequence[int]) -> Request:
-        """What is asked of the search for an encoded line."""
+        """Demands on the search for an encoded line."""
         limit = int(self.max_length_factor * length_of(source)) + self.max_length_offset
-        seed = zlib.crc32(
-            picture_of(source).encode(), zlib.crc32(np.asarray(source, np.int64).tobytes())
-        )
-        return Request(max_length=limit, seed=seed)
+        seed = zlib.crc32(np.asarray(source, np.int64).tobytes())
+        return Request(max_length=limit, seed=zlib.crc32(picture_of(source).encode(), seed))
+
+    def _encode(self, lines: list[str]) -> list[list[int]]:
+        if self.tokenizer.columns.plain and not self._warned_of_tabs:
+            self._warned_of_tabs = any("\t" in line for line in lines)
+            if self._warned_of_tabs:
+                log.warning(
+                    "there are tabs in the input: this model reads one text a line, "
+                    "so a tab is a space"
+                )
+        sources = self.tokenizer.encode_source(lines)
+        for i, source in enumerate(sources):
+            if len(source) > self.max_source:
+                log.warning(
+                    '"%s …" has %s tokens: only the first %s are read',
+                    lines[i][:40],
+                    len(source),
+                    self.max_source,
+                )
+                sources[i] = self.tokenizer.columns.shortened(source, self.max_source)
+        self._warn_of_unknown_lines(lines, sources)
+        return sources
+
+    def _warn_of_unknown_lines(
+        self, lines: Sequence[str], sources: Sequence[Sequence[int]]
+    ) -> None:
+        # Half is enough: an unknown word may be two pieces, ▁ and <unk>.
+        unknown = [
+            line
+            for line, source in zip(lines, sources, strict=True)
+            if len(source) and 2 * source.count(UNK) >= len(source)
+        ]
+        if unknown:
+            log.warning(
+                '%s of %s lines are mostly unknown to the vocabulary ("%s"): '
+                "is this the language of the model (%s)?",
+                f"{len(unknown):,}",
+                f"{len(lines):,}",
+                unknown[0][:40],
+                self.languages[0],
+            )
+
+    def _requests(
+        self, sources: Sequence[Sequence[int]], constraints: Sequence[Constraint] | None
+    ) -> list[Request]:
+        requests = [self.request(source) for source in sources]
+        if constraints is None:
+            return requests
+        continuing = self.tokenizer.continuing()
+        return [
+            constraint.added_to(request, self.tokenizer, continuing, self.max_length_offset)
+            for request, constraint in zip(requests, constraints, strict=True)
+        ]
 
     @torch.inference_mode()
-    def _translate(
+    def _translate_batch(
         self, sources: list[list[int]], requests: list[Request], details_of: int
     ) -> list[Translation]:
         memories = self.networks.memories(sources)
         with self.networks.generating():
             step, state = self.networks.first_step(memories)
             if any(request.constrained for request in requests):
-                constrained = Constrained(step, requests)
-                step, state = constrained, constrained.initial_state(state)
-            found = self._written(self.search(step, state, requests))
-        places = [i for i, (hypotheses, _) in enumerate(found) for _ in hypotheses[:details_of]]
-        given = [h.tokens for hypotheses, _ in found for h in hypotheses[:details_of]]
-        details, each = (
-            list[ForcedDecoding](),
-            max(1, FORCED_TOKENS // max([1, *map(length_of, sources), *map(len, given)])),
-        )
-        for start in range(0, len(places), each):
-            rows = places[start : start + each]
-            chosen = [
-                memory.select(torch.tensor(rows, device=self.networks.device))
-                for memory in memories
-            ]
-            details += self.networks.force(
-                chosen, [sources[i] for i in rows], given[start : start + each], True
-            )
-        own = iter(details)
-        return [
-            Translation(source, hypotheses, texts, [next(own) for _ in hypotheses[:details_of]])
-            for source, (hypotheses, texts) in zip(sources, found, strict=True)
+                step = Constrained(step, requests)
+                state = step.initial_state(state)
+            hypotheses = self.search(step, state, requests)
+        translations = self._with_texts(sources, hypotheses)
+        if details_of:
+            self._add_details(translations, memories, details_of)
+        return translations
+
+    def _with_texts(
+        self, sources: list[list[int]], hypotheses: list[list[Hypothesis]]
+    ) -> list[Translation]:
+        """Translations ranked by their texts if the search does so, otherwise without repetition."""
+        texts = iter(self.tokenizer.decode([h.tokens for several in hypotheses for h in several]))
+        translations = [
+            Translation(source, several, [next(texts) for _ in several], [])
+            for source, several in zip(sources, hypotheses, strict=True)
         ]
+        if isinstance(self.search, Reranker):
+            return [_reranked(translation, self.search) for translation in translations]
+        return self._without_repetition(translations)
 
-    def _written(self, found: list[list[Hypothesis]]) -> list[tuple[list[Hypothesis], list[str]]]:
-        """The hypotheses of each sentence and their texts, chosen by their texts if the search does so."""
-        texts = iter(self.tokenizer.decode([h.tokens for hypotheses in found for h in hypotheses]))
-        written = [(hypotheses, [next(texts) for _ in hypotheses]) for hypotheses in found]
-        if not isinstance(self.search, Reranker):
-            return [_distinct(*each) for each in written] if self._ranks else written
-        ranked = [self.search.rerank(*each) if each[0] else [] for each in written]
-        return [([h for h, _ in each], [text for _, text in each]) for each in ranked]
+    def _without_repetition(self, translations: list[Translation]) -> list[Translation]:
+        """Removes hypotheses with the text of a better one: other pieces may spell the same."""
+        if getattr(self.search, "repeats", False):
+            return translations  # samples may repeat
+        return [_distinct(translation) for translation in translations]
 
-    def _batches(self, sources: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-        order = sorted(
-            (i for i, source in enumerate(sources) if source), key=lambda i: -length_of(sources[i])
-        )
-        batch: list[int] = []
-        for i in order:  # the first of a batch is its longest
-            if batch and (length_of(sources[batch[0]]) + 1) * (len(batch) + 1) > self.batch_tokens:
-                yield batch
-                batch = []
-            batch.append(i)
-        if batch:
-            yield batch
+    def _add_details(
+        self, translations: list[Translation], memories: Sequence[Prepared], details_of: int
+    ) -> None:
+        rows = [
+            (i, hypothesis.tokens)
+            for i, translation in enumerate(translations)
+            for hypothesis in translation.hypotheses[:details_of]
+        ]
+        source_lengths = [length_of(translation.source) for translation in translations]
+        target_lengths = [len(tokens) for _, tokens in rows]
+        batch_size = max(1, FORCED_TOKENS // max(1, *source_lengths, *target_lengths))
+        for start in range(0, len(rows), batch_size):
+            batch = rows[start : start + batch_size]
+            sentences = torch.tensor([i for i, _ in batch], device=self.networks.device)
+            decodings = self.networks.force(
+                memories=[memory.select(sentences) for memory in memories],
+                sources=[translations[i].source for i, _ in batch],
+                targets=[tokens for _, tokens in batch],
+                attention=True,
+            )
+            for (i, _), decoding in zip(batch, decodings, strict=True):
+                translations[i].details.append(decoding)
+
+    def _check_required(
+        self, translations: Sequence[Translation], requests: Sequence[Request]
+    ) -> None:
+        for translation, request in zip(translations, requests, strict=True):
+            if translation.source and not translation.hypotheses and request.required:
+                required = self.tokenizer.decode([list(ids) for ids in request.required])
+                raise UserError(
+                    f"constraints: no translation holds all of {', '.join(required)}; "
+                    "do they contradict what is forbidden?"
+                )
+
+    def _with_replaced_unknown_words(
+        self, lines: Sequence[str], translations: list[Translation]
+    ) -> list[Translation]:
+        unknown = [
+            (i, rank)
+            for i, translation in enumerate(translations)
+            for rank, hypothesis in enumerate(translation.hypotheses)
+            if UNK in hypothesis.tokens
+        ]
+        attention: list[np.ndarray | None] = [None] * len(unknown)
+        if self.unknown == "copy":
+            decodings = self.force(
+                [translations[i].source for i, _ in unknown],
+                [translations[i].hypotheses[rank].tokens for i, rank in unknown],
+            )
+            attention = [decoding.weights for decoding in decodings]
+        for (i, rank), weights in zip(unknown, attention, strict=True):
+            translations[i].texts[rank] = filled(
+                text=translations[i].texts[rank],
+                tokens=translations[i].hypotheses[rank].tokens,
+                weights=weights,
+                piece_words=self.tokenizer.source_words(lines[i], translations[i].source),
+                words=words(self.tokenizer.columns.words(lines[i])),
+                lexicon=self.lexicon,
+            )
+        return self._without_repetition(translations)
+
+    # Scores and attention of given translations
+
+    def force(
+        self,
+        sources: Sequence[Sequence[int]],
+        targets: Sequence[Sequence[int]],
+        attention: bool = True,
+        progress: ProgressCallback = _no_progress,
+    ) -> list[ForcedDecoding]:
+        """Returns probabilities and attention of given translations, by one teacher-forced pass.
+
+        sources, targets: ids; an empty source or target counts as </s>
+        attention: whether to return attention
+        progress: called after each batch with the number of its lines
+        """
+
+        @torch.inference_mode()
+        def force_batch(batch: list[int]) -> list[ForcedDecoding]:
+            batch_sources = [sources[i] for i in batch]
+            batch_targets = [targets[i] for i in batch]
+            memories = self.networks.memories(batch_sources)
+            return self.networks.force(memories, batch_sources, batch_targets, attention)
+
+        batches = _forced_batches(sources, targets)
+        decodings = dict(self._in_batches(force_batch, batches, "scoring", progress))
+        return [decodings[i] for i in range(len(sources))]
+
+    def attention(
+        self, text: str, translation: str | None = None, units: Units = "word"
+    ) -> AttentionMap:
+        """Returns the attention while a translation of a text is written.
+
+        text: source
+        translation: a given translation (default: the model's own)
+        units: units of the map
+
+        Raises UserError if the model has no attention, or the text no words.
+        """
+        if not self.attends:
+            raise UserError("this model has no attention to show (decoder=fixed)")
+        if units not in get_args(Units):
+            raise UserError(f"units={units}: choose {', '.join(get_args(Units))}")
+        check_lines([text] if translation is None else [text, translation])
+        if translation is None:
+            own = self.translations(text, details_of=1)
+            maps = self.attention_maps([text], [own], units=units)
+        else:
+            maps = self.forced_maps([text], [translation], units)
+        if not maps:
+            raise UserError("attention: there are no words in the text")
+        return maps[0]
+
+    def attention_maps(
+        self,
+        lines: Sequence[str],
+        translations: Sequence[Translation],
+        name: str = "",
+        others: Mapping[str, Translator] | None = None,
+        units: Units = "word",
+    ) -> list[AttentionMap]:
+        """Returns the attention of this model, and of others, in its translations of some lines.
+
+        lines: sources; those without a translation are left out
+        translations: their translations, made with details_of=1
+        name: name of this model in the maps
+        others: models that are forced to produce the same translations, by name; a model without
+            attention is left out
+        units: units of the maps; several heads are shown separately
+
+        Raises UserError if the units are pieces, and a model has others.
+        """
+        pairs = [
+            DecodedPair(
+                line=line,
+                text=translation.text,
+                source=translation.source,
+                target=translation.hypotheses[0].tokens,
+                decoding=translation.details[0],
+            )
+            for line, translation in zip(lines, translations, strict=True)
+            if translation.hypotheses
+        ]
+        models = [ModelAttention(name, self.tokenizer, pairs)]
+        texts = [pair.text for pair in pairs]
+        for other_name, other in (others or {}).items():
+            if units == "piece" and other.tokenizer.models != self.tokenizer.models:
+                raise UserError(
+                    f"units=piece: {other_name} cuts texts into other pieces; use units=word"
+                )
+            other_pairs = other._force_texts([pair.line for pair in pairs], texts)
+            models.append(ModelAttention(other_name, other.tokenizer, other_pairs))
+        return maps_of(models, units)
+
+    def forced_maps(
+        self,
+        lines: Sequence[str],
+        texts: Sequence[str],
+        units: Units = "word",
+        progress: ProgressCallback = _no_progress,
+    ) -> list[AttentionMap]:
+        """Returns the attention of this model when it is forced to write given texts."""
+        pairs = self._force_texts(lines, texts, progress)
+        return maps_of([ModelAttention("", self.tokenizer, pairs)], units)
+
+    def _force_texts(
+        self,
+        lines: Sequence[str],
+        texts: Sequence[str],
+        progress: ProgressCallback = _no_progress,
+    ) -> list[DecodedPair]:
+        sources = self.encode(lines)
+        targets = self.tokenizer.encode_target(list(texts))
+        decodings = self.force(sources, targets, progress=progress)
+        columns = zip(lines, texts, sources, targets, decodings, strict=True)
+        return [DecodedPair(*column) for column in columns]
+
+    def _in_batches(
+        self,
+        function: Callable[[list[int]], list[Result]],
+        batches: Sequence[list[int]],
+        activity: str,
+        progress: ProgressCallback,
+    ) -> Iterator[tuple[int, Result]]:
+        """Number and result of every line of the batches, as they are computed."""
+        results = parallel_map(function, batches, self.networks.device)
+        with Progress(activity, sum(map(len, batches)), "lines") as step:
+            for batch, batch_results in zip(batches, results, strict=True):
+                yield from zip(batch, batch_results, strict=True)
+                step(len(batch))
+                progress(len(batch))
 
 
-def _first_of_each(texts: Sequence[str]) -> list[int]:
-    """Where each text stands first."""
-    return sorted({text: i for i, text in reversed([*enumerate(texts)])}.values())
+def _forced_batches(
+    sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+) -> list[list[int]]:
+    """Batches of at most FORCED_TOKENS positions on either side, shortest targets first."""
+    batches: list[list[int]] = []
+    for i in sorted(range(len(sources)), key=lambda i: (len(targets[i]), len(sources[i]))):
+        extended = [*batches[-1], i] if batches else [i]
+        longest = max(len(targets[i]), *(length_of(sources[j]) for j in extended)) + 1
+        if batches and longest * len(extended) <= FORCED_TOKENS:
+            batches[-1] = extended
+        else:
+            batches.append([i])
+    return batches
 
 
-def _distinct(
-    hypotheses: Sequence[Hypothesis], texts: Sequence[str]
-) -> tuple[list[Hypothesis], list[str]]:
-    """Without what has the text of a better one: other pieces may spell the same."""
-    first = _first_of_each(texts)
-    return [hypotheses[i] for i in first], [texts[i] for i in first]
+def _reranked(translation: Translation, search: Reranker) -> Translation:
+    if not translation.hypotheses:
+        return translation
+    ranking = search.rerank(translation.hypotheses, translation.texts)
+    hypotheses = [hypothesis for hypothesis, _ in ranking]
+    return replace(translation, hypotheses=hypotheses, texts=[text for _, text in ranking])
+
+
+def _distinct(translation: Translation) -> Translation:
+    """The first hypothesis of each text."""
+    first_ranks: dict[str, int] = {}
+    for rank, text in enumerate(translation.texts):
+        first_ranks.setdefault(text, rank)
+    ranks = list(first_ranks.values())
+    return Translation(
+        source=translation.source,
+        hypotheses=[translation.hypotheses[rank] for rank in ranks],
+        texts=list(first_ranks),
+        details=[translation.details[rank] for rank in ranks if rank < len(translation.details)],
+    )

@@ -1,8 +1,9 @@
-"""What is written for words that the target vocabulary does not have (Luong, Sutskever et al. 2015; Jean et al. 2015).
+"""Replacement of words that the target vocabulary does not have (Luong, Sutskever et al. 2015; Jean
+et al. 2015).
 
 mark    ⁇, as the tokenizer writes it
 drop    nothing; a translation of unknown words only is empty
-copy    the source word that is attended to most, or what a lexicon has for it
+copy    the source word with the greatest attention, or its translation in a lexicon
 """
 
 from __future__ import annotations
@@ -22,43 +23,51 @@ MARK = "⁇"
 
 
 def read_lexicon(path: str) -> dict[str, str]:
-    """A word of the source and its translation on each line, with a tab between them; the first of a word counts.
+    """Reads lines of a source word, a tab and its translation; the first line of a word counts.
 
     Raises UserError naming file and line for anything else.
     """
-    file, found = find_file(path), dict[str, str]()
+    file = find_file(path)
+    lexicon: dict[str, str] = {}
     for number, line in enumerate(stream_lines(file), 1):
         word, tab, translation = line.partition("\t")
         if not tab or not word.strip() or "\t" in translation:
             raise UserError(f"{file}, line {number:,}: not a word, a tab and its translation")
-        found.setdefault(word.strip(), translation.strip())
-    return found
+        lexicon.setdefault(word.strip(), translation.strip())
+    return lexicon
 
 
 def filled(
     text: str,
     tokens: Sequence[int],
     weights: np.ndarray | None,
-    places: Sequence[range],
+    piece_words: Sequence[range],
     words: Sequence[str],
     lexicon: Mapping[str, str],
 ) -> str:
-    """A translation with something for its unknown words. weights: attention [tokens, source pieces] (None: drop them);
-    places: the words that each source piece is a part of. Unknown pieces in a row that look at the same word are one."""
+    """Returns a translation with its unknown words replaced.
+
+    text: translation, with a MARK for each unknown token
+    tokens: its ids
+    weights: [tokens + EOS, source pieces + EOS] attention (None: unknown words are dropped)
+    piece_words: numbers of the words that each source piece is part of
+    words: source words
+    lexicon: translations of source words; other words are copied
+
+    Adjacent unknown tokens that attend to the same word become one word.
+    """
     parts = text.split(MARK)
-    unknown = [t for t, token in enumerate(tokens) if token == UNK]
-    if len(parts) != len(unknown) + 1:
+    unknown_steps = [step for step, token in enumerate(tokens) if token == UNK]
+    if len(parts) != len(unknown_steps) + 1:
         return text  # the mark is a word of the text
-    written, before = parts[0], None
-    for t, rest in zip(unknown, parts[1:], strict=True):
-        its = (
-            None
-            if weights is None or not places
-            else places[int(weights[t, : len(places)].argmax())]
-        )
-        if its is not None and (its != before or written.strip() == ""):
-            word = "".join(words[its.start : its.stop])
-            written += f" {lexicon.get(word, word)} "
+    written = parts[0]
+    previous: range | None = None
+    for step, rest in zip(unknown_steps, parts[1:], strict=True):
+        if weights is not None and piece_words:
+            attended = piece_words[int(weights[step, : len(piece_words)].argmax())]
+            if attended != previous or not written.strip():
+                word = "".join(words[attended.start : attended.stop])
+                written += f" {lexicon.get(word, word)} "
+            previous = None if rest.strip() else attended
         written += rest
-        before = its if not rest.strip() else None
     return re.sub(" +", " ", written).strip(" ")

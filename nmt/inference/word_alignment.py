@@ -1,7 +1,9 @@
-"""Word alignments: computed from attention over pieces, combined from two directions, compared with a gold standard.
+"""Word alignments: computed from attention between pieces, combined from two directions, and
+compared with a gold standard.
 
-The weight between two words is the sum over the source word's pieces and the mean over the target word's. The weights
-to and from `</s>` are kept apart: they show where the translation begins and ends, not which word translates which.
+The weight between two words is the sum over the source word's pieces and the mean over the target
+word's. The weights to and from `</s>` are kept apart: they show where the translation begins and
+ends, not which word translates which.
 """
 
 from __future__ import annotations
@@ -14,18 +16,26 @@ import numpy as np
 
 from nmt.data.links import Links
 
+Symmetrization = Literal["intersection", "union", "grow_diag"]
+NEIGHBORS = ((-1, -1), (-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0), (1, 1))
+"""Steps from a link to its neighbours in the table of source and target words."""
+
 
 @dataclass(frozen=True)
 class WordAlignment:
-    """weights[t][s] between target and source words; `to_end[t]` is what target word t gives to the source's `</s>`,
-    `at_end[s]` what source word s gets while the target's `</s>` is predicted. Each row plus its `to_end` sums to 1."""
+    """Weights between words; each row of `weights` plus its `to_end` sums to 1.
+
+    weights: [target words, source words]
+    to_end: [target words] weight of the source's `</s>`
+    at_end: [source words] weight while the target's `</s>` is predicted
+    """
 
     weights: np.ndarray
     to_end: np.ndarray
     at_end: np.ndarray
 
     def pairs(self) -> list[tuple[int, int]]:
-        """(source word, target word): every target word with the source word that it attends to most."""
+        """(source word, target word): each target word with the source word of greatest weight."""
         if not self.weights.size:
             return []
         return sorted((int(s), t) for t, s in enumerate(self.weights.argmax(1)))
@@ -37,22 +47,32 @@ def by_word(
     target_words: Sequence[range],
     sizes: tuple[int, int] | None = None,
 ) -> np.ndarray:
-    """Weights [target words + </s>, source words + </s>] from weights between pieces. `source_words`, `target_words`:
-    the numbers of the words that each piece is a part of, from 0; `sizes`: source and target word counts, if words may have
-    no pieces. What a source piece gets is shared by its words."""
-    sources, targets = sizes or (_last(source_words) + 1, _last(target_words) + 1)
-    into = np.zeros((len(source_words) + 1, sources + 1))
-    for piece, its in enumerate([*source_words, range(sources, sources + 1)]):
-        into[piece, its] = 1.0 / len(its)
-    of = np.zeros((targets + 1, len(target_words) + 1))
-    for piece, its in enumerate([*target_words, range(targets, targets + 1)]):
-        of[its, piece] = 1.0
-    of /= np.maximum(1.0, of.sum(1, keepdims=True))
-    return of @ weights @ into
+    """Returns weights between words, [target words + </s>, source words + </s>].
+
+    weights: [target pieces + </s>, source pieces + </s>]; words share what their piece gets
+    source_words, target_words: numbers of the words that each piece is part of, from 0
+    sizes: source and target word counts (default: up to the last word that has a piece)
+    """
+    if sizes is None:
+        sizes = (_word_count(source_words), _word_count(target_words))
+    source_shares = _membership(source_words, sizes[0])
+    source_shares /= source_shares.sum(1, keepdims=True)
+    target_pieces = _membership(target_words, sizes[1]).T
+    target_means = target_pieces / np.maximum(1.0, target_pieces.sum(1, keepdims=True))
+    return target_means @ weights @ source_shares
 
 
-def _last(words: Sequence[range]) -> int:
-    return max((its.stop - 1 for its in words), default=-1)
+def _word_count(piece_words: Sequence[range]) -> int:
+    return max((words.stop for words in piece_words), default=0)
+
+
+def _membership(piece_words: Sequence[range], word_count: int) -> np.ndarray:
+    """[pieces + </s>, words + </s>]: 1 where a piece is part of a word."""
+    membership = np.zeros((len(piece_words) + 1, word_count + 1))
+    for piece, words in enumerate(piece_words):
+        membership[piece, words.start : words.stop] = 1.0
+    membership[-1, -1] = 1.0
+    return membership
 
 
 def merge(
@@ -61,45 +81,53 @@ def merge(
     target_words: Sequence[range],
     sizes: tuple[int, int] | None = None,
 ) -> WordAlignment:
-    """As `by_word`, with the weights of </s> kept apart."""
-    whole = by_word(weights, source_words, target_words, sizes)
-    return WordAlignment(whole[:-1, :-1], whole[:-1, -1], whole[-1, :-1])
-
-
-Symmetrization = Literal["intersection", "union", "grow_diag"]
+    """Returns the weights of `by_word`, with those of </s> kept apart."""
+    table = by_word(weights, source_words, target_words, sizes)
+    return WordAlignment(weights=table[:-1, :-1], to_end=table[:-1, -1], at_end=table[-1, :-1])
 
 
 def symmetrize(forward: Links, backward: Links, how: Symmetrization) -> Links:
-    """One alignment from those of both directions (Och & Ney 2003). grow_diag starts from the intersection. It adds
-    links of the union that are neighbours (diagonal ones too) of a link it has, if their source word or their target
-    word has no link yet (Koehn et al. 2003)."""
-    both, either = forward & backward, forward | backward
-    if how != "grow_diag":
-        return both if how == "intersection" else either
-    grown = set(both)
-    while True:
-        sources, targets = {s for s, _ in grown}, {t for _, t in grown}
-        added = False
-        for s, t in sorted(grown):
-            for near in [(s + i, t + j) for i in (-1, 0, 1) for j in (-1, 0, 1) if i or j]:
-                if (
-                    near in either
-                    and near not in grown
-                    and (near[0] not in sources or near[1] not in targets)
-                ):
-                    grown.add(near)
-                    sources.add(near[0])
-                    targets.add(near[1])
-                    added = True
-        if not added:
-            return frozenset(grown)
+    """Combines the alignments of both directions into one (Och & Ney 2003).
+
+    grow_diag starts from the intersection. It adds links of the union that are neighbours (diagonal
+    ones too) of a link it has, if their source word or their target word has no link yet (Koehn et
+    al. 2003).
+    """
+    if how == "intersection":
+        return forward & backward
+    if how == "union":
+        return forward | backward
+    return _grow_diagonally(forward & backward, forward | backward)
 
 
-def error_rate(found: Sequence[Links], sure: Sequence[Links], possible: Sequence[Links]) -> float:
-    """Alignment error rate of a corpus (Och & Ney 2003, section 7): 1 − (|A∩S| + |A∩P|) / (|A| + |S|); every sure link is
-    possible. 0 is perfect; 0 too if there is nothing to align."""
-    hits = total = 0
-    for a, s, p in zip(found, sure, possible, strict=True):
-        hits += len(a & s) + len(a & (p | s))
-        total += len(a) + len(s)
+def _grow_diagonally(intersection: Links, union: Links) -> Links:
+    links = set(intersection)
+    linked_sources = {source for source, _ in links}
+    linked_targets = {target for _, target in links}
+    size_before = -1
+    while len(links) > size_before:
+        size_before = len(links)
+        for source, target in sorted(links):
+            for source_step, target_step in NEIGHBORS:
+                link = (source + source_step, target + target_step)
+                is_linked = link[0] in linked_sources and link[1] in linked_targets
+                if link in union and not is_linked:
+                    links.add(link)
+                    linked_sources.add(link[0])
+                    linked_targets.add(link[1])
+    return frozenset(links)
+
+
+def error_rate(
+    alignments: Sequence[Links], sure: Sequence[Links], possible: Sequence[Links]
+) -> float:
+    """Alignment error rate of a corpus: 1 − (|A∩S| + |A∩P|) / (|A| + |S|); 0 is perfect.
+
+    Every sure link is possible (Och & Ney 2003, section 7). The rate is 0 if there are no links.
+    """
+    hits = 0
+    total = 0
+    for links, sure_links, possible_links in zip(alignments, sure, possible, strict=True):
+        hits += len(links & sure_links) + len(links & (possible_links | sure_links))
+        total += len(links) + len(sure_links)
     return 1 - hits / total if total else 0.0

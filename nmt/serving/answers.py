@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from nmt.drawing.word_importance import as_json
-from nmt.inference.output_formats import described
+from nmt.inference.output_formats import hypothesis_record
 from nmt.inference.text_classifier import TextClassifier
 from nmt.inference.translation import Translation
 from nmt.inference.translator import Translator
@@ -63,7 +63,7 @@ class Passage:
         if rank < 0:
             return AlignedSentence(place, "", [])
         text = translation.texts[rank]
-        answer = described(self.tokenizer, self.sentence(number), translation, rank, "word")
+        answer = hypothesis_record(self.tokenizer, self.sentence(number), translation, rank, "word")
         source_of = {target: source for source, target in answer["alignment"]["pairs"]}
         source_words = [source_of.get(word, 0) for word in range(len(words(text)))]
         return AlignedSentence(place, text, source_words)
@@ -162,7 +162,7 @@ def _hypothesis(
 ) -> dict[str, Any]:
     tokenizer = passage.tokenizer
     translation = passage.translations[number]
-    full = described(tokenizer, passage.sentence(number), translation, rank, units)
+    full = hypothesis_record(tokenizer, passage.sentence(number), translation, rank, units)
     tokens = translation.hypotheses[rank].tokens
     written = tokenizer.target_units(translation.texts[rank], tokens, units)[0]
     answer = {key: full[key] for key in ("text", "score", "log_prob")} | {"words": written}

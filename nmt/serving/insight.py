@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from nmt.foundation.interfaces import EOS
-from nmt.inference.explanations.explanation import Explanation, explain, influence
+from nmt.inference.explanations.explanation import Explanation, explain
 from nmt.inference.explanations.neighbors import Index, mark, summaries
+from nmt.inference.explanations.occlusion import influence
 from nmt.inference.explanations.search_tree import Node
 from nmt.serving.answers import token_probabilities
 from nmt.serving.limits import Refused

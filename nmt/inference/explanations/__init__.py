@@ -1,4 +1,4 @@
-"""Explanations of translations: attention, alternatives, search tree, occlusion, similar training sentences.
+"""Explanations of translations: attention, alternatives, search tree, occlusion, similar sentences.
 
-Read: explanation, the rest in any order.
+Read: explanation, search_tree, the rest in any order.
 """

@@ -1,4 +1,4 @@
-"""Why a model wrote what it wrote: its attention, what else it thought of at each word, and what its search tried."""
+"""Explanation of one translation: its attention, the alternatives at each token, the search tree."""
 
 from __future__ import annotations
 
@@ -9,21 +9,28 @@ import numpy as np
 import torch
 
 from nmt.foundation.errors import UserError
-from nmt.foundation.interfaces import UNK, Hypothesis, Request
-from nmt.inference.explanations.search_tree import DirectedAttentionStep, Node, RecordingStep
+from nmt.foundation.interfaces import UNK, Hypothesis, Request, Step
+from nmt.inference.explanations.search_tree import Node, RecordingStep
 from nmt.inference.translator import Translator
 from nmt.search.constrained import Constrained
-from nmt.tokenizer.words import words
 
-TOP = 12
-"""Words shown that might stand at a place."""
+ALTERNATIVES = 12
+"""Next tokens shown at each node of the search tree."""
+SPARE_TOKENS = 10
+"""Tokens that may follow a given prefix at least."""
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """A translation of one sentence, in ids. `tree`: what the search tried; `path`: the nodes of this translation in it, the
-    beginning first, EOS last. `attention` [tokens and EOS, source and EOS], `heads` [heads, …] (None without).
-    `others`: all complete translations of the search, best first."""
+    """A translation of one sentence, in ids, and how it was found.
+
+    source: ids of the sentence
+    tree: nodes of the search
+    path: nodes of this translation, from the root to EOS
+    attention: [tokens + EOS, source + EOS] (None without)
+    heads: [heads, tokens + EOS, source + EOS], for a single model with several heads
+    others: all complete translations of the search, best first
+    """
 
     source: list[int]
     tree: list[Node]
@@ -46,68 +53,67 @@ def explain(
     whole: bool = False,
     attend_to: Mapping[int, int] | None = None,
 ) -> Explanation:
-    """The translation of a line, as the translator's search finds it. It begins with the tokens `prefix`; with `whole` they
-    are all of it. `attend_to`: at these steps, from 0, the attention is on these positions of the source only.
+    """Translates a line as the translator does, and records the search.
 
-    Raises UserError if the line has no words, the prefix is no sequence of tokens of the model, or a step or position does
-    not exist."""
+    translator: model or ensemble, and search
+    line: sentence
+    prefix: tokens that the translation begins with
+    whole: the prefix is the complete translation
+    attend_to: by step, from 0, the only source position that is attended to
+
+    Raises UserError if the line has no words, the prefix is not a sequence of the model's tokens,
+    or a step or position does not exist.
+    """
     [source] = translator.encode([line])
-    if not source:
-        raise UserError("there are no words in the text")
-    if not all(UNK <= token < translator.tokenizer.target_size for token in prefix):
-        raise UserError(f"prefix: tokens are numbers below {translator.tokenizer.target_size}")
     attend_to = dict(attend_to or {})
-    if attend_to and (len(translator.models) > 1 or not translator.attends):
-        raise UserError("attention can be directed for a single model that has attention")
-    if any(step < 0 or not 0 <= position <= len(source) for step, position in attend_to.items()):
-        raise UserError(f"attention can be directed to positions 0 to {len(source)} of this text")
-    limit = len(prefix) if whole else max(translator.request(source).max_length, len(prefix) + 10)
+    _check(translator, source, prefix, attend_to)
+    limit = len(prefix)
+    if not whole:
+        limit = max(translator.request(source).max_length, len(prefix) + SPARE_TOKENS)
     request = Request(max_length=limit, prefix=tuple(prefix))
     memories = translator.networks.memories([source])
     with translator.networks.generating():
-        step, state = translator.networks.first_step(memories)
-        if attend_to:
-            step = DirectedAttentionStep(step, attend_to)  # type: ignore[arg-type]
-            state = step.initial_state(state)
-        noting = RecordingStep(step, TOP)
-        state = noting.initial_state(state)
-        step = noting
+        first_step, state = translator.networks.first_step(memories)
+        recorder = RecordingStep(first_step, ALTERNATIVES, attend_to)
+        state = recorder.initial_state(state)
+        step: Step = recorder
         if request.constrained:
-            step = Constrained(noting, [request])
+            step = Constrained(recorder, [request])
             state = step.initial_state(state)
         [hypotheses] = translator.search(step, state, [request])
     if not hypotheses:
         raise UserError("the search finds no translation that begins so")
-    path = noting.ended([h.tokens for h in hypotheses])
-    heads = None
-    decoder = translator.models[0].decoder
-    if (
-        not attend_to
-        and len(translator.models) == 1
-        and decoder.attends
-        and decoder.attention.score.heads > 1
-    ):
-        heads = translator.force([source], [hypotheses[0].tokens])[0].heads
-    return Explanation(source, noting.nodes, path, noting.attention(path), heads, hypotheses)
-
-
-def influence(
-    translator: Translator, line: str, first: Sequence[int], second: Sequence[int]
-) -> list[float]:
-    """How much each word of a line speaks for one translation rather than another: by how much log p(first) - log p(second)
-    falls when the word is unknown to the model (occlusion; Li et al. 2016)."""
-    [source] = translator.encode([line])
-    places = translator.tokenizer.source_words(line, source)
-    hidden = [
-        [UNK if number in place else token for token, place in zip(source, places, strict=True)]
-        for number in range(len(words(line)))
-    ]
-    sources = [source, *hidden]
-    found = translator.force(
-        [*sources, *sources],
-        [[*first]] * len(sources) + [[*second]] * len(sources),
-        attention=False,
+    path = recorder.finish([hypothesis.tokens for hypothesis in hypotheses])
+    return Explanation(
+        source=source,
+        tree=recorder.nodes,
+        path=path,
+        attention=recorder.attention(path),
+        # Forced decoding would not direct the attention.
+        heads=None if attend_to else _heads(translator, source, hypotheses[0]),
+        others=hypotheses,
     )
-    values = np.array([one.log_prob for one in found]).reshape(2, -1)
-    margin = values[0] - values[1]
-    return [float(value) for value in margin[0] - margin[1:]]
+
+
+def _check(
+    translator: Translator,
+    source: Sequence[int],
+    prefix: Sequence[int],
+    attend_to: Mapping[int, int],
+) -> None:
+    if not source:
+        raise UserError("there are no words in the text")
+    if not all(UNK <= token < translator.tokenizer.target_size for token in prefix):
+        raise UserError(f"prefix: tokens are numbers below {translator.tokenizer.target_size}")
+    if attend_to and (len(translator.models) > 1 or not translator.attends):
+        raise UserError("attention can be directed for a single model that has attention")
+    if any(step < 0 or not 0 <= position <= len(source) for step, position in attend_to.items()):
+        raise UserError(f"attention can be directed to positions 0 to {len(source)} of this text")
+
+
+def _heads(translator: Translator, source: list[int], hypothesis: Hypothesis) -> np.ndarray | None:
+    decoder = translator.models[0].decoder
+    has_heads = decoder.attends and decoder.attention.score.heads > 1
+    if len(translator.models) > 1 or not has_heads:
+        return None
+    return translator.force([source], [hypothesis.tokens])[0].heads

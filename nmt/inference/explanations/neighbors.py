@@ -1,4 +1,4 @@
-"""Sentences that a model reads alike: an index of training text by the encoder's summaries, searched exactly."""
+"""Index of training sentences by the encoder's final state, searched exactly."""
 
 from __future__ import annotations
 
@@ -25,8 +25,12 @@ CHUNK = 200
 
 @dataclass(frozen=True)
 class Index:
-    """`vectors` [n M] of length 1: what the encoder makes of each of `sources`; `targets`: their translations; `model`: a
-    hash of the weights that made them."""
+    """Index of sentence pairs.
+
+    vectors: [sentences, M] final states of the encoder, normalised to length 1
+    sources, targets: sentences and their translations
+    model: hash of the encoder's weights
+    """
 
     vectors: np.ndarray
     sources: Sequence[str]
@@ -34,58 +38,56 @@ class Index:
     model: str
 
     def nearest(self, vector: np.ndarray, count: int) -> list[tuple[int, float]]:
-        """The sentences with the most similar vectors, and their cosine, best first; each text once."""
-        values, found, seen = (
-            self.vectors.astype(np.float32) @ vector,
-            list[tuple[int, float]](),
-            set[str](),
-        )
-        for i in np.argsort(-values, kind="stable").tolist():
-            if self.sources[i] not in seen:
-                seen.add(self.sources[i])
-                found.append((i, float(values[i])))
-            if len(found) == count:
+        """Returns the most similar sentences and their cosine, best first, each text once."""
+        cosines = self.vectors.astype(np.float32) @ vector
+        by_text: dict[str, tuple[int, float]] = {}
+        for i in np.argsort(-cosines, kind="stable").tolist():
+            by_text.setdefault(self.sources[i], (i, float(cosines[i])))
+            if len(by_text) == count:
                 break
-        return found
+        return list(by_text.values())
 
     def write(self, file: Path) -> None:
-        texts = {
-            name: np.frombuffer("\n".join(lines).encode(), np.uint8)
-            for name, lines in (("sources", self.sources), ("targets", self.targets))
+        """Writes a safetensors file; the texts are bytes of lines."""
+        columns = {
+            "vectors": self.vectors,
+            "sources": np.frombuffer("\n".join(self.sources).encode(), np.uint8),
+            "targets": np.frombuffer("\n".join(self.targets).encode(), np.uint8),
         }
-        write_atomically(file, save({"vectors": self.vectors, **texts}, {"nmt_index": self.model}))
+        write_atomically(file, save(columns, {"nmt_index": self.model}))
 
 
 def make_index(translator: Translator, sources: Sequence[str], targets: Sequence[str]) -> Index:
-    """The index of aligned sentences; those without words are left out. Raises UserError if none is left."""
-    kept = [i for i, source in enumerate(sources) if source.strip()]
-    if not kept:
+    """Returns the index of aligned sentences; those without words are left out.
+
+    Raises UserError if no sentence has words.
+    """
+    pairs = [pair for pair in zip(sources, targets, strict=True) if pair[0].strip()]
+    if not pairs:
         raise UserError("source: there are no sentences in it")
-    parts = []
-    with Progress("reading", len(kept), "sentences") as step:
-        for start in range(0, len(kept), CHUNK):
-            parts.append(
-                summaries(translator, [sources[i] for i in kept[start : start + CHUNK]]).astype(
-                    np.float16
-                )
-            )
-            step(len(parts[-1]))
-    vectors = np.concatenate(parts)
-    return Index(vectors, [sources[i] for i in kept], [targets[i] for i in kept], mark(translator))
+    sources, targets = zip(*pairs, strict=True)
+    vectors = []
+    with Progress("reading", len(sources), "sentences") as step:
+        for start in range(0, len(sources), CHUNK):
+            chunk = summaries(translator, sources[start : start + CHUNK])
+            vectors.append(chunk.astype(np.float16))
+            step(len(chunk))
+    return Index(np.concatenate(vectors), list(sources), list(targets), mark(translator))
 
 
 def summaries(translator: Translator, lines: Sequence[str]) -> np.ndarray:
-    """[lines M] what the encoder makes of each line as a whole, of length 1."""
+    """[lines, M] final state of the encoder after each line, normalised to length 1."""
     with torch.inference_mode(), translator.networks.generating():
-        found = translator.networks.memories(translator.encode(lines))[0].encoded.final_state.float()
-    return torch.nn.functional.normalize(found, dim=-1).cpu().numpy()
+        [memory, *_] = translator.networks.memories(translator.encode(lines))
+        states = memory.encoded.final_state.float()
+    return torch.nn.functional.normalize(states, dim=-1).cpu().numpy()
 
 
 _MARKS: weakref.WeakKeyDictionary[Encoder, str] = weakref.WeakKeyDictionary()
 
 
 def mark(translator: Translator) -> str:
-    """A hash of the weights of the encoder, which do not change while a translator is in use."""
+    """Hash of the encoder's weights, which do not change while a translator is in use."""
     encoder = translator.models[0].encoder
     if encoder not in _MARKS:
         digest = hashlib.sha256()
@@ -96,15 +98,13 @@ def mark(translator: Translator) -> str:
 
 
 def read_index(file: Path) -> Index:
-    """Raises UserError if it is none."""
+    """Reads an index. Raises UserError if the file is not one."""
     try:
         with safe_open(str(file), "np") as opened:
             model = (opened.metadata() or {})["nmt_index"]
             vectors = opened.get_tensor("vectors")
-            sources, targets = (
-                opened.get_tensor(name).tobytes().decode().split("\n")
-                for name in ("sources", "targets")
-            )
+            sources = opened.get_tensor("sources").tobytes().decode().split("\n")
+            targets = opened.get_tensor("targets").tobytes().decode().split("\n")
     except (OSError, SafetensorError, KeyError, UnicodeDecodeError, ValueError) as error:
         raise UserError(f"index={file}: not an index of nmt.index ({error})") from error
     if vectors.ndim != 2 or len(vectors) != len(sources) or len(sources) != len(targets):

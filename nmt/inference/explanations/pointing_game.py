@@ -1,7 +1,7 @@
-"""Whether attention lies where words have their meaning: the pointing game (Zhang et al. 2018) for captions.
+"""Pointing game for captions: whether attention lies where words are shown (Zhang et al. 2018).
 
-The model is forced to write the reference. A word counts as right if the place with the most attention, while the word was
-predicted, lies in the part of the picture that the word tells.
+The model is forced to write the reference. A word counts as right if the place with the most
+attention while it is predicted lies in the word's box of the picture.
 """
 
 from __future__ import annotations
@@ -14,24 +14,22 @@ from nmt.metric import Result
 
 
 def pointing(translator: Translator, part: Pairs) -> Result:
-    """The share of words whose attention is in their place, in per cent, of pictures whose captions have `places`."""
-    right = count = 0
+    """Returns the percentage of words whose attention is in their box, of captions with `regions`."""
     assert part.regions is not None
-    ids = list(
-        zip(
-            translator.encode(part.source),
-            translator.tokenizer.encode_target(list(part.target)),
-            strict=True,
-        )
-    )
-    forced = translator.force([source for source, _ in ids], [target for _, target in ids])
-    for line, (_, target), seen, places in zip(part.target, ids, forced, part.regions, strict=True):
-        if seen.places is None:
+    sources = translator.encode(part.source)
+    targets = translator.tokenizer.encode_target(list(part.target))
+    decodings = translator.force(sources, targets)
+    right = 0
+    count = 0
+    for line, target, decoding, regions in zip(
+        part.target, targets, decodings, part.regions, strict=True
+    ):
+        if decoding.places is None:
             continue
         spans = translator.tokenizer.target_spans(line, target)
-        for begin, end, box in places:
+        for begin, end, box in regions:
             pieces = [i for i, span in enumerate(spans) if span.start < end and span.stop > begin]
-            right += bool(pieces) and inside(seen.places[pieces].mean(0), box)
+            right += bool(pieces) and inside(decoding.places[pieces].mean(0), box)
             count += 1
     return Result(100 * right / max(1, count), f"{count:,} words with a place in the picture")
 

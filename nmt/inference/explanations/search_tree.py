@@ -1,5 +1,6 @@
-"""What a search tried on its way: a tree of the words it looked at, which of them it went on with, and what the model
-thought of others at each place. The search itself is not changed: it is given a step that takes notes.
+"""Tree of all tokens that a search extends, with the most probable alternatives at each place.
+
+The search itself is unchanged: it calls a step that records every token.
 """
 
 from __future__ import annotations
@@ -16,137 +17,119 @@ from torch import Tensor
 from nmt.foundation.interfaces import EOS, Layout, Prediction, Prepared, SearchState, Step
 from nmt.inference.model_step import ModelStep
 
-Fate = Literal["written", "finished", "left"]
-
 
 @dataclass
 class Node:
-    """A word after other words. `parent`: the node before it (-1: none; this is the beginning of the sentence); `log_prob`
-    of the word after them, `total` of all of them; `next`: the most probable words after it, with their log-probabilities.
-    `fate`: written (in the best translation), finished (in another complete one) or left (given up)."""
+    """Node of the search tree: one token after a prefix.
+
+    parent: node of the prefix (-1 for BOS, the root)
+    token: id
+    log_prob: log-probability of the token
+    total: log-probability of the prefix and the token
+    next: most probable next tokens with their log-probabilities, best first
+    fate: written (in the best translation), finished (in another complete one), left (given up)
+    """
 
     parent: int
     token: int
     log_prob: float
     total: float
     next: list[tuple[int, float]] = field(default_factory=list)
-    fate: Fate = "left"
+    fate: Literal["written", "finished", "left"] = "left"
 
 
 @dataclass(frozen=True)
 class SearchTrace:
-    """The state of another step, and at which node each row is."""
+    """State of a recorded step, the node of each row, and their depth in the tree."""
 
     inner: SearchState
     nodes: tuple[int, ...]
+    depth: int
 
     def select(self, rows: Int[Tensor, " n"]) -> SearchTrace:
-        return SearchTrace(self.inner.select(rows), tuple(self.nodes[row] for row in rows.tolist()))
+        nodes = tuple(self.nodes[row] for row in rows.tolist())
+        return SearchTrace(self.inner.select(rows), nodes, self.depth)
 
 
 class RecordingStep:
-    """A step for one sentence that notes each word it is asked about, with the `most` best after it."""
+    """Step for one sentence that records each token it extends.
 
-    def __init__(self, step: Step, most: int) -> None:
-        self.step, self.most, self.nodes = step, most, list[Node]()
-        self.device, self.mask = step.device, step.mask
-        self._after: list[Tensor] = []  # log-probabilities of all words after each node
-        self._seen: list[Tensor] = []  # attention while they were predicted
+    step: the recorded step
+    alternatives: number of next tokens recorded at each node
+    attend_to: by depth, the only source position that is attended to; for a single model
+    """
+
+    def __init__(self, step: Step, alternatives: int, attend_to: Mapping[int, int]) -> None:
+        self.step = step
+        self.alternatives = alternatives
+        self.attend_to = attend_to
+        self.nodes: list[Node] = []
+        self.device = step.device
+        self.mask = step.mask
+        self._log_probs: list[Tensor] = []  # of the next token at each node, [V]
+        self._weights: list[Tensor] = []  # attention while it is predicted, [S]
 
     def initial_state(self, state: SearchState) -> SearchTrace:
-        return SearchTrace(state, (-1,))
+        return SearchTrace(state, nodes=(-1,), depth=0)
 
     def __call__(
         self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None = None
     ) -> Prediction:
         assert isinstance(state, SearchTrace)
-        prediction, rows = self.step(tokens, state.inner, layout), list[int]()
+        step = self.step
+        if state.depth in self.attend_to:
+            assert isinstance(step, ModelStep)
+            memory = _only_position(step.memory, self.attend_to[state.depth])
+            step = ModelStep(step.model, memory)
+        prediction = step(tokens, state.inner, layout)
+        first = len(self.nodes)
         for parent, token, log_probs in zip(
             state.nodes, tokens.tolist(), prediction.log_probs, strict=True
         ):
-            own = float(self._after[parent][token]) if parent >= 0 else 0.0
-            before = self.nodes[parent].total if parent >= 0 else 0.0
-            best = log_probs.topk(min(self.most, len(log_probs)))
-            following = list(zip(best.indices.tolist(), best.values.tolist(), strict=True))
-            self.nodes.append(Node(parent, token, own, before + own, following))
-            self._after.append(log_probs.clone())  # searches write into it
-            rows.append(len(self.nodes) - 1)
-        self._seen += [] if prediction.weights is None else [*prediction.weights]
-        return Prediction(
-            prediction.log_probs, SearchTrace(prediction.state, tuple(rows)), prediction.weights
-        )
+            best = log_probs.topk(min(self.alternatives, len(log_probs)))
+            alternatives = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+            self._add_node(parent, token, list(alternatives))
+            self._log_probs.append(log_probs.clone())  # searches overwrite the original
+        if prediction.weights is not None:
+            self._weights += [*prediction.weights]
+        nodes = tuple(range(first, len(self.nodes)))
+        return replace(prediction, state=SearchTrace(prediction.state, nodes, state.depth + 1))
 
     def keep(self, sentences: Int[Tensor, " b"]) -> RecordingStep:
-        return self  # there is only one
+        return self  # there is only one sentence
+
+    def _add_node(self, parent: int, token: int, alternatives: list[tuple[int, float]]) -> None:
+        log_prob = float(self._log_probs[parent][token]) if parent >= 0 else 0.0
+        total = self.nodes[parent].total + log_prob if parent >= 0 else 0.0
+        self.nodes.append(Node(parent, token, log_prob, total, alternatives))
 
     def attention(self, path: Sequence[int]) -> np.ndarray | None:
-        """[words of a path but the first, source] where the model looked while it predicted them; None without attention."""
-        return (
-            torch.stack([self._seen[i] for i in path[:-1]]).float().cpu().numpy()
-            if self._seen
-            else None
-        )
+        """[tokens of a path but the first, source]; None without attention."""
+        if not self._weights:
+            return None
+        return torch.stack([self._weights[node] for node in path[:-1]]).float().cpu().numpy()
 
-    def ended(self, hypotheses: Sequence[Sequence[int]]) -> list[int]:
-        """Marks complete translations, the best first; the nodes of the best, its EOS last."""
-        children: dict[tuple[int, int], int] = {
-            (node.parent, node.token): i for i, node in enumerate(self.nodes) if node.parent >= 0
-        }
-        best: list[int] = []
-        for k, tokens in enumerate(hypotheses):
+    def finish(self, translations: Sequence[Sequence[int]]) -> list[int]:
+        """Adds EOS to complete translations, best first, and marks their nodes.
+
+        Returns the path of the best one: its nodes from the root to EOS.
+        """
+        children = {(node.parent, node.token): number for number, node in enumerate(self.nodes)}
+        paths = []
+        for tokens in translations:
             path = [0]
             for token in tokens:
                 path.append(children[path[-1], token])
-            end = self.nodes[path[-1]]
-            own = float(self._after[path[-1]][EOS])
-            self.nodes.append(Node(path[-1], EOS, own, end.total + own))
-            self._after.append(self._after[path[-1]])
-            path.append(len(self.nodes) - 1)
-            for i in path:
-                if self.nodes[i].fate == "left":
-                    self.nodes[i].fate = "finished" if k else "written"
-            best = best or path
-        return best
+            self._add_node(path[-1], EOS, [])
+            paths.append([*path, len(self.nodes) - 1])
+        for path in reversed(paths):
+            for number in path:
+                self.nodes[number].fate = "written" if path is paths[0] else "finished"
+        return paths[0]
 
 
-class DirectedAttentionStep:
-    """A model's step in which the attention of some steps is directed to one position of the source each: `attend_to` names the
-    position by the number of the step, from 0. All other positions are hidden from it there."""
-
-    def __init__(self, step: ModelStep, attend_to: Mapping[int, int]) -> None:
-        self.step, self.attend_to = step, attend_to
-        self.device, self.mask = step.device, step.mask
-
-    def initial_state(self, state: SearchState) -> DirectedAttentionState:
-        return DirectedAttentionState(state, 0)
-
-    def __call__(
-        self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None = None
-    ) -> Prediction:
-        assert isinstance(state, DirectedAttentionState)
-        step = self.step
-        if state.steps in self.attend_to:
-            step = ModelStep(step.model, _seen(step.memory, self.attend_to[state.steps]))
-        prediction = step(tokens, state.inner, layout)
-        return replace(prediction, state=DirectedAttentionState(prediction.state, state.steps + 1))
-
-    def keep(self, sentences: Int[Tensor, " b"]) -> DirectedAttentionStep:
-        return DirectedAttentionStep(self.step.keep(sentences), self.attend_to)
-
-
-@dataclass(frozen=True)
-class DirectedAttentionState:
-    """The state of another step, and how many steps were made."""
-
-    inner: SearchState
-    steps: int
-
-    def select(self, rows: Int[Tensor, " n"]) -> DirectedAttentionState:
-        return DirectedAttentionState(self.inner.select(rows), self.steps)
-
-
-def _seen(memory: Prepared, position: int) -> Prepared:
-    """A memory of which only one position can be seen."""
+def _only_position(memory: Prepared, position: int) -> Prepared:
+    """Memory with all positions masked but one."""
     mask = torch.zeros_like(memory.mask)
     mask[:, position] = memory.mask[:, position]
     return replace(memory, encoded=replace(memory.encoded, mask=mask))

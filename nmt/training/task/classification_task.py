@@ -21,7 +21,8 @@ from nmt.drawing.word_importance import write_explanations
 from nmt.foundation.errors import typed
 from nmt.foundation.interfaces import Loss, TextBatch
 from nmt.foundation.ranks import Ranks
-from nmt.inference.text_classifier import TextClassifier, removal
+from nmt.inference.explanations.word_removal import removal
+from nmt.inference.text_classifier import TextClassifier
 from nmt.model.seq2label import Seq2Label, label_loss
 from nmt.storage.checkpoint import tokenizer_parts
 from nmt.tokenizer import Tokenizer

@@ -1,0 +1,38 @@
+"""Influence of source words on the choice between two translations, by occlusion (Li et al. 2016)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from nmt.foundation.interfaces import UNK
+from nmt.inference.translator import Translator
+from nmt.tokenizer.words import words
+
+
+def influence(
+    translator: Translator, line: str, first: Sequence[int], second: Sequence[int]
+) -> list[float]:
+    """Returns how much each word of a line speaks for one translation rather than another.
+
+    The influence of a word is the decrease of log p(first) - log p(second) when the model reads the
+    unknown token instead of the word's pieces.
+    """
+    [source] = translator.encode([line])
+    piece_words = translator.tokenizer.source_words(line, source)
+    sources = [source]
+    for number in range(len(words(line))):
+        pieces = zip(source, piece_words, strict=True)
+        sources.append([UNK if number in its_words else piece for piece, its_words in pieces])
+    margins = _log_probs(translator, sources, first) - _log_probs(translator, sources, second)
+    return (margins[0] - margins[1:]).tolist()
+
+
+def _log_probs(
+    translator: Translator, sources: Sequence[list[int]], target: Sequence[int]
+) -> np.ndarray:
+    """[sources] log-probability of a translation given each source."""
+    targets = [list(target)] * len(sources)
+    decodings = translator.force(sources, targets, attention=False)
+    return np.array([decoding.log_prob for decoding in decodings])

@@ -1,0 +1,71 @@
+"""Faithfulness of a classifier's importances: probability of the label without important words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from nmt.drawing.word_importance import Classified
+from nmt.inference.text_classifier import TextClassifier
+
+
+@dataclass(frozen=True)
+class Removal:
+    """Mean decrease of the predicted label's probability when words are removed.
+
+    most_important: the words with the greatest importances
+    random: as many random words
+    texts: number of texts
+    """
+
+    most_important: float
+    random: float
+    texts: int
+
+
+def removal(
+    classifier: TextClassifier, lines: Sequence[str], count: int = 3, draws: int = 5, seed: int = 0
+) -> Removal:
+    """Removes the most important words of each text, or random words instead.
+
+    classifier: classifier with attention
+    lines: texts; those with fewer than 2 · `count` words are left out
+    count: words to remove from each text
+    draws: random choices, whose mean counts
+    seed: seed of the choices
+    """
+    answers = [
+        answer
+        for answer in classifier.classify(lines)
+        if answer.importances is not None and len(answer.words) >= 2 * count
+    ]
+    if not answers:
+        return Removal(0.0, 0.0, 0)
+    important = [
+        np.argsort(-answer.importances, kind="stable")[:count]  # type: ignore[operator]
+        for answer in answers
+    ]
+    generator = np.random.default_rng(seed)
+    random_decreases = []
+    for _ in range(draws):
+        chosen = [generator.choice(len(a.words), count, replace=False) for a in answers]
+        random_decreases.append(_decrease(classifier, answers, chosen))
+    return Removal(
+        most_important=_decrease(classifier, answers, important),
+        random=float(np.mean(random_decreases)),
+        texts=len(answers),
+    )
+
+
+def _decrease(
+    classifier: TextClassifier, answers: Sequence[Classified], removed: Iterable[np.ndarray]
+) -> float:
+    """Mean decrease of the labels' probabilities without the words of the given numbers."""
+    labels = [max(a.probabilities, key=a.probabilities.__getitem__) for a in answers]
+    before = [a.probabilities[label] for a, label in zip(answers, labels, strict=True)]
+    shortened = [" ".join(np.delete(a.words, n)) for a, n in zip(answers, removed, strict=True)]
+    columns = [classifier.model.labels.names.index(label) for label in labels]
+    after = classifier.probabilities(shortened)[np.arange(len(answers)), columns]
+    return float(np.mean(before - after))
