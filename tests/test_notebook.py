@@ -120,6 +120,16 @@ def test_odd_names_of_data_are_drawn(tmp_path, name):
     assert (tmp_path / "x.png").stat().st_size > 0
 
 
+def test_a_box_of_the_last_resort_font_is_no_letter(caplog):
+    """matplotlib's own font has a box for each character: a message names those that no other font has."""
+    with plots._fonts_for(["a", chr(0x10FFFD)]):
+        assert not any("Last Resort" in name for name in matplotlib.rcParams["font.family"])
+    assert not caplog.text  # a private character belongs to no script
+    with plots._fonts_for(["a", "\N{CUNEIFORM SIGN A}"]):
+        pass
+    assert "no installed font has 𒀀 (Cuneiform)" in caplog.text
+
+
 def test_letters_that_no_font_has_are_named(tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(plots, "_characters", lambda file: frozenset("abx"))
     write_map(

@@ -299,11 +299,14 @@ def _fonts_for(words: Iterable[str]) -> Any:
     missing = {c for c in "".join(words) if unicodedata.category(c)[0] not in "CZ"}
     missing -= _characters(usual_font)
     families = list(matplotlib.rcParams["font.family"])
-    upright_first = sorted(
-        font_manager.fontManager.ttflist,
-        key=lambda font: (font.style != "normal", font.weight != 400),
-    )
-    for font in upright_first if missing else []:
+    fonts = [
+        font
+        for font in font_manager.fontManager.ttflist
+        # matplotlib's "Last Resort" font draws a box for every character.
+        if not font.name.startswith("Last Resort")
+    ]
+    fonts.sort(key=lambda font: (font.style != "normal", font.weight != 400))
+    for font in fonts if missing else []:
         if missing & _characters(font.fname):
             families.append(font.name)
             missing -= _characters(font.fname)
