@@ -1,4 +1,4 @@
-"""What runs and translations have in common and in what they differ: reports of sweeps, comparisons of systems.
+"""Reports of runs, comparisons of systems, evaluation, and citations of a run.
 
-Read: tables, significance, runs, report, charts, words, systems, examples, comparison.
+Read: tables, significance, run_results, ranking, run_report, comparison, the rest in any order.
 """

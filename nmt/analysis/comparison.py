@@ -1,22 +1,28 @@
-"""Two or more translations of one text side by side: how good each is, and in what they differ, as compare-mt showed (Neubig
-et al. 2019)."""
+"""Translations of one text side by side: the quality of each and the differences between them, as in compare-mt (Neubig et
+al. 2019)."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise, zip_longest
 
-from nmt.analysis.significance import SignificanceResult, agreement, over_sentences
-from nmt.analysis.tables import ReportTable
+from nmt.analysis.significance import (
+    SignificanceResult,
+    agreement,
+    as_chances,
+    over_sentences,
+)
+from nmt.analysis.tables import Column, ReportTable, table_of
 from nmt.analysis.word_statistics import (
     CASES,
     FREQUENCIES,
-    Bucket,
     bare,
     case_class,
     frequency_class,
-    length_buckets,
+    length_groups,
     ngrams,
     tokens,
     word_accuracy,
@@ -26,17 +32,30 @@ from nmt.tokenizer.words import words
 
 LONGEST = 4
 """Words of an n-gram."""
-SHOWN = 12
-"""Rows of tables whose rows are words or n-grams."""
+ROWS = 12
+"""Rows of tables of words or n-grams."""
 FEWEST = 3
-"""Times that a word must be expected to have a row."""
+"""References with a source word that has a row."""
+FEWEST_SENTENCES = 5
+"""Sentences of a length group."""
+DIFFERENCES = (-(10**9), -5, -2, 0, 1, 3, 6, 10**9)
+"""Borders of the groups by length difference, in words."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A text, its reference, and what systems wrote; `counts`: how often words of the target language are in `counted`, the
-    training text or else the reference; `links`: by sentence, the source word that each word of the reference is aligned
-    with, if a model could align them."""
+    """A text with its reference and the translations of some systems.
+
+    source: sentences; None if unknown
+    reference: a translation of each
+    outputs: translations by system
+    metric: options of the scores
+    counts: frequency of words of the target language
+    counted: name of the text in which they were counted
+    links: for each sentence, the source word that is aligned with each word of the reference
+    samples: bootstrap samples of the significance tests
+    trials: randomisation trials of the significance tests
+    """
 
     source: Sequence[str] | None
     reference: Sequence[str]
@@ -45,291 +64,280 @@ class Comparison:
     counts: Mapping[str, int]
     counted: str
     links: Sequence[Sequence[str]] | None = None
-    judged: dict[str, dict[str, SignificanceResult]] = field(default_factory=dict)
+    samples: int = 1000
+    trials: int = 1000
 
-    def test(self, samples: int, trials: int) -> None:
-        """Makes the tests of significance, of all systems against the first."""
-        for name in ("bleu", "chrf"):
-            self.judged[name] = over_sentences(
-                self.outputs, self.reference, self.metric, name, samples=samples, trials=trials
+    @cached_property
+    def tests(self) -> dict[str, dict[str, SignificanceResult]]:
+        """Significance of the difference of each system from the first, by metric."""
+        return {
+            name: over_sentences(
+                self.outputs,
+                self.reference,
+                self.metric,
+                name,
+                samples=self.samples,
+                trials=self.trials,
             )
+            for name in ("bleu", "chrf")
+        }
+
+    @cached_property
+    def sentence_scores(self) -> dict[str, list[float]]:
+        """chrF of each sentence, by system."""
+        from sacrebleu.metrics import CHRF
+
+        chrf = CHRF(lowercase=self.metric.lowercase)
+        return {
+            name: [
+                chrf.sentence_score(line, [reference]).score
+                for line, reference in zip(lines, self.reference, strict=True)
+            ]
+            for name, lines in self.outputs.items()
+        }
 
     def tables(self) -> list[ReportTable]:
-        made = [
+        """All tables that have rows."""
+        tables = [
             self.scores(),
             self.faults(),
             self.by_frequency(),
             self.by_case(),
             self.by_source_word(),
+            self.by_length(),
+            self.by_length_difference(),
+            self.by_sentence_score(),
+            *self.by_ngram(),
         ]
-        made += [*self.by_length(), self.by_sentence_score(), *self.by_ngram()]
-        return [table for table in made if table is not None]
+        return [table for table in tables if table.rows]
 
     def scores(self) -> ReportTable:
-        """All metrics, and how sure they are."""
-        rows, first = [], next(iter(self.outputs))
-        wanted = sum(len(words(line)) for line in self.reference)
-        for name, lines in self.outputs.items():
-            found = self.metric.score(lines, self.reference, ter=True)
-            length = sum(len(words(line)) for line in lines) / max(1, wanted)
-            row = [name]
-            for metric in ("bleu", "chrf"):
-                judged = self.judged[metric][name]
-                row += [f"{judged.score:.2f} ± {judged.confidence:.2f}"]
-                chance = [p for p in (judged.bootstrap, judged.randomization) if p is not None]
-                row += [" · ".join("< 0.001" if p < 0.001 else f"{p:.3f}" for p in chance) or "–"]
-                people = agreement(metric, judged.score - self.judged[metric][first].score)
-                row += [f"{people:.0f} %" if people is not None and name != first else "–"]
-            rows.append(
-                [*row, f"{found['ter'].score:.2f}", f"{found['exact'].score:.2f}", f"{length:.3f}"]
-            )
-        if len(rows) < 2:
-            keep = [0, 1, 4, 7, 8, 9]
-            head = ["system", "BLEU", "chrF", "TER", "exact", "length"]
-            rows = [[row[i] for i in keep] for row in rows]
-        else:
-            head = [
-                "system",
-                "BLEU",
-                "p",
-                "people",
-                "chrF",
-                "p",
-                "people",
-                "TER",
-                "exact",
-                "length",
-            ]
-        signatures = "; ".join(f"{each[first].signature}" for each in self.judged.values())
+        """All metrics, with their confidence."""
+        first = next(iter(self.outputs))
+        are_several = len(self.outputs) > 1
+        scores = {
+            name: self.metric.score(lines, self.reference, ter=True)
+            for name, lines in self.outputs.items()
+        }
+        expected = max(1, sum(len(words(line)) for line in self.reference))
+        columns: list[Column[str]] = [Column("system", str)]
+        for metric, title in (("bleu", "BLEU"), ("chrf", "chrF")):
+            columns += self._score_columns(metric, title)
+        columns += [
+            Column("TER", lambda name: f"{scores[name]['ter'].score:.2f}"),
+            Column("exact", lambda name: f"{scores[name]['exact'].score:.2f}"),
+            Column("length", lambda name: f"{_count_words(self.outputs[name]) / expected:.3f}"),
+        ]
+        signatures = "; ".join(tests[first].signature for tests in self.tests.values())
         note = f"± is half of the 95 % interval over sentences. {signatures}. length: words for each word of the reference."
-        if len(rows) > 1:
+        if are_several:
             note += (
                 f" p: by chance as different from {first} (paired bootstrap · approximate randomisation, Holm's "
                 "method). people: how often people agree with a difference of that size (Kocmi et al. 2024; 50 % is a coin)."
             )
-        return ReportTable("Scores", head, rows, note=note)
+        return table_of("Scores", columns, list(self.outputs), note=note)
+
+    def _score_columns(self, metric: str, title: str) -> list[Column[str]]:
+        tests = self.tests[metric]
+        first = next(iter(tests))
+        are_several = len(tests) > 1
+
+        def people(name: str) -> str:
+            share = agreement(metric, tests[name].score - tests[first].score)
+            return f"{share:.0f} %" if share is not None and name != first else "–"
+
+        return [
+            Column(title, lambda name: f"{tests[name].score:.2f} ± {tests[name].confidence:.2f}"),
+            Column("p", lambda name: as_chances(*tests[name].probabilities), are_several),
+            Column("people", people, are_several),
+        ]
 
     def faults(self) -> ReportTable:
         """Outputs that look wrong whatever the reference is."""
-        kinds = {
-            "empty": lambda i, out: not out.strip(),
-            "copied from the source": lambda i, out: (
-                self.source is not None and copied(tokens(self.source[i]), tokens(out))
+        source = self.source or [""] * len(self.reference)
+        kinds: dict[str, Callable[[str, str, str], bool]] = {
+            "empty": lambda text, _, out: not out.strip(),
+            "copied from the source": lambda text, _, out: copied(tokens(text), tokens(out)),
+            "repeating itself": lambda text, _, out: repeats(tokens(out)),
+            "less than half as long": lambda _, ref, out: 0 < len(words(out)) < len(words(ref)) / 2,
+            "more than twice as long": lambda _, ref, out: (
+                len(words(out)) > 2 * max(1, len(words(ref)))
             ),
-            "repeating itself": lambda i, out: repeats(tokens(out)),
-            "less than half as long": lambda i, out: (
-                0 < len(words(out)) < len(words(self.reference[i])) / 2
-            ),
-            "more than twice as long": lambda i, out: (
-                len(words(out)) > 2 * max(1, len(words(self.reference[i])))
-            ),
-            "nothing of the reference": lambda i, out: detached(
-                tokens(out), tokens(self.reference[i])
-            ),
+            "nothing of the reference": lambda _, ref, out: detached(tokens(out), tokens(ref)),
         }
-        rows = []
-        for kind, has in kinds.items():
-            counts = [
-                sum(bool(has(i, line)) for i, line in enumerate(lines))
-                for lines in self.outputs.values()
+        if self.source is None:
+            del kinds["copied from the source"]
+        rows = [
+            [
+                kind,
+                *(
+                    str(sum(map(is_kind, source, self.reference, lines)))
+                    for lines in self.outputs.values()
+                ),
             ]
-            if kind != "copied from the source" or self.source is not None:
-                rows.append([kind, *map(str, counts)])
+            for kind, is_kind in kinds.items()
+        ]
         note = (
             "Sentences. Copied: four of five words are the source's. Repeating: a word or phrase three times in a row. "
             "Nothing of the reference: no word of three letters or more is in it, which hallucinations have in common."
         )
         return ReportTable("What looks wrong", ["output is", *self.outputs], rows, note=note)
 
-    def _word_table(self, title: str, of, order: Sequence[str], note: str) -> ReportTable:  # type: ignore[no-untyped-def]
-        reference = [tokens(line) for line in self.reference]
-        found = {
-            n: word_accuracy([tokens(line) for line in o], reference, of)
-            for n, o in self.outputs.items()
-        }
-        some = next(iter(found.values()))
-        rows = []
-        for name in order:
-            if any(name in each and each[name].wanted for each in found.values()):
-                wanted = some[name].wanted if name in some else 0
-                each_f1 = [
-                    f"{each[name].f1:.1f}" if name in each else "0.0" for each in found.values()
-                ]
-                rows.append([name, f"{wanted:,}", *each_f1])
-        return ReportTable(title, ["words", "expected", *found], rows, note=note)
-
     def by_frequency(self) -> ReportTable:
-        return self._word_table(
-            "Words by frequency", frequency_class(self.counts), FREQUENCIES,
-            f"F1 (per cent) of the words that are as often in {self.counted} as the row says.",
-        )  # fmt: skip
+        note = f"F1 (per cent) of the words that are as often in {self.counted} as the row says."
+        groups = frequency_class(self.counts)
+        return self._word_table("Words by frequency", groups, FREQUENCIES, note)
 
     def by_case(self) -> ReportTable:
         return self._word_table("Words by case", case_class, CASES, "F1 (per cent).")
 
-    def by_source_word(self) -> ReportTable | None:
-        """Source words whose translations one system has right more often than another."""
-        if self.links is None:
-            return None
-        wanted, right = dict[str, int](), {name: dict[str, int]() for name in self.outputs}
-        for i, sources in enumerate(self.links):
-            targets = words(self.reference[i])
-            have = {
-                name: [bare(word) for word in words(lines[i])]
-                for name, lines in self.outputs.items()
-            }
-            for target, source in zip(map(bare, targets), map(bare, sources), strict=False):
-                if not source or not target:
-                    continue
-                wanted[source] = wanted.get(source, 0) + 1
-                for name, left in have.items():
-                    if target in left:
-                        left.remove(target)
-                        right[name][source] = right[name].get(source, 0) + 1
-        first, *others = self.outputs
-
-        def gain(source: str) -> int:
-            return max(
-                (abs(right[first].get(source, 0) - right[o].get(source, 0)) for o in others),
-                default=0,
-            )
-
-        common = [source for source, count in wanted.items() if count >= FEWEST]
-        chosen = sorted(common, key=lambda source: (-gain(source), -wanted[source], source))[:SHOWN]
-        rows = []
-        for source in chosen:
-            shares = [100 * found.get(source, 0) / wanted[source] for found in right.values()]
-            rows.append([source, f"{wanted[source]:,}", *(f"{share:.0f}" for share in shares)])
-        if not rows:
-            return None
-        return ReportTable(
-            "Source words", ["source word", "expected", *self.outputs], rows,
-            note="Words of the reference that are aligned with the source word by the attention of the first model, and the "
-            "per cent of them that each system wrote. Those in which systems differ most.",
-        )  # fmt: skip
-
-    def by_length(self) -> list[ReportTable]:
-        measured = self.source or self.reference
-        name = "source" if self.source else "reference"
-        rows = [
-            [f"{b.name} words", str(len(b.places)), *self._bleu(b)]
-            for b in length_buckets(measured, 5)
-        ]
-        by_size = ReportTable(
-            "Sentences by length",
-            [f"{name} has", "sentences", *self.outputs],
-            rows,
-            note="BLEU of each group.",
-        )
-        rows = []
-        for low, high in itertools.pairwise((-(10**9), -5, -2, 0, 1, 3, 6, 10**9)):
-            counts = []
-            for lines in self.outputs.values():
-                pairs = zip(lines, self.reference, strict=True)
-                counts.append(
-                    sum(
-                        low <= len(words(line)) - len(words(wanted)) < high
-                        for line, wanted in pairs
-                    )
-                )
-            rows.append([_range(low, high), *map(str, counts)])
-        differing = ReportTable(
-            "Sentences by length difference",
-            ["words more than the reference", *self.outputs],
-            rows,
-            note="Sentences.",
-        )
-        return [by_size, differing]
-
-    def _bleu(self, bucket: Bucket) -> list[str]:
-        wanted = [self.reference[i] for i in bucket.places]
-        return [
-            f"{self.metric.score([lines[i] for i in bucket.places], wanted)['bleu'].score:.1f}"
+    def _word_table(
+        self, title: str, group: Callable[[str], str], names: Sequence[str], note: str
+    ) -> ReportTable:
+        reference = [tokens(line) for line in self.reference]
+        accuracies = [
+            word_accuracy([tokens(line) for line in lines], reference, group)
             for lines in self.outputs.values()
         ]
+        rows = []
+        for name in names:
+            expected = accuracies[0][name].expected if name in accuracies[0] else 0
+            if expected:
+                scores = [f"{accuracy[name].f1:.1f}" for accuracy in accuracies]
+                rows.append([name, f"{expected:,}", *scores])
+        return ReportTable(title, ["words", "expected", *self.outputs], rows, note=note)
 
-    def sentence_scores(self) -> dict[str, list[float]]:
-        """chrF of every sentence."""
-        from sacrebleu.metrics import CHRF
-
-        chrf = CHRF(lowercase=self.metric.lowercase)
-        return {
-            name: [
-                chrf.sentence_score(line, [wanted]).score
-                for line, wanted in zip(lines, self.reference, strict=True)
+    def by_source_word(self) -> ReportTable:
+        """Source words with right translations in one system more often than in another."""
+        expected: Counter[str] = Counter()
+        right: list[Counter[str]] = [Counter() for _ in self.outputs]
+        for number, links in enumerate(self.links or []):
+            reference = [bare(word) for word in words(self.reference[number])]
+            pairs = [
+                (target, source)
+                for target, source in zip(reference, map(bare, links), strict=False)
+                if source and target
             ]
-            for name, lines in self.outputs.items()
-        }
+            expected.update(source for _, source in pairs)
+            for counts, lines in zip(right, self.outputs.values(), strict=True):
+                remaining = Counter(bare(word) for word in words(lines[number]))
+                for target, source in pairs:
+                    if remaining[target] > 0:
+                        remaining[target] -= 1
+                        counts[source] += 1
+
+        def gain(source: str) -> int:
+            return max(abs(right[0][source] - counts[source]) for counts in right)
+
+        frequent = [source for source in expected if expected[source] >= FEWEST]
+        frequent.sort(key=lambda source: (-gain(source), -expected[source], source))
+        rows = []
+        for source in frequent[:ROWS]:
+            shares = [f"{100 * counts[source] / expected[source]:.0f}" for counts in right]
+            rows.append([source, f"{expected[source]:,}", *shares])
+        note = (
+            "Words of the reference that are aligned with the source word by the attention of the first model, and the "
+            "per cent of them that each system wrote. Those in which systems differ most."
+        )
+        return ReportTable(
+            "Source words", ["source word", "expected", *self.outputs], rows, note=note
+        )
+
+    def by_length(self) -> ReportTable:
+        rows = []
+        for group in length_groups(self.source or self.reference, FEWEST_SENTENCES):
+            references = [self.reference[i] for i in group.sentences]
+            row = [f"{group.name} words", str(len(group.sentences))]
+            for lines in self.outputs.values():
+                scores = self.metric.score([lines[i] for i in group.sentences], references)
+                row.append(f"{scores['bleu'].score:.1f}")
+            rows.append(row)
+        head = [f"{'source' if self.source else 'reference'} has", "sentences", *self.outputs]
+        return ReportTable("Sentences by length", head, rows, note="BLEU of each group.")
+
+    def by_length_difference(self) -> ReportTable:
+        differences = [
+            [
+                len(words(line)) - len(words(reference))
+                for line, reference in zip(lines, self.reference, strict=True)
+            ]
+            for lines in self.outputs.values()
+        ]
+        head = ["words more than the reference", *self.outputs]
+        rows = _counted(differences, DIFFERENCES, _difference_name)
+        return ReportTable("Sentences by length difference", head, rows, note="Sentences.")
 
     def by_sentence_score(self) -> ReportTable:
-        scores, rows = self.sentence_scores(), []
-        for low in range(0, 100, 20):
-            high = low + 20 if low < 80 else 101
-            counts = [sum(low <= score < high for score in each) for each in scores.values()]
-            rows.append([f"{low}–{min(high, 100)}", *map(str, counts)])
+        scores = list(self.sentence_scores.values())
+        rows = _counted(
+            scores, (0, 20, 40, 60, 80, 101), lambda low, high: f"{low}–{min(high, 100)}"
+        )
         return ReportTable("Sentences by score", ["chrF", *self.outputs], rows, note="Sentences.")
 
     def by_ngram(self) -> list[ReportTable]:
-        """What the first system has right and another one misses, and the other way round."""
+        """N-grams that the first system has right and another one misses, and the reverse."""
         first, *others = self.outputs
-        found = []
+        note = f"N-grams of the reference of up to {LONGEST} words that one has right and the other misses, net."
+        tables = []
         for other in others:
-            gained = dict[str, int]()
-            for wanted, one, two in zip(
-                self.reference, self.outputs[first], self.outputs[other], strict=True
-            ):
-                expected, a, b = (ngrams(tokens(line), LONGEST) for line in (wanted, one, two))
-                for gram, count in expected.items():
-                    more = min(count, a.get(gram, 0)) - min(count, b.get(gram, 0))
-                    if more:
-                        text = " ".join(gram)
-                        gained[text] = gained.get(text, 0) + more
-            ordered = sorted(gained.items(), key=lambda item: (-item[1], item[0]))
-            best, worst = (
-                ordered[:SHOWN],
-                [item for item in reversed(ordered) if item[1] < 0][:SHOWN],
-            )
-            rows = []
-            nothing = ("", 0)
-            for gain, loss in itertools.zip_longest(
-                [g for g in best if g[1] > 0], worst, fillvalue=nothing
-            ):
-                rows.append([gain[0], str(gain[1] or ""), loss[0], str(-loss[1] or "")])
-            if rows:
-                head = [f"{first} writes", "times", f"{other} writes", "times "]
-                note = f"N-grams of the reference of up to {LONGEST} words that one has right and the other misses, net."
-                found.append(ReportTable(f"N-grams: {first} and {other}", head, rows, note=note))
-        return found
+            gains: Counter[str] = Counter()
+            for texts in zip(self.reference, self.outputs[first], self.outputs[other], strict=True):
+                reference, one, two = (ngrams(tokens(text), LONGEST) for text in texts)
+                gains.update({" ".join(gram): count for gram, count in (reference & one).items()})
+                gains.subtract({" ".join(gram): count for gram, count in (reference & two).items()})
+            ordered = sorted(gains.items(), key=lambda item: (-item[1], item[0]))
+            won = [[gram, str(gain)] for gram, gain in ordered if gain > 0]
+            lost = [[gram, str(-gain)] for gram, gain in reversed(ordered) if gain < 0]
+            pairs = zip_longest(won[:ROWS], lost[:ROWS], fillvalue=["", ""])
+            head = [f"{first} writes", "times", f"{other} writes", "times "]
+            title = f"N-grams: {first} and {other}"
+            tables.append(ReportTable(title, head, [a + b for a, b in pairs], note=note))
+        return tables
 
 
-def _range(low: int, high: int) -> str:
-    if low < -1000:
+def _count_words(lines: Sequence[str]) -> int:
+    return sum(len(words(line)) for line in lines)
+
+
+def _counted(
+    values: Sequence[Sequence[float]],
+    borders: Sequence[int],
+    name: Callable[[int, int], str],
+) -> list[list[str]]:
+    """A row for each interval: its name, and the number of values of each system in it."""
+    rows = []
+    for low, high in pairwise(borders):
+        counts = [sum(low <= value < high for value in of_system) for of_system in values]
+        rows.append([name(low, high), *map(str, counts)])
+    return rows
+
+
+def _difference_name(low: int, high: int) -> str:
+    if low == DIFFERENCES[0]:
         return f"{high - 1} or fewer".replace("-", "−")
-    if high > 1000:
+    if high == DIFFERENCES[-1]:
         return f"+{low} or more"
-    shown = [f"{n:+d}".replace("-", "−") if n else "0" for n in (low, high - 1)]
-    return shown[0] if shown[0] == shown[1] else f"{shown[0]} to {shown[1]}"
+    ends = [f"{n:+d}".replace("-", "−") if n else "0" for n in (low, high - 1)]
+    return " to ".join(dict.fromkeys(ends))
 
 
 def copied(source: Sequence[str], output: Sequence[str]) -> bool:
-    """Whether at least four of five words of an output are its source's, and there are three or more of them."""
-    there = set(source)
-    return len(output) >= 3 and sum(word in there for word in output) >= 0.8 * len(output)
+    """Returns whether at least four of five words of an output, and three or more, are in its source."""
+    source_words = {*source}
+    return len(output) >= 3 and sum(word in source_words for word in output) >= 0.8 * len(output)
 
 
 def repeats(output: Sequence[str], times: int = 3) -> bool:
-    """Whether a word, or a phrase of up to four words, comes three times in a row."""
-    for size in range(1, LONGEST + 1):
-        for start in range(len(output) - size * times + 1):
-            phrase = output[start : start + size]
-            if all(
-                output[start + k * size : start + (k + 1) * size] == phrase for k in range(1, times)
-            ):
-                return True
-    return False
+    """Returns whether a word, or a phrase of up to four words, stands three times in a row."""
+    return any(
+        list(output[start : start + size]) * times == list(output[start : start + size * times])
+        for size in range(1, LONGEST + 1)
+        for start in range(len(output) - size * times + 1)
+    )
 
 
 def detached(output: Sequence[str], reference: Sequence[str]) -> bool:
-    """Whether an output of three words or more shares no word of three letters or more with its reference."""
-    there = {word.lower() for word in reference if len(word) > 2}
-    return len(output) > 2 and bool(there) and not there & {word.lower() for word in output}
+    """Returns whether an output of three words or more has no word of three letters or more of its reference."""
+    expected = {word.lower() for word in reference if len(word) > 2}
+    is_disjoint = expected.isdisjoint(word.lower() for word in output)
+    return len(output) > 2 and bool(expected) and is_disjoint

@@ -1,104 +1,112 @@
-"""The sentences in which translations differ most, side by side."""
-
-from __future__ import annotations
+"""Sentences with the largest differences between translations, side by side."""
 
 import difflib
 import html
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from nmt.analysis.comparison import Comparison
+from nmt.analysis.word_statistics import bare
 from nmt.drawing.attention_map import AttentionMap, tables_of
 from nmt.tokenizer.words import words
 
 
 @dataclass(frozen=True)
 class Example:
-    """A sentence: its place (from 0), source, reference, outputs with their chrF; `log_probs`: by model, of each output, in
-    nats a token; `maps`: by model, where it looks while it writes its own output."""
+    """A sentence with its translations.
 
-    place: int
+    number: of the sentence, from 0
+    source: the sentence; None if unknown
+    reference: its reference
+    outputs: translation of each system
+    scores: chrF of each system
+    log_probs: log-probability of each translation under each model, in nats per token
+    maps: attention of each model to its own translation
+    """
+
+    number: int
     source: str | None
     reference: str
     outputs: Mapping[str, str]
     scores: Mapping[str, float]
-    log_probs: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    maps: Mapping[str, AttentionMap] = field(default_factory=dict)
+    log_probs: Mapping[str, Mapping[str, float]]
+    maps: Mapping[str, AttentionMap]
 
     def as_json(self) -> dict[str, object]:
+        log_probs = {
+            model: {name: round(value, 4) for name, value in values.items()}
+            for model, values in self.log_probs.items()
+        }
         return {
-            "line": self.place + 1, "source": self.source, "reference": self.reference, "outputs": dict(self.outputs),
+            "line": self.number + 1,
+            "source": self.source,
+            "reference": self.reference,
+            "outputs": dict(self.outputs),
             "chrf": {name: round(score, 2) for name, score in self.scores.items()},
-            "log_probs_per_token": {m: {n: round(p, 4) for n, p in each.items()} for m, each in self.log_probs.items()},
-        }  # fmt: skip
+            "log_probs_per_token": log_probs,
+        }
 
 
-def most_different(compared: Comparison, count: int) -> list[int]:
-    """Places of the sentences in which some system's chrF is furthest from that of the first; half of them are those that
-    the first wins, if there are so many."""
-    scores = compared.sentence_scores()
-    first, *others = scores
+def most_different(comparison: Comparison, count: int) -> list[int]:
+    """Numbers of the sentences with the largest differences of chrF between the first system and another. The first wins
+    half of them, if there are enough. Of a single system, the sentences with the lowest chrF."""
+    first, *others = comparison.sentence_scores.values()
     if not others:
-        return sorted(range(len(compared.reference)), key=lambda i: (scores[first][i], i))[:count]
-
-    def lead(i: int) -> float:
-        return max((scores[first][i] - scores[other][i] for other in others), key=abs)
-
-    ordered = sorted(
-        (i for i in range(len(compared.reference)) if lead(i)), key=lambda i: (-lead(i), i)
-    )
-    won = [i for i in ordered if lead(i) > 0]
-    lost = [i for i in reversed(ordered) if lead(i) < 0]
-    half = max(count // 2, count - len(lost))
-    chosen = won[:half]
-    return [*chosen, *lost[: count - len(chosen)]]
+        return sorted(range(len(first)), key=lambda i: (first[i], i))[:count]
+    leads = [max((first[i] - other[i] for other in others), key=abs) for i in range(len(first))]
+    ordered = sorted(range(len(leads)), key=lambda i: (-leads[i], i))
+    won = [i for i in ordered if leads[i] > 0]
+    lost = [i for i in reversed(ordered) if leads[i] < 0]
+    won = won[: max(count // 2, count - len(lost))]
+    return [*won, *lost[: count - len(won)]]
 
 
 def section(example: Example) -> str:
-    """A part of the page."""
-    rows = []
-    if example.source is not None:
-        rows.append(_row("source", html.escape(example.source), ""))
-    rows.append(_row("reference", html.escape(example.reference), ""))
+    """HTML of an example."""
+    rows = [] if example.source is None else [_row("source", html.escape(example.source))]
+    rows.append(_row("reference", html.escape(example.reference)))
     for name, text in example.outputs.items():
-        said = f"chrF {example.scores[name]:.0f}"
-        for model, given in example.log_probs.items():
-            said += f" · {given[name]:.2f} nats a token for {model}"
-        rows.append(_row(name, marked(text, example.reference), said))
-    maps = "".join(tables_of(each, name) for name, each in example.maps.items())
-    drawn = (
-        f'<details><summary>Where the models look</summary><div class="maps">{maps}</div></details>'
-        if maps
-        else ""
-    )
+        notes = [f"chrF {example.scores[name]:.0f}"]
+        for model, values in example.log_probs.items():
+            notes.append(f"{values[name]:.2f} nats a token for {model}")
+        rows.append(_row(name, marked(text, example.reference), " · ".join(notes)))
+    maps = "".join(tables_of(map_, name) for name, map_ in example.maps.items())
+    if maps:
+        summary = "<summary>Where the models look</summary>"
+        maps = f'<details>{summary}<div class="maps">{maps}</div></details>'
     table = f"<table class=texts><tbody>{''.join(rows)}</tbody></table>"
-    return f"<section><h3>Sentence {example.place + 1}</h3>{table}{drawn}</section>"
+    return f"<section><h3>Sentence {example.number + 1}</h3>{table}{maps}</section>"
 
 
-def _row(name: str, text: str, said: str) -> str:
-    note = f'<div class="others">{html.escape(said)}</div>' if said else ""
-    return f'<tr><th scope="row">{html.escape(name)}</th><td>{text or "<i>(empty)</i>"}{note}</td></tr>'
+def _row(name: str, text: str, note: str = "") -> str:
+    if note:
+        note = f'<div class="others">{html.escape(note)}</div>'
+    heading = f'<th scope="row">{html.escape(name)}</th>'
+    return f"<tr>{heading}<td>{text or '<i>(empty)</i>'}{note}</td></tr>"
 
 
 def marked(text: str, reference: str) -> str:
-    """HTML of a text in which the words that the reference does not have at that place are marked."""
-    own, wanted = words(text), words(reference)
-    matcher = difflib.SequenceMatcher(None, own, wanted, autojunk=False)
-    same = {i + k for i, _, size in matcher.get_matching_blocks() for k in range(size)}
+    """HTML of a text, with a mark on each word that the reference does not have at its place. Punctuation at a word does
+    not count."""
+    written = words(text)
+    expected = [bare(word) or word for word in words(reference)]
+    compared = [bare(word) or word for word in written]
+    matcher = difflib.SequenceMatcher(None, compared, expected, autojunk=False)
+    shared = {i + k for i, _, size in matcher.get_matching_blocks() for k in range(size)}
     return " ".join(
-        html.escape(word) if i in same else f"<mark class=other>{html.escape(word)}</mark>"
-        for i, word in enumerate(own)
+        html.escape(word) if i in shared else f"<mark class=other>{html.escape(word)}</mark>"
+        for i, word in enumerate(written)
     )
 
 
 def markdown(examples: Sequence[Example]) -> str:
+    """Examples as a list."""
     lines = ["### Sentences that differ most", ""]
-    for each in examples:
-        lines.append(f"{each.place + 1}.")
-        lines += [f"   - source: {each.source}"] if each.source is not None else []
-        lines.append(f"   - reference: {each.reference}")
-        lines += [
-            f"   - {name} (chrF {each.scores[name]:.0f}): {text}"
-            for name, text in each.outputs.items()
-        ]
+    for example in examples:
+        lines.append(f"{example.number + 1}.")
+        if example.source is not None:
+            lines.append(f"   - source: {example.source}")
+        lines.append(f"   - reference: {example.reference}")
+        for name, text in example.outputs.items():
+            lines.append(f"   - {name} (chrF {example.scores[name]:.0f}): {text}")
     return "\n".join([*lines, ""])

@@ -33,15 +33,15 @@ def report_folders(
 
     Raises UserError if the folders hold nothing that can be reported.
     """
-    runs, swept, problems = collect(folders, different_data=different_data)
-    for problem in problems:
+    runs = collect(folders, different_data=different_data)
+    for problem in runs.problems:
         log.warning("%s", problem)
-    names = sorted({name for run in runs for name in run.scores})
-    if metric is not None and runs and metric not in names:
+    names = sorted({name for run in runs.finished for name in run.scores})
+    if metric is not None and runs.finished and metric not in names:
         raise UserError(
             f"metric={metric}: the runs have no such score (there are: {', '.join(names)})"
         )
-    report = Report.of(runs, swept, metric, samples=samples, trials=trials)
+    report = Report.of(runs.finished, runs.swept, metric, samples=samples, trials=trials)
     if report.state:
         log.info("the sweep: %s", report.state)
     written = write(report, Path(output) if output else Path(folders[0], "report"))

@@ -1,11 +1,14 @@
-"""Whether a difference may be chance: over test sentences, by sacreBLEU's paired tests (Koehn 2004; Riezler & Maxwell 2005);
-over seeds, by Tukey's range test. The two are different questions."""
+"""Probabilities that a difference comes by chance.
 
-from __future__ import annotations
+Over test sentences: sacreBLEU's paired tests (Koehn 2004; Riezler & Maxwell 2005). Over seeds: Tukey's range test. The two
+answer different questions.
+"""
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from nmt.foundation.extras import installed
 from nmt.foundation.progress import Progress
@@ -13,21 +16,31 @@ from nmt.metric import Metric
 
 LEVEL = 0.05
 """Probability below which a difference counts as more than chance."""
-SEED = 12345
-"""Of the samples of sentences."""
 
 
 @dataclass(frozen=True)
 class SignificanceResult:
-    """One system against the first: its score; half the width of the score's 95 % confidence interval over test sentences;
-    and the probabilities, by paired bootstrap and by approximate randomisation, that a difference as large comes by
-    chance (None for the first system), corrected for the number of comparisons by Holm's method."""
+    """A system against the first.
+
+    score: its score
+    confidence: half the width of the 95 % confidence interval of the score over test sentences
+    bootstrap: probability that a difference as large comes by chance, by paired bootstrap; None for the first system
+    randomization: the same by approximate randomisation; None also without that test
+    signature: sacreBLEU's, with the settings of the test
+
+    Both probabilities are corrected for the number of comparisons by Holm's method.
+    """
 
     score: float
     confidence: float
     bootstrap: float | None
     randomization: float | None
     signature: str
+
+    @property
+    def probabilities(self) -> list[float]:
+        """Those of the tests that were made."""
+        return [p for p in (self.bootstrap, self.randomization) if p is not None]
 
 
 def over_sentences(
@@ -39,88 +52,113 @@ def over_sentences(
     samples: int,
     trials: int,
 ) -> dict[str, SignificanceResult]:
-    """The first of the systems against each other one. `name`: bleu or chrf; `samples`: of the bootstrap; `trials`: of the
-    randomisation (0: none)."""
+    """Each system against the first.
+
+    systems: translations by the name of their system
+    references: a reference of each sentence
+    metric: options of the scores
+    name: bleu or chrf
+    samples: bootstrap samples
+    trials: randomisation trials; 0 for none
+    """
     from sacrebleu.metrics import BLEU, CHRF
 
-    made = (
-        BLEU(tokenize=metric.tokenize, lowercase=metric.lowercase)
-        if name == "bleu"
-        else CHRF(char_order=metric.char_order, lowercase=metric.lowercase)
-    )
+    judge: Any = CHRF(char_order=metric.char_order, lowercase=metric.lowercase)
+    if name == "bleu":
+        judge = BLEU(tokenize=metric.tokenize, lowercase=metric.lowercase, force=True)
     first, *others = systems
-    found = dict[str, tuple[float, float, float | None, float | None, str]]()
+    results: dict[str, SignificanceResult] = {}
+    bootstraps: list[float | None] = []
+    randomizations: list[float | None] = []
     with Progress("testing differences", max(1, len(others)), "systems") as step:
         for other in others or [first]:
             pair = [(first, list(systems[first])), (other, list(systems[other]))]
-            boot, signature = _test(pair, references, made, "bs", samples)
-            random = _test(pair, references, made, "ar", trials)[0] if trials else None
-            found.setdefault(first, (boot[0].score, float(boot[0].ci), None, None, signature))
-            if other != first:
-                found[other] = (
-                    boot[1].score, float(boot[1].ci), boot[1].p_value, random[1].p_value if random else None, signature,
-                )  # fmt: skip
+            (baseline, result), signature = _paired_test(pair, references, judge, "bs", samples)
+            for system, scored in ((first, baseline), (other, result)):
+                confidence = float(scored.ci)
+                results[system] = SignificanceResult(
+                    scored.score, confidence, None, None, signature
+                )
+            # sacreBLEU gives equal scores 1 / (samples + 1).
+            is_equal = baseline.score == result.score
+            bootstraps.append(1.0 if is_equal else result.p_value)
+            if trials and not is_equal:
+                (_, result), _ = _paired_test(pair, references, judge, "ar", trials)
+                randomizations.append(result.p_value)
+            else:
+                randomizations.append(1.0 if trials else None)
             step()
-    boots = holm([found[other][2] for other in others])
-    randoms = holm([found[other][3] for other in others])
-    corrected = {
-        first: (None, None),
-        **{o: (b, r) for o, b, r in zip(others, boots, randoms, strict=True)},
-    }
-    return {
-        each: SignificanceResult(score, ci, *corrected[each], signature)
-        for each, (score, ci, _, _, signature) in found.items()
-    }
+    bootstraps = holm(bootstraps)
+    randomizations = holm(randomizations)
+    for i, other in enumerate(others):
+        probabilities = {"bootstrap": bootstraps[i], "randomization": randomizations[i]}
+        results[other] = replace(results[other], **probabilities)
+    return results
 
 
-def _test(pair, references, metric, kind, samples):  # type: ignore[no-untyped-def]
-    """Results of both systems, and the signature with the test's settings."""
+def _paired_test(
+    pair: list[tuple[str, list[str]]],
+    references: Sequence[str],
+    judge: Any,
+    kind: str,
+    samples: int,
+) -> tuple[list[Any], str]:
+    """sacreBLEU's results of both systems, and its signature with the settings of the test."""
     from sacrebleu.significance import PairedTest
 
-    test = PairedTest(
-        pair, {"metric": metric}, [list(references)], test_type=kind, n_samples=samples
-    )
+    test = PairedTest(pair, {"": judge}, [list(references)], test_type=kind, n_samples=samples)
     signatures, scores = test()
-    [name] = [key for key in scores if key != "System"]
+    [name] = signatures
     return scores[name], str(signatures[name])
 
 
 def holm(values: Sequence[float | None]) -> list[float | None]:
     """Probabilities corrected for their number (Holm 1979); None stays None."""
     known = sorted((value, i) for i, value in enumerate(values) if value is not None)
-    found, most = list[float | None](values), 0.0
+    corrected = list(values)
+    largest = 0.0
     for rank, (value, i) in enumerate(known):
-        most = max(most, min(1.0, value * (len(known) - rank)))
-        found[i] = most
-    return found
+        largest = max(largest, min(1.0, value * (len(known) - rank)))
+        corrected[i] = largest
+    return corrected
 
 
 def over_seeds(scores: Sequence[Sequence[float]]) -> list[float | None] | None:
-    """For each configuration, the probability that it differs as much from the first by chance, by Tukey's range test
-    over all pairs; None for one with a single seed. None if there are too few, or SciPy is not installed."""
-    usable = [i for i, each in enumerate(scores) if len(each) > 1]
-    if len(usable) < 2 or usable[0] != 0 or not installed("scipy"):
+    """Probability, for each configuration, that it differs as much from the first by chance, by Tukey's range test over
+    all pairs. None for the first and for one with a single seed; None instead of the list if there are too few seeds or
+    SciPy is not installed."""
+    several = [i for i, of_seeds in enumerate(scores) if len(of_seeds) > 1]
+    if len(several) < 2 or several[0] != 0 or not installed("scipy"):
         return None
+    if all(statistics.pvariance(scores[i]) == 0 for i in several):
+        # Without any variance the test is undefined. Equal scores do not differ.
+        return [1.0 if i and values == scores[0] else None for i, values in enumerate(scores)]
     from scipy.stats import tukey_hsd
 
-    spread = sum(
-        sum((x - sum(each) / len(each)) ** 2 for x in each) for each in (scores[i] for i in usable)
-    )
-    if spread == 0:
-        return [None for _ in scores]
-    values = tukey_hsd(*(scores[i] for i in usable)).pvalue
-    found: list[float | None] = [None] * len(scores)
-    for place, i in enumerate(usable):
-        found[i] = float(values[0, place]) if place else None
-    return found
+    p_values = tukey_hsd(*(scores[i] for i in several)).pvalue[0]
+    chances: list[float | None] = [None] * len(scores)
+    for i, p_value in zip(several[1:], p_values[1:], strict=True):
+        chances[i] = float(p_value)
+    return chances
 
 
 def mean_and_deviation(values: Sequence[float]) -> tuple[float, float | None]:
-    """The mean, and the sample standard deviation if there are two or more."""
-    mean = math.fsum(values) / len(values)
-    if len(values) < 2:
-        return mean, None
-    return mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
+    """Mean, and sample standard deviation of two or more values."""
+    return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None
+
+
+def as_spread(values: Sequence[float]) -> str:
+    """Mean ± sample standard deviation; – without values."""
+    if not values:
+        return "–"
+    mean, deviation = mean_and_deviation(values)
+    return f"{mean:.2f}" + (f" ± {deviation:.2f}" if deviation is not None else "")
+
+
+def as_chances(*chances: float | None) -> str:
+    """Probabilities; – without any."""
+    shown = ["< 0.001" if p < 0.001 else f"{p:.3f}" for p in chances if p is not None]
+    return " · ".join(shown) or "–"
 
 
 AGREEMENT = {"bleu": (88.33, 0.966), "chrf": (93.0, 1.114)}
@@ -128,8 +166,8 @@ AGREEMENT = {"bleu": (88.33, 0.966), "chrf": (93.0, 1.114)}
 
 
 def agreement(metric: str, difference: float) -> float | None:
-    """In what share of comparisons (per cent) people agree with a metric that tells two systems apart by `difference`; 50 is
-    a coin (Kocmi et al. 2024). None for metrics that they give no curve for."""
+    """Per cent of comparisons in which people agree with a metric that separates two systems by `difference`; 50 is
+    chance (Kocmi et al. 2024). None for a metric without a curve."""
     if metric not in AGREEMENT:
         return None
     most, slope = AGREEMENT[metric]

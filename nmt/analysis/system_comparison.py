@@ -12,6 +12,7 @@ from nmt.analysis.examples import Example, most_different, section
 from nmt.analysis.examples import markdown as examples_as_markdown
 from nmt.analysis.systems import aligned, example, systems_of
 from nmt.analysis.tables import ReportTable, markdown, page_table, terminal
+from nmt.analysis.word_statistics import tokens
 from nmt.data.lines import check_aligned, find_file, read_lines
 from nmt.drawing.pages import page
 from nmt.foundation.errors import UserError
@@ -19,7 +20,6 @@ from nmt.foundation.progress import Progress
 from nmt.inference.translator import Translator
 from nmt.metric import Metric
 from nmt.storage.files import write_atomically
-from nmt.tokenizer.words import words
 
 log = logging.getLogger(__name__)
 HEADING = (
@@ -76,18 +76,19 @@ def compare_systems(
         reference=reference_lines,
         outputs={system.name: system.lines for system in compared},
         metric=metric.of(trained[0].languages[1] if trained else ""),
-        counts=Counter(word for line in counted for word in words(line)),
+        counts=Counter(token for line in counted for token in tokens(line)),
         counted=train or "the reference",
         links=links,
+        samples=samples,
+        trials=trials,
     )
-    comparison.test(samples, trials)
     tables = comparison.tables()
     chosen = most_different(comparison, examples)
-    scores = comparison.sentence_scores()
+    scores = comparison.sentence_scores
     shown: list[Example] = []
-    with Progress("looking at sentences", len(chosen), "sentences") as step:
-        for place in chosen:
-            shown.append(example(compared, place, source_lines, reference_lines, scores))
+    with Progress("explaining sentences", len(chosen), "sentences") as step:
+        for number in chosen:
+            shown.append(example(compared, number, source_lines, reference_lines, scores))
             step()
     files = {
         ".md": "\n".join([*map(markdown, tables), examples_as_markdown(shown)]).encode(),

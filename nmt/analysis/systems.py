@@ -1,6 +1,4 @@
-"""The systems of a comparison: runs and models, which translate, and files that any system has written."""
-
-from __future__ import annotations
+"""Systems of a comparison: runs and models, which translate, and files of translations."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +20,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class System:
-    """A name, an output line for each source line, and the model that wrote it, if it is one of ours."""
+    """A name, a translation of each sentence, and the model that translated, if there is one."""
 
     name: str
     lines: Sequence[str]
@@ -35,83 +33,97 @@ def systems_of(
     reference: tuple[Path, Sequence[str]],
     load: Callable[[str], Translator],
 ) -> list[System]:
-    """Raises UserError if a path is neither a model nor a file with a line for each line of the reference. `load`: the
-    translator of a run directory or checkpoint."""
-    file, lines = reference
-    written = dict[str, Sequence[str]]()
-    for path in paths:  # files first: a model takes its time
+    """Systems at some paths.
+
+    paths: run directories, checkpoints, or files of translations
+    source: sentences; None if unknown
+    reference: file of the reference, and its lines
+    load: returns the translator of a run directory or checkpoint
+
+    Raises UserError if a path is neither a model nor a file with a line for each line of the reference.
+    """
+    reference_file, reference_lines = reference
+    outputs: dict[str, Sequence[str]] = {}
+    # Files before models, which need time to translate.
+    for path in paths:
         if not (Path(path).is_dir() or path.endswith(".safetensors")):
-            output = find_file(path)
-            written[path] = read_lines(output)
-            check_aligned(file, len(lines), output, len(written[path]))
+            file = find_file(path)
+            outputs[path] = read_lines(file)
+            check_aligned(reference_file, len(reference_lines), file, len(outputs[path]))
         elif source is None:
             raise UserError(f"{path}: a model needs the text that it translates: add source=FILE")
-    found = []
+    systems = []
     for path, name in zip(paths, unique_suffixes(list(paths)), strict=True):
-        if path in written or source is None:
-            found.append(System(name, written[path]))
-            continue
-        model = load(path)
-        log.info("%s translates", name)
-        found.append(
-            System(
-                name,
-                _kept(Path(path), source) or [*map(one_line, model.translate(list(source)))],
-                model,
-            )
-        )
-    return found
+        model = None
+        if path not in outputs and source is not None:
+            model = load(path)
+            log.info("%s translates", name)
+            tested = _tested(Path(path), source)
+            outputs[path] = tested or [*map(one_line, model.translate(list(source)))]
+        systems.append(System(name, outputs[path], model))
+    return systems
 
 
-def _kept(folder: Path, source: Sequence[str]) -> list[str] | None:
-    """What a run wrote when it was tested, if that was the same text."""
+def _tested(folder: Path, source: Sequence[str]) -> list[str] | None:
+    """Translations by a run in its test, if that was of the same text."""
     try:
-        tested, output = (read_lines(folder / name) for name in ("test.source.txt", "test.txt"))
+        sentences = read_lines(folder / "test.source.txt")
+        translations = read_lines(folder / "test.txt")
     except (OSError, UserError):
         return None
-    return output if tested == list(source) and len(output) == len(tested) else None
+    is_same = sentences == list(source) and len(translations) == len(sentences)
+    return translations if is_same else None
 
 
 def aligned(
     model: Translator, source: Sequence[str], reference: Sequence[str]
 ) -> list[list[str]] | None:
-    """By sentence, the source word that each word of the reference is aligned with: the one that the model's attention gives
-    the most weight while it is forced to write it. None without attention."""
+    """For each sentence, the source word with the highest attention weight at each word of the reference. None without
+    attention."""
     if not model.attends:
         return None
-    found: list[list[str]] = [[] for _ in source]
-    full = [i for i in range(len(source)) if words(source[i]) and words(reference[i])]
-    maps = model.forced_maps([source[i] for i in full], [reference[i] for i in full])
-    for i, each in zip(full, maps, strict=True):
-        inner = np.asarray(each.total)[
-            : len(each.target) - each.ends, : len(each.source) - each.ends
-        ]
-        found[i] = [each.source[int(place)] for place in inner.argmax(1)] if inner.size else []
-    return found
+    links: list[list[str]] = [[] for _ in source]
+    numbers = [i for i in range(len(source)) if words(source[i]) and words(reference[i])]
+    maps = model.forced_maps([source[i] for i in numbers], [reference[i] for i in numbers])
+    for i, attention in zip(numbers, maps, strict=True):
+        rows = len(attention.target) - attention.ends
+        columns = len(attention.source) - attention.ends
+        weights = np.asarray(attention.total)[:rows, :columns]
+        if weights.size:
+            links[i] = [attention.source[column] for column in weights.argmax(1).tolist()]
+    return links
 
 
 def example(
     systems: Sequence[System],
-    place: int,
+    number: int,
     source: Sequence[str] | None,
     reference: Sequence[str],
     scores: Mapping[str, Sequence[float]],
 ) -> Example:
-    """One sentence with everything that the models can say of it."""
-    texts = {system.name: system.lines[place] for system in systems}
-    log_probs, maps = {}, {}
+    """A sentence with its probabilities and attention maps under each model."""
+    texts = {system.name: system.lines[number] for system in systems}
+    sentence = None if source is None else source[number]
+    log_probs = {}
+    maps = {}
     for system in systems:
-        if system.model is None or source is None or not words(source[place]):
+        model = system.model
+        if model is None or sentence is None or not words(sentence):
             continue
-        model, line = system.model, source[place]
-        given = model.tokenizer.encode_target(list(texts.values()))
-        forced = model.force(model.encode([line] * len(given)), given, attention=False)
+        tokens = model.tokenizer.encode_target(list(texts.values()))
+        forced = model.force(model.encode([sentence] * len(texts)), tokens, attention=False)
         log_probs[system.name] = {
-            name: one.log_prob / len(one.log_probs) for name, one in zip(texts, forced, strict=True)
+            name: probabilities.log_prob / len(probabilities.log_probs)
+            for name, probabilities in zip(texts, forced, strict=True)
         }
         if model.attends and words(texts[system.name]):
-            [maps[system.name]] = model.forced_maps([line], [texts[system.name]])
+            [maps[system.name]] = model.forced_maps([sentence], [texts[system.name]])
     return Example(
-        place, source[place] if source is not None else None, reference[place], texts,
-        {name: each[place] for name, each in scores.items()}, log_probs, maps,
-    )  # fmt: skip
+        number=number,
+        source=sentence,
+        reference=reference[number],
+        outputs=texts,
+        scores={name: of_system[number] for name, of_system in scores.items()},
+        log_probs=log_probs,
+        maps=maps,
+    )

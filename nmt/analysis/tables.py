@@ -1,19 +1,29 @@
-"""Tables of text, and what they look like on a terminal, in Markdown, LaTeX and HTML."""
-
-from __future__ import annotations
+"""Tables of text, for terminals, Markdown, LaTeX and HTML."""
 
 import html
 import io
 import re
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+Row = TypeVar("Row")
+TERMINAL_WIDTH = 160
+"""Columns of a table that is not written to a terminal."""
 
 
 @dataclass(frozen=True)
 class ReportTable:
-    """Columns' names and rows of text. The first `keys` columns say what a row is; `strong`: rows that stand out; `note`:
-    what a reader has to know."""
+    """A table.
+
+    title: heading
+    head: names of the columns
+    rows: cells
+    keys: number of columns at the left that identify a row
+    strong: numbers of the rows that stand out
+    note: explanation
+    """
 
     title: str
     head: Sequence[str]
@@ -23,103 +33,122 @@ class ReportTable:
     note: str = ""
 
 
+@dataclass(frozen=True)
+class Column(Generic[Row]):
+    """A column of a table: its name, and the text of a row in it."""
+
+    name: str
+    cell: Callable[[Row], str]
+    is_shown: bool = True
+
+
+def table_of(
+    title: str,
+    columns: Sequence[Column[Row]],
+    rows: Sequence[Row],
+    *,
+    keys: int = 1,
+    strong: Collection[int] = (),
+    note: str = "",
+) -> ReportTable:
+    """The table of the columns that are shown."""
+    shown = [column for column in columns if column.is_shown]
+    cells = [[column.cell(row) for column in shown] for row in rows]
+    return ReportTable(title, [column.name for column in shown], cells, keys, strong, note)
+
+
 def terminal(table: ReportTable, width: int | None = None) -> str:
-    """Aligned columns, as wide as the terminal; rows that stand out begin with a star."""
+    """Aligned columns, as wide as the terminal. Rows that stand out begin with a star."""
     from rich.console import Console
     from rich.table import Table
 
-    shown = Table(
+    def cells(mark: str, row: Sequence[str]) -> list[str]:
+        return [*([mark] if table.strong else []), *(cell.replace("[", "\\[") for cell in row)]
+
+    drawn = Table(
         title=table.title,
         title_justify="left",
         caption=table.note or None,
         caption_justify="left",
         box=None,
     )
-    for i, name in enumerate(["", *table.head] if table.strong else table.head):
-        shown.add_column(
-            name,
-            justify="left" if i < table.keys + bool(table.strong) else "right",
-            overflow="fold",
-        )
-    for i, row in enumerate(table.rows):
-        marked = ["*" if i in table.strong else ""] if table.strong else []
-        shown.add_row(
-            *marked,
-            *(cell.replace("[", "\\[") for cell in row),
-            style="bold" if i in table.strong else None,
-        )
-    wide = width or (None if sys.stdout.isatty() else 160)
-    console = Console(file=io.StringIO(), width=wide, highlight=False)
-    console.print(shown)
-    return console.file.getvalue()  # type: ignore[attr-defined]
+    for number, name in enumerate(cells("", table.head), -1 if table.strong else 0):
+        drawn.add_column(name, justify="left" if number < table.keys else "right", overflow="fold")
+    for number, row in enumerate(table.rows):
+        is_strong = number in table.strong
+        drawn.add_row(*cells("*" if is_strong else "", row), style="bold" if is_strong else None)
+    if width is None and not sys.stdout.isatty():
+        width = TERMINAL_WIDTH
+    output = io.StringIO()
+    Console(file=output, width=width, highlight=False).print(drawn)
+    return output.getvalue()
+
+
+def _rows(table: ReportTable, escape: Callable[[str], str], bold: str) -> Iterator[list[str]]:
+    """Escaped cells of each row; `bold`: format of those that stand out."""
+    for number, row in enumerate(table.rows):
+        cell_format = bold if number in table.strong else "{}"
+        yield [cell_format.format(escape(cell)) if cell else "" for cell in row]
 
 
 def markdown(table: ReportTable) -> str:
-    """A heading and a pipe table; rows that stand out are bold."""
-    aligned = ["---" if i < table.keys else "---:" for i in range(len(table.head))]
-    lines = [f"### {table.title}", "", _row(map(_escaped, table.head)), _row(aligned)]
-    for i, row in enumerate(table.rows):
-        cells = [_escaped(cell) for cell in row]
-        lines.append(_row(f"**{cell}**" if i in table.strong and cell else cell for cell in cells))
-    return "\n".join([*lines, *(["", table.note] if table.note else []), ""])
-
-
-def _row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    """A heading and a pipe table. Rows that stand out are bold."""
+    head = [_escaped(name) for name in table.head]
+    alignment = ["---" if i < table.keys else "---:" for i in range(len(head))]
+    rows = [head, alignment, *_rows(table, _escaped, "**{}**")]
+    lines = [f"### {table.title}", "", *(f"| {' | '.join(row)} |" for row in rows), ""]
+    return "\n".join([*lines, table.note, ""] if table.note else lines)
 
 
 def _escaped(cell: str) -> str:
     return re.sub(r"([|\\*_<>`\[\]])", r"\\\1", cell).replace("\n", " ")
 
 
-def latex(table: ReportTable) -> str:
-    """A booktabs table; rows that stand out are bold."""
-    columns = "".join("l" if i < table.keys else "r" for i in range(len(table.head)))
-    lines = [r"\begin{table}", r"\centering", rf"\begin{{tabular}}{{{columns}}}", r"\toprule"]
-    lines += [" & ".join(map(_tex, table.head)) + r" \\", r"\midrule"]
-    for i, row in enumerate(table.rows):
-        cells = [_tex(cell) for cell in row]
-        lines.append(
-            " & ".join(
-                rf"\textbf{{{cell}}}" if i in table.strong and cell else cell for cell in cells
-            )
-            + r" \\"
-        )
-    caption = " ".join(_tex(part) for part in (table.title + ".", table.note) if part)
-    return "\n".join(
-        [*lines, r"\bottomrule", r"\end{tabular}", rf"\caption{{{caption}}}", r"\end{table}", ""]
-    )
-
-
-_TEX = {
+TEX = str.maketrans({
     "\\": r"\textbackslash{}", "±": r"$\pm$", "→": r"$\to$", "–": "--", "−": "$-$", "≤": r"$\le$", "…": r"\ldots{}",
-    "·": r"$\cdot$", "<": "$<$", ">": "$>$",
-}  # fmt: skip
+    "·": r"$\cdot$", "<": "$<$", ">": "$>$", "~": r"\char`\~{}", "^": r"\char`\^{}",
+    **{character: "\\" + character for character in "&%$#_{}"},
+})  # fmt: skip
+"""Characters as LaTeX writes them."""
 
 
-def _tex(text: str) -> str:
-    return "".join(
-        _TEX.get(c, "\\" + c if c in "&%$#_{}" else rf"\char`\{c}{{}}" if c in "~^" else c)
-        for c in text
-    )
+def latex(table: ReportTable) -> str:
+    """A booktabs table. Rows that stand out are bold."""
+    columns = "".join("l" if i < table.keys else "r" for i in range(len(table.head)))
+    head = " & ".join(name.translate(TEX) for name in table.head)
+    rows = _rows(table, lambda cell: cell.translate(TEX), r"\textbf{{{}}}")
+    caption = f"{table.title}. {table.note}".strip().translate(TEX)
+    lines = [
+        r"\begin{table}",
+        r"\centering",
+        rf"\begin{{tabular}}{{{columns}}}",
+        r"\toprule",
+        rf"{head} \\",
+        r"\midrule",
+        *(rf"{' & '.join(row)} \\" for row in rows),
+        r"\bottomrule",
+        r"\end{tabular}",
+        rf"\caption{{{caption}}}",
+        r"\end{table}",
+        "",
+    ]
+    return "\n".join(lines)
 
 
 def page_table(table: ReportTable) -> str:
-    """HTML with headings of columns and rows; rows that stand out have the class `strong`."""
-    keys = [" class=key"] * table.keys + [""] * len(table.head)
-    named = zip(table.head, keys, strict=False)
-    head = "".join(f'<th scope="col"{key}>{html.escape(name)}</th>' for name, key in named)
-    rows = []
-    for i, row in enumerate(table.rows):
-        cells = [
-            f'<th scope="row">{html.escape(cell)}</th>'
-            if j < table.keys
-            else f"<td>{html.escape(cell)}</td>"
-            for j, cell in enumerate(row)
-        ]
-        rows.append(f"<tr{' class=strong' if i in table.strong else ''}>{''.join(cells)}</tr>")
+    """HTML with headings of columns and rows. Rows that stand out have the class `strong`."""
+    head = ""
+    for number, name in enumerate(table.head):
+        key = " class=key" if number < table.keys else ""
+        head += f'<th scope="col"{key}>{html.escape(name)}</th>'
+    body = ""
+    for number, row in enumerate(table.rows):
+        cells = [html.escape(cell) for cell in row]
+        headings = "".join(f'<th scope="row">{cell}</th>' for cell in cells[: table.keys])
+        values = "".join(f"<td>{cell}</td>" for cell in cells[table.keys :])
+        strong = " class=strong" if number in table.strong else ""
+        body += f"<tr{strong}>{headings}{values}</tr>"
     note = f'<p class="note">{html.escape(table.note)}</p>' if table.note else ""
-    whole = (
-        f"<table class=data><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
-    )
-    return f"<section><h2>{html.escape(table.title)}</h2><div class=wide tabindex=0>{whole}</div>{note}</section>"
+    data = f"<table class=data><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    title = f"<h2>{html.escape(table.title)}</h2>"
+    return f"<section>{title}<div class=wide tabindex=0>{data}</div>{note}</section>"

@@ -1,23 +1,19 @@
-"""Sentences in groups by their length, and words in groups by their frequency and case."""
-
-from __future__ import annotations
+"""Sentences in groups by length, and words in groups by frequency and case."""
 
 import bisect
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from nmt.tokenizer.words import words
 
-Item = TypeVar("Item", bound=Hashable)
-
 WIDTH = 5
-"""Words between two borders of groups of lengths."""
+"""Words between two borders of length groups."""
 
 
 def tokens(line: str) -> list[str]:
-    """The words of a text, and its punctuation marks, each alone."""
+    """Words and punctuation marks of a text."""
     return [
         token for word in words(line) for token in re.findall(r"\w+(?:['’.-]\w+)*|[^\w\s]", word)
     ]
@@ -29,12 +25,12 @@ def bare(word: str) -> str:
 
 
 @dataclass(frozen=True)
-class Bucket:
-    """Places of some sentences, those of `low` to `high` words."""
+class LengthGroup:
+    """Numbers of the sentences with `low` to `high` words."""
 
     low: int
     high: int
-    places: Sequence[int]
+    sentences: Sequence[int]
 
     @property
     def middle(self) -> float:
@@ -44,38 +40,38 @@ class Bucket:
     def name(self) -> str:
         return f"{self.low}–{self.high}" if self.high > self.low else str(self.low)
 
+    def with_next(self, group: "LengthGroup") -> "LengthGroup":
+        return LengthGroup(self.low, group.high, [*self.sentences, *group.sentences])
 
-def length_buckets(lines: Sequence[str], fewest: int = 1, width: int = WIDTH) -> list[Bucket]:
-    """Sentences by their number of words, from short to long; groups of fewer than `fewest` join the one before."""
-    lengths = [len(words(line)) for line in lines]
-    found: list[Bucket] = []
-    for low in range(1, max(lengths, default=0) + 1, width):
-        places = [i for i, length in enumerate(lengths) if low <= length < low + width]
-        if not places:
-            continue
-        if found and len(places) < fewest:
-            before = found.pop()
-            found.append(Bucket(before.low, low + width - 1, [*before.places, *places]))
-        else:
-            found.append(Bucket(low, low + width - 1, places))
-    if len(found) > 1 and len(found[0].places) < fewest:
-        first, second = found[:2]
-        found[:2] = [Bucket(first.low, second.high, [*first.places, *second.places])]
-    return found
+
+def length_groups(lines: Sequence[str], fewest: int = 1) -> list[LengthGroup]:
+    """Sentences by their number of words, in ascending order. A group of fewer than `fewest` joins the one before it, the
+    first the one after it."""
+    members: dict[int, list[int]] = {}
+    for number, line in enumerate(lines):
+        if words(line):
+            members.setdefault((len(words(line)) - 1) // WIDTH, []).append(number)
+    groups: list[LengthGroup] = []
+    for step in sorted(members):
+        group = LengthGroup(step * WIDTH + 1, (step + 1) * WIDTH, members[step])
+        if groups and fewest > min(len(group.sentences), len(groups[-1].sentences)):
+            group = groups.pop().with_next(group)
+        groups.append(group)
+    return groups
 
 
 FREQUENCIES = ("0", "1", "2–4", "5–9", "10–99", "100–999", "1,000 or more")
-_BORDERS = (1, 2, 5, 10, 100, 1000)
+BORDERS = (1, 2, 5, 10, 100, 1000)
 CASES = ("lower case", "Capitalised", "UPPER CASE", "miXed", "with digits", "marks")
 
 
 def frequency_class(counts: Mapping[str, int]) -> Callable[[str], str]:
-    """The member of FREQUENCIES that says how often a word was counted."""
-    return lambda word: FREQUENCIES[bisect.bisect_right(_BORDERS, counts.get(word, 0))]
+    """Function that returns the member of FREQUENCIES for the count of a word."""
+    return lambda word: FREQUENCIES[bisect.bisect_right(BORDERS, counts.get(word, 0))]
 
 
 def case_class(word: str) -> str:
-    """The member of CASES that a word is."""
+    """The member of CASES for a word."""
     if any(c.isdigit() for c in word):
         return "with digits"
     if not any(c.isalpha() for c in word):
@@ -88,52 +84,40 @@ def case_class(word: str) -> str:
 
 
 @dataclass(frozen=True)
-class Accuracy:
-    """How often words of a group were right: matches with the reference in the same sentence, words of the output, words of
-    the reference."""
+class WordAccuracy:
+    """Words of a group: matches with the reference of the same sentence, words of the output, words of the reference."""
 
     right: int
-    said: int
-    wanted: int
+    written: int
+    expected: int
 
     @property
     def f1(self) -> float:
-        """Per cent; the harmonic mean of right/said and right/wanted."""
-        return 200 * self.right / (self.said + self.wanted) if self.said + self.wanted else 0.0
+        """Per cent; the harmonic mean of right/written and right/expected."""
+        return 200 * self.right / max(1, self.written + self.expected)
 
 
 def word_accuracy(
     outputs: Sequence[Sequence[str]],
     references: Sequence[Sequence[str]],
     group: Callable[[str], str],
-) -> dict[str, Accuracy]:
-    """By groups of words."""
-    right, said, wanted = dict[str, int](), dict[str, int](), dict[str, int]()
+) -> dict[str, WordAccuracy]:
+    """Accuracy by group of words."""
+    right: Counter[str] = Counter()
     for output, reference in zip(outputs, references, strict=True):
-        left = _counted(reference)
-        for word in reference:
-            wanted[group(word)] = wanted.get(group(word), 0) + 1
-        for word in output:
-            said[group(word)] = said.get(group(word), 0) + 1
-            if left.get(word, 0):
-                left[word] -= 1
-                right[group(word)] = right.get(group(word), 0) + 1
+        matches = Counter(output) & Counter(reference)
+        right.update(map(group, matches.elements()))
+    written = Counter(group(word) for output in outputs for word in output)
+    expected = Counter(group(word) for reference in references for word in reference)
     return {
-        key: Accuracy(right.get(key, 0), said.get(key, 0), wanted.get(key, 0))
-        for key in {**wanted, **said}
+        name: WordAccuracy(right[name], written[name], expected[name])
+        for name in {**expected, **written}
     }
 
 
-def _counted(items: Iterable[Item]) -> dict[Item, int]:
-    found: dict[Item, int] = {}
-    for item in items:
-        found[item] = found.get(item, 0) + 1
-    return found
-
-
-def ngrams(sentence: Sequence[str], longest: int) -> dict[tuple[str, ...], int]:
+def ngrams(sentence: Sequence[str], longest: int) -> Counter[tuple[str, ...]]:
     """Sequences of one to `longest` words, counted."""
-    return _counted(
+    return Counter(
         tuple(sentence[i : i + n])
         for n in range(1, longest + 1)
         for i in range(len(sentence) - n + 1)
