@@ -148,7 +148,7 @@ class Ranking:
             question = "would other seeds turn it round?"
             notes.append(f"p seeds: {question} Tukey's range test, corrected for all pairs.")
         elif len(self.rows) > 1 and not installed("scipy"):
-            notes.append("The test over seeds needs SciPy: pip install 'nmt[sweep]'.")
+            notes.append("The test over seeds needs SciPy: pip install '.[sweep]'.")
         if self._has_sentences:
             results = [row.over_sentences for row in self.rows if row.over_sentences]
             tests = "paired bootstrap"
