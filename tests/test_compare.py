@@ -12,7 +12,7 @@ from nmt.analysis.word_statistics import (
     bare,
     case_class,
     frequency_class,
-    length_buckets,
+    length_groups,
     ngrams,
     tokens,
     word_accuracy,
@@ -35,7 +35,10 @@ SOURCE = [
 
 def compared(**outputs):
     counts = Counter(token for line in REFERENCE for token in tokens(line))
-    return Comparison(SOURCE, REFERENCE, outputs, Metric(tokenize="13a"), counts, "the reference")
+    metric = Metric(tokenize="13a")
+    return Comparison(
+        SOURCE, REFERENCE, outputs, metric, counts, "the reference", samples=50, trials=50
+    )
 
 
 def test_words_and_marks_are_told_apart():
@@ -73,7 +76,7 @@ def test_frequencies_have_their_borders():
 
 def test_word_accuracy_counts_each_match_once():
     [found] = word_accuracy([["a", "a", "b"]], [["a", "c", "b", "b"]], lambda _: "all").values()
-    assert (found.right, found.said, found.wanted) == (2, 3, 4)
+    assert (found.right, found.written, found.expected) == (2, 3, 4)
     assert found.f1 == pytest.approx(100 * 2 * (2 / 3) * (2 / 4) / (2 / 3 + 2 / 4))
 
 
@@ -84,10 +87,10 @@ def test_ngrams_are_counted():
 def test_groups_of_lengths_hold_every_sentence_once():
     lines = ["w " * n for n in (1, 2, 3, 7, 8, 12, 31)]
     for fewest in (1, 2, 3):
-        found = length_buckets(lines, fewest)
-        assert sorted(i for bucket in found for i in bucket.places) == list(range(len(lines)))
-        assert all(len(bucket.places) >= fewest for bucket in found)
-    assert [bucket.name for bucket in length_buckets(lines, 1)] == ["1–5", "6–10", "11–15", "31–35"]
+        found = length_groups(lines, fewest)
+        assert sorted(i for group in found for i in group.sentences) == list(range(len(lines)))
+        assert all(len(group.sentences) >= fewest for group in found)
+    assert [group.name for group in length_groups(lines, 1)] == ["1–5", "6–10", "11–15", "31–35"]
 
 
 def test_what_looks_wrong():
@@ -118,7 +121,6 @@ def test_ngrams_that_one_has_and_the_other_misses():
 def test_every_table_counts_every_sentence():
     other = [line.upper() for line in REFERENCE[:7]] + REFERENCE[7:]
     found = compared(one=REFERENCE, two=other)
-    found.test(50, 50)
     tables = {table.title: table for table in found.tables()}
     for title in ("Sentences by score", "Sentences by length difference"):
         for column in (1, 2):
@@ -143,6 +145,39 @@ def test_examples_are_those_that_differ_most():
 
 def test_marks_are_where_the_reference_differs():
     assert marked("Ein <b> Hund", "Ein Hund") == "Ein <mark class=other>&lt;b&gt;</mark> Hund"
+    assert marked("Mit Hut .", "Mit Hut, alt.") == "Mit Hut <mark class=other>.</mark>"
+
+
+def test_identical_systems_do_not_differ(texts):
+    (texts / "same").write_text((texts / "other").read_text())
+    given = [f"reference={texts}/reference", f"output={texts}/out", "samples=50", "trials=50"]
+    assert run("compare", *given, texts / "other", texts / "same").returncode == 0
+    scores = json.loads((texts / "out.json").read_text())["tables"][0]
+    chances = [row[scores["head"].index("p")] for row in scores["rows"]]
+    assert chances == ["–", "1.000 · 1.000"]
+
+
+def test_words_are_counted_as_they_are_compared(tmp_path):
+    """Punctuation marks of the training text are words of their own."""
+    (tmp_path / "reference").write_text("Ein Hund.\nEine Katze.\n")
+    (tmp_path / "train").write_text("Ein Hund, eine Katze.\n" * 1000)
+    given = [f"reference={tmp_path}/reference", f"train={tmp_path}/train", f"output={tmp_path}/out"]
+    assert run("compare", *given, tmp_path / "reference", "samples=20", "trials=0").returncode == 0
+    tables = json.loads((tmp_path / "out.json").read_text())["tables"]
+    [table] = [table for table in tables if table["title"] == "Words by frequency"]
+    assert [row[:2] for row in table["rows"]] == [["0", "1"], ["1,000 or more", "5"]]
+
+
+def test_tokenised_text_is_told_once(tmp_path):
+    (tmp_path / "reference").write_text("Ein Hund .\n" * 200)
+    given = [f"reference={tmp_path}/reference", f"output={tmp_path}/out", "samples=20", "trials=20"]
+    (tmp_path / "other").write_text("Eine Katze .\n" * 200)
+    done = run("compare", *given, tmp_path / "reference", tmp_path / "other")
+    assert done.returncode == 0, done.stderr.decode()
+    said = done.stderr.decode()
+    assert said.count("as tokenised text does") == 1
+    assert "metric.tokenize=none" in said
+    assert "force" not in said
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from commands import failed, run
 
 from nmt.analysis import tables
 from nmt.analysis.run_report import Report, csv_text, write
-from nmt.analysis.run_results import Finished, collect, configurations, differing, flat
+from nmt.analysis.run_results import RunResult, collect, configurations, differing, flat_settings
 from nmt.analysis.significance import (
     agreement,
     holm,
@@ -29,7 +29,9 @@ from nmt.metric import Metric
 SENTENCES = 60
 
 
-def make_run(folder, decoder, seed, quality, data="d", unfinished=False):
+def make_run(
+    folder, decoder, seed, quality, data="d", unfinished=False, part="test", attention="dot"
+):
     """A folder as a run leaves it; `quality`: the share of words that are right."""
     rng = np.random.default_rng(seed)
     words = [
@@ -60,7 +62,7 @@ def make_run(folder, decoder, seed, quality, data="d", unfinished=False):
     folder.mkdir(parents=True)
     config = {
         "seed": seed, "run_dir": str(folder), "decoder": {"_target_": f"nmt.model.decoder.{decoder}.X", "hidden_size": 8},
-        "attention": {"_target_": "nmt.model.attention.dot.Dot"}, "metric": {"name": "bleu"}, "trainer": {"max_epochs": 2, "keep": seed},
+        "attention": {"_target_": f"nmt.model.attention.{attention}.X"}, "metric": {"name": "bleu"}, "trainer": {"max_epochs": 2, "keep": seed},
     }  # fmt: skip
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     records = [
@@ -90,16 +92,16 @@ def make_run(folder, decoder, seed, quality, data="d", unfinished=False):
         "".join(json.dumps(r) + "\n" for r in records) + '{"kind": "tra'
     )
     for name, lines in (
-        ("test", answers),
-        ("test.reference", references),
-        ("test.source", references),
+        (part, answers),
+        (f"{part}.reference", references),
+        (f"{part}.source", references),
     ):
         (folder / f"{name}.txt").write_text("".join(line + "\n" for line in lines))
     if unfinished:
         return folder
     scores = {k: vars(v) for k, v in Metric(tokenize="13a").score(answers, references).items()}
     results = {
-        "part": "test", "scores": scores, "validation": {"loss": 1.0, "bleu": 40 * quality}, "best_update": 20, "updates": 20,
+        "part": part, "scores": scores, "validation": {"loss": 1.0, "bleu": 40 * quality}, "best_update": 20, "updates": 20,
         "training_seconds": 60.0 * seed, "seed": seed, "data": {"train": data}, "parameters": 1234, "peak_memory_mb": 99.0,
     }  # fmt: skip
     (folder / "results.json").write_text(json.dumps(results))
@@ -117,21 +119,20 @@ def sweep(tmp_path_factory):
 
 
 def test_seeds_are_one_row_and_only_what_differs_is_a_column(sweep):
-    runs, _, wrong = collect([str(sweep)])
-    assert not wrong
-    found = configurations(runs, "bleu")
+    collected = collect([str(sweep)])
+    assert not collected.problems
+    found = configurations(collected.finished, "bleu")
     assert [each.values for each in found][-1] == {"decoder": "fixed"}
     assert {each.values["decoder"] for each in found} == {"luong", "bahdanau", "fixed"}
     assert all(len(each.runs) == 3 for each in found)
-    means = [statistics.mean(each.of("bleu")) for each in found]
+    means = [statistics.mean(each.scores("bleu")) for each in found]
     assert means == sorted(means, reverse=True)
 
 
 def test_the_table_marks_what_chance_cannot_tell_from_the_best(sweep):
     pytest.importorskip("scipy")
-    runs, swept, _ = collect([str(sweep)])
-    report = Report.of(runs, swept, None, samples=200, trials=200)
-    table = report.main_table()
+    runs = collect([str(sweep)]).finished
+    [table] = Report.of(runs, [], None, samples=200, trials=200).tables()
     decoders = [row[0] for row in table.rows]
     assert decoders[2] == "fixed"
     assert 2 not in table.strong
@@ -145,6 +146,58 @@ def test_the_table_marks_what_chance_cannot_tell_from_the_best(sweep):
     assert row["minutes"] == "2.0"
     assert row["MB"] == "99"
     assert row["p sentences"] == "0.010 · 0.010"
+
+
+def test_equal_systems_do_not_differ_and_are_bold_together(tmp_path):
+    for decoder in ("luong", "fixed", "bahdanau"):
+        make_run(tmp_path / decoder, decoder, 1, 1.0)
+    runs = collect([str(tmp_path)]).finished
+    [table] = Report.of(runs, [], None, samples=100, trials=100).tables()
+    assert set(table.strong) == {0, 1, 2}
+    column = table.head.index("p sentences")
+    assert [row[column] for row in table.rows] == ["–", "1.000 · 1.000", "1.000 · 1.000"]
+    assert "p seeds" not in table.head
+    assert "p seeds" not in table.note
+    [table] = Report.of(runs, [], "exact").tables()
+    assert set(table.strong) == {0, 1, 2}
+    assert "p sentences" not in table.note
+
+
+def test_equal_seeds_do_not_differ():
+    pytest.importorskip("scipy")
+    assert over_seeds([[100.0, 100.0], [100.0, 100.0]]) == [None, 1.0]
+
+
+def test_runs_of_different_parts_are_not_in_one_ranking(tmp_path):
+    """A run without a test part has scores of the validation part, and each table says so."""
+    make_run(tmp_path / "tested", "luong", 1, 0.5)
+    make_run(tmp_path / "validated", "fixed", 1, 0.9, part="validation")
+    done = run("report", tmp_path, "samples=50", "trials=0")
+    assert done.returncode == 0, done.stderr.decode()
+    text = (tmp_path / "report.md").read_text()
+    tested, _, _ = text.partition("### Validation scores by bleu")
+    assert "### Test scores by bleu" in tested
+    assert "**" not in text
+    page = (tmp_path / "report.html").read_text()
+    assert "<h2>Validation scores</h2>" in page
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "report.csv").read_text())))
+    assert [(row["decoder"], row["part"]) for row in rows] == [("luong", "test"), ("fixed", "validation")]
+    assert all(row["final_bleu"] for row in rows)
+
+
+def test_all_choices_that_differ_are_columns(tmp_path):
+    for decoder, attention in (("bahdanau", "concat"), ("luong", "general")):
+        make_run(tmp_path / decoder, decoder, 1, 0.9, attention=attention)
+    [table] = Report.of(collect([str(tmp_path)]).finished, [], None, samples=50).tables()
+    assert table.head[:2] == ["decoder", "attention"]
+
+
+def test_a_test_part_with_missing_lines_is_told(tmp_path):
+    for decoder in ("luong", "fixed"):
+        make_run(tmp_path / decoder, decoder, 1, 0.9)
+    (tmp_path / "fixed/test.txt").write_text("a man\n")
+    done = run("report", tmp_path, "samples=50", "trials=0")
+    assert f"{tmp_path}/fixed: test.txt has 1 lines, its reference {SENTENCES}".encode() in done.stderr
 
 
 def test_a_report_is_written_in_every_form(sweep, tmp_path):
@@ -206,8 +259,8 @@ def test_a_sweep_that_is_still_running_says_how_far_it_is(tmp_path):
             "failure": "no memory" if seed == 2 else None,
         }
         (folder / "sweep.json").write_text(json.dumps(record))
-    runs, swept, _ = collect([str(tmp_path)])
-    report = Report.of(runs, swept, None, samples=50)
+    collected = collect([str(tmp_path)])
+    report = Report.of(collected.finished, collected.swept, None, samples=50)
     assert report.state.startswith("1 of 2 done, 1 failed")
     write(report, tmp_path / "report")
     page = (tmp_path / "report.html").read_text()
@@ -216,16 +269,15 @@ def test_a_sweep_that_is_still_running_says_how_far_it_is(tmp_path):
 
 
 def test_figures_that_only_some_runs_have_do_not_stop_a_report(sweep):
-    runs, swept, _ = collect([str(sweep)])
+    runs = collect([str(sweep)]).finished
     bare = [replace(run, parameters=None, memory=None, curve=[]) for run in runs[:3]]
-    assert "–" in tables.markdown(
-        Report.of([*bare, *runs[3:]], swept, None, samples=50).main_table()
-    )
+    [table] = Report.of([*bare, *runs[3:]], [], None, samples=50).tables()
+    assert "–" in tables.markdown(table)
     assert "tokens_per_second" in csv_text(Report.of(bare, [], "chrf", samples=50))
 
 
 def test_keys_of_a_choice_are_columns_only_where_it_is_chosen():
-    one = flat(
+    one = flat_settings(
         {
             "decoder": {"_target_": "nmt.model.decoder.luong.L", "a": 1},
             "attention": {},
@@ -323,9 +375,9 @@ def test_mean_and_deviation():
 
 
 def test_a_run_is_read_from_what_training_leaves(small_run):
-    [found], _, _ = collect([str(small_run)])
-    assert isinstance(found, Finished)
+    [found] = collect([str(small_run)]).finished
+    assert isinstance(found, RunResult)
     assert found.parameters == json.loads((small_run / "results.json").read_text())["parameters"]
     assert found.memory > 50
     assert found.settings["decoder"] == "bahdanau"
-    assert len(found.lines("test.txt")) == 20
+    assert len(found.lines()) == 20

@@ -10,7 +10,7 @@ from pathlib import Path
 from nmt.analysis.comparison import Comparison
 from nmt.analysis.examples import Example, most_different, section
 from nmt.analysis.examples import markdown as examples_as_markdown
-from nmt.analysis.systems import aligned, example, systems_of
+from nmt.analysis.systems import System, aligned, example, systems_of
 from nmt.analysis.tables import ReportTable, markdown, page_table, terminal
 from nmt.analysis.word_statistics import tokens
 from nmt.data.lines import check_aligned, find_file, read_lines
@@ -22,6 +22,8 @@ from nmt.metric import Metric
 from nmt.storage.files import write_atomically
 
 log = logging.getLogger(__name__)
+TOKENISED_LINES = 100
+"""Lines with a separate full stop at the end from which a text counts as tokenised, as for sacreBLEU."""
 HEADING = (
     "<h2>Sentences that differ most</h2>"
     "<p class=note>Marked: words that the reference does not have there.</p>"
@@ -71,6 +73,7 @@ def compare_systems(
     if trained and source_lines is not None:
         links = aligned(trained[0], source_lines, reference_lines)
     counted = read_lines(find_file(train)) if train else reference_lines
+    _warn_of_tokenised_text(compared, metric)
     comparison = Comparison(
         source=source_lines,
         reference=reference_lines,
@@ -101,6 +104,21 @@ def compare_systems(
     for table in tables:
         sys.stdout.write(terminal(table) + "\n")
     log.info("written: %s", ", ".join(output + ending for ending in files))
+
+
+def _warn_of_tokenised_text(systems: Sequence[System], metric: Metric) -> None:
+    """Warns once of translations that look tokenised, in place of sacreBLEU's warnings at each score."""
+    logging.getLogger("sacrebleu").setLevel(logging.ERROR)
+    for system in systems:
+        count = sum(line.endswith(" .") for line in system.lines)
+        if count >= TOKENISED_LINES and metric.tokenize != "none":
+            log.warning(
+                "%s: %s lines end in ' .', as tokenised text does: give detokenised text, or metric.tokenize=none to "
+                "compare it as it is",
+                system.name,
+                f"{count:,}",
+            )
+            return
 
 
 def _as_json(tables: Sequence[ReportTable], examples: Sequence[Example]) -> str:
