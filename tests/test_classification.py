@@ -521,16 +521,18 @@ def test_labels_in_columns_of_their_own(tmp_path):
         loaded("csv", tmp_path / "t.csv", text="text", label=["text"])
 
 
-def test_numbered_labels_get_their_names(tmp_path):
+@pytest.mark.parametrize("several", [False, True])
+def test_numbered_labels_get_their_names(tmp_path, several):
     import datasets
 
-    from nmt.data.sources.table import labels
-
-    features = datasets.Features(
-        {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["neg", "pos"])}
-    )
-    table = datasets.Dataset.from_dict({"text": ["a", "b"], "label": [1, 0]}, features=features)
-    assert labels(table, "x", "text", "label", None)[0].labels == [("pos",), ("neg",)]
+    names = datasets.ClassLabel(names=["neg", "pos"])
+    label = datasets.Sequence(names) if several else names
+    features = datasets.Features({"text": datasets.Value("string"), "label": label})
+    labels = [[1, 0], [0]] if several else [1, 0]
+    table = datasets.Dataset.from_dict({"text": ["a", "b"], "label": labels}, features=features)
+    table.to_parquet(tmp_path / "t.parquet")
+    found = loaded("parquet", tmp_path / "t.parquet").train.labels
+    assert found == ([("pos", "neg"), ("neg",)] if several else [("pos",), ("neg",)])
 
 
 def test_faults_of_labelled_data_are_named(tmp_path):

@@ -491,7 +491,7 @@ def test_a_big_translation_memory_takes_little_memory(tmp_path):
     import tracemalloc
 
     import nmt.foundation.terminal  # noqa: F401  (what a slow machine would load meanwhile, to say how far it is)
-    from nmt.data.readers import read_tmx
+    from nmt.data.formats import tmx as memory
 
     peaks = []
     for count in (200, 20_000):
@@ -499,7 +499,8 @@ def test_a_big_translation_memory_takes_little_memory(tmp_path):
             tmp_path / "m.tmx", tmx([[('xml:lang="en"', ""), ('xml:lang="de"', "")]] * count)
         )
         tracemalloc.start()
-        read_tmx(file, ["en", "de"])
+        for _ in memory.read(file, ["en", "de"]):
+            pass
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] - peaks[0] < 20_000 * 120, "a pair of texts for each unit, and no tree"

@@ -23,7 +23,7 @@ from test_trainer import Known, Store, fit
 
 import nmt
 from nmt.configuration.configure import configure
-from nmt.data.sources.table import TableFiles, labels
+from nmt.data.sources.table import TableFiles
 from nmt.foundation.errors import UserError
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.lock import Lock
@@ -443,16 +443,17 @@ def test_a_file_with_the_same_time_and_other_content_is_read_anew(tmp_path):
         assert list(data.load().train.source) == ["c"]
 
 
-def test_labels_stay_one_line_and_none_is_lost():
-    class Given(dict):
-        column_names = property(lambda self: list(self))
-        features = {}  # noqa: RUF012
+def test_labels_stay_one_line_and_none_is_lost(tmp_path):
+    def labels(values, **keys):
+        file = tmp_path / "t.jsonl"
+        file.write_text("".join(json.dumps({"text": "a", "label": v}) + "\n" for v in values))
+        part = {"format": "jsonl", "train": str(file), "validation": str(file)}
+        return TableFiles(**part, text="text", label="label", **keys).labelled().train.labels
 
-    given_ = Given(text=["a", "b", "c"], label=[0, "x\ny", " z "])
-    assert labels(given_, "t", "text", "label", None)[0].labels == [("0",), ("x y",), ("z",)]
-    assert labels(Given(text=["a"], label=[0]), "t", "text", "label", ",")[0].labels == [("0",)]
+    assert labels([0, "x\ny", " z "]) == [("0",), ("x y",), ("z",)]
+    assert labels([0], separator=",") == [("0",)]
     with pytest.raises(UserError, match="row 1: one of the labels in column 'label' is null"):
-        labels(Given(text=["a"], label=[["x", None]]), "t", "text", "label", None)
+        labels([["x", None]])
 
 
 def test_one_long_line_does_not_stop_a_tokenizer(caplog):

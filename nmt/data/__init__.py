@@ -1,7 +1,8 @@
-"""Where text comes from, parallel or labelled. A data set is one file here and one YAML in conf/data.
+"""Parallel and labelled text: values, sources, file formats, filters, encoding and batches.
 
-Read: this file, links, split, stream, text, readers, table, hub, modifiers, mix, pictures, captions, everyday, digits,
-reverse.
+A data set is one file in sources/ and one YAML in conf/data; a table format is one file in formats/.
+
+Read: this file, lines, links, parallel, split, stream, formats, sources, the rest in any order.
 """
 
 from __future__ import annotations
@@ -9,30 +10,28 @@ from __future__ import annotations
 import bisect
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Protocol, overload, runtime_checkable
+from typing import overload
 
 import numpy as np
 
 from nmt.data.modifiers import Modifier
-from nmt.foundation.errors import UserError
 
 Text = Sequence[str]
 """Lines, by index, slice and iteration: a list in memory, or an object that reads them on demand."""
-
-
 Box = tuple[float, float, float, float]
-"""A part of a picture: top, left, bottom, right, as shares of its height and width."""
-Place = tuple[int, int, Box]
-"""Which part of a picture some characters of its caption tell: begin, end, box."""
+"""Region of a picture: top, left, bottom, right, as fractions of its height and width."""
+Region = tuple[int, int, Box]
+"""Characters of a caption, and the region that they describe: begin, end, box."""
 
 
 class View(Text):
-    """A text that is no list: `line` gives one by its number, from 0."""
+    """A text that is not a list. Subclasses define `__len__` and `line`."""
 
     def line(self, i: int) -> str:
+        """Line `i`, counted from 0."""
         raise NotImplementedError
 
     def lines(self, rows: range) -> list[str]:
@@ -48,10 +47,11 @@ class View(Text):
 
 
 class Selection(View):
-    """Some lines of a text, by their indices."""
+    """Lines of a text, by their indices."""
 
     def __init__(self, text: Text, indices: Sequence[int] | np.ndarray) -> None:
-        self._text, self._indices = text, indices
+        self._text = text
+        self._indices = indices
 
     def __len__(self) -> int:
         return len(self._indices)
@@ -65,14 +65,14 @@ class Chain(View):
 
     def __init__(self, texts: Sequence[Text]) -> None:
         self._texts = texts
-        self._ends = list(itertools.accumulate(map(len, texts)))
+        self._starts = [0, *itertools.accumulate(map(len, texts))]
 
     def __len__(self) -> int:
-        return self._ends[-1] if self._ends else 0
+        return self._starts[-1]
 
     def line(self, i: int) -> str:
-        which = bisect.bisect_right(self._ends, i)
-        return self._texts[which][i - (self._ends[which - 1] if which else 0)]
+        k = bisect.bisect_right(self._starts, i) - 1
+        return self._texts[k][i - self._starts[k]]
 
     def __iter__(self) -> Iterator[str]:
         return itertools.chain.from_iterable(self._texts)
@@ -80,11 +80,18 @@ class Chain(View):
 
 @dataclass(frozen=True)
 class Pairs:
-    """Aligned sentences: source[i] and target[i] mean the same. `name` says where they come from. A line of the source may
-    have columns (nmt/tokenizer/columns.py); `links`: alignments of their words, 0-0 1-2, counted between spaces. `more_references`:
-    further references, as many lists as a line has at most; a line without one has "" there. `regions`: where in the picture
-    is what the words of each target tell. `content` identifies what the lines only name, such as pictures. `store`: the
-    folder in which the pairs are stored, filtered already (corpus/store.py); its name identifies them.
+    """Aligned sentences: source[i] and target[i] have the same meaning.
+
+    source: lines, which may have columns (nmt/tokenizer/columns.py).
+    target: lines.
+    name: origin of the pairs, for messages.
+    links: word alignments, 0-0 1-2, counted between spaces.
+    more_references: further references, as many lists as a line has at most; a line without one
+        has "" there.
+    regions: regions of the picture that words of each target describe.
+    content: identity of data that the lines only name, such as pictures.
+    store: folder in which the pairs are stored after filtering (nmt/data/store.py); its name
+        identifies them.
     """
 
     source: Text
@@ -92,7 +99,7 @@ class Pairs:
     name: str
     links: Text | None = None
     more_references: Sequence[Text] = ()
-    regions: Sequence[Sequence[Place]] | None = None
+    regions: Sequence[Sequence[Region]] | None = None
     content: str = ""
     store: Path | None = None
 
@@ -100,25 +107,28 @@ class Pairs:
         return len(self.source)
 
     def select(self, indices: Sequence[int] | np.ndarray) -> Pairs:
-        """Some of the pairs, a view."""
-        links = None if self.links is None else Selection(self.links, indices)
-        references = [Selection(lines, indices) for lines in self.more_references]
-        regions = None if self.regions is None else [self.regions[i] for i in indices]
-        return Pairs(
-            Selection(self.source, indices),
-            Selection(self.target, indices),
-            self.name,
-            links,
-            references,
-            regions,
-            self.content,
+        """A view of the pairs with these indices."""
+        return replace(
+            self,
+            source=Selection(self.source, indices),
+            target=Selection(self.target, indices),
+            links=None if self.links is None else Selection(self.links, indices),
+            more_references=[Selection(lines, indices) for lines in self.more_references],
+            regions=None if self.regions is None else [self.regions[i] for i in indices],
+            store=None,
         )
 
 
 @dataclass(frozen=True)
 class Stage:
-    """`weights`: shares of the corpora, with sum 1; the stage ends when `passes` over the corpus `until` are done (None:
-    never)."""
+    """A stage of a mixture: its corpora and its end.
+
+    name: name of the stage.
+    weights: share of each corpus; the sum is 1.
+    until: corpus whose passes are counted.
+    passes: passes over that corpus after which the stage ends; None: it never ends.
+    modifiers: changes to the sentence pairs.
+    """
 
     name: str
     weights: Mapping[str, Fraction]
@@ -127,14 +137,20 @@ class Stage:
     modifiers: Sequence[Modifier] = ()
 
     def __str__(self) -> str:
-        parts = [f"{corpus} {float(weight):.3g}" for corpus, weight in self.weights.items()]
-        return f"{self.name}: {', '.join(parts)}, until {self.until} {'inf' if self.passes is None else self.passes}"
+        shares = [f"{corpus} {float(weight):.3g}" for corpus, weight in self.weights.items()]
+        passes = "inf" if self.passes is None else self.passes
+        return f"{self.name}: {', '.join(shares)}, until {self.until} {passes}"
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """The corpora and how they are mixed. `settings`: what was written, which identifies it. `tags` stand in front of source
-    lines."""
+    """Corpora, and the stages in which they are mixed.
+
+    corpora: sentence pairs by the name of the corpus.
+    stages: stages in order.
+    settings: text of the configuration file, part of the data's identity.
+    tags: texts in front of source lines.
+    """
 
     corpora: Mapping[str, Pairs]
     stages: Sequence[Stage]
@@ -143,15 +159,22 @@ class Mixture:
 
 
 def tag_of(line: str, tags: Sequence[str]) -> str:
-    """The tag in front of a source line, with the space after it; "" if there is none."""
+    """The tag in front of a source line with the space after it, "" if the line has none."""
     return next((f"{tag} " for tag in tags if line.startswith(f"{tag} ")), "")
 
 
 @dataclass(frozen=True)
 class Splits:
-    """The three parts of a data set; `test` is None if there is none. `languages` names source and target. `more_validation`: more
-    validation sets, by their names. A source line holds `sources` texts, or one text and columns of values, `factors`; with
-    `pictures`, the name of a picture after them. With a `mixture`, its corpora one after another are the training text."""
+    """The parts of a data set for translation.
+
+    train, validation, test: sentence pairs; `test` may be None.
+    languages: source and target.
+    more_validation: further validation sets by name.
+    sources: texts in a source line; several are separated by tabs.
+    factors: names of the columns with a value for each word, after the text.
+    pictures: whether the last column of a source line is the name of a picture.
+    mixture: if given, its corpora in order are the training text.
+    """
 
     train: Pairs
     validation: Pairs
@@ -164,22 +187,18 @@ class Splits:
     mixture: Mixture | None = None
 
 
-@runtime_checkable
-class Data(Protocol):
-    """A data set: built from its YAML's keys, loaded once. If its source lines name pictures, `pictures` is true."""
-
-    def load(self) -> Splits:
-        """Raises UserError if something is missing, misaligned or not text."""
-        ...
-
-
 @dataclass(frozen=True)
 class Labelled:
-    """Texts, each with its labels; `name` says where they come from."""
+    """Texts with their labels.
+
+    name: origin of the texts, for messages.
+    multi_label: whether a text has any number of labels, not exactly one.
+    """
 
     texts: Text
     labels: list[tuple[str, ...]]
     name: str
+    multi_label: bool = False
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -187,7 +206,10 @@ class Labelled:
 
 @dataclass(frozen=True)
 class LabelledSplits:
-    """The three parts of a labelled data set. `multi_label`: a text may have any number of labels, otherwise exactly one."""
+    """The parts of a data set for classification; `test` may be None.
+
+    multi_label: see `Labelled`; the training part decides.
+    """
 
     train: Labelled
     validation: Labelled
@@ -200,64 +222,13 @@ def as_list(value: str | Sequence[str]) -> list[str]:
     return [value] if isinstance(value, str) else list(value)
 
 
-def check_columns(
-    source: str | list[str],
-    validation: str | list[str] | None,
-    test: str | None,
-    split: float,
-    factors: list[str] | None,
-) -> None:
-    """Raises ValueError for keys of a data set that contradict each other."""
-    if (validation is None) == (not split) or (split and test is not None):
-        raise ValueError(
-            "data.validation, data.split: name a validation part (and a test part, if there is one), or give a share such "
-            "as data.split=0.02, which is taken from the training part for each of the two"
-        )
-    for key, value in (("source", source), ("validation", validation)):
-        names = as_list(value or "train")
-        if not names or len(set(names)) < len(names):
-            raise ValueError(f"data.{key}=[{','.join(names)}]: name at least one, and each once")
-    if len(as_list(source)) > 1 and factors:
-        raise ValueError(
-            "data.factors: belong to a single source; leave them out, or name one data.source"
-        )
-
-
 def unique_suffixes(paths: Sequence[str]) -> list[str]:
-    """As many of the last parts of each path as tell it from the others."""
-    parts = [path.strip("/").split("/") for path in paths]
-    found = []
-    for own in parts:
-        size = next(
-            (n for n in range(1, len(own)) if sum(its[-n:] == own[-n:] for its in parts) == 1),
-            len(own),
-        )
-        found.append("/".join(own[-size:]))
-    return found
-
-
-def join_columns(columns: Sequence[Text]) -> Text:
-    """Columns of a source as one text, with a tab between them on every line."""
-    if len(columns) == 1:
-        return columns[0]
-    return [
-        "\t".join(cell.replace("\t", " ") for cell in row) for row in zip(*columns, strict=True)
-    ]
-
-
-def check_values(place: str, texts: Text, values: Text, first: int = 1) -> None:
-    """Raises UserError with the number of the line, after `place`, unless every line has a value for each word. `first`: the
-    number of the first line."""
-    for number, (text, line) in enumerate(zip(texts, values, strict=True), first):
-        words, found = len(text.split()), len(line.split())
-        if words != found:
-            raise UserError(
-                f"{place} {number:,}: {found} values, but its text has {words} words between spaces"
-            )
-
-
-def check_not_empty(pairs: Pairs) -> Pairs:
-    """The pairs themselves; raises UserError if there are none."""
-    if not len(pairs):
-        raise UserError(f"{pairs.name}: no sentence pairs in it")
-    return pairs
+    """The last parts of each path, as many as distinguish it from the other paths."""
+    split_paths = [path.strip("/").split("/") for path in paths]
+    suffixes = []
+    for parts in split_paths:
+        size = 1
+        while size < len(parts) and [p[-size:] for p in split_paths].count(parts[-size:]) > 1:
+            size += 1
+        suffixes.append("/".join(parts[-size:]))
+    return suffixes

@@ -16,12 +16,13 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from nmt.foundation.errors import UserError
 from nmt.foundation.progress import Progress
 
 BOM = codecs.BOM_UTF8
+Item = TypeVar("Item")
 CHUNK = 8192
 """Lines, rows or pairs that are read at a time."""
 SHOWN_FILES = 8
@@ -113,6 +114,13 @@ def open_file(file: Path) -> Iterator[Any]:
         yield opened
 
 
+def batched(items: Iterable[Item]) -> Iterator[list[Item]]:
+    """Lists of CHUNK items; the last one may be shorter."""
+    iterator = iter(items)
+    while chunk := list(itertools.islice(iterator, CHUNK)):
+        yield chunk
+
+
 def read_lines(file: Path) -> list[str]:
     """All lines of a UTF-8 file: see `stream_lines`."""
     return list(stream_lines(file))
@@ -150,9 +158,8 @@ def decoded_chunks(
     opened: Iterable[bytes], name: str, errors: Errors = "strict", keep_return: bool = False
 ) -> Iterator[list[str]]:
     """The lines of an open binary file; `name` identifies it in messages."""
-    lines = iter(opened)
     first = 1
-    while chunk := list(itertools.islice(lines, CHUNK)):
+    for chunk in batched(opened):
         if first == 1:
             chunk[0] = chunk[0].removeprefix(BOM)
         yield _decoded(chunk, first, name, errors, keep_return)

@@ -1,6 +1,4 @@
-"""Alignments of words: links between a word of the source and a word of the target, counted from 0 (Pharaoh format)."""
-
-from __future__ import annotations
+"""Word alignments: links between a source word and a target word, counted from 0 (Pharaoh format)."""
 
 import re
 
@@ -12,13 +10,18 @@ Links = frozenset[tuple[int, int]]
 
 
 def parse_links(line: str) -> tuple[Links, Links]:
-    """Sure links, written 0-0, and possible ones, written 0?0 or 0p0. Raises ValueError for anything else."""
-    sure, possible = set[tuple[int, int]](), set[tuple[int, int]]()
+    """Sure links, written 0-0, and possible links, written 0?0 or 0p0.
+
+    Raises ValueError for anything else.
+    """
+    sure = set[tuple[int, int]]()
+    possible = set[tuple[int, int]]()
     for word in line.split():
         match = re.fullmatch(r"(\d{1,9})([-?p])(\d{1,9})", word)
         if match is None:
             raise ValueError(f'"{word}" is not a link such as 0-1 (sure) or 0?1 (possible)')
-        (sure if match[2] == "-" else possible).add((int(match[1]), int(match[3])))
+        links = sure if match[2] == "-" else possible
+        links.add((int(match[1]), int(match[3])))
     return frozenset(sure), frozenset(possible)
 
 
@@ -28,19 +31,27 @@ def write_links(links: Links) -> str:
 
 
 def check_links(pairs: Pairs, place: str, factors: int, first: int = 1) -> None:
-    """Raises UserError with the number of the line, after `place`, where links are not links, or lead to words that are not
-    there. `factors`: columns of the source that are no text; `first`: the number of the first line."""
+    """Raises UserError for a line that is not a list of links, or whose links exceed its words.
+
+    pairs: sentence pairs with links.
+    place: file or column, in front of the line number in messages.
+    factors: columns of the source that are not text.
+    first: number of the first line.
+    """
     assert pairs.links is not None
     rows = zip(pairs.source, pairs.target, pairs.links, strict=True)
     for number, (source, target, line) in enumerate(rows, first):
-        sizes = len((source.split("\t")[0] if factors else source).split()), len(target.split())
+        text = source.split("\t")[0] if factors else source
+        source_words = len(text.split())
+        target_words = len(target.split())
         try:
-            links = frozenset[tuple[int, int]]().union(*parse_links(line))
+            sure, possible = parse_links(line)
         except ValueError as error:
             raise UserError(f"{place} {number:,}: {error}") from error
-        for s, t in links:
-            if s >= sizes[0] or t >= sizes[1]:
+        for s, t in sure | possible:
+            if s >= source_words or t >= target_words:
                 raise UserError(
-                    f"{place} {number:,}: the link {s}-{t} leads nowhere: the source has {sizes[0]} words between "
-                    f"spaces, the target {sizes[1]}, counted from 0"
+                    f"{place} {number:,}: the link {s}-{t} leads nowhere: the source has "
+                    f"{source_words} words between spaces, the target {target_words}, "
+                    "counted from 0"
                 )

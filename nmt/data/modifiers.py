@@ -1,219 +1,203 @@
-"""Changes to sentence pairs while a model is trained on them, so that it meets text as people write it. The names and their
-settings are OpusTrainer's (Bogoychev et al. 2023); a modifier gets a pair and random numbers, and gives pairs."""
+"""Changes to sentence pairs during training, so that a model meets text as people write it.
 
-from __future__ import annotations
+The names and their settings are those of OpusTrainer (Bogoychev et al. 2023). A new modifier is a
+function here and its name in MODIFIERS.
+"""
 
 import inspect
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from nmt.foundation.errors import UserError
 
 Pair = tuple[str, str]
+"""Source and target."""
 Modify = Callable[[Pair, random.Random], list[Pair]]
-NOT_HERE = {
+Change = Callable[[str, random.Random], str]
+UNSUPPORTED = {
     "Tags": "needs the alignment of every word",
     "Retokenize": "needs the alignment of every word",
     "Merge": "makes long lines of short ones, and batches are of equal length",
 }
-"""OpusTrainer's modifiers that there are not, and why."""
-KEYS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
-SIMILAR = {
-    "o": "0",
-    "0": "o",
-    "l": "1",
-    "1": "l",
-    "i": "í",
-    "e": "é",
-    "a": "á",
-    "s": "5",
-    "b": "6",
-    "g": "9",
-    "z": "2",
-    "u": "ü",
-    "c": "ç",
-}
-"""Characters that look like others."""
-ENDS = (".。．।۔։", "!！՜", "?？؟;՞", ",，、،", ":：", ";；؛")
+"""Modifiers of OpusTrainer that are not supported, with the reason."""
+KEYBOARD = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
+SIMILAR = dict(zip("o0l1ieasbgzuc", "0o1líéá5692üç", strict=True))
+"""Characters that look alike."""
+END_MARKS = (".。．།۔։", "!！՜", "?？؟;՞", ",，、،", ":：", ";；؛")
 """Punctuation marks of one kind in several scripts."""
+SCRIPTS = (0x61, 0x3B1, 0x430, 0x5D0, 0x905, 0x3041, 0x4E00, 0xAC00)
+"""First letter of each script that noise consists of."""
+SCRIPT_LETTERS = 20
 
 
 @dataclass(frozen=True)
 class Modifier:
-    """`probability` of a sentence to be changed."""
+    """A change that is applied to a pair with a probability."""
 
     name: str
     probability: float
     modify: Modify
 
-    def __call__(self, pair: Pair, draw: random.Random) -> list[Pair]:
-        return self.modify(pair, draw) if draw.random() < self.probability else [pair]
+    def __call__(self, pair: Pair, rng: random.Random) -> list[Pair]:
+        return self.modify(pair, rng) if rng.random() < self.probability else [pair]
 
 
-def applied(modifiers: Sequence[Modifier], pair: Pair, draw: random.Random) -> list[Pair]:
-    """What all modifiers, one after another, make of a pair."""
-    found = [pair]
+def applied(modifiers: Sequence[Modifier], pair: Pair, rng: random.Random) -> list[Pair]:
+    """The pairs that result from all modifiers in order."""
+    pairs = [pair]
     for modifier in modifiers:
-        found = [new for one in found for new in modifier(one, draw)]
-    return found
+        pairs = [changed for pair in pairs for changed in modifier(pair, rng)]
+    return pairs
 
 
-def upper_case() -> Modify:
-    return lambda pair, _: [(pair[0].upper(), pair[1].upper())]
+def upper_case(pair: Pair, _: random.Random) -> list[Pair]:
+    return [(pair[0].upper(), pair[1].upper())]
 
 
-def title_case() -> Modify:
-    def title(text: str) -> str:
-        return " ".join(word[:1].upper() + word[1:] for word in text.split())
-
-    return lambda pair, _: [(title(pair[0]), title(pair[1]))]
-
-
-def remove_end_punct() -> Modify:
-    """Of pairs that end alike."""
-
-    def modify(pair: Pair, _: random.Random) -> list[Pair]:
-        alike = all(pair) and any(pair[0][-1] in kind and pair[1][-1] in kind for kind in ENDS)
-        shorter = pair[0][:-1].rstrip(), pair[1][:-1].rstrip()
-        return [shorter if alike and all(shorter) else pair]
-
-    return modify
+def title_case(pair: Pair, _: random.Random) -> list[Pair]:
+    source, target = (
+        " ".join(word[:1].upper() + word[1:] for word in text.split()) for text in pair
+    )
+    return [(source, target)]
 
 
-def noise(min_word_length: int = 2, max_word_length: int = 5, max_words: int = 6) -> Modify:
-    """A further pair of equal sides: a few words of random letters, which can only be copied."""
+def remove_end_punct(pair: Pair, _: random.Random) -> list[Pair]:
+    """Removes the last punctuation mark if both sides end with one of the same kind."""
+    source, target = pair
+    is_alike = any(source[-1:] in kind and target[-1:] in kind for kind in END_MARKS)
+    shorter = source[:-1].rstrip(), target[:-1].rstrip()
+    return [shorter if is_alike and all(shorter) else pair]
+
+
+def noise(
+    pair: Pair,
+    rng: random.Random,
+    min_word_length: int = 2,
+    max_word_length: int = 5,
+    max_words: int = 6,
+) -> list[Pair]:
+    """Adds a pair with equal sides: a few words of random letters, which can only be copied."""
     if not 1 <= min_word_length <= max_word_length or max_words < 1:
         raise ValueError("needs 1 ≤ min_word_length ≤ max_word_length, and max_words of at least 1")
-
-    def modify(pair: Pair, draw: random.Random) -> list[Pair]:
-        words = []
-        for _ in range(draw.randint(1, max_words)):
-            first = draw.choice(
-                (0x61, 0x3B1, 0x430, 0x5D0, 0x905, 0x3041, 0x4E00, 0xAC00)
-            )  # of a script, 20 letters of it
-            words.append(
-                "".join(
-                    chr(first + draw.randrange(20))
-                    for _ in range(draw.randint(min_word_length, max_word_length))
-                )
-            )
-        return [(" ".join(words), " ".join(words)), pair]
-
-    return modify
+    words = []
+    for _ in range(rng.randint(1, max_words)):
+        script = rng.choice(SCRIPTS)
+        length = rng.randint(min_word_length, max_word_length)
+        words.append("".join(chr(script + rng.randrange(SCRIPT_LETTERS)) for _ in range(length)))
+    text = " ".join(words)
+    return [(text, text), pair]
 
 
 def prefix(
-    min_words: int = 2, max_words: int = 5, template: str = "__start__ {trg} __end__ "
-) -> Modify:
-    """Some words of the target before the source, to be used."""
+    pair: Pair,
+    rng: random.Random,
+    min_words: int = 2,
+    max_words: int = 5,
+    template: str = "__start__ {trg} __end__ ",
+) -> list[Pair]:
+    """Puts some words of the target in front of the source, as terms to be used."""
     if not 1 <= min_words <= max_words or "{trg}" not in template:
         raise ValueError("needs 1 ≤ min_words ≤ max_words, and {trg} in the template")
-
-    def modify(pair: Pair, draw: random.Random) -> list[Pair]:
-        words = pair[1].split()
-        if len(words) < min_words:
-            return [pair]
-        count = draw.randint(min_words, min(max_words, len(words)))
-        start = draw.randint(0, len(words) - count)
-        return [
-            (template.replace("{trg}", " ".join(words[start : start + count])) + pair[0], pair[1])
-        ]
-
-    return modify
+    source, target = pair
+    words = target.split()
+    if len(words) < min_words:
+        return [pair]
+    count = rng.randint(min_words, min(max_words, len(words)))
+    start = rng.randint(0, len(words) - count)
+    terms = " ".join(words[start : start + count])
+    return [(template.replace("{trg}", terms) + source, target)]
 
 
-def typos(**probabilities: float) -> Modify:
-    """Each kind of mistake once in the source, with its probability; all kinds with 0.1 if none is named."""
-    wrong = [name for name in probabilities if name not in MISTAKES]
-    if wrong:
-        raise ValueError(f"has no {', '.join(wrong)} (there are: {', '.join(MISTAKES)})")
-    if not all(0 <= p <= 1 for p in probabilities.values()):
+def typos(pair: Pair, rng: random.Random, **probabilities: float) -> list[Pair]:
+    """Makes each kind of mistake once in the source, with its probability.
+
+    Without arguments, all kinds have the probability 0.1.
+    """
+    unknown = [name for name in probabilities if name not in MISTAKES]
+    if unknown:
+        raise ValueError(f"has no {', '.join(unknown)} (there are: {', '.join(MISTAKES)})")
+    if not all(0 <= probability <= 1 for probability in probabilities.values()):
         raise ValueError("needs probabilities from 0 to 1")
-    chosen = probabilities or dict.fromkeys(MISTAKES, 0.1)
-
-    def modify(pair: Pair, draw: random.Random) -> list[Pair]:
-        text = pair[0]
-        for name, probability in chosen.items():
-            if draw.random() < probability:
-                text = MISTAKES[name](text, draw)
-        return [(text if text.strip() else pair[0], pair[1])]
-
-    return modify
+    source, target = pair
+    text = source
+    for name, probability in (probabilities or dict.fromkeys(MISTAKES, 0.1)).items():
+        if rng.random() < probability:
+            text = MISTAKES[name](text, rng)
+    return [(text if text.strip() else source, target)]
 
 
-def _at(
-    pattern: str, change: Callable[[str, random.Random], str]
-) -> Callable[[str, random.Random], str]:
-    """A change of one of the places that a pattern finds."""
-    compiled = re.compile(pattern)
-
-    def mistake(text: str, draw: random.Random) -> str:
-        places = [found.span() for found in compiled.finditer(text)]
-        if not places:
-            return text
-        start, end = draw.choice(places)
-        return text[:start] + change(text[start:end], draw) + text[end:]
-
-    return mistake
+def _change_one(pattern: str, change: Change, text: str, rng: random.Random) -> str:
+    """Changes one random match of a pattern."""
+    spans = [match.span() for match in re.finditer(pattern, text)]
+    if not spans:
+        return text
+    start, end = rng.choice(spans)
+    return text[:start] + change(text[start:end], rng) + text[end:]
 
 
-def _near(letter: str, draw: random.Random) -> str:
-    """A letter beside another on a keyboard."""
-    for row, keys in enumerate(KEYS):
-        at = keys.find(letter.lower())
-        if at >= 0:
-            rows = KEYS[max(0, row - 1) : row + 2]
-            near = [
-                key
-                for line in rows
-                for key in line[max(0, at - 1) : at + 2]
-                if key != letter.lower()
-            ]
-            return draw.choice(near).upper() if letter.isupper() else draw.choice(near)
+def _nearby_key(letter: str, rng: random.Random) -> str:
+    """A letter next to another on a keyboard."""
+    lower = letter.lower()
+    for row, keys in enumerate(KEYBOARD):
+        column = keys.find(lower)
+        if column < 0:
+            continue
+        rows = KEYBOARD[max(0, row - 1) : row + 2]
+        nearby = "".join(keys[max(0, column - 1) : column + 2] for keys in rows)
+        key = rng.choice(nearby.replace(lower, ""))
+        return key.upper() if letter.isupper() else key
     return letter
 
 
-MISTAKES: Mapping[str, Callable[[str, random.Random], str]] = {
-    "char_swap": _at(r"(?=(\w\w))\w\w", lambda two, _: two[::-1]),
-    "missing_char": _at(r"\w", lambda *_: ""),
-    "extra_char": _at(r"\w", lambda one, draw: one + _near(one, draw)),
-    "nearby_char": _at(r"\w", _near),
-    "similar_char": _at(r"\w", lambda one, _: SIMILAR.get(one, one)),
-    "skipped_space": _at(r"(?<=\S) (?=\S)", lambda *_: ""),
-    "random_space": _at(r"(?<=\w)(?=\w)", lambda *_: " "),
-    "repeated_char": _at(r"\w", lambda one, _: one + one),
-    "unichar": _at(r"(\w)\1", lambda two, _: two[0]),
+MISTAKES: Mapping[str, Change] = {
+    "char_swap": partial(_change_one, r"(?=(\w\w))\w\w", lambda two, _: two[::-1]),
+    "missing_char": partial(_change_one, r"\w", lambda *_: ""),
+    "extra_char": partial(_change_one, r"\w", lambda one, rng: one + _nearby_key(one, rng)),
+    "nearby_char": partial(_change_one, r"\w", _nearby_key),
+    "similar_char": partial(_change_one, r"\w", lambda one, _: SIMILAR.get(one, one)),
+    "skipped_space": partial(_change_one, r"(?<=\S) (?=\S)", lambda *_: ""),
+    "random_space": partial(_change_one, r"(?<=\w)(?=\w)", lambda *_: " "),
+    "repeated_char": partial(_change_one, r"\w", lambda one, _: one + one),
+    "unichar": partial(_change_one, r"(\w)\1", lambda two, _: two[0]),
 }
-"""Kinds of mistakes."""
-MODIFIERS: Mapping[str, Callable[..., Modify]] = {
-    "UpperCase": upper_case, "TitleCase": title_case, "RemoveEndPunct": remove_end_punct, "Noise": noise, "Prefix": prefix,
+"""Kinds of typos."""
+MODIFIERS: Mapping[str, Callable[..., list[Pair]]] = {
+    "UpperCase": upper_case,
+    "TitleCase": title_case,
+    "RemoveEndPunct": remove_end_punct,
+    "Noise": noise,
+    "Prefix": prefix,
     "Typos": typos,
-}  # fmt: skip
+}
 
 
 def modifier(name: str, probability: Any, settings: Mapping[str, Any]) -> Modifier:
-    """Raises UserError if there is no such modifier, or if its settings are wrong."""
-    if name in NOT_HERE:
-        raise UserError(f"modifier {name} is not supported: it {NOT_HERE[name]}")
+    """A modifier by its name in a file of OpusTrainer.
+
+    Raises UserError if the name is unknown, or if a setting is invalid.
+    """
+    if name in UNSUPPORTED:
+        raise UserError(f"modifier {name} is not supported: it {UNSUPPORTED[name]}")
     if name not in MODIFIERS:
         raise UserError(f"there is no modifier {name} (there are: {', '.join(MODIFIERS)})")
-    if (
-        isinstance(probability, bool)
-        or not isinstance(probability, int | float)
-        or not 0 <= probability <= 1
-    ):
+    is_number = isinstance(probability, int | float) and not isinstance(probability, bool)
+    if not is_number or not 0 <= probability <= 1:
         raise UserError(f"modifier {name}: {probability!r} is no probability from 0 to 1")
-    make = MODIFIERS[name]
-    known = inspect.signature(make).parameters
-    strange = [] if make is typos else [key for key in settings if key not in known]
-    if strange:
+    function = MODIFIERS[name]
+    _, _, *known = inspect.signature(function).parameters
+    unknown = [key for key in settings if key not in known]
+    if unknown and function is not typos:
         raise UserError(
-            f"modifier {name} has no {', '.join(strange)} (it has: {', '.join(known) or 'no settings'})"
+            f"modifier {name} has no {', '.join(unknown)} "
+            f"(it has: {', '.join(known) or 'no settings'})"
         )
+    modify = partial(function, **settings)
     try:
-        return Modifier(name, float(probability), make(**settings))
+        modify(("a", "b"), random.Random(0))  # raises an error for invalid settings
     except (TypeError, ValueError, AttributeError) as error:
         raise UserError(f"modifier {name}: {error}") from error
+    return Modifier(name, float(probability), modify)

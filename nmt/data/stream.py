@@ -1,27 +1,50 @@
-"""A part of a data set as it comes from its files, chunk by chunk: it need not fit into memory."""
+"""A part of a data set read chunk by chunk, so that it need not fit into memory."""
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
-from nmt.data import Pairs, Text, unique_suffixes
-from nmt.data.split import PARTS, Slice, part_of
+from nmt.data import Pairs, Splits, Text, unique_suffixes
+from nmt.data.parallel import PairColumns
+from nmt.data.split import PARTS, PartNames, Slice, empty_part, part_of
 from nmt.foundation.errors import UserError
 
 
+class Chunk(Protocol):
+    """Some rows."""
+
+    def __len__(self) -> int: ...
+
+    def select(self, indices: range) -> Any:
+        """The rows with these indices."""
+        ...
+
+
+Item = TypeVar("Item", bound=Chunk)
+Mapped = TypeVar("Mapped", bound=Chunk)
+
+
 @dataclass(frozen=True)
-class Stream:
-    """`read` gives chunks of pairs, from the beginning each time it is called; `name` says where they come from. What is in
-    `files`, and `settings`, which say how they are read, identify the content. `empty`: the error if there are no pairs."""
+class Stream(Generic[Item]):
+    """Chunks of a part.
+
+    name: origin of the rows, for messages.
+    read: returns the chunks, from the beginning each time.
+    files: files that are read; their bytes are the first part of the content's identity.
+    settings: how they are read, the second part of the identity.
+    empty: error text if there are no rows.
+    """
 
     name: str
-    read: Callable[[], Iterator[Pairs]]
-    files: Sequence[Path]
-    settings: str
+    read: Callable[[], Iterator[Item]]
+    files: Sequence[Path] = ()
+    settings: str = ""
     empty: str = "no sentence pairs in it"
 
     @property
@@ -35,82 +58,114 @@ class Stream:
             hashes = [*pool.map(_hash, self.files)]
         return hashlib.sha256("\0".join([*hashes, self.settings]).encode()).hexdigest()
 
-    def sliced(self, slice_: Slice | None) -> Stream:
-        """Some of the rows."""
+    def map(self, function: Callable[[Item], Mapped], settings: str) -> Stream[Mapped]:
+        """A stream of the results of `function`; `settings` are its own settings."""
+        return Stream(self.name, lambda: map(function, self.read()), self.files, settings)
+
+    def sliced(self, slice_: Slice | None) -> Stream[Item]:
+        """Some of the rows; None: all."""
         if slice_ is None:
             return self
 
-        def read() -> Iterator[Pairs]:
+        def read() -> Iterator[Item]:
             count = sum(map(len, self.read())) if slice_.needs_count else 2**62
-            rows, first = slice_.rows(count), 0
+            rows = slice_.rows(count)
+            first = 0
             for chunk in self.read():
-                start, stop = max(rows.start - first, 0), min(rows.stop - first, len(chunk))
+                start = max(rows.start - first, 0)
+                stop = min(rows.stop - first, len(chunk))
                 if start < stop:
                     yield chunk.select(range(start, stop))
                 first += len(chunk)
                 if first >= rows.stop:
                     return
 
-        return replace(
-            self, name=f"{self.name}@{slice_}", read=read, settings=f"{self.settings} @{slice_}"
-        )
-
-    def part(self, share: float, number: int) -> Stream:
-        """One of the three parts (0 train, 1 validation, 2 test) into which a share of its rows cuts it."""
-
-        def read() -> Iterator[Pairs]:
-            for chunk in self.read():
-                rows = zip(chunk.source, chunk.target, strict=True)
-                its = [i for i, pair in enumerate(rows) if part_of(share, *pair) == number]
-                if its:
-                    yield (
-                        chunk.select(its) if number == 0 else replace(chunk.select(its), links=None)
-                    )
-
-        empty = f"data.split={share:g} leaves nothing for the {PARTS[number]} part; choose another share"
-        return replace(
-            self, read=read, settings=f"{self.settings} part {number} of {share}", empty=empty
-        )
+        name = f"{self.name}@{slice_}"
+        return replace(self, name=name, read=read, settings=f"{self.settings} @{slice_}")
 
 
-Keep = Callable[[Stream, bool], Pairs]
-"""How the pairs of a part are kept; whether they are those to train on."""
+Keep = Callable[[Stream[Pairs], bool], Pairs]
+"""Keeps the pairs of a stream, in memory or on disk. The second argument: whether they are the
+training text."""
+ReadPart = Callable[[str, bool], Stream[Pairs]]
+"""Opens a part by its name. The second argument: whether its word alignments are read."""
 
 
-def in_memory(stream: Stream, training: bool = False) -> Pairs:
+@runtime_checkable
+class Data(Protocol):
+    """A data set, built from the keys of its YAML.
+
+    A class attribute `pictures = True` declares that its source lines name pictures.
+    """
+
+    def load(self) -> Splits:
+        """Reads the data. Raises UserError if it is missing, misaligned or not text.
+
+        Data sets that can be larger than memory take an argument `keep` of type Keep.
+        """
+        ...
+
+
+def in_memory(stream: Stream[Pairs], training: bool = False) -> Pairs:
     """All pairs as lists. Raises UserError if there are none."""
     chunks = list(stream.read())
     if not chunks:
         raise UserError(f"{stream.name}: {stream.empty}")
-    links = None if chunks[0].links is None else _joined([chunk.links or [] for chunk in chunks])
-    source, target = (
-        _joined([getattr(chunk, side) for chunk in chunks]) for side in ("source", "target")
-    )
-    return Pairs(source, target, stream.name, links)
+    source = _joined([chunk.source for chunk in chunks])
+    target = _joined([chunk.target for chunk in chunks])
+    links = [chunk.links for chunk in chunks if chunk.links is not None]
+    return Pairs(source, target, stream.name, _joined(links) if links else None)
 
 
 def _joined(texts: Sequence[Text]) -> list[str]:
-    return [line for text in texts for line in text]
+    return list(itertools.chain.from_iterable(texts))
 
 
-Read = Callable[[str, bool], Stream]
-"""Reads a part; with its alignments, if it is the one to train on."""
+def load_splits(columns: PairColumns, names: PartNames, read: ReadPart, keep: Keep) -> Splits:
+    """The parts of a data set; small parts may be split off the training part.
+
+    columns: columns of the text.
+    names: names of the parts.
+    read: opens a part.
+    keep: keeps the pairs of the training part, and of parts that are split off.
+    """
+    train = read(names.train, True)
+    if names.share:
+        parts = [keep(_split_off(train, names.share, part), part == 0) for part in range(3)]
+        splits = Splits(*parts, columns.languages)
+    else:
+        splits = with_named_parts(keep(train, True), names, read, columns.languages)
+    return replace(splits, sources=len(columns.sources), factors=columns.factors)
 
 
-def read_parts(
-    read: Read, keep: Keep, train: str, validation: Sequence[str], test: str | None, share: float
-) -> tuple[Pairs, Pairs, Pairs | None, dict[str, Pairs]]:
-    """Train, validation, test, and further validation parts by their names: each from a part of its own, or the small ones
-    from the first."""
-    first = read(train, True)
-    if share:
-        parts = [keep(first.part(share, number), number == 0) for number in range(3)]
-        return parts[0], parts[1], parts[2], {}
-    names = unique_suffixes(validation)
-    kept = keep(first, True)
-    own, *others = (in_memory(read(part, False)) for part in validation)
-    last = None if test is None else in_memory(read(test, False))
-    return kept, own, last, dict(zip(names[1:], others, strict=True))
+def with_named_parts(
+    train: Pairs, names: PartNames, read: ReadPart, languages: tuple[str, str]
+) -> Splits:
+    """The training part with the validation and test parts that `names` names, in memory."""
+    validation = [in_memory(read(part, False)) for part in names.validation]
+    suffixes = unique_suffixes(names.validation)
+    return Splits(
+        train=train,
+        validation=validation[0],
+        test=None if names.test is None else in_memory(read(names.test, False)),
+        languages=languages,
+        more_validation=dict(zip(suffixes[1:], validation[1:], strict=True)),
+    )
+
+
+def _split_off(stream: Stream[Pairs], share: float, part: int) -> Stream[Pairs]:
+    """Part 0, 1 or 2 (see PARTS) of a stream, without links unless it is the training part."""
+
+    def read() -> Iterator[Pairs]:
+        for chunk in stream.read():
+            rows = zip(chunk.source, chunk.target, strict=True)
+            selected = [i for i, pair in enumerate(rows) if part_of(share, *pair) == part]
+            if selected:
+                pairs = chunk.select(selected)
+                yield replace(pairs, links=None) if part else pairs
+
+    settings = f"{stream.settings} part {part} of {share}"
+    return replace(stream, read=read, settings=settings, empty=empty_part(PARTS[part], share))
 
 
 def _hash(file: Path) -> str:

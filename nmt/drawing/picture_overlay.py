@@ -7,7 +7,7 @@ import io
 
 import numpy as np
 
-from nmt.data.pictures import shown
+from nmt.data.pictures import thumbnail
 
 WIDEST = 320
 """Pixels of the longer side of a shown picture; larger ones are scaled down."""
@@ -22,7 +22,7 @@ def source_picture(name: str) -> np.ndarray | None:
 
     Few pixels are enlarged, each to a square.
     """
-    image = shown(name, WIDEST)
+    image = thumbnail(name, WIDEST)
     if image is None:
         return None
     size = max(1, WIDEST // (2 * max(image.shape[:2])))

@@ -1,4 +1,4 @@
-"""Data sources, a file each: what `data=` on the command line names.
+"""Data sources, a file each: the classes that `data=` on the command line chooses.
 
 Read: text, table, the rest in any order.
 """

@@ -1,42 +1,69 @@
-"""Pictures with captions: a table or a folder of images or features, each with one caption or several (Xu et al. 2015);
-with a `source` text beside each picture, multimodal translation (Specia et al. 2016).
+"""Pictures with captions (Xu et al. 2015), or with captions and texts (Specia et al. 2016).
 
-A part is a table (.csv, .tsv, .jsonl, .parquet), or a folder with such a table called metadata, as in `datasets`'
-imagefolder. A cell of the `image` column is the name of a file beside the table (FILE#KEY in .npz and .safetensors); in
-.parquet, it may be the image itself, or lists of features."""
-
-from __future__ import annotations
+A part is a table (.csv, .tsv, .jsonl, .parquet), or a folder with such a table called metadata, as
+in the imagefolder of `datasets`. A cell of the `image` column is the name of a file beside the
+table (FILE#KEY in .npz and .safetensors). In .parquet, it may be the image itself, or lists of
+features.
+"""
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from nmt.data import Pairs, Splits, check_columns, check_not_empty
+from nmt.data import Pairs, Splits, as_list
+from nmt.data.formats import Rows, reader
 from nmt.data.lines import find_file
-from nmt.data.pictures import Checked, check_picture
-from nmt.data.readers import gathered, read_parquet, stream_jsonl, stream_rows
+from nmt.data.pictures import PictureInfo, check_picture
 from nmt.data.sources.digits import PREFIX
-from nmt.data.split import cut, into_parts, part_of
+from nmt.data.split import PARTS, PartNames, parse_part, part_of, rows_of_parts
+from nmt.data.stream import Stream
 from nmt.foundation.errors import UserError
 from nmt.foundation.progress import Progress
 from nmt.foundation.ranges import Share
 
 log = logging.getLogger(__name__)
-ENDINGS = ("csv", "tsv", "jsonl", "parquet")
+FORMATS = ("csv", "tsv", "jsonl", "parquet")
 FILE_NAME = "file_name"
-"""What `datasets` calls the column of images."""
-Row = tuple[str, str, list[str], int]
-"""The name of a picture, the text beside it, its captions; and the number of its row, later one that changes with the
-picture."""
+"""Column of images in an imagefolder."""
+SHOWN_FAULTS = 5
+"""Faulty rows that a message lists."""
+
+
+@dataclass(frozen=True)
+class Captioned:
+    """A row of the table.
+
+    number: number of the row, from 1.
+    picture: name of the picture, "" if there is none.
+    text: text to translate with the help of the picture, "" if there is none.
+    captions: captions of the picture.
+    stamp: a number that changes with the content of the picture.
+    """
+
+    number: int
+    picture: str
+    text: str
+    captions: list[str]
+    stamp: int = 0
 
 
 class Captions:
-    """`image`, `caption` and `source` are columns, by name (by number from 1 with `header` false). The caption column
-    holds a text or a list of texts, or there are several columns. To train, each caption of a picture is a pair; to
-    validate and test, the captions of a picture are its references. `language`: of the captions, for metrics. `bad`:
-    refuse pictures that are missing or damaged, or skip and count them.
+    """A table of pictures, one caption or several of each, and possibly a text.
+
+    To train, each caption of a picture is a pair. To validate and test, the captions of a picture
+    are its references.
+
+    train, validation, test: parts, FILE or FILE@START:STOP.
+    split: share of the pictures for validation, and as much for the test.
+    image, caption, source: columns by name, or by number if `header` is false. The caption column
+        holds a text or a list of texts, or there are several columns.
+    language: language of the captions, for metrics.
+    header: whether csv and tsv files start with a line of column names.
+    bad: whether missing or damaged pictures are refused, or skipped and counted.
 
     Raises ValueError if keys contradict each other.
     """
@@ -57,187 +84,177 @@ class Captions:
         header: bool = True,
         bad: Literal["refuse", "skip"] = "refuse",
     ) -> None:
-        check_columns("", validation, test, split, None)
-        self.parts, self.split, self.language = (train, validation, test), split, language
-        self.header, self.bad = header, bad
-        self.image, self.captions = (
-            str(image),
-            list(map(str, caption if isinstance(caption, list) else [caption])),
-        )
+        self.parts = PartNames(train, as_list(validation or []), test, split)
+        self.image = str(image)
+        self.captions = [
+            str(name) for name in (caption if isinstance(caption, list) else [caption])
+        ]
         self.source = None if source is None else str(source)
+        self.language = language
+        self.header = header
+        self.bad = bad
 
     def load(self) -> Splits:
-        train, validation, test = self.parts
-        if self.split:
-            rows = self._rows(train)
-            named = [train] * 3  # all captions of a picture are in one part
-            numbers = into_parts(
-                (part_of(self.split, row[0] or row[1]) for row in rows), train, self.split
-            )
-            cut_up = [[rows[i] for i in its] for its in numbers]
+        if self.parts.share:
+            rows = self._rows(self.parts.train)
+            # all captions of a picture are in one part
+            parts = (part_of(self.parts.share, row.picture or row.text) for row in rows)
+            numbers = rows_of_parts(parts, self.parts.train, self.parts.share)
+            names = [self.parts.train] * len(PARTS)
+            rows_by_part = [[rows[i] for i in part] for part in numbers]
         else:
-            named = [train, str(validation), *([test] if test else [])]
-            cut_up = [self._rows(part) for part in named]
-        parts = [
-            self._pairs(rows, name, k == 0)
-            for k, (rows, name) in enumerate(zip(cut_up, named, strict=True))
-        ]
+            names = [self.parts.train, self.parts.validation[0]]
+            names += [self.parts.test] if self.parts.test else []
+            rows_by_part = [self._rows(part) for part in names]
+        train, *others = zip(rows_by_part, names, strict=True)
+        validation, *test = [self._with_references(*part) for part in others]
         return Splits(
-            train=parts[0],
-            validation=parts[1],
-            test=parts[2] if len(parts) > 2 else None,
+            train=self._caption_pairs(*train),
+            validation=validation,
+            test=test[0] if test else None,
             languages=(self.source or "picture", self.language),
             sources=0 if self.source is None else 1,
             pictures=True,
         )
 
-    def _pairs(self, rows: Sequence[Row], name: str, training: bool) -> Pairs:
-        """To train, a pair for each caption; otherwise, further captions are further references."""
-        lines = [name if self.source is None else f"{text}\t{name}" for name, text, *_ in rows]
-        content = str([number for *_, number in rows])
-        if training:
-            pairs = [
-                (line, caption) for line, row in zip(lines, rows, strict=True) for caption in row[2]
-            ]
-            return check_not_empty(
-                Pairs(
-                    [line for line, _ in pairs],
-                    [caption for _, caption in pairs],
-                    name,
-                    content=content,
-                )
-            )
-        most = max((len(row[2]) for row in rows), default=1)
-        others = [[row[2][k] if k < len(row[2]) else "" for row in rows] for k in range(1, most)]
-        return check_not_empty(
-            Pairs(lines, [row[2][0] for row in rows], name, more_references=others, content=content)
-        )
+    def _caption_pairs(self, rows: Sequence[Captioned], name: str) -> Pairs:
+        """A pair for each caption."""
+        lines = [self._source_line(row) for row in rows for _ in row.captions]
+        captions = [caption for row in rows for caption in row.captions]
+        return _not_empty(Pairs(lines, captions, name, content=_content(rows)))
 
-    def _rows(self, part: str) -> list[Row]:
-        """Raises UserError if the part is no such table, or if a picture cannot be used."""
-        name, slice_ = cut(part)
-        file = _table(name)
-        table = self._read(file)
-        columns, count = list(table.column_names), len(table)
-        image = (
-            FILE_NAME
-            if self.image == "image" and "image" not in columns and FILE_NAME in columns
-            else self.image
-        )
-        wanted = [image, *self.captions, *([self.source] if self.source else [])]
-        missing = [each for each in wanted if each not in columns]
-        if missing:
+    def _with_references(self, rows: Sequence[Captioned], name: str) -> Pairs:
+        """A pair for each picture; its other captions are further references."""
+        most = max((len(row.captions) for row in rows), default=1)
+        first, *others = [
+            [row.captions[k] if k < len(row.captions) else "" for row in rows] for k in range(most)
+        ]
+        lines = [self._source_line(row) for row in rows]
+        return _not_empty(Pairs(lines, first, name, more_references=others, content=_content(rows)))
+
+    def _source_line(self, row: Captioned) -> str:
+        return row.picture if self.source is None else f"{row.text}\t{row.picture}"
+
+    def _rows(self, part: str) -> list[Captioned]:
+        """The usable rows of a part. Raises UserError if it is not a table of pictures."""
+        name, slice_ = parse_part(part)
+        file = _table_of(name)
+        format = next((format for format in FORMATS if f".{format}" in file.suffixes), None)
+        if format is None:
             raise UserError(
-                f"{file}: no column {' and '.join(map(repr, missing))}. It has: {', '.join(columns)}. Set data.image and "
-                "data.caption"
+                f"{file}: not a table of pictures (.{', .'.join(FORMATS)}), nor a folder with "
+                "metadata.csv or the like"
             )
-        cells = list(table[image]) if file.suffix != ".parquet" else _named(table, file, image)
-        captions, texts = (
-            [list(table[each]) for each in self.captions],
-            list(table[self.source]) if self.source else None,
-        )
-        rows = []
-        for i in range(count) if slice_ is None else slice_.rows(count):
-            where = f"{file}, row {i + 1:,}"
-            found = [text for column in captions for text in _texts(column[i], where)]
-            beside = "" if texts is None else _line(texts[i], where)
-            rows.append((_name(cells[i], file.parent, where), beside, found, i + 1))
-        return self._usable(rows, str(file))
+        texts = [] if self.source is None else [self.source]
+        asked = [self.image, FILE_NAME, *self.captions, *texts]
+        read = partial(reader(format), file, asked)
+        if format in ("csv", "tsv"):
+            read = partial(read, header=self.header)
+        rows = Stream(part, read).sliced(slice_)
+        captioned = [row for chunk in rows.read() for row in self._captioned(chunk, file)]
+        return self._usable(captioned, file)
 
-    def _usable(self, rows: list[Row], name: str) -> list[Row]:
-        """Those with a caption and a picture that can be read, features with as many channels as most. A text may stand
-        without a picture."""
-        good, faults, channels = list[Row](), list[str](), list[int | None]()
+    def _captioned(self, rows: Rows, file: Path) -> Iterable[Captioned]:
+        image = self.image
+        if image == "image" and "image" not in rows.names and FILE_NAME in rows.names:
+            image = FILE_NAME
+        texts = [] if self.source is None else [self.source]
+        rows.require([image, *self.captions, *texts], "data.image and data.caption")
+        for i, cell in enumerate(rows.values[image]):
+            number = rows.first + i
+            if file.suffix == ".parquet" and not isinstance(cell, str):
+                cell = f"{file.name}#{image}@{number - 1}"
+            cells = [cell for column in self.captions for cell in _as_cells(rows.values[column][i])]
+            captions = [_line(cell, rows.place(i)) for cell in cells]
+            text = [_line(rows.values[column][i], rows.place(i)) for column in texts]
+            picture = _picture_name(cell, file.parent, rows.place(i))
+            yield Captioned(number, picture, "".join(text), [*filter(None, captions)])
+
+    def _usable(self, rows: list[Captioned], file: Path) -> list[Captioned]:
+        """Rows with a caption and a readable picture, with as many channels as most pictures.
+
+        A text may stand without a picture.
+        """
+        infos: list[tuple[Captioned, PictureInfo]] = []
+        faults: list[str] = []
         with Progress("looking at pictures", len(rows), "pictures") as step:
             for row in rows:
                 try:
-                    if not row[2]:
-                        raise UserError(f"row {row[3]:,}: no caption")
-                    there = row[0] or self.source is None
-                    found = check_picture(row[0]) if there else Checked(0, None)
-                    good.append((*row[:3], found.stamp))
-                    channels.append(found.channels)
+                    infos.append((row, self._check(row)))
                 except UserError as error:
                     faults.append(str(error))
                 step()
-        most = Counter(filter(None, channels)).most_common(1)
-        for row, count in zip(good, channels, strict=True) if most else ():
-            if count not in (None, most[0][0]):
-                faults.append(f"{row[0]}: {count:,} channels, and most have {most[0][0]:,}")
-        if most:
-            good = [
-                row
-                for row, count in zip(good, channels, strict=True)
-                if count in (None, most[0][0])
-            ]
+        channels = Counter(info.channels for _, info in infos if info.channels)
+        usual = channels.most_common(1)[0][0] if channels else None
+        usable = []
+        for row, info in infos:
+            if info.channels in (None, usual):
+                usable.append(replace(row, stamp=info.stamp))
+            else:
+                faults.append(f"{row.picture}: {info.channels:,} channels, and most have {usual:,}")
         if faults:
-            some = "; ".join(faults[:5]) + (" …" if len(faults) > 5 else "")
-            if self.bad == "refuse":
-                few = f"{len(faults):,} of {len(rows):,} rows cannot be used"
-                raise UserError(f"{name}: {few}: {some}. To go on without them: data.bad=skip")
-            log.warning(
-                "%s: %s of %s rows are skipped: %s",
-                name,
-                f"{len(faults):,}",
-                f"{len(rows):,}",
-                some,
+            self._report(faults, len(rows), file)
+        return usable
+
+    def _check(self, row: Captioned) -> PictureInfo:
+        if not row.captions:
+            raise UserError(f"row {row.number:,}: no caption")
+        if not row.picture and self.source is not None:
+            return PictureInfo(stamp=0, channels=None)
+        return check_picture(row.picture)
+
+    def _report(self, faults: list[str], rows: int, file: Path) -> None:
+        """Logs the faulty rows, or raises UserError."""
+        shown = "; ".join(faults[:SHOWN_FAULTS]) + (" …" if len(faults) > SHOWN_FAULTS else "")
+        count = f"{len(faults):,} of {rows:,} rows"
+        if self.bad == "refuse":
+            raise UserError(
+                f"{file}: {count} cannot be used: {shown}. To go on without them: data.bad=skip"
             )
-        return good
-
-    def _read(self, file: Path) -> Any:
-        ending = next((each for each in ENDINGS if f".{each}" in file.suffixes), None)
-        if ending == "jsonl":
-            return gathered(stream_jsonl(file))
-        if ending == "parquet":
-            return read_parquet(file)
-        if ending in ("csv", "tsv"):
-            return gathered(stream_rows(file, ending, self.header))  # type: ignore[arg-type]
-        raise UserError(
-            f"{file}: not a table of pictures (.{', .'.join(ENDINGS)}), nor a folder with metadata.csv or the like"
-        )
+        log.warning("%s: %s are skipped: %s", file, count, shown)
 
 
-def _table(name: str) -> Path:
-    """The table of a part; raises UserError if there is none."""
+def _content(rows: Sequence[Captioned]) -> str:
+    return str([row.stamp for row in rows])
+
+
+def _not_empty(pairs: Pairs) -> Pairs:
+    if not len(pairs):
+        raise UserError(f"{pairs.name}: no sentence pairs in it")
+    return pairs
+
+
+def _table_of(name: str) -> Path:
+    """The table of a part. Raises UserError if there is none."""
     folder = Path(name)
     if not folder.is_dir():
         return find_file(name)
-    for ending in ENDINGS:
-        if (folder / f"metadata.{ending}").is_file():
-            return folder / f"metadata.{ending}"
+    for format in FORMATS:
+        file = folder / f"metadata.{format}"
+        if file.is_file():
+            return file
     raise UserError(
-        f"{name}: a folder without metadata.csv, .tsv, .jsonl or .parquet, which says what its pictures show"
+        f"{name}: a folder without metadata.csv, .tsv, .jsonl or .parquet, which says what its "
+        "pictures show"
     )
 
 
-def _named(table: Any, file: Path, column: str) -> list[Any]:
-    """The cells of a parquet file: names of files, or the places in it where pictures are."""
-    cells = list(table[column])
-    return [
-        cell if isinstance(cell, str) else f"{file.name}#{column}@{i}"
-        for i, cell in enumerate(cells)
-    ]
+def _picture_name(cell: Any, folder: Path, place: str) -> str:
+    """The name of a picture as seen from the working directory."""
+    path = cell.get("path") if isinstance(cell, Mapping) else cell
+    if not isinstance(path, str):
+        raise UserError(f"{place}: {path!r} is not the name of a picture")
+    name = path.strip()
+    if "\t" in name or "\n" in name:
+        raise UserError(f"{place}: a tab or a new line in the name of a picture")
+    return name if not name or name.startswith(PREFIX) else str(folder / name)
 
 
-def _name(cell: Any, folder: Path, where: str) -> str:
-    """The name of a picture as others find it. Raises UserError if the cell holds none."""
-    if isinstance(cell, Mapping):
-        cell = cell.get("path")
+def _as_cells(cell: Any) -> Sequence[Any]:
+    return cell if isinstance(cell, list | tuple) else [cell]
+
+
+def _line(cell: Any, place: str) -> str:
     if not isinstance(cell, str):
-        raise UserError(f"{where}: {cell!r} is not the name of a picture")
-    cell = cell.strip()
-    if "\t" in cell or "\n" in cell:
-        raise UserError(f"{where}: a tab or a new line in the name of a picture")
-    return cell if not cell or cell.startswith(PREFIX) else str(folder / cell)
-
-
-def _texts(cell: Any, where: str) -> list[str]:
-    """The captions of a cell; empty ones count as none."""
-    each = cell if isinstance(cell, list | tuple) else [cell]
-    return [text for text in (_line(one, where) for one in each) if text]
-
-
-def _line(cell: Any, where: str) -> str:
-    if not isinstance(cell, str):
-        raise UserError(f"{where}: {cell!r} is not a text")
+        raise UserError(f"{place}: {cell!r} is not a text")
     return " ".join(cell.split())

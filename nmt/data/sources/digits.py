@@ -1,26 +1,26 @@
-"""Pages of handwritten digits and the numbers on them, in words: real images without a network. scikit-learn brings the
-1,797 digits of 8 x 8 pixels (Alpaydin & Kaynak 1998); num2words writes the numbers in the words of a language.
+"""Pages of handwritten digits and the numbers on them, in words: real images without a network.
 
-A page has one number or several below each other, each at a random place. Its name says how it is composed, so a page needs
-no file:
+scikit-learn has the 1,797 digits of 8 x 8 pixels (Alpaydin & Kaynak 1998); num2words writes the
+numbers in the words of a language. A page has one number or several below each other, each at a
+random place. The name of a page is its composition, so that it needs no file:
 
-    digits:24x24/4,402@3,1/1,71@13,9      24 rows and columns; 402 at row 3, column 1, written with the digits 4 …
+    digits:24x24/4,402@3,1/1,71@13,9      24 rows and columns; a number of two digits, images 4 and
+                                          402 of scikit-learn, at row 3, column 1; then another one
 
-Each group is IMAGES@ROW,COLUMN, the images being numbers of scikit-learn's digits, side by side. The three parts share no
-digit: those of the test were never seen in training.
+The three parts share no image of a digit: those of the test were never seen in training.
 """
-
-from __future__ import annotations
 
 import functools
 import random
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from nmt.data import Box, Pairs, Place, Splits
+from nmt.data import Box, Pairs, Region, Splits
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import advice, installed
 from nmt.foundation.ranges import Depth, Size
@@ -28,20 +28,44 @@ from nmt.foundation.ranges import Depth, Size
 PREFIX = "digits:"
 SIDE = 8
 """Pixels of a digit, in both directions."""
-HELD = {"validation": 250, "test": 400}
-"""Digits that the two small parts have for themselves."""
+HELD_OUT = {"validation": 250, "test": 400}
+"""Images of digits that belong to one of the small parts."""
 BELOW = {
     "en": "below it", "de": "darunter", "fr": "en dessous", "es": "debajo", "it": "sotto", "pt": "abaixo", "nl": "eronder",
     "sv": "under", "da": "nedenunder", "no": "nedenfor", "pl": "poniżej", "cs": "pod tím", "fi": "alla", "ru": "ниже",
     "uk": "нижче", "tr": "altında",
 }  # fmt: skip
-"""What stands between two numbers, by language; in other languages a comma alone."""
+"""Words between two numbers, by language; other languages have a comma alone."""
 _GROUP = re.compile(r"(\d+(?:,\d+)*)@(\d+),(\d+)")
 
 
+@dataclass(frozen=True)
+class PlacedNumber:
+    """A number on a page.
+
+    number: the number.
+    top, left: first row and column, in pixels.
+    images: image of each digit, an index of scikit-learn.
+    """
+
+    number: int
+    top: int
+    left: int
+    images: Sequence[int]
+
+
 class Digits:
-    """Pages of at most `numbers` numbers of at most `longest` digits, `rows` x `columns` pixels, captioned in `language`
-    (a code of num2words). Raises ValueError if the numbers do not fit on the page."""
+    """Pages of numbers, captioned in words.
+
+    language: a code of num2words.
+    train, validation, test: pages of each part.
+    numbers: largest number of numbers on a page.
+    longest: largest number of digits in a number.
+    rows, columns: pixels of a page.
+    seed: seed of the pages.
+
+    Raises ValueError if the numbers do not fit on the page.
+    """
 
     pictures: ClassVar[bool] = True
 
@@ -60,32 +84,41 @@ class Digits:
     ) -> None:
         if rows < SIDE * numbers or columns < SIDE * longest:
             raise ValueError(
-                f"data.rows={rows}, data.columns={columns}: a digit has {SIDE} x {SIDE} pixels, so {numbers} numbers of "
-                f"{longest} digits need at least {SIDE * numbers} x {SIDE * longest}"
+                f"data.rows={rows}, data.columns={columns}: a digit has {SIDE} x {SIDE} pixels, so "
+                f"{numbers} numbers of {longest} digits need at least "
+                f"{SIDE * numbers} x {SIDE * longest}"
             )
-        self.language, self.sizes, self.seed = language, (train, validation, test), seed
-        self.numbers, self.longest, self.rows, self.columns = numbers, longest, rows, columns
+        self.language = language
+        self.sizes = {"train": train, "validation": validation, "test": test}
+        self.numbers = numbers
+        self.longest = longest
+        self.rows = rows
+        self.columns = columns
+        self.seed = seed
 
     def load(self) -> Splits:
-        """Raises UserError if scikit-learn is not installed, or the language unknown."""
+        """Raises UserError if scikit-learn is not installed, or the language is unknown."""
         self._check_language()
-        labels = _digits()[1]
+        _, labels = _digits()
         order = np.random.default_rng(0).permutation(len(labels))
-        cuts = np.cumsum([len(labels) - sum(HELD.values()), HELD["validation"]])
-        pools = np.split(order, cuts)
-        rng, parts = random.Random(self.seed), list[Pairs]()
-        for name, size, pool in zip(
-            ("train", "validation", "test"), self.sizes, pools, strict=True
-        ):
-            by_label = [[int(i) for i in pool if labels[i] == digit] for digit in range(10)]
-            sources, targets, places = zip(
-                *(self._page(rng, by_label) for _ in range(size)), strict=True
+        first_held_out = len(labels) - sum(HELD_OUT.values())
+        images = np.split(order, [first_held_out, first_held_out + HELD_OUT["validation"]])
+        rng = random.Random(self.seed)
+        parts = {}
+        for (name, size), indices in zip(self.sizes.items(), images, strict=True):
+            by_digit = [[int(i) for i in indices if labels[i] == digit] for digit in range(10)]
+            pages = [self._page(rng, by_digit) for _ in range(size)]
+            captions = [self._caption(page) for page in pages]
+            parts[name] = Pairs(
+                source=[self._name(page) for page in pages],
+                target=[text for text, _ in captions],
+                name=f"digits, {name}",
+                regions=[regions for _, regions in captions],
             )
-            parts.append(Pairs(sources, targets, f"digits, {name}", regions=places))
         return Splits(
-            parts[0],
-            parts[1],
-            parts[2],
+            train=parts["train"],
+            validation=parts["validation"],
+            test=parts["test"],
             languages=("picture", self.language),
             sources=0,
             pictures=True,
@@ -98,52 +131,52 @@ class Digits:
             num2words(402, lang=self.language)
         except NotImplementedError:
             raise UserError(
-                f"data.language={self.language}: num2words does not know it; it knows {', '.join(sorted(CONVERTER_CLASSES))}"
+                f"data.language={self.language}: num2words does not know it; it knows "
+                f"{', '.join(sorted(CONVERTER_CLASSES))}"
             ) from None
 
-    def _page(
-        self, rng: random.Random, by_label: Sequence[Sequence[int]]
-    ) -> tuple[str, str, list[Place]]:
-        """The name of a page, its caption, and where on the page the words' digits are."""
+    def _page(self, rng: random.Random, by_digit: Sequence[Sequence[int]]) -> list[PlacedNumber]:
+        """Random numbers at random places; `by_digit` are the images of each digit."""
         count = rng.randint(1, self.numbers)
-        free, groups, top = self.rows - SIDE * count, list[str](), 0
-        numbers, corners = list[int](), list[tuple[int, int]]()
-        gaps = sorted(rng.randint(0, free) for _ in range(count))
-        for k in range(count):
+        free_rows = self.rows - SIDE * count
+        gaps = sorted(rng.randint(0, free_rows) for _ in range(count))
+        page = []
+        for k, gap in enumerate(gaps):
             size = rng.randint(1, self.longest)
             number = rng.randrange(10 ** (size - 1) if size > 1 else 0, 10**size)
-            written = str(number)
-            top, left = gaps[k] + SIDE * k, rng.randint(0, self.columns - SIDE * len(written))
-            groups.append(
-                f"{','.join(str(rng.choice(by_label[int(d)])) for d in written)}@{top},{left}"
-            )
-            numbers.append(number)
-            corners.append((top, left))
-        name = f"{PREFIX}{self.rows}x{self.columns}/{'/'.join(groups)}"
-        return name, *self._caption(numbers, corners)
+            digits = str(number)
+            left = rng.randint(0, self.columns - SIDE * len(digits))
+            images = [rng.choice(by_digit[int(digit)]) for digit in digits]
+            page.append(PlacedNumber(number, gap + SIDE * k, left, images))
+        return page
 
-    def _caption(
-        self, numbers: Sequence[int], corners: Sequence[tuple[int, int]]
-    ) -> tuple[str, list[Place]]:
-        between = f", {BELOW[self.language]} " if self.language in BELOW else ", "
-        text, places = "", list[Place]()
-        for k, (number, (top, left)) in enumerate(zip(numbers, corners, strict=True)):
-            text += between if k else ""
-            words = number_words(number, self.language)
-            for begin, end, digit in digit_words(number, words, self.language):
-                box = self._box(top, left + SIDE * digit)
-                places.append((len(text) + begin, len(text) + end, box))
+    def _name(self, page: Sequence[PlacedNumber]) -> str:
+        groups = [f"{','.join(map(str, n.images))}@{n.top},{n.left}" for n in page]
+        return f"{PREFIX}{self.rows}x{self.columns}/{'/'.join(groups)}"
+
+    def _caption(self, page: Sequence[PlacedNumber]) -> tuple[str, list[Region]]:
+        """The caption of a page, and the region of each word that stands for one digit."""
+        separator = f", {BELOW[self.language]} " if self.language in BELOW else ", "
+        text = ""
+        regions: list[Region] = []
+        for n in page:
+            text += separator if text else ""
+            words = number_words(n.number, self.language)
+            for begin, end, digit in digit_words(n.number, words, self.language):
+                box = self._box(n.top, n.left + SIDE * digit)
+                regions.append((len(text) + begin, len(text) + end, box))
             text += words
-        return text, places
+        return text, regions
 
     def _box(self, top: int, left: int) -> Box:
-        return (
-            top / self.rows, left / self.columns, (top + SIDE) / self.rows, (left + SIDE) / self.columns
-        )  # fmt: skip
+        bottom = (top + SIDE) / self.rows
+        right = (left + SIDE) / self.columns
+        return top / self.rows, left / self.columns, bottom, right
 
 
 @functools.cache
 def number_words(number: int, language: str) -> str:
+    """A number in the words of a language."""
     from num2words import num2words
 
     return " ".join(str(num2words(number, lang=language)).split())
@@ -151,70 +184,80 @@ def number_words(number: int, language: str) -> str:
 
 @functools.cache
 def digit_words(number: int, text: str, language: str) -> tuple[tuple[int, int, int], ...]:
-    """The words of a number that tell one of its digits and no other: (begin, end, digit) in characters of `text`, digits
-    counted from 0. A word tells the digit d if it stands in the words of d with its zeros (4 in 402: four hundred), and
-    not in those of another digit at its place (hundred). If several digits have it (two hundred and two), the first
-    word tells the first."""
-    written = str(number)
-    owners: dict[str, list[int]] = {}
+    """Words of `text` that stand for exactly one digit of `number`.
+
+    Returns (begin, end, digit) of each word: its characters, and the index of the digit. A word
+    stands for a digit if it is in the words of the digit with its zeros (4 in 402: four hundred),
+    and not in those of another digit at that place (hundred). If several digits have the word (two
+    hundred and two), its first occurrence stands for the first of them.
+    """
+    digits_of = _digits_by_word(str(number), language)
+    spans = list(re.finditer(r"\w+", text))
+    counts = Counter(span[0] for span in spans)
+    seen = Counter[str]()
+    words = []
+    for span in spans:
+        digits = digits_of.get(span[0], [])
+        if len(digits) == counts[span[0]]:
+            words.append((span.start(), span.end(), digits[seen[span[0]]]))
+        seen[span[0]] += 1
+    return tuple(words)
+
+
+def _digits_by_word(written: str, language: str) -> Mapping[str, list[int]]:
+    """Indices of the digits of a number that each word stands for."""
+    digits_of: dict[str, list[int]] = {}
     for k, digit in enumerate(written):
+        if digit == "0" and len(written) > 1:
+            continue
         zeros = 10 ** (len(written) - 1 - k)
-        if digit != "0" or len(written) == 1:
-            others = {
-                word
-                for d in range(1, 10)
-                if str(d) != digit
-                for word in _parts(number_words(d * zeros, language))
-            }
-            for word in set(_parts(number_words(int(digit) * zeros, language))) - others:
-                owners.setdefault(word, []).append(k)
-    found, seen = list[tuple[int, int, int]](), dict[str, int]()
-    spans = [(m.start(), m.end(), m[0]) for m in re.finditer(r"\w+", text)]
-    counts = {word: sum(w == word for *_, w in spans) for *_, word in spans}
-    for begin, end, word in spans:
-        its = owners.get(word, [])
-        if len(its) == counts[word]:  # as often as digits have it
-            found.append((begin, end, its[seen.get(word, 0)]))
-            seen[word] = seen.get(word, 0) + 1
-    return tuple(found)
+        others = {
+            word
+            for other in range(1, 10)
+            if str(other) != digit
+            for word in _words(other * zeros, language)
+        }
+        for word in _words(int(digit) * zeros, language) - others:
+            digits_of.setdefault(word, []).append(k)
+    return digits_of
 
 
-def _parts(text: str) -> list[str]:
-    return re.findall(r"\w+", text)
+def _words(number: int, language: str) -> set[str]:
+    return set(re.findall(r"\w+", number_words(number, language)))
 
 
 def page(name: str) -> np.ndarray:
-    """The page of a name: bytes [rows, columns], dark on white. Raises UserError if it is no such name."""
+    """The page with this name: bytes [rows, columns], dark on white.
+
+    Raises UserError if the name is invalid.
+    """
     head, *groups = name.removeprefix(PREFIX).split("/")
     size = re.fullmatch(r"(\d{1,4})x(\d{1,4})", head)
-    read = [_GROUP.fullmatch(group) for group in groups]
-    if size is None or not groups or not all(read):
+    numbers = [_GROUP.fullmatch(group) for group in groups]
+    if size is None or not groups or not all(numbers):
         raise UserError(
             f"{name}: not a page of digits, which is {PREFIX}ROWSxCOLUMNS/IMAGE,IMAGE…@ROW,COLUMN/…"
         )
-    images, found = _digits()[0], np.full((int(size[1]), int(size[2])), 255, np.uint8)
-    for group in read:
-        assert group is not None
-        top, left = int(group[2]), int(group[3])
-        for k, i in enumerate(map(int, group[1].split(","))):
-            place = found[top : top + SIDE, left + SIDE * k : left + SIDE * (k + 1)]
-            if i >= len(images) or place.shape != (SIDE, SIDE):
-                what = (
-                    f"there are {len(images):,} images"
-                    if i >= len(images)
-                    else "a digit lies outside the page"
-                )
-                raise UserError(f"{name}: {what}")
-            place[:] = np.minimum(place, images[i])
-    return found
+    images, _ = _digits()  # [1797, 8, 8]
+    pixels = np.full((int(size[1]), int(size[2])), 255, np.uint8)
+    for number in filter(None, numbers):
+        top, left = int(number[2]), int(number[3])
+        for k, i in enumerate(map(int, number[1].split(","))):
+            region = pixels[top : top + SIDE, left + SIDE * k : left + SIDE * (k + 1)]
+            if i >= len(images):
+                raise UserError(f"{name}: there are {len(images):,} images")
+            if region.shape != (SIDE, SIDE):
+                raise UserError(f"{name}: a digit lies outside the page")
+            region[:] = np.minimum(region, images[i])
+    return pixels
 
 
 @functools.cache
 def _digits() -> tuple[np.ndarray, np.ndarray]:
-    """scikit-learn's digits, dark on white [1797, 8, 8], and which they are."""
+    """scikit-learn's images, dark on white [1797, 8, 8], and their digits [1797]."""
     if not installed("sklearn"):
         raise UserError(advice("sklearn"))
     from sklearn.datasets import load_digits
 
-    held = load_digits()
-    return (255 - held.images * (255 / 16)).astype(np.uint8), held.target
+    digits = load_digits()
+    return (255 - digits.images * (255 / 16)).astype(np.uint8), digits.target

@@ -1,31 +1,30 @@
-"""Real language without files: dates, times, amounts, durations and units as people write them (CLDR data, by Babel), and
-number words (num2words), in any two locales.
+"""Dates, times, amounts, durations, units and number words in any two locales, without files.
 
-A meaning (a day, a number …) is drawn first, then written in both languages in one of several styles. The three parts
-share no meaning: a day seen in training in one style is never tested in another. The numbers below 1,000, from which
-all number words are made, always belong to the training part.
+Babel writes them from CLDR data, num2words writes the number words. A meaning (a day, a number …)
+is drawn first, then written in both languages in one of several styles. The three parts share no
+meaning: a day seen in training in one style is never tested in another. The numbers below 1,000,
+from which all number words are made, always belong to the training part.
 """
-
-from __future__ import annotations
 
 import datetime
 import functools
 import random
 import re
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from babel import Locale, UnknownLocaleError
+from babel.dates import format_date, format_skeleton, format_time
+from babel.lists import format_list
+from babel.numbers import format_currency
+from babel.units import format_unit
+from num2words import num2words
 
 from nmt.data import Pairs, Splits
 from nmt.foundation.errors import UserError
 from nmt.foundation.progress import Progress
 from nmt.foundation.ranges import Size
-
-Writer = Callable[[str], str]
-"""Writes one meaning in the language of a locale."""
-DateWriter = Callable[[datetime.date, str], str]
-Kind = Callable[[random.Random, Sequence[str]], tuple[Any, Writer]]
-"""Draws a meaning: returns something that identifies it, and the function that writes it. The names are the units that both
-languages have words for."""
 
 UNITS = (
     "length-kilometer",
@@ -44,13 +43,39 @@ DURATIONS = (
     "duration-minute",
 )
 CURRENCIES = ("EUR", "USD", "GBP", "CHF", "JPY")
+TRIES = 50
+"""Draws per sentence pair before sampling gives up."""
+BASIC_NUMBERS = 1000
+"""Numbers below this one are only trained on: all others are made from their words."""
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """Something to be written in both languages.
+
+    key: identity of the meaning.
+    write: writes it in the language of a locale.
+    only_trained: whether it belongs to the training part.
+    """
+
+    key: tuple[str, Hashable]
+    write: Callable[[str], str]
+    only_trained: bool = False
+
+
+Kind = Callable[[random.Random], Meaning]
+"""Draws a meaning of one kind."""
 
 
 class Everyday:
-    """`source` and `target` are locales as Babel names them (en, de, fr, pt_BR, ja …); sampled with `seed`.
+    """Sentence pairs in two locales.
 
-    What one of the languages has no words for is left out: single units where Babel has no pattern, number words where
-    num2words does not know it, dates where the months have no names. Raises UserError if a language is unknown.
+    Kinds of meanings that a language has no words for are left out: units without a pattern in
+    Babel, number words unknown to num2words, dates whose months have no names.
+
+    source, target: locales as Babel names them: en, de, fr, pt_BR, ja ….
+    train, validation, test: pairs of each part.
+    seed: seed of the meanings.
     """
 
     def __init__(
@@ -63,199 +88,173 @@ class Everyday:
         test: Size = 1000,
         seed: int = 0,
     ) -> None:
-        self.languages, self.sizes, self.seed = (source, target), (train, validation, test), seed
+        self.languages = (source, target)
+        self.sizes = {"train": train, "validation": validation, "test": test}
+        self.seed = seed
 
     def load(self) -> Splits:
-        from babel import Locale, UnknownLocaleError
-
+        """Raises UserError if a language is unknown, or the parts are too large."""
         for key, name in zip(("source", "target"), self.languages, strict=True):
             try:
                 Locale.parse(name)
             except (UnknownLocaleError, ValueError) as error:
                 raise UserError(
-                    f"data.{key}={name}: not a locale ({error}). Use one like en, de, fr, pt_BR or ja"
+                    f"data.{key}={name}: not a locale ({error}). "
+                    "Use one like en, de, fr, pt_BR or ja"
                 ) from None
-        units, durations = (
-            [u for u in us if all(_has_unit(u, name) for name in self.languages)]
-            for us in (UNITS, DURATIONS)
-        )
-        kinds: list[tuple[Kind, Sequence[str]]] = []
-        if all(_has_dates(name) for name in self.languages):
-            kinds += [(_date, ())] * 2
-        kinds += [(_time, ()), (_amount, ())]
-        kinds += [
-            (kind, names) for kind, names in ((_duration, durations), (_unit, units)) if names
-        ]
-        if all(_speaks(name) for name in self.languages):
-            kinds += [(_number_word, ())] * 4
-        return self._sample(kinds)
+        with Progress("making sentences", sum(self.sizes.values()), "pairs") as step:
+            return self._sample(self._kinds(), step)
 
-    def _sample(self, kinds: Sequence[tuple[Kind, Sequence[str]]]) -> Splits:
-        with Progress("making sentences", sum(self.sizes), "pairs") as step:
-            return self._made(kinds, step)
+    def _kinds(self) -> list[Kind]:
+        """The kinds of meanings that both languages have words for, as often as they are drawn."""
+        kinds: list[Kind] = []
+        if all(map(_has_dates, self.languages)):
+            kinds += [_date] * 2
+        kinds += [_time, _amount]
+        for draw, names in ((_duration, DURATIONS), (_unit, UNITS)):
+            units = [unit for unit in names if all(_has_unit(unit, x) for x in self.languages)]
+            if units:
+                kinds.append(partial(draw, units=units))
+        if all(map(_has_number_words, self.languages)):
+            kinds += [_number_word] * 4
+        return kinds
 
-    def _made(
-        self, kinds: Sequence[tuple[Kind, Sequence[str]]], step: Callable[[], None]
-    ) -> Splits:
+    def _sample(self, kinds: Sequence[Kind], step: Callable[[], None]) -> Splits:
         rng = random.Random(self.seed)
-        owner: dict[tuple[str, Any], int] = {}  # which part a meaning belongs to
-        held_out: set[str] = set()  # source sentences of the two small parts
-        parts: list[tuple[list[str], list[str]]] = [([], []), ([], []), ([], [])]
+        part_by_meaning: dict[tuple[str, Hashable], str] = {}
+        held_out: set[str] = set()  # source sentences of the small parts
+        pairs = {}
         tries = 0
-        for part in (2, 1, 0):  # the small parts first: they get their share of every kind
-            source, target = parts[part]
-            while len(source) < self.sizes[part]:
+        # the small parts first: they get their share of every kind
+        for part, size in reversed(self.sizes.items()):
+            source: list[str] = []
+            target: list[str] = []
+            while len(source) < size:
                 tries += 1
-                if tries > 50 * sum(self.sizes):
+                if tries > TRIES * sum(self.sizes.values()):
                     raise UserError(
-                        f"data: there are not {self.sizes[part]:,} different things to say: lower data.train"
+                        f"data: there are not {size:,} different things to say: lower data.train"
                     )
-                kind, names = rng.choice(kinds)
-                meaning, write = kind(rng, names)
-                if (kind is _number_word and meaning < 1000 and part) or (
-                    owner.setdefault((kind.__name__, meaning), part) != part
-                ):
+                meaning = rng.choice(kinds)(rng)
+                if meaning.only_trained and part != "train":
                     continue
-                line = write(self.languages[0])
+                if part_by_meaning.setdefault(meaning.key, part) != part:
+                    continue
+                line = meaning.write(self.languages[0])
                 if line in held_out:
                     continue
-                if part:
-                    held_out.add(
-                        line
-                    )  # only the training part may repeat lines: small numbers are common
+                if part != "train":  # training may repeat lines: small numbers are common
+                    held_out.add(line)
                 source.append(line)
-                target.append(write(self.languages[1]))
+                target.append(meaning.write(self.languages[1]))
                 step()
-        part_names = ("train", "validation", "test")
-        made = [
-            Pairs(*part, f"everyday, {name}") for part, name in zip(parts, part_names, strict=True)
-        ]
-        return Splits(made[0], made[1], made[2], languages=self.languages)
+            pairs[part] = Pairs(source, target, f"everyday, {part}")
+        return Splits(
+            train=pairs["train"],
+            validation=pairs["validation"],
+            test=pairs["test"],
+            languages=self.languages,
+        )
 
 
 def _plain(text: str) -> str:
-    """The text with ordinary spaces for the no-break spaces that CLDR puts between number and unit."""
+    """Text with ordinary spaces instead of the no-break spaces of CLDR."""
     return " ".join(text.split())
 
 
-def _formatted(style: str) -> DateWriter:
-    def write(day: datetime.date, locale: str) -> str:
-        from babel.dates import format_date
-
+def _write_date(day: datetime.date, style: str, locale: str) -> str:
+    """A date in a style of Babel, or by a CLDR skeleton such as yMMMM."""
+    if style in ("full", "long", "short"):
         return _plain(format_date(day, style, locale=locale))
-
-    return write
-
-
-def _by_skeleton(style: str) -> DateWriter:
-    def write(day: datetime.date, locale: str) -> str:
-        from babel.dates import format_skeleton
-
-        return _plain(format_skeleton(style, day, locale=locale))
-
-    return write
+    return _plain(format_skeleton(style, day, locale=locale))
 
 
-DATE_STYLES: dict[str, DateWriter] = {
-    **{style: _formatted(style) for style in ("full", "long", "short")},
-    **{style: _by_skeleton(style) for style in ("MMMMd", "yMMMM")},
-}
-
-
-def _date(rng: random.Random, _: Sequence[str]) -> tuple[Any, Writer]:
+def _date(rng: random.Random) -> Meaning:
     day = datetime.date(1950, 1, 1) + datetime.timedelta(days=rng.randrange(100 * 365))
-    write = DATE_STYLES[rng.choice(("full", "long", "long", "short", "MMMMd", "yMMMM"))]
-    return day, lambda locale: write(day, locale)
+    style = rng.choice(("full", "long", "long", "short", "MMMMd", "yMMMM"))
+    return Meaning(("date", day), partial(_write_date, day, style))
 
 
-def _time(rng: random.Random, _: Sequence[str]) -> tuple[Any, Writer]:
-    from babel.dates import format_time
-
+def _time(rng: random.Random) -> Meaning:
     time = datetime.time(rng.randrange(24), rng.randrange(60), rng.randrange(60))
     style = rng.choice(("short", "medium"))
-    return time.replace(second=0), lambda locale: _plain(format_time(time, style, locale=locale))
-
-
-def _amount(rng: random.Random, _: Sequence[str]) -> tuple[Any, Writer]:
-    from babel.numbers import format_currency
-
-    cents, currency = int(10 ** rng.uniform(2, 7)), rng.choice(CURRENCIES)
-    return (cents, currency), lambda locale: _plain(
-        format_currency(cents / 100, currency, locale=locale)
+    return Meaning(
+        ("time", time.replace(second=0)),
+        lambda locale: _plain(format_time(time, style, locale=locale)),
     )
 
 
-def _duration(rng: random.Random, names: Sequence[str]) -> tuple[Any, Writer]:
-    from babel.lists import format_list
-    from babel.units import format_unit
-
-    first = rng.randrange(len(names))
-    parts = [(rng.randint(1, 99), names[first])]
-    if first + 1 < len(names) and rng.random() < 0.7:
-        parts.append((rng.randint(1, 59), names[first + 1]))
-    return tuple(parts), lambda locale: _plain(
-        format_list(
-            [format_unit(n, unit, length="long", locale=locale) for n, unit in parts], locale=locale
-        )
+def _amount(rng: random.Random) -> Meaning:
+    cents = int(10 ** rng.uniform(2, 7))
+    currency = rng.choice(CURRENCIES)
+    return Meaning(
+        ("amount", (cents, currency)),
+        lambda locale: _plain(format_currency(cents / 100, currency, locale=locale)),
     )
 
 
-def _unit(rng: random.Random, names: Sequence[str]) -> tuple[Any, Writer]:
-    from babel.units import format_unit
+def _write_unit(value: float, unit: str, locale: str) -> str:
+    return str(format_unit(value, unit, length="long", locale=locale))
 
+
+def _duration(rng: random.Random, units: Sequence[str]) -> Meaning:
+    first = rng.randrange(len(units))
+    parts = [(rng.randint(1, 99), units[first])]
+    if first + 1 < len(units) and rng.random() < 0.7:
+        parts.append((rng.randint(1, 59), units[first + 1]))
+
+    def write(locale: str) -> str:
+        texts = [_write_unit(value, unit, locale) for value, unit in parts]
+        return _plain(format_list(texts, locale=locale))
+
+    return Meaning(("duration", tuple(parts)), write)
+
+
+def _unit(rng: random.Random, units: Sequence[str]) -> Meaning:
     value: float = rng.randint(1, 999) if rng.random() < 0.5 else rng.randint(1, 9999) / 10
-    unit = rng.choice(names)
-    return (value, unit), lambda locale: _plain(
-        format_unit(value, unit, length="long", locale=locale)
-    )
+    unit = rng.choice(units)
+    return Meaning(("unit", (value, unit)), lambda locale: _plain(_write_unit(value, unit, locale)))
 
 
-def _number_word(rng: random.Random, _: Sequence[str]) -> tuple[Any, Writer]:
-    from num2words import num2words
-
+def _number_word(rng: random.Random) -> Meaning:
     digits = str(int(10 ** rng.uniform(0, 6)) - 1)
-    number = int(
-        "".join(digit if rng.random() < 0.7 else "0" for digit in digits)
-    )  # round numbers are common
-    return number, lambda locale: num2words(number, lang=locale)
+    # round numbers are common
+    number = int("".join(digit if rng.random() < 0.7 else "0" for digit in digits))
+    return Meaning(
+        ("number", number),
+        lambda locale: num2words(number, lang=locale),
+        only_trained=number < BASIC_NUMBERS,
+    )
 
 
 def _has_unit(unit: str, locale: str) -> bool:
-    """Whether Babel can write numbers of a unit. Where it has no pattern, it would write the unit's own name."""
-    from babel import Locale
-
-    return _plural_forms(locale) <= set(
-        Locale.parse(locale)._data["unit_patterns"].get(unit, {}).get("long", {})
-    )
+    """Whether Babel has patterns for a unit. Without one, it would write the unit's own name."""
+    patterns = Locale.parse(locale)._data["unit_patterns"].get(unit, {}).get("long", {})
+    return _plural_forms(locale) <= set(patterns)
 
 
 @functools.cache
 def _plural_forms(locale: str) -> set[str]:
-    """Those of all numbers that are written with units."""
-    from babel import Locale
-
-    found = Locale.parse(locale)
-    return {
-        found.plural_form(number)
-        for number in (*range(1, 1000), *(n / 10 for n in range(1, 10_000)))
-    }
+    """Plural forms of all numbers that are written with units."""
+    plural_form = Locale.parse(locale).plural_form
+    numbers = (*range(1, 1000), *(tenths / 10 for tenths in range(1, 10_000)))
+    return {plural_form(number) for number in numbers}
 
 
 def _has_dates(locale: str) -> bool:
     """Whether Babel can write dates. Where the months have no names, it would write M01."""
     days = [datetime.date(2021, month, 1) for month in range(1, 13)]
+    styles = ("full", "long", "short", "MMMMd", "yMMMM")
     try:
-        texts = [write(day, locale) for write in DATE_STYLES.values() for day in days]
-    except (TypeError, KeyError, ValueError):  # there is no such pattern
+        texts = [_write_date(day, style, locale) for style in styles for day in days]
+    except (TypeError, KeyError, ValueError):  # no such pattern
         return False
     return not any(re.search(r"M\d\d", text) for text in texts)
 
 
-def _speaks(locale: str) -> bool:
+def _has_number_words(locale: str) -> bool:
     """Whether num2words can write numbers of any length in a language."""
-    from num2words import num2words
-
     try:
         return all(num2words(number, lang=locale) for number in (1, 21, 345, 6789, 98765, 654321))
-    except Exception:  # languages that it does not know, and some that it does not know well
+    except Exception:  # unknown languages, and languages that num2words knows in part
         return False

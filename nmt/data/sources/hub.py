@@ -1,23 +1,30 @@
-"""Any data set of the HuggingFace hub that needs no loading script: id, config, splits, columns."""
-
-from __future__ import annotations
+"""Any data set of the Hugging Face hub that needs no loading script: id, config, splits, columns."""
 
 import os
 import socket
 import urllib.request
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
+from nmt.data.formats import Rows, present
+from nmt.data.formats.parquet import class_names
+from nmt.data.lines import CHUNK
 from nmt.data.sources.table import Table
+from nmt.data.stream import Stream
 from nmt.foundation.errors import UserError
-from nmt.foundation.extras import advice, installed
 from nmt.foundation.ranges import Share
 
 
 class HubData(Table):
-    """`path` is the data set's id (or a local folder of files), `name` its config. `revision` picks a commit, e.g. for
-    reproducibility."""
+    """A data set of the hub.
+
+    path: id of the data set, or a local folder of files.
+    name: config of the data set.
+    revision: commit, to fix the version of the text.
+
+    The other arguments are those of `Table`; parts are splits of the data set.
+    """
 
     def __init__(
         self,
@@ -38,36 +45,50 @@ class HubData(Table):
         separator: str | None = None,
     ) -> None:
         super().__init__(
-            (train, validation, test), split=split, source=source, target=target, factors=factors, alignment=alignment,
-            text=text, label=label, separator=separator,
-        )  # fmt: skip
-        self.path, self.name, self.revision = path, name, revision
-        if not installed("datasets"):
-            raise ValueError(advice("datasets"))
+            train=train,
+            validation=validation,
+            test=test,
+            split=split,
+            source=source,
+            target=target,
+            factors=factors,
+            alignment=alignment,
+            text=text,
+            label=label,
+            separator=separator,
+        )
+        self.path = path
+        self.name = name
+        self.revision = revision
 
-    def _open(self, part: str) -> tuple[Any, str]:
+    def rows(self, part: str, columns: Sequence[str]) -> Stream[Rows]:
         if not Path(self.path).exists() and _offline():
-            os.environ["HF_HUB_OFFLINE"] = (
-                "1"  # what is in the cache still loads; nothing waits for a network
-            )
+            # data in the cache is still loaded, without waiting for a network
+            os.environ["HF_HUB_OFFLINE"] = "1"
         import datasets
 
-        what = f"{self.path}{f'/{self.name}' if self.name else ''}, split {part}"
+        name = f"{self.path}{f'/{self.name}' if self.name else ''}, split {part}"
         try:
-            return datasets.load_dataset(
-                self.path, self.name, split=part, revision=self.revision
-            ), what
-        except (
-            Exception
-        ) as error:  # the library raises errors of many kinds, with the reason in the cause
+            table = datasets.load_dataset(self.path, self.name, split=part, revision=self.revision)
+        except Exception as error:  # the library raises errors of many types
             raise UserError(
-                f"data set {what}: cannot be loaded: {error.__cause__ or error}. Check data.path, data.name and the "
-                "split names; without a network, use local files (data=text, data=jsonl …)"
+                f"data set {name}: cannot be loaded: {error.__cause__ or error}. Check data.path, "
+                "data.name and the split names; without a network, use local files (data=text, "
+                "data=jsonl …)"
             ) from error
+        asked = table.select_columns(present(table.column_names, columns))
+        classes = class_names(table.features)
+
+        def read() -> Iterator[Rows]:
+            for start in range(0, len(asked), CHUNK):
+                values = asked[start : start + CHUNK]
+                yield Rows(name, table.column_names, values, start + 1, classes)
+
+        return Stream(name, read, settings=table._fingerprint)
 
 
 def _offline() -> bool:
-    """Whether the hub cannot even be found. A proxy may find what this machine cannot."""
+    """Whether the hub's address cannot be resolved. A proxy may resolve more than this machine."""
     if urllib.request.getproxies():
         return False
     host = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co").hostname

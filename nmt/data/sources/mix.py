@@ -1,17 +1,16 @@
-"""Several corpora in changing proportions, as a configuration file of OpusTrainer (Bogoychev et al. 2023) describes them:
+"""Several corpora in changing proportions, by a file of OpusTrainer (Bogoychev et al. 2023).
 
-    datasets: {clean: clean.tsv.gz, back: back.tsv}       source and target with a tab between them, or PATH.en, PATH.de
+    datasets: {clean: clean.tsv.gz, back: back.tsv}     source and target with a tab between them,
+                                                        or PATH.en, PATH.de
     stages: [start, end]
-    start: [clean 0.8, back 0.2, until clean 2]           until two passes over clean
+    start: [clean 0.8, back 0.2, until clean 2]         until two passes over clean
     end: [clean 1, until clean inf]
-    modifiers: [UpperCase: 0.05]                          see modifiers.py
+    modifiers: [UpperCase: 0.05]                        see nmt/data/modifiers.py
 
-Which pairs come when is a function of the seed alone (corpus/mixing.py), so that a run can be resumed at any update.
+The order of the pairs is a function of the seed alone (nmt/data/mixing.py), so that a run can be
+resumed at any update.
 """
 
-from __future__ import annotations
-
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -21,25 +20,32 @@ from typing import Any
 
 import yaml
 
-from nmt.data import Chain, Mixture, Pairs, Splits, Stage, as_list, unique_suffixes
-from nmt.data.lines import find_file
+from nmt.data import Chain, Mixture, Pairs, Splits, Stage, as_list
+from nmt.data.formats import tsv
+from nmt.data.lines import OPENERS, find_file
 from nmt.data.modifiers import Modifier, modifier
-from nmt.data.readers import stream_rows
-from nmt.data.sources.table import columns
+from nmt.data.parallel import PairColumns
+from nmt.data.sources.table import pairs_of
 from nmt.data.sources.text import TextFiles
-from nmt.data.stream import Keep, Stream, in_memory
+from nmt.data.split import PartNames
+from nmt.data.stream import Keep, Stream, in_memory, with_named_parts
 from nmt.foundation.errors import UserError
 
-log = logging.getLogger(__name__)
-KNOWN = ("datasets", "stages", "modifiers", "seed", "num_fields", "trainer", "version")
-"""Keys of the file beside the names of stages. Seed and trainer are those of nmt.train."""
+KEYS = ("datasets", "stages", "modifiers", "seed", "num_fields", "trainer", "version")
+"""Keys of the file, besides the names of stages. Seed and trainer are those of nmt.train."""
 
 
 class Mix:
-    """`config`: the file. `validation` and `test`: files like its datasets. `source`, `target`: names of the languages.
-    `tags`: texts in front of the source lines of corpora, such as {back: <back>} (Caswell et al. 2019).
+    """Corpora that are mixed in stages.
 
-    Raises ValueError for everything in the file that is wrong or not understood, by its name."""
+    config: the file.
+    validation, test: files like its datasets.
+    source, target: names of the languages.
+    tags: texts in front of the source lines of corpora, such as {back: <back>} (Caswell et al.
+        2019).
+
+    Raises ValueError for everything in the file that is wrong or unknown.
+    """
 
     def __init__(
         self,
@@ -51,200 +57,207 @@ class Mix:
         target: str = "target",
         tags: dict[str, str] | None = None,
     ) -> None:
-        self.file, self.validation, self.test = Path(config), as_list(validation), test
-        self.languages, self.tags = (source, target), tags or {}
+        self.file = Path(config)
+        self.parts = PartNames(config, as_list(validation), test, share=0.0)
+        self.languages = (source, target)
+        self.tags = tags or {}
+        key = f"data.config={config}"
+        self.text, content = _read_yaml(self.file, key)
         try:
-            self.text = self.file.read_text(encoding="utf-8")
-            found = yaml.safe_load(self.text)
-        except (OSError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else "not UTF-8"
-            raise ValueError(f"data.config={config}: cannot be read ({why})") from error
-        except (yaml.YAMLError, RecursionError) as error:
-            mark = getattr(error, "problem_mark", None)
-            where = f", line {mark.line + 1}" if mark is not None else ""
-            why = getattr(error, "problem", None) or type(error).__name__
-            raise ValueError(f"data.config={config}{where}: not YAML ({why})") from error
-        try:
-            self.files, self.stages = _understood(found)
-            strange = [name for name in self.tags if name not in self.files]
-            if strange:
+            self.files = _corpora(content)
+            self.stages = _stages(content, self.files)
+            unknown = [name for name in self.tags if name not in self.files]
+            if unknown:
                 raise UserError(
-                    f"data.tags: there is no corpus {', '.join(strange)} (there are: {', '.join(self.files)})"
+                    f"data.tags: there is no corpus {', '.join(unknown)} "
+                    f"(there are: {', '.join(self.files)})"
                 )
         except UserError as error:
-            raise ValueError(f"data.config={config}: {error}") from error
+            raise ValueError(f"{key}: {error}") from error
 
     def load(self, keep: Keep = in_memory) -> Splits:
-        corpora = {}
-        for name, files in self.files.items():
-            streams = [
-                self._stream(str(self.file.parent / file), self.tags.get(name)) for file in files
-            ]
-            corpora[name] = keep(_chained(name, streams), True)
-        names = unique_suffixes(self.validation)
-        own, *others = (in_memory(self._stream(part, None)) for part in self.validation)
+        corpora = {name: keep(self._corpus(name), True) for name in self.files}
+        train = chained(list(corpora.values()), str(self.file))
+        splits = with_named_parts(train, self.parts, self._stream, self.languages)
         settings = self.text + str(sorted(self.tags.items()))
         mixture = Mixture(corpora, self.stages, settings, tuple(self.tags.values()))
-        return Splits(
-            train=chained(list(corpora.values()), str(self.file)),
-            validation=own,
-            test=None if self.test is None else in_memory(self._stream(self.test, None)),
-            languages=self.languages,
-            more_validation=dict(zip(names[1:], others, strict=True)),
-            mixture=mixture,
-        )
+        return replace(splits, mixture=mixture)
 
-    def _stream(self, path: str, tag: str | None) -> Stream:
+    def _corpus(self, name: str) -> Stream[Pairs]:
+        """The files of a corpus, with its tag."""
+        streams = [self._stream(str(self.file.parent / file)) for file in self.files[name]]
+        if name in self.tags:
+            tag = self.tags[name]
+            streams = [
+                stream.map(partial(_tagged, tag), f"{stream.settings} {tag}") for stream in streams
+            ]
+
+        def read() -> Iterator[Pairs]:
+            for stream in streams:
+                yield from stream.read()
+
+        files = [file for stream in streams for file in stream.files]
+        settings = " ".join(stream.settings for stream in streams)
+        return Stream(f"corpus {name}", read, files, settings)
+
+    def _stream(self, path: str, aligned: bool = False) -> Stream[Pairs]:
+        """Sentence pairs of two text files, or of a table with a tab between source and target."""
         source, target = self.languages
-        if any(
-            Path(f"{path}.{source}{ending}").is_file()
-            for ending in ("", ".gz", ".xz", ".bz2", ".zst")
-        ):
-            found = TextFiles(train=path, validation=path, source=source, target=target).stream(
-                path, False
-            )
-        else:
-            file = find_file(path)
-
-            def read() -> Iterator[Pairs]:
-                first = 1
-                for table in stream_rows(file, "tsv", False):
-                    yield columns(table, path, ["1"], "2", first=first)
-                    first += len(table)
-
-            found = Stream(path, read, [file], "tsv")
-        if tag is None:
-            return found
-        return replace(found, read=partial(_tagged, found, tag), settings=f"{found.settings} {tag}")
+        if any(Path(f"{path}.{source}{ending}").is_file() for ending in ("", *OPENERS)):
+            files = TextFiles(train=path, validation=path, source=source, target=target)
+            return files.stream(path, aligned)
+        file = find_file(path)
+        columns = PairColumns(sources=["1"], target="2", factors=[])
+        rows = Stream(path, partial(tsv.read, file, columns.names, header=False), [file])
+        return rows.map(partial(pairs_of, columns), "tsv")
 
 
-def _tagged(stream: Stream, tag: str) -> Iterator[Pairs]:
-    for chunk in stream.read():
-        yield replace(chunk, source=[f"{tag} {line}" for line in chunk.source])
-
-
-def _chained(name: str, streams: Sequence[Stream]) -> Stream:
-    """Several files as one corpus."""
-
-    def read() -> Iterator[Pairs]:
-        for stream in streams:
-            yield from stream.read()
-
-    files = [file for stream in streams for file in stream.files]
-    return Stream(f"corpus {name}", read, files, " ".join(stream.settings for stream in streams))
+def _tagged(tag: str, pairs: Pairs) -> Pairs:
+    return replace(pairs, source=[f"{tag} {line}" for line in pairs.source])
 
 
 def chained(parts: Sequence[Pairs], name: str) -> Pairs:
     """Several corpora as one text, a view."""
-    return Pairs(
-        Chain([part.source for part in parts]), Chain([part.target for part in parts]), name
-    )
+    source = Chain([part.source for part in parts])
+    target = Chain([part.target for part in parts])
+    return Pairs(source, target, name)
 
 
-def _understood(found: Any) -> tuple[dict[str, list[str]], list[Stage]]:
-    """The files of each corpus, and the stages. Raises UserError for what is wrong."""
+def _read_yaml(file: Path, key: str) -> tuple[str, Any]:
+    """Text and content of a file. Raises ValueError if it cannot be read."""
+    try:
+        text = file.read_text(encoding="utf-8")
+        return text, yaml.safe_load(text)
+    except OSError as error:
+        raise ValueError(f"{key}: cannot be read ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{key}: cannot be read (not UTF-8)") from error
+    except RecursionError as error:
+        raise ValueError(f"{key}: not YAML (RecursionError)") from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = "" if mark is None else f", line {mark.line + 1}"
+        problem = getattr(error, "problem", None) or type(error).__name__
+        raise ValueError(f"{key}{line}: not YAML ({problem})") from error
+
+
+def _corpora(content: Any) -> dict[str, list[str]]:
+    """The files of each corpus. Raises UserError for what is wrong with the keys of the file."""
     if (
-        not isinstance(found, dict)
-        or not isinstance(found.get("datasets"), dict)
-        or not isinstance(found.get("stages"), list)
+        not isinstance(content, dict)
+        or not isinstance(content.get("datasets"), dict)
+        or not isinstance(content.get("stages"), list)
     ):
         raise UserError("needs `datasets`, a file for each name, and `stages`, a list of names")
-    files = {
-        str(name): [str(file) for file in as_list(value)]
-        for name, value in found["datasets"].items()
-    }
-    names = [str(name) for name in found["stages"]]
-    if not files or not names or len(set(names)) < len(names):
+    stages = list(map(str, content["stages"]))
+    if not content["datasets"] or not stages or len(set(stages)) < len(stages):
         raise UserError("needs at least one dataset and one stage, each stage once")
-    absent = [name for name in names if name not in found]
-    if absent:
+    missing = [name for name in stages if name not in content]
+    if missing:
         raise UserError(
-            f"stages names {', '.join(absent)}, but there is no such stage: write `{absent[0]}: […]` below"
+            f"stages names {', '.join(missing)}, but there is no such stage: "
+            f"write `{missing[0]}: […]` below"
         )
-    strange = [str(key) for key in found if key not in KNOWN and key not in names]
-    if strange:
+    unknown = [str(key) for key in content if key not in KEYS and key not in stages]
+    if unknown:
         raise UserError(
-            f"{', '.join(strange)}: not understood (keys are {', '.join(KNOWN)} and the names of stages)"
+            f"{', '.join(unknown)}: not understood (keys are {', '.join(KEYS)} and the names of "
+            "stages)"
         )
-    if found.get("num_fields", 2) != 2:
-        raise UserError(
-            f"num_fields: {found['num_fields']}: not supported; lines have a source and a target"
-        )
-    shared = _modifiers(found.get("modifiers"))
-    stages = [_stage(name, found.get(name), files, shared) for name in names]
+    fields = content.get("num_fields", 2)
+    if fields != 2:
+        raise UserError(f"num_fields: {fields}: not supported; lines have a source and a target")
+    return {
+        str(name): list(map(str, as_list(files))) for name, files in content["datasets"].items()
+    }
+
+
+def _stages(content: Mapping[str, Any], files: Mapping[str, Any]) -> list[Stage]:
+    """The stages in order. Raises UserError for what is wrong with one."""
+    shared = _modifiers(content.get("modifiers"))
+    stages = []
+    for name in map(str, content["stages"]):
+        node = content[name]
+        if not isinstance(node, dict):
+            node = {"mix": node}
+        try:
+            stage = _stage(name, node.get("mix"), files)
+            unknown = [str(key) for key in node if key not in ("mix", "modifiers")]
+            if unknown:
+                raise UserError(
+                    f"{', '.join(unknown)}: not understood (keys are mix and modifiers)"
+                )
+        except UserError as error:
+            raise UserError(f"stage {name}: {error}") from error
+        modifiers = _modifiers(node["modifiers"]) if "modifiers" in node else shared
+        stages.append(replace(stage, modifiers=modifiers))
     for stage in stages[:-1]:
         if stage.passes is None:
             raise UserError(
-                f"stage {stage.name}: until {stage.until} inf never comes, and there are stages after it"
+                f"stage {stage.name}: until {stage.until} inf never comes, and there are stages "
+                "after it"
             )
-    return files, stages
+    return stages
 
 
-def _stage(name: str, node: Any, files: Mapping[str, Any], shared: Sequence[Modifier]) -> Stage:
-    lines = node.get("mix") if isinstance(node, dict) else node
+def _stage(name: str, lines: Any, files: Mapping[str, Any]) -> Stage:
+    """A stage from lines such as `clean 0.8`, the last of which is such as `until clean 2`."""
     if (
         not isinstance(lines, list)
         or len(lines) < 2
         or not all(isinstance(line, str) for line in lines)
     ):
+        raise UserError("needs lines such as `clean 0.8`, and at the end `until clean 2`")
+    *shares, last = lines
+    weights = dict(_weight(line, files) for line in shares)
+    total = sum(weights.values())
+    words = last.split()
+    if len(words) != 3 or words[0] != "until" or not _is_count(words[2]):
         raise UserError(
-            f"stage {name}: needs lines such as `clean 0.8`, and at the end `until clean 2`"
-        )
-    strange = (
-        [key for key in node if key not in ("mix", "modifiers")] if isinstance(node, dict) else []
-    )
-    if strange:
-        raise UserError(
-            f"stage {name}: {', '.join(map(str, strange))}: not understood (keys are mix and modifiers)"
-        )
-    weights: dict[str, Fraction] = {}
-    for line in lines[:-1]:
-        corpus, _, weight = line.strip().rpartition(" ")
-        corpus = corpus.strip()
-        if corpus not in files:
-            raise UserError(
-                f"stage {name}: `{line}` names no dataset (there are: {', '.join(files)})"
-            )
-        try:
-            weights[corpus] = Fraction(weight)
-        except (ValueError, ZeroDivisionError):
-            raise UserError(f"stage {name}: `{line}`: {weight!r} is no number") from None
-        if weights[corpus] < 0:
-            raise UserError(f"stage {name}: `{line}`: a weight below 0")
-    words = lines[-1].split()
-    if (
-        len(words) != 3
-        or words[0] != "until"
-        or not (words[2] == "inf" or (words[2].isdigit() and int(words[2])))
-    ):
-        raise UserError(
-            f"stage {name}: the last line is `{lines[-1]}`, not such as `until clean 2` or `until clean inf`"
+            f"the last line is `{last}`, not such as `until clean 2` or `until clean inf`"
         )
     if not weights.get(words[1]):
-        raise UserError(
-            f"stage {name}: `{lines[-1]}` never comes: {words[1]} is not read in this stage"
-        )
-    total = sum(weights.values())
-    shares = {corpus: weight / total for corpus, weight in weights.items() if weight}
-    own = (
-        _modifiers(node["modifiers"]) if isinstance(node, dict) and "modifiers" in node else shared
+        raise UserError(f"`{last}` never comes: {words[1]} is not read in this stage")
+    return Stage(
+        name=name,
+        weights={corpus: weight / total for corpus, weight in weights.items() if weight},
+        until=words[1],
+        passes=None if words[2] == "inf" else int(words[2]),
     )
-    return Stage(name, shares, words[1], None if words[2] == "inf" else int(words[2]), own)
+
+
+def _weight(line: str, files: Mapping[str, Any]) -> tuple[str, Fraction]:
+    """Corpus and weight of a line such as `clean 0.8`."""
+    corpus, _, number = line.strip().rpartition(" ")
+    corpus = corpus.strip()
+    if corpus not in files:
+        raise UserError(f"`{line}` names no dataset (there are: {', '.join(files)})")
+    try:
+        weight = Fraction(number)
+    except (ValueError, ZeroDivisionError):
+        raise UserError(f"`{line}`: {number!r} is no number") from None
+    if weight < 0:
+        raise UserError(f"`{line}`: a weight below 0")
+    return corpus, weight
+
+
+def _is_count(word: str) -> bool:
+    return word == "inf" or (word.isdigit() and int(word) > 0)
 
 
 def _modifiers(nodes: Any) -> list[Modifier]:
-    """Modifiers as they are written: `- Typos: 0.05`, with settings beside it. Lists in lists are as if written in one."""
+    """Modifiers as in the file: `- Typos: 0.05`, and settings below it. Lists may be nested."""
     if nodes is None:
         return []
     if not isinstance(nodes, list):
         raise UserError("modifiers: needs a list, such as `- UpperCase: 0.05`")
-    found: list[Modifier] = []
+    modifiers: list[Modifier] = []
     for node in nodes:
         if isinstance(node, list):
-            found += _modifiers(node)
+            modifiers += _modifiers(node)
             continue
         if not isinstance(node, dict) or not node:
             raise UserError(f"modifiers: {node!r} is not such as `- UpperCase: 0.05`")
         (name, probability), *settings = node.items()
-        found.append(modifier(str(name), probability, dict(settings)))
-    return found
+        modifiers.append(modifier(str(name), probability, dict(settings)))
+    return modifiers

@@ -1,6 +1,4 @@
-"""A synthetic task with a known answer: reverse a sequence of letters. Its attention map is the anti-diagonal."""
-
-from __future__ import annotations
+"""Letters to reverse: a synthetic task whose attention map is the anti-diagonal."""
 
 import random
 
@@ -9,7 +7,15 @@ from nmt.foundation.ranges import Size
 
 
 class Reverse:
-    """Distinct random sequences of `symbols` letters, `min_length` to `max_length` long, sampled with `seed`."""
+    """Distinct random sequences of letters, and the same sequences reversed.
+
+    train, validation, test: sequences of each part.
+    symbols: number of different letters.
+    min_length, max_length: letters of a sequence.
+    seed: seed of the sequences.
+
+    Raises ValueError if there are too few distinct sequences.
+    """
 
     def __init__(
         self,
@@ -22,29 +28,33 @@ class Reverse:
         max_length: Size = 8,
         seed: int = 0,
     ) -> None:
-        if sum(symbols**n for n in range(min_length, max_length + 1)) < 2 * (
-            train + validation + test
-        ):
+        distinct = sum(symbols**length for length in range(min_length, max_length + 1))
+        if distinct < 2 * (train + validation + test):
             raise ValueError(
-                "data: too few distinct sequences for data.train, validation and test: raise data.max_length"
+                "data: too few distinct sequences for data.train, validation and test: raise "
+                "data.max_length"
             )
-        self.sizes, self.seed = (train, validation, test), seed
-        self.symbols, self.lengths = symbols, (min_length, max_length)
+        self.sizes = {"train": train, "validation": validation, "test": test}
+        self.symbols = symbols
+        self.lengths = (min_length, max_length)
+        self.seed = seed
 
     def load(self) -> Splits:
-        rng, seen = random.Random(self.seed), dict[tuple[int, ...], None]()
-        while len(seen) < sum(self.sizes):
-            seen[tuple(rng.randrange(self.symbols) for _ in range(rng.randint(*self.lengths)))] = (
-                None
-            )
-        lines = [[chr(ord("a") + letter) for letter in sequence] for sequence in seen]
-        parts, start = [], 0
-        for name, size in zip(("train", "validation", "test"), self.sizes, strict=True):
-            chosen = lines[start : start + size]
-            source, target = (
-                [" ".join(line) for line in chosen],
-                [" ".join(reversed(line)) for line in chosen],
-            )
-            parts.append(Pairs(source, target, f"reverse, {name}"))
-            start += size
-        return Splits(parts[0], parts[1], parts[2], languages=("forward", "backward"))
+        rng = random.Random(self.seed)
+        sequences = dict[tuple[int, ...], None]()  # in the order in which they are drawn
+        while len(sequences) < sum(self.sizes.values()):
+            length = rng.randint(*self.lengths)
+            sequences[tuple(rng.randrange(self.symbols) for _ in range(length))] = None
+        lines = [[chr(ord("a") + letter) for letter in sequence] for sequence in sequences]
+        parts = {}
+        for name, size in self.sizes.items():
+            source = [" ".join(line) for line in lines[:size]]
+            target = [" ".join(reversed(line)) for line in lines[:size]]
+            parts[name] = Pairs(source, target, f"reverse, {name}")
+            del lines[:size]
+        return Splits(
+            train=parts["train"],
+            validation=parts["validation"],
+            test=parts["test"],
+            languages=("forward", "backward"),
+        )

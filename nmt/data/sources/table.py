@@ -1,38 +1,22 @@
-"""Data with named columns, in files of many formats (readers.py) or on the hub (hub.py). Files are read anew every time: a
-cache of them could be stale."""
+"""Tables: data with named columns, in a file for each part (nmt/data/formats) or on the hub.
 
-from __future__ import annotations
+Files are read anew every time: a cache of them could be stale.
+"""
 
-from collections.abc import Callable, Iterator, Sequence
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from nmt.data import (
-    Labelled,
-    LabelledSplits,
-    Pairs,
-    Splits,
-    as_list,
-    check_columns,
-    check_values,
-    join_columns,
-)
-from nmt.data.lines import CHUNK, LONE_SURROGATE, find_file, has_surrogate
-from nmt.data.links import check_links
-from nmt.data.readers import (
-    gathered,
-    read_archive,
-    read_parquet,
-    read_tmx,
-    stream_jsonl,
-    stream_parquet,
-    stream_rows,
-)
-from nmt.data.split import cut, split_labelled
-from nmt.data.stream import Keep, Stream, in_memory, read_parts
+from nmt.data import LabelledSplits, Pairs, Splits, as_list
+from nmt.data.formats import TRANSLATION, Rows, reader
+from nmt.data.label_columns import LabelColumns
+from nmt.data.lines import find_file
+from nmt.data.parallel import PairColumns
+from nmt.data.split import PartNames, parse_part, split_labelled
+from nmt.data.stream import Keep, Stream, in_memory, load_splits
 from nmt.foundation.errors import UserError
-from nmt.foundation.extras import advice, installed
 from nmt.foundation.ranges import Share
 
 Column = str | int
@@ -40,136 +24,123 @@ Column = str | int
 
 
 class Table:
-    """Data with named columns: `source` and `target` for translation (or languages inside a `translation` column), or
-    `text` and `label` for classification. The label column holds one label, a list of labels, or several labels in one
-    text with a `separator` between them; or there is a column of 0 and 1 for each label, and `label` lists them.
+    """Data with named columns, for translation or for classification.
 
-    `split`: a share of the training part for validation, and as much for the test, instead of parts of their own.
-    `validation` may be several parts: the first chooses the best checkpoint. `source` may be several columns. `factors`:
-    columns with a value for each word of the source; `alignment`: a column with the links of each training pair.
-    A part may be NAME@START:STOP, some rows of NAME.
+    train, validation, test: parts, NAME or NAME@START:STOP. Of several validation parts, the first
+        one chooses the best checkpoint.
+    split: share of the training part for validation, and as much for the test, instead of parts of
+        their own.
+    source, target: columns to translate, or languages inside a `translation` column. `source` may
+        be several columns.
+    factors: columns with a value for each word of the source.
+    alignment: column with the word alignments of each training pair.
+    text, label: columns to classify. The label column holds one label, or a list of labels. If
+        `label` is a list, its columns hold 0 and 1, one for each label.
+    separator: text between several labels in one cell.
 
-    Raises ValueError unless exactly one of the two pairs of columns is named, or if keys contradict each other.
+    Raises ValueError unless exactly one of the two pairs of columns is named, or if keys contradict
+    each other.
     """
 
     def __init__(
         self,
-        parts: tuple[str, str | list[str] | None, str | None],
         *,
+        train: str,
+        validation: str | list[str] | None,
+        test: str | None,
         split: float,
-        source: str | list[str] | None,
-        factors: list[str] | None,
-        alignment: str | None,
-        target: str | None,
-        text: str | None,
-        label: str | list[str] | None,
+        source: Column | list[Column] | None,
+        target: Column | None,
+        factors: list[Column] | None,
+        alignment: Column | None,
+        text: Column | None,
+        label: Column | list[Column] | None,
         separator: str | None,
     ) -> None:
-        pairs = (source is not None, target is not None), (text is not None, label is not None)
-        if pairs not in (((True, True), (False, False)), ((False, False), (True, True))):
+        columns = (source, target, text, label)
+        named = [column is not None for column in columns]
+        if named not in ([True, True, False, False], [False, False, True, True]):
             raise ValueError(
-                "data: name two columns, data.source= and data.target= (nmt.train) or data.text= and data.label= "
-                "(nmt.classify)"
+                "data: name two columns, data.source= and data.target= (nmt.train) or data.text= "
+                "and data.label= (nmt.classify)"
             )
-        if label == []:
-            raise ValueError("data.label: name at least one column")
-        if separator is not None and (text is None or not separator or isinstance(label, list)):
-            raise ValueError(
-                "data.separator: is the text between several labels; use it together with data.label"
+        self.parts = PartNames(train, as_list(validation or []), test, split)
+        self.pair_columns: PairColumns | None = None
+        self.label_columns: LabelColumns | None = None
+        if source is not None:
+            if separator is not None:
+                raise ValueError("data.separator: is for data.label; leave it out")
+            self.pair_columns = PairColumns(
+                sources=_names(source),
+                target=str(target),
+                factors=_names(factors),
+                alignment=None if alignment is None else str(alignment),
             )
-        check_columns("" if source is None else source, parts[1], parts[2], split, factors)
-        if source is None and (factors or alignment or isinstance(parts[1], list)):
-            raise ValueError(
-                "data: several validation parts, data.factors and data.alignment are for nmt.train, with data.source"
-            )
-        self.parts, self.separator, self.split = parts, separator, split
-        self._pair, self._labelled = (source, target), (text, label)
-        self._factors, self._alignment = factors or [], alignment
+        else:
+            if factors or alignment or len(self.parts.validation) > 1:
+                raise ValueError(
+                    "data: several validation parts, data.factors and data.alignment are for "
+                    "nmt.train, with data.source"
+                )
+            labels = _names(label) if isinstance(label, list) else str(label)
+            self.label_columns = LabelColumns(str(text), labels, separator)
 
-    def _open(self, part: str) -> tuple[Any, str]:
-        """A part as `Columns` or a `datasets.Dataset`, and its name for messages. Raises UserError if it cannot be read."""
+    def rows(self, part: str, columns: Sequence[str]) -> Stream[Rows]:
+        """All rows of a part; columns that are not asked for may be missing.
+
+        Raises UserError if the part cannot be read.
+        """
         raise NotImplementedError
 
-    def _tables(self, part: str) -> tuple[Callable[[], Iterator[Any]], str, list[Path], str]:
-        """A part chunk by chunk: how it is read, its name for messages, its files, and what else its content depends on."""
-        table, what = self._open(part)
-
-        def read() -> Iterator[Any]:
-            for start in range(0, len(table), CHUNK):
-                yield table.select(range(start, min(start + CHUNK, len(table))))
-
-        return read, what, [], str(getattr(table, "_fingerprint", what))
-
-    def _rows(self, part: str) -> tuple[Any, str]:
-        """As `_open`, of NAME@START:STOP too."""
-        name, slice_ = cut(part)
-        table, what = self._open(name)
-        return (
-            (table, what)
-            if slice_ is None
-            else (table.select(slice_.rows(len(table))), f"{what}@{slice_}")
-        )
-
     def load(self, keep: Keep = in_memory) -> Splits:
-        source, target = self._pair
-        if source is None or target is None:
+        columns = self.pair_columns
+        if columns is None:
             raise UserError(
-                "data.text, data.label: are for nmt.classify; nmt.train needs data.source and data.target"
+                "data.text, data.label: are for nmt.classify; nmt.train needs data.source and "
+                "data.target"
             )
-        sources, (train_part, validation_part, test_part) = as_list(source), self.parts
 
-        def read(part: str, aligned: bool) -> Stream:
-            (part, slice_), alignment = cut(part), self._alignment if aligned else None
-            tables, name, files, settings = self._tables(part)
+        def read(part: str, aligned: bool) -> Stream[Pairs]:
+            name, slice_ = parse_part(part)
+            read_columns = columns if aligned else columns.without_alignment()
+            rows = self.rows(name, read_columns.names)
+            keys = (rows.settings, *vars(read_columns).values())
+            return rows.map(partial(pairs_of, read_columns), str(keys)).sliced(slice_)
 
-            def chunks() -> Iterator[Pairs]:
-                first = 1
-                for table in tables():
-                    yield columns(table, name, sources, target, self._factors, alignment, first)
-                    first += len(table)
-
-            settings = str((settings, sources, target, self._factors, alignment))
-            return Stream(name, chunks, files, settings).sliced(slice_)
-
-        parts = train_part, as_list(validation_part or []), test_part
-        train, validation, test, beside = read_parts(read, keep, *parts, self.split)
-        return Splits(
-            train=train,
-            validation=validation,
-            test=test,
-            languages=("+".join(sources), target),
-            more_validation=beside,
-            sources=len(sources),
-            factors=self._factors,
-        )
+        return load_splits(columns, self.parts, read, keep)
 
     def labelled(self) -> LabelledSplits:
-        text, label = self._labelled
-        if text is None or label is None:
+        columns = self.label_columns
+        if columns is None:
             raise UserError(
-                "data.source, data.target: are for nmt.train; nmt.classify needs data.text and data.label"
+                "data.source, data.target: are for nmt.train; nmt.classify needs data.text and "
+                "data.label"
             )
-        train_part, validation_part, test_part = self.parts
-        if self.split:
-            whole, several = labels(*self._rows(train_part), text, label, self.separator)
-            return LabelledSplits(*split_labelled(whole, self.split), several)
-        parts = [train_part, *as_list(validation_part or []), *filter(None, [test_part])]
-        read = [labels(*self._rows(part), text, label, self.separator) for part in parts]
-        (train, several), (validation, _), test = read[0], read[1], read[2] if test_part else None
-        return LabelledSplits(train, validation, None if test is None else test[0], several)
+        names = [self.parts.train, *self.parts.validation, *filter(None, [self.parts.test])]
+        parts = []
+        for part in names:
+            name, slice_ = parse_part(part)
+            parts.append(columns.read(self.rows(name, columns.names).sliced(slice_)))
+        if self.parts.share:
+            parts = split_labelled(parts[0], self.parts.share)
+        train, validation, *test = parts
+        return LabelledSplits(train, validation, test[0] if test else None, train.multi_label)
 
 
 class TableFiles(Table):
-    """One file per part. tsv and csv files start with a line of column names; without it (`header` false), columns are
-    called 1, 2, 3 …. In tmx and archive, they are called by languages.
+    """One file per part, in a format of nmt/data/formats.
 
-    Raises ValueError if these contradict each other.
+    format: csv, tsv, jsonl, parquet, tmx or archive.
+    header: whether tsv and csv files start with a line of column names. Without it, columns are
+        called 1, 2, 3 ….
+
+    The other arguments are those of `Table`; in tmx and archive, columns are languages.
     """
 
     def __init__(
         self,
         *,
-        format: Literal["tsv", "csv", "jsonl", "parquet", "tmx", "archive"],
+        format: str,
         header: bool = True,
         train: str,
         validation: str | list[str] | None = None,
@@ -184,182 +155,71 @@ class TableFiles(Table):
         separator: str | None = None,
     ) -> None:
         super().__init__(
-            (train, validation, test), split=split, source=_names(source), target=_name(target), factors=_names(factors),
-            alignment=_name(alignment), text=_name(text), label=_names(label), separator=separator,
-        )  # fmt: skip
-        self.format, self.header = format, header
-        if format == "parquet" and not installed("datasets"):
-            raise ValueError(advice("datasets"))
-        if not header and format not in ("tsv", "csv"):
+            train=train,
+            validation=validation,
+            test=test,
+            split=split,
+            source=source,
+            target=target,
+            factors=factors,
+            alignment=alignment,
+            text=text,
+            label=label,
+            separator=separator,
+        )
+        self._read = reader(format)
+        self._settings = format
+        if "header" in inspect.signature(self._read).parameters:
+            self._read = partial(self._read, header=header)
+            self._settings += f" {header}"
+        elif not header:
             raise ValueError(
                 f"data.header=false: is for tsv and csv; columns of {format} have names"
             )
 
-    def _tables(self, part: str) -> tuple[Callable[[], Iterator[Any]], str, list[Path], str]:
+    def rows(self, part: str, columns: Sequence[str]) -> Stream[Rows]:
         file = find_file(part)
-        match self.format:
-            case "tsv" | "csv" as format:
-                return (
-                    partial(stream_rows, file, format, self.header),
-                    part,
-                    [file],
-                    f"{format} {self.header}",
-                )
-            case "jsonl":
-                return partial(stream_jsonl, file), part, [file], "jsonl"
-            case "parquet":
-                return partial(stream_parquet, file), part, [file], "parquet"
-        read, what, _, _ = super()._tables(part)
-        return read, what, [file], self.format
+        return Stream(part, partial(self._read, file, columns), [file], self._settings)
 
-    def _open(self, part: str) -> tuple[Any, str]:
-        return self._read(find_file(part)), part
 
-    def _read(self, file: Path) -> Any:
-        match self.format:
-            case "tsv" | "csv":
-                return gathered(stream_rows(file, self.format, self.header))
-            case "jsonl":
-                return gathered(stream_jsonl(file))
-            case "parquet":
-                return read_parquet(file)
-        source, target = self._pair
-        if source is None or target is None:
+def _names(columns: Column | Sequence[Column] | None) -> list[str]:
+    """Columns as a list of names."""
+    if columns is None:
+        return []
+    return [str(columns)] if isinstance(columns, str | int) else [str(name) for name in columns]
+
+
+def pairs_of(columns: PairColumns, rows: Rows) -> Pairs:
+    """Sentence pairs of rows. Raises UserError if a column is missing or not text."""
+    texts = [*columns.sources, columns.target]
+    if TRANSLATION in rows.values and not set(texts) <= set(rows.names):
+        rows = _unnested(rows, texts)
+    rows.require(texts, "data.source and data.target")
+    rows.require(columns.factors, "data.factors")
+    rows.require(columns.names, "data.alignment")
+    lines = {name: rows.texts(name) for name in columns.names}
+    places = {name: f"{rows.name}, column {name!r}, row" for name in columns.names}
+    return columns.pairs(lines, rows.name, places, rows.first)
+
+
+def _unnested(rows: Rows, languages: Sequence[str]) -> Rows:
+    """Rows with a column for each language of the column `translation`."""
+    cells: dict[str, list[Any]] = {language: [] for language in languages}
+    for i, cell in enumerate(rows.values[TRANSLATION]):
+        # maps of parquet files are lists of pairs
+        is_map = isinstance(cell, list) and all(isinstance(item, tuple) for item in cell)
+        if not isinstance(cell, Mapping) and not is_map:
             raise UserError(
-                f"data={self.format} has translations and no labels: set data.source and data.target"
+                f"{rows.place(i)}: its translation column holds {cell!r}, not texts by language"
             )
-        languages = [*as_list(source), target]
-        return read_tmx(file, languages) if self.format == "tmx" else read_archive(file, languages)
-
-
-def _names(columns: Column | list[Column] | None) -> Any:
-    """Columns by their names as text, wherever they are numbers."""
-    return [str(column) for column in columns] if isinstance(columns, list) else _name(columns)
-
-
-def _name(column: Column | None) -> str | None:
-    return None if column is None else str(column)
-
-
-def columns(
-    table: Any,
-    name: str,
-    sources: Sequence[str],
-    target: str,
-    factors: Sequence[str] = (),
-    alignment: str | None = None,
-    first: int = 1,
-) -> Pairs:
-    """Columns of a part as text, the row `first` and those after it; raises UserError if they are not there or hold no
-    text."""
-    names, wanted = list(table.column_names), [*sources, target]
-    beside = [*factors, *filter(None, [alignment])]
-    if all(side in names for side in wanted):
-        found = {side: list(table[side]) for side in wanted}
-    elif "translation" in names:
-        rows = list(table["translation"])
-        known = sorted(rows[0]) if rows else []
-        if not all(side in known for side in wanted):
+        texts = dict(cell)
+        if not texts.keys() >= set(languages):
+            *sources, target = languages
             raise UserError(
-                f"{name}: its translation column has the languages {', '.join(known)}; "
-                f"data.source={','.join(sources)} and data.target={target} must be among them"
+                f"{rows.place(i)}: its translation column has the languages "
+                f"{', '.join(sorted(texts))}; data.source={','.join(sources)} and "
+                f"data.target={target} must be among them"
             )
-        found = {side: [row[side] for row in rows] for side in wanted}
-    else:
-        raise UserError(f"{_lacks(name, wanted, names)}. Set data.source and data.target")
-    for key, columns_ in (("data.factors", factors), ("data.alignment", beside[len(factors) :])):
-        for column in columns_:
-            if column not in names:
-                raise UserError(
-                    f"{name}: no column {column!r}. It has: {', '.join(names)}. Set {key}"
-                )
-            found[column] = list(table[column])
-    text = {column: _lines(values, column, name, first) for column, values in found.items()}
-    for column in factors:
-        check_values(f"{name}, column {column!r}, row", text[sources[0]], text[column], first)
-    links = None if alignment is None else text[alignment]
-    source = join_columns([text[column] for column in (*sources, *factors)])
-    pairs = Pairs(source, text[target], name, links)
-    if links is not None:
-        check_links(pairs, f"{name}, column {alignment!r}, row", len(factors), first)
-    return pairs
-
-
-def labels(
-    table: Any, name: str, text: str, label: str | list[str], separator: str | None
-) -> tuple[Labelled, bool]:
-    """Texts and labels of a `datasets.Dataset`, and whether a text may have several labels. Numeric labels are replaced
-    by their names if the data set has names for them. Raises UserError if the columns are not there, or a text has no
-    label where it must have one."""
-    names = list(table.column_names)
-    wanted = [text, *([label] if isinstance(label, str) else label)]
-    if not all(each in names for each in wanted):
-        raise UserError(f"{_lacks(name, wanted, names)}. Set data.text and data.label")
-    if not isinstance(label, str):
-        columns_ = [_marks(list(table[each]), each, name) for each in label]
-        marked = [
-            tuple(n for n, mark in zip(label, row, strict=True) if mark)
-            for row in zip(*columns_, strict=True)
-        ]
-        return Labelled(_lines(list(table[text]), text, name), marked, name), True
-    feature, values = table.features.get(label), list(table[label])
-    of = getattr(getattr(feature, "feature", feature), "names", None)
-    several = separator is not None or any(isinstance(value, list) for value in values[:1])
-    found = []
-    for i, value in enumerate(values):
-        parts = value if isinstance(value, list) else [value]
-        if several and any(part is None for part in parts) and parts != [None]:
-            raise UserError(f"{name}, row {i + 1:,}: one of the labels in column {label!r} is null")
-        written = [
-            of[p] if of and isinstance(p, int) else "" if p is None else str(p) for p in parts
-        ]
-        if separator is not None:
-            written = [piece for text in written for piece in text.split(separator)]
-        tidy = tuple(dict.fromkeys(filter(None, (" ".join(text.split()) for text in written))))
-        if any(has_surrogate(text) for text in tidy):
-            raise UserError(f"{name}, row {i + 1:,}: column {label!r} holds {LONE_SURROGATE}")
-        if not several and not tidy:
-            raise UserError(f"{name}, row {i + 1:,}: column {label!r} holds no label")
-        found.append(tidy)
-    if not found:
-        raise UserError(f"{name}: no texts in it")
-    return Labelled(_lines(list(table[text]), text, name), found, name), several
-
-
-def _lacks(name: str, wanted: Sequence[str], names: Sequence[str]) -> str:
-    """Which columns a table has not, which it has, and what may be the reason."""
-    missing, there = (
-        [each for each in wanted if each not in names],
-        ", ".join(map(_shortened, names)),
-    )
-    hint = ""
-    if any(" " in each for each in names):
-        hint = ". If this first line is a row: data.header=false, and columns by their numbers"
-    elif len(names) == 1 and any(mark in names[0] for mark in ",\t"):
-        hint = f". Is it data={'csv' if ',' in names[0] else 'tsv'}?"
-    return f"{name}: no column{'s' * (len(missing) > 1)} {' and '.join(map(repr, missing))}. It has: {there}{hint}"
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= 40 else f"{text[:39]}…"
-
-
-MARKS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
-
-
-def _marks(values: list[Any], column: str, name: str) -> list[bool]:
-    """A column of 0 and 1. Raises UserError where one is something else."""
-    for i, value in enumerate(values):
-        if str(value).strip().lower() not in MARKS:
-            raise UserError(f"{name}, row {i + 1:,}: column {column!r} holds {value!r}, not 0 or 1")
-    return [MARKS[str(value).strip().lower()] for value in values]
-
-
-def _lines(values: list[Any], column: str, name: str, first: int = 1) -> list[str]:
-    """The values of a column, each on one line. Raises UserError where one is not text."""
-    for row, value in enumerate(values, first):
-        if not isinstance(value, str):
-            raise UserError(f"{name}, row {row:,}: column {column!r} holds {value!r}, not text")
-        if has_surrogate(value):
-            raise UserError(f"{name}, row {row:,}: column {column!r} holds {LONE_SURROGATE}")
-    return [" ".join(value.split("\n")) for value in values]
+        for language in languages:
+            cells[language].append(texts[language])
+    return replace(rows, names=[*rows.names, *languages], values={**rows.values, **cells})

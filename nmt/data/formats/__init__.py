@@ -1,0 +1,97 @@
+"""Table formats, a file each. `data.format` is the name of the file.
+
+A format is a function `read(file, columns)` that yields `Rows`, a chunk at a time. It may leave out
+columns that are not asked for. Further arguments, such as `header`, are keys of `data`.
+
+Read: this file, csv, tsv, the rest in any order.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from nmt.data.lines import LONE_SURROGATE, has_surrogate
+from nmt.foundation.errors import UserError
+
+ReadTable = Callable[..., "Iterator[Rows]"]
+TRANSLATION = "translation"
+"""Column of the hub's data sets that holds a mapping from languages to texts."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of a table.
+
+    name: file or part, for messages.
+    names: names of all columns.
+    values: cells by column; columns that are not asked for may be missing.
+    first: number of the first row, from 1.
+    class_names: names of the classes of columns whose cells are numbers.
+    """
+
+    name: str
+    names: Sequence[str]
+    values: Mapping[str, Sequence[Any]]
+    first: int = 1
+    class_names: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(next(iter(self.values.values()), ()))
+
+    def select(self, indices: range) -> Rows:
+        """The rows with these indices, which have no gaps."""
+        rows = slice(indices.start, indices.stop)
+        values = {name: column[rows] for name, column in self.values.items()}
+        return replace(self, values=values, first=self.first + indices.start)
+
+    def place(self, i: int) -> str:
+        """Part and number of row `i`, for messages."""
+        return f"{self.name}, row {self.first + i:,}"
+
+    def require(self, columns: Sequence[str], keys: str) -> None:
+        """Raises UserError if a column does not exist; `keys` name it."""
+        missing = [column for column in columns if column not in self.names]
+        if not missing:
+            return
+        hint = ""
+        if any(" " in name for name in self.names):
+            hint = ". If this first line is a row: data.header=false, and columns by their numbers"
+        elif len(self.names) == 1 and any(mark in self.names[0] for mark in ",\t"):
+            hint = f". Is it data={'csv' if ',' in self.names[0] else 'tsv'}?"
+        raise UserError(
+            f"{self.name}: no column{'s' * (len(missing) > 1)} "
+            f"{' and '.join(map(repr, missing))}. "
+            f"It has: {', '.join(map(_shortened, self.names))}{hint}. Set {keys}"
+        )
+
+    def texts(self, column: str) -> list[str]:
+        """The cells of a column, each as one line. Raises UserError if one is not text."""
+        cells = self.values[column]
+        for i, cell in enumerate(cells):
+            if not isinstance(cell, str):
+                raise UserError(f"{self.place(i)}: column {column!r} holds {cell!r}, not text")
+            if has_surrogate(cell):
+                raise UserError(f"{self.place(i)}: column {column!r} holds {LONE_SURROGATE}")
+        return [cell.replace("\n", " ") for cell in cells]
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= 40 else f"{name[:39]}…"
+
+
+def reader(format: str) -> ReadTable:
+    """The function that reads a format. Raises ValueError if the format is unknown."""
+    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
+    if format not in names:
+        raise ValueError(f"data.format={format}: must be one of {', '.join(names)}")
+    read: ReadTable = importlib.import_module(f"{__name__}.{format}").read
+    return read
+
+
+def present(names: Sequence[str], columns: Sequence[str]) -> list[str]:
+    """The columns of a table that are asked for, and the one that may hold translations."""
+    return [column for column in dict.fromkeys((*columns, TRANSLATION)) if column in names]

@@ -1,0 +1,91 @@
+"""Columns of parallel text, as sentence pairs: checked, and joined where the source has several."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from nmt.data import Pairs, Text
+from nmt.data.links import check_links
+from nmt.data.split import check_names
+from nmt.foundation.errors import UserError
+
+
+@dataclass(frozen=True)
+class PairColumns:
+    """The keys data.source, data.target, data.factors and data.alignment.
+
+    They name columns of a table, or endings of text files.
+
+    sources: one text or several.
+    target: a text.
+    factors: values for each word of a single source.
+    alignment: word alignments, or None.
+
+    Raises ValueError if they contradict each other.
+    """
+
+    sources: list[str]
+    target: str
+    factors: list[str]
+    alignment: str | None = None
+
+    def __post_init__(self) -> None:
+        check_names("data.source", self.sources)
+        if len(self.sources) > 1 and self.factors:
+            raise ValueError(
+                "data.factors: belong to a single source; leave them out, or name one data.source"
+            )
+
+    @property
+    def names(self) -> list[str]:
+        """All columns, in the order in which they are read."""
+        alignment = [] if self.alignment is None else [self.alignment]
+        return [*self.sources, *self.factors, self.target, *alignment]
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Source and target."""
+        return "+".join(self.sources), self.target
+
+    def without_alignment(self) -> "PairColumns":
+        return replace(self, alignment=None)
+
+    def pairs(
+        self, texts: Mapping[str, Text], name: str, places: Mapping[str, str], first: int
+    ) -> Pairs:
+        """Sentence pairs from the texts of the columns.
+
+        texts: lines by column.
+        name: name of the pairs.
+        places: file or column, in front of the line number in messages, by column.
+        first: number of the first line.
+
+        Raises UserError if a word lacks its factor, or a link its word.
+        """
+        for factor in self.factors:
+            _check_values(places[factor], texts[self.sources[0]], texts[factor], first)
+        source = join_columns([texts[column] for column in (*self.sources, *self.factors)])
+        if self.alignment is None:
+            return Pairs(source, texts[self.target], name)
+        pairs = Pairs(source, texts[self.target], name, texts[self.alignment])
+        check_links(pairs, places[self.alignment], len(self.factors), first)
+        return pairs
+
+
+def join_columns(columns: Sequence[Text]) -> Text:
+    """Columns of a source as one text, with a tab between them on every line."""
+    if len(columns) == 1:
+        return columns[0]
+    rows = zip(*columns, strict=True)
+    return ["\t".join(cell.replace("\t", " ") for cell in row) for row in rows]
+
+
+def _check_values(place: str, texts: Text, factors: Text, first: int) -> None:
+    """Raises UserError with the line number unless every word has one value."""
+    for number, (text, line) in enumerate(zip(texts, factors, strict=True), first):
+        words = len(text.split())
+        values = len(line.split())
+        if words != values:
+            raise UserError(
+                f"{place} {number:,}: {values} values, but its text has {words} words between "
+                "spaces"
+            )
