@@ -14,6 +14,7 @@ measures how cost grows with the sizes.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import platform
@@ -296,9 +297,9 @@ def startup(model: str | None, repeats: int) -> dict[str, float]:
         ]
     found = {}
     for name, command in commands.items():
-        run = lambda command=command: subprocess.run(
-            command, input=b"A dog .\n", capture_output=True, check=True
-        )  # noqa: E731
+        run = functools.partial(
+            subprocess.run, command, input=b"A dog .\n", capture_output=True, check=True
+        )
         found[name] = statistics.median(seconds(run) for _ in range(repeats))
         print(f"{name}: {found[name]:.2f} s")
     return found

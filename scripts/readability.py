@@ -1,6 +1,6 @@
 """Readability figures of nmt/ and their limits. The exit status is 1 if a limit is exceeded.
 
-    python scripts/readability.py FOLDER
+python scripts/readability.py FOLDER
 """
 
 import argparse
@@ -27,8 +27,10 @@ LEAST_COMMENTS = 3.0
 MAX_COLUMNS = 100
 MAX_FUNCTION_LINES = 50
 GENERIC = frozenset(
-    "found each one own held most chosen kept wanted shown its there given known beside said made like here told left "
-    "fine whole part some other both".split()
+    """
+    found each one own held most chosen kept wanted shown its there given known beside said made like here told left
+    fine whole part some other both
+    """.split()
 )
 """Names that do not say what a variable holds."""
 DIRECTIVE = re.compile(r"fmt:|type:|noqa|pragma")

@@ -161,3 +161,9 @@ def test_features_name_tests_that_are_there():
                 assert not missing, (file, missing)
                 named += len(functions)
     assert named > 40
+
+
+def test_the_table_of_keys_is_current():
+    import keys
+
+    assert (ROOT / "conf/keys.md").read_text("utf-8") == keys.text(), "run: python scripts/keys.py"

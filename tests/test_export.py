@@ -10,9 +10,7 @@ import torch
 from builders import choices, network
 from commands import run
 
-onnxruntime = pytest.importorskip(
-    "onnxruntime", reason="ONNX graphs need pip install '.[export]'"
-)
+onnxruntime = pytest.importorskip("onnxruntime", reason="ONNX graphs need pip install '.[export]'")
 pytest.importorskip("onnx")
 
 import nmt

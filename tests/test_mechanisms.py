@@ -329,7 +329,9 @@ def test_multi_head_equals_its_equation():
     hidden, values = torch.randn(B, T, SIZE, dtype=DOUBLE), torch.randn(B, S, 4, dtype=DOUBLE)
     mask = torch.arange(S) < torch.tensor(LENGTHS)[:, None]
     memory = model.prepare(Encoded(values=values, mask=mask, final_state=values[:, 0]))
-    weights, _ = model.attend(model.project(hidden), memory, model.initial_attention_state(memory, B))
+    weights, _ = model.attend(
+        model.project(hidden), memory, model.initial_attention_state(memory, B)
+    )
     context = average(weights, memory)
     for b, t in itertools.product(range(B), range(T)):
         truth = torch.zeros(4, dtype=DOUBLE)
