@@ -19,7 +19,7 @@ from commands import run
 from PIL import Image
 
 from nmt.configuration import build
-from nmt.configuration.check import _signature, locate
+from nmt.configuration.check import signature
 from nmt.configuration.configure import configure
 from nmt.configuration.faults import ConfigErrors
 from nmt.foundation.devices import usable_precision
@@ -220,9 +220,8 @@ def other(key, value, group, choice):
         return str(value + 1)
     if isinstance(value, float):
         return str(value * 0.5 + 0.2)
-    target = build.FIXED[group][0] if group in build.FIXED else locate(
-        compose(f"{group}={choice}")[group]["_target_"], build.CHOICES[group][0], group)  # fmt: skip
-    hint = _signature(target, ())[0][key.partition(".")[2]]
+    target = build.class_of(group, compose(f"{group}={choice}")[group])
+    hint = signature(target)[0][key.partition(".")[2]]
     return next(str(v) for v in hint.__args__ if v != value)
 
 

@@ -121,7 +121,7 @@ def test_every_choice_with_every_data_set_is_its_own_file(data):
 def test_every_choice_with_every_experiment_is_its_own_file(experiment):
     """A choice that is not the recipe's own brings nothing of the recipe with it but sizes; one that is changes nothing."""
     recipe = unresolved(f"experiment={experiment}")
-    own = composition._composed("train", {"experiment": experiment})[1]
+    own = composition.choices_of("train", [f"experiment={experiment}"])
     for chosen in rounds(GROUPS):
         found = unresolved(f"experiment={experiment}", *(f"{g}={c}" for g, c in chosen.items()))
         for group, choice in chosen.items():
@@ -182,8 +182,7 @@ def test_choices_of_ones_own_lie_beside_those_of_the_toolkit(tmp_path, monkeypat
         assert compose("experiment=mine", "optimizer=adam")["optimizer"]["lr"] == 0.002
     finally:
         monkeypatch.undo()
-        composition._cached.cache_clear()
-        composition.options.cache_clear()
+        composition.forget()
     with pytest.raises(ConfigErrors, match="no 'mine' to choose for experiment"):
         compose("experiment=mine")
 
@@ -232,9 +231,9 @@ def test_faults_are_values():
     with pytest.raises(ConfigErrors) as caught:
         configure("train", ["trainer.max_epoch=3", "optimizer=addam", "seed=-1"])
     found = {fault.key: fault for fault in caught.value.faults}
-    assert found["trainer.max_epoch"].nearest == "max_epochs"
+    assert found["trainer.max_epoch"].nearest == ("max_epochs",)
     assert set(found["optimizer"].choices) == {*choices("optimizer")}
-    assert found["optimizer"].nearest == "adam"
+    assert found["optimizer"].nearest == ("adam",)
     assert found["seed"].value == "-1"
 
 

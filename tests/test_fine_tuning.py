@@ -7,7 +7,7 @@ from builders import network, trained
 from commands import failed, run
 
 import nmt
-from nmt.pipeline.fine_tuning import freeze
+from nmt.model.freezing import freeze
 from nmt.search.greedy import Greedy
 from nmt.storage import checkpoint as ckpt
 from nmt.tokenizer import SentencePiece, SentencePieceFile

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nmt.configuration.build import Group
@@ -12,7 +13,7 @@ from nmt.foundation.ranges import Count, Size
 
 @dataclass(frozen=True, kw_only=True)
 class ReportSettings(Settings):
-    """conf/report.yaml."""
+    """Settings of nmt.report: conf/report.yaml."""
 
     folders: list[str]
     metric: str | None = None
@@ -21,21 +22,15 @@ class ReportSettings(Settings):
     samples: Size = 1000
     trials: Count = 1000
 
-    def conflicts(self) -> list[ConfigError]:
-        return (
-            []
-            if self.folders
-            else [
-                ConfigError(
-                    "folders", "name a folder with runs, as in nmt.report runs/x", shown([])
-                )
-            ]
-        )
+    def conflicts(self) -> Iterator[ConfigError]:
+        if not self.folders:
+            why = "name a folder with runs, as in nmt.report runs/x"
+            yield ConfigError("folders", why, shown([]))
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompareSettings(Settings):
-    """conf/compare.yaml."""
+    """Settings of nmt.compare: conf/compare.yaml."""
 
     systems: list[str]
     reference: str
@@ -48,13 +43,10 @@ class CompareSettings(Settings):
     trials: Count = 10000
     metric: Group
 
-    def conflicts(self) -> list[ConfigError]:
-        found = self._same_files()
+    def conflicts(self) -> Iterator[ConfigError]:
+        yield from super().conflicts()
         if not self.systems:
-            found.append(
-                ConfigError(
-                    "systems", "name a run, a model or a file, as in nmt.compare … A B", shown([])
-                )
-            )
-        repeated = sorted({name for name in self.systems if self.systems.count(name) > 1})
-        return found + [ConfigError("systems", "is named twice", name) for name in repeated]
+            why = "name a run, a model or a file, as in nmt.compare … A B"
+            yield ConfigError("systems", why, shown([]))
+        for name in sorted({name for name in self.systems if self.systems.count(name) > 1}):
+            yield ConfigError("systems", "is named twice", name)

@@ -1,4 +1,4 @@
-"""Compares values with the signature of what they configure, and reports every fault at once.
+"""Compares values with the signature of what they configure, and reports all errors at once.
 
 A signature is the schema: parameter names are the keys, annotations the types (see nmt/foundation/ranges.py for ranges),
 defaults make a key optional.
@@ -18,132 +18,129 @@ from nmt.configuration.faults import ConfigError, shown, unknown
 from nmt.foundation.errors import UserError
 from nmt.foundation.ranges import Range
 
+WORDS: Mapping[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    type(None): "null",
+}
+"""Types in words."""
+
 
 def locate(target: str, package: str, key: str) -> Callable[..., Any]:
-    """The class or function that `_target_` names. Only what `package` itself defines is allowed, also when the config
-    comes from a downloaded checkpoint.
-
-    Raises UserError otherwise.
-    """
+    """The class or function that `_target_` names. Only what `package` itself defines is allowed, also when the
+    configuration comes from a downloaded checkpoint. Raises UserError otherwise."""
     module_name, _, name = str(target).rpartition(".")
     inside = module_name == package or module_name.startswith(package + ".")
     try:
-        found = getattr(importlib.import_module(module_name), name) if inside else None
+        part = getattr(importlib.import_module(module_name), name) if inside else None
     except (ImportError, AttributeError):
-        found = None
-    if not callable(found) or not getattr(found, "__module__", "").startswith(package):
+        part = None
+    if not callable(part) or not getattr(part, "__module__", "").startswith(package):
         raise UserError(f"{key}._target_={target}: not a class of {package}")
-    return found
+    return part
 
 
 def mismatches(
     node: Mapping[str, Any], target: Callable[..., Any], path: str = "", given: Collection[str] = ()
 ) -> list[ConfigError]:
-    """What is wrong with `node` as keyword arguments of `target`; parameters in `given` are supplied elsewhere. `path`:
-    the name of the group, if `node` is a group."""
-    hints, parameters = _signature(target, given)
-    found = []
+    """Errors of the keyword arguments of a class or function.
+
+    node: the arguments; `_target_` is not one.
+    target: the class or function.
+    path: the name of the group, if `node` is a group.
+    given: parameters that are supplied elsewhere.
+    """
+    hints, defaults = signature(target, given)
+    prefix = f"{path}." if path else ""
+    errors = []
     for key, value in node.items():
-        whole = f"{path}.{key}" if path else key
         if key == "_target_":
             continue
-        if key not in parameters:
-            found.append(unknown(whole, parameters))
-        elif value == "???":
-            found.append(_missing(whole, hints[key]))
-        else:
-            problem = mismatch(value, hints[key])
-            if problem:
-                found.append(ConfigError(whole, problem, shown(value)))
-    for name, parameter in parameters.items():
-        if parameter.default is parameter.empty and name not in node:
-            found.append(_missing(f"{path}.{name}" if path else name, hints[name]))
-    return found
+        if key not in defaults:
+            errors.append(unknown(prefix + key, defaults))
+        elif value != "???" and (problem := mismatch(value, hints[key])):
+            errors.append(ConfigError(prefix + key, problem, shown(value)))
+    for key, default in defaults.items():
+        if node.get(key, default) in (inspect.Parameter.empty, "???"):
+            why = f"missing; give {prefix}{key}=<{expected(hints[key])}>"
+            errors.append(ConfigError(prefix + key, why))
+    return errors
 
 
-def _signature(
-    target: Callable[..., Any], given: Collection[str]
+def signature(
+    target: Callable[..., Any], given: Collection[str] = ()
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Annotations and keyword parameters by name."""
-    record = dataclasses.is_dataclass(target)
-    function = target.__init__ if inspect.isclass(target) and not record else target
+    """Annotations and defaults of the keyword parameters, by name; parameters in `given` have no default here."""
+    plain_class = inspect.isclass(target) and not dataclasses.is_dataclass(target)
+    function = target.__init__ if plain_class else target
     hints = typing.get_type_hints(function, include_extras=True)
-    parameters = {
-        name: parameter
-        for name, parameter in inspect.signature(function).parameters.items()
-        if name != "self" and name not in given and parameter.kind is parameter.KEYWORD_ONLY
+    parameters = inspect.signature(function).parameters.values()
+    return hints, {
+        parameter.name: parameter.default
+        for parameter in parameters
+        if parameter.kind is parameter.KEYWORD_ONLY and parameter.name not in given
     }
-    return hints, parameters
-
-
-def _missing(key: str, hint: Any) -> ConfigError:
-    return ConfigError(key, f"missing; give {key}=<{expected(hint)}>")
 
 
 def mismatch(value: Any, hint: Any) -> str | None:
-    """What is wrong with a value of an annotated parameter, None if nothing."""
-    base, *extras = typing.get_args(hint) if typing.get_origin(hint) is Annotated else (hint,)
-    if not _is_a(value, base):
-        lists = [
-            part for part in (typing.get_args(base) or (base,)) if typing.get_origin(part) is list
-        ]
-        example = (
-            f", such as [{value}]"
-            if isinstance(value, str) and (lists or typing.get_origin(base) is list)
-            else ""
-        )
-        if isinstance(value, bool | int | float) and _is_a("", base):
-            example = f"; as text it is written '\"{shown(value)}\"'"
-        return f"must be {expected(hint)}{example}"
-    for extra in extras:
-        if isinstance(extra, Range) and value not in extra:
-            return f"out of range, must be {expected(hint)}"
-    return None
+    """The problem of a value of an annotated parameter, None if it fits."""
+    base, ranges = _parts(hint)
+    if fits(value, base):
+        outside = any(value not in bounds for bounds in ranges)
+        return f"out of range, must be {expected(hint)}" if outside else None
+    remedy = ""
+    if isinstance(value, str) and fits([], base):
+        remedy = f", such as [{value}]"
+    elif isinstance(value, bool | int | float) and fits("", base):
+        remedy = f"; as text it is written '\"{shown(value)}\"'"
+    return f"must be {expected(hint)}{remedy}"
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a value has the type that a hint names, and lies within its ranges."""
+    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        return mismatch(value, hint) is None
+    if origin is Literal:
+        return value in parts
+    if origin in (Union, types.UnionType):
+        return any(fits(value, part) for part in parts)
+    if origin in (list, tuple):
+        if not isinstance(value, list | tuple):
+            return False
+        if origin is list or ... in parts:
+            return all(fits(item, parts[0]) for item in value)
+        return len(value) == len(parts) and all(map(fits, value, parts))
+    if hint in (int, float) and isinstance(value, bool):
+        return False
+    if hint is float:
+        return isinstance(value, int | float)
+    return isinstance(value, hint) if isinstance(hint, type) else True
 
 
 def expected(hint: Any) -> str:
     """A hint in words."""
-    base, *extras = typing.get_args(hint) if typing.get_origin(hint) is Annotated else (hint,)
-    origin = typing.get_origin(base)
+    base, ranges = _parts(hint)
+    origin, parts = typing.get_origin(base), typing.get_args(base)
     if origin is Literal:
-        words = "one of " + ", ".join(map(str, typing.get_args(base)))
-    elif origin is tuple and ... not in typing.get_args(base):
-        words = f"[{', '.join(expected(part) for part in typing.get_args(base))}]"
+        words = f"one of {', '.join(map(str, parts))}"
     elif origin in (Union, types.UnionType):
-        words = " or ".join(expected(part) for part in typing.get_args(base))
+        words = " or ".join(map(expected, parts))
+    elif origin is tuple and ... not in parts:
+        words = f"[{', '.join(map(expected, parts))}]"
+    elif origin in (list, tuple):
+        words = f"a list, each {expected(parts[0])}"
     else:
-        words = {
-            int: "a whole number",
-            float: "a number",
-            bool: "true or false",
-            str: "text",
-            type(None): "null",
-        }.get(
-            base,
-            f"a list, each {expected(typing.get_args(base)[0])}"
-            if origin in (list, tuple)
-            else str(base),
-        )
-    ranges = [str(extra) for extra in extras if isinstance(extra, Range) and str(extra) != "value"]
-    return words + (f" with {' and '.join(ranges)}" if ranges else "")
+        words = WORDS.get(base, str(base))
+    bounds = [str(bound) for bound in ranges if str(bound) != "value"]
+    return f"{words} with {' and '.join(bounds)}" if bounds else words
 
 
-def _is_a(value: Any, hint: Any) -> bool:
-    origin = typing.get_origin(hint)
-    if origin is Annotated:
-        return mismatch(value, hint) is None
-    if origin is Literal:
-        return value in typing.get_args(hint)
-    if origin in (Union, types.UnionType):
-        return any(_is_a(value, part) for part in typing.get_args(hint))
-    if origin is tuple and ... not in (parts := typing.get_args(hint)):
-        one_each = isinstance(value, list | tuple) and len(value) == len(parts)
-        return one_each and all(_is_a(item, part) for item, part in zip(value, parts, strict=True))
-    if origin in (list, tuple):
-        inner = typing.get_args(hint)[0]
-        return isinstance(value, list | tuple) and all(_is_a(item, inner) for item in value)
-    if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, hint) if isinstance(hint, type) else True
+def _parts(hint: Any) -> tuple[Any, list[Range]]:
+    """The type of a hint, and its ranges."""
+    if typing.get_origin(hint) is not Annotated:
+        return hint, []
+    base, *extras = typing.get_args(hint)
+    return base, [extra for extra in extras if isinstance(extra, Range)]

@@ -1,15 +1,14 @@
-"""What every command line does: compose and check the configuration, run, report errors. Flags and sweeps are left to
-Hydra.
+"""The `main` of every command: composes and checks the configuration, runs, reports errors. Completion is left to Hydra.
 
-Nothing heavy is imported before a command knows what it has to do: --help and TAB completion must be quick.
+Heavy modules are imported where they are needed: --help and TAB completion must be quick.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import difflib
 import errno
-import functools
 import importlib
 import inspect
 import logging
@@ -17,27 +16,42 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from nmt.configuration.compose import CONF, compose_unresolved, search_beside
 from nmt.configuration.faults import ConfigError, ConfigErrors
 from nmt.foundation.errors import UserError, quoted
 from nmt.foundation.ranks import Silent, connected, of_torchrun
 
-SWEEP = ("-m", "--multirun")
-BESIDE = ("--config-dir", "-cd")
-PRINT = ("--cfg", "-c")
-COMPLETION = ("--shell-completion", "-sc")
-HELP = ("--help", "-h")
 SHELLS = ("bash", "zsh", "fish")
-DRY = "--dry-run"
 TOGETHER = ("train", "classify")
 """Commands that may run in several processes."""
 FIRST_TELLS = 5.0
-"""Seconds in which the first of several processes can tell what all of them have found."""
-ONE_RUN = {"_target_": "nmt.sweep.grid_search.GridSearch", "grids": None}
-"""The usual way of sweeping, which a single run may have too."""
-FLAGS = (*SWEEP, DRY, *BESIDE, *PRINT, *HELP, *COMPLETION, "--version")
+"""Seconds that other ranks wait, so that rank 0 reports a common error."""
+POSITIONAL = {"report": "folders", "compare": "systems"}
+"""Commands whose arguments without a key are a list of this key."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Parser of the flags; keys and values are left over."""
+
+    def __init__(self) -> None:
+        super().__init__(add_help=False, allow_abbrev=False)
+        self.add_argument("-m", "--multirun", action="store_true")
+        self.add_argument("--dry-run", action="store_true")
+        self.add_argument("--config-dir", "-cd", action="append", nargs="?", const="", default=[])
+        self.add_argument("--cfg", "-c", nargs="?", const="")
+        self.add_argument("--help", "-h", action="store_true")
+        self.add_argument("--shell-completion", "-sc", action="store_true")
+        self.add_argument("--version", action="store_true")
+
+    @property
+    def flags(self) -> list[str]:
+        """Names of all flags."""
+        return [name for action in self._actions for name in action.option_strings]
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(message)
 
 
 def command_line(
@@ -54,41 +68,52 @@ def command_line(
     sweep: function that trains several runs (-m); None: they follow one another
     instead: keys of another command, by which it is called in place of this one
 
-    User errors are printed without a traceback; exit status 1, or 130 if interrupted. What `run` returns is for sweeps
-    alone: an installed command would take it for its exit status.
+    Errors for users are printed without a traceback; exit status 1, or 130 if interrupted. The result of `run` is for
+    sweeps alone: an installed command would take it for its exit status.
     """
 
     def main() -> None:
-        flags, overrides = _split(sys.argv[1:])
-        overrides = _with_a_key(command, overrides)
-        for key, other in (instead or {}).items():
-            if any(text.startswith(f"{key}=") for text in overrides):
-                importlib.import_module(f"nmt.{other}").main()
-                return
-        for folder in flags.get(BESIDE[0], []):
-            friendly(functools.partial(search_beside, folder))
-        others = [flag for flag in flags if flag not in (SWEEP[0], DRY, BESIDE[0])]
-        strange = [flag for flag in others if flag not in FLAGS]
-        if "--version" in flags:
-            from nmt import __version__
-
-            print(f"nmt {__version__}")
-        elif strange:
-            friendly(lambda: _refuse(strange[0], sys.argv[1:]))
-        elif set(others) & set(HELP):
-            friendly(lambda: _help(command, overrides))
-        elif PRINT[0] in others:
-            friendly(lambda: _print(command, flags[PRINT[0]], overrides))
-        elif others:
-            friendly(lambda: _completion(command))
-        elif SWEEP[0] in flags:
-            friendly(lambda: _sweep(command, run, sweep, overrides, DRY in flags))
-        elif DRY in flags:
-            friendly(lambda: _not_alone(DRY))
-        else:
-            friendly(lambda: _run(command, run, overrides))
+        friendly(lambda: _dispatch(command, run, sweep, instead or {}))
 
     return main
+
+
+def _dispatch(
+    command: str,
+    run: Callable[[Any], Any],
+    sweep: Callable[..., None] | None,
+    instead: Mapping[str, str],
+) -> None:
+    parser = _Parser()
+    flags, words = parser.parse_known_args(sys.argv[1:])
+    overrides = _with_a_key(command, [word for word in words if not word.startswith("-")])
+    strange = [word for word in words if word.startswith("-")]
+    for override in overrides:
+        key, equals, _ = override.partition("=")
+        if equals and key in instead:
+            return importlib.import_module(f"nmt.{instead[key]}").main()
+    for folder in flags.config_dir:
+        search_beside(folder)
+    if flags.version:
+        from nmt import __version__
+
+        print(f"nmt {__version__}")
+    elif strange:
+        raise _no_such_flag(strange[0], sys.argv[1:], parser.flags)
+    elif flags.help:
+        from nmt.configuration.help import help_of
+
+        print(help_of(command, overrides), end="")
+    elif flags.cfg is not None:
+        _print(command, flags.cfg, overrides)
+    elif flags.shell_completion:
+        _complete(command)
+    elif flags.multirun:
+        _sweep(command, run, sweep, overrides, dry=flags.dry_run)
+    elif flags.dry_run:
+        raise UserError("--dry-run lists the runs of a sweep: add -m")
+    else:
+        _run(command, run, overrides)
 
 
 def friendly(action: Callable[[], Any]) -> Any:
@@ -110,71 +135,35 @@ def friendly(action: Callable[[], Any]) -> Any:
         if error.errno not in (errno.ENOSPC, errno.EIO, errno.EBADF, errno.EDQUOT):
             raise
         _tell(UserError(f"cannot be written ({error.strerror})"))
-        with contextlib.suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left in the buffer goes nowhere
+        with contextlib.suppress(OSError):  # the rest of the buffer is dropped
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         raise SystemExit(1) from None
 
 
 def _tell(error: UserError) -> None:
     logger, ranks = logging.getLogger("nmt"), of_torchrun()
-    if not ranks.first:
-        if not connected(ranks):
-            time.sleep(
-                FIRST_TELLS
-            )  # torchrun ends this process if the first rank has the same fault, and says so
-        if not isinstance(error, Silent):
-            print(f"error: {error}", file=sys.stderr)
-    elif logger.handlers:
+    if not ranks.first and not connected(ranks):
+        # torchrun ends this process if the first rank has the same error and reports it.
+        time.sleep(FIRST_TELLS)
+    if ranks.first and logger.handlers:
         logger.error("%s", error)
-    else:
+    elif ranks.first or not isinstance(error, Silent):
         print(f"error: {error}", file=sys.stderr)
 
 
-def _refuse(flag: str, arguments: Sequence[str]) -> None:
-    """Raises UserError for a flag that there is not, with what was probably meant."""
-    name, _, value = flag.partition("=")
-    near = difflib.get_close_matches(name, FLAGS, 1, 0.7)
+def _no_such_flag(flag: str, arguments: Sequence[str], flags: Sequence[str]) -> UserError:
+    """The error of an unknown flag: names the flag that was probably meant, or the key."""
+    name, equals, value = flag.partition("=")
+    near = difflib.get_close_matches(name, flags, 1, 0.7)
     if near:
-        raise UserError(f"{name}: there is no such flag; did you mean {near[0]}?")
-    given = next((text.partition("=")[2] for text in arguments if text.startswith(f"{name}=")), "")
-    after = arguments[list(arguments).index(name) + 1 :] if name in arguments else []
-    value = (
-        given
-        or value
-        or (after[0] if after and "=" not in after[0] and not after[0].startswith("-") else "VALUE")
-    )
+        return UserError(f"{name}: there is no such flag; did you mean {near[0]}?")
+    after = [*arguments, "", ""][[*arguments, flag].index(flag) + 1]
+    if not equals:
+        value = after if after and "=" not in after and not after.startswith("-") else "VALUE"
     key = name.lstrip("-").replace("-", "_")
-    raise UserError(
+    return UserError(
         f"{name}: there is no such flag. Write {key}={value}, without dashes; --help shows all keys"
     )
-
-
-def _not_alone(flag: str) -> None:
-    raise UserError(f"{flag} lists the runs of a sweep: add -m")
-
-
-def _split(arguments: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
-    """Flags with their values, by their long or usual names; and overrides."""
-    flags: dict[str, list[str]] = {}
-    overrides, waiting = [], iter(arguments)
-    names = (
-        dict.fromkeys(SWEEP, SWEEP[0])
-        | dict.fromkeys(BESIDE, BESIDE[0])
-        | dict.fromkeys(PRINT, PRINT[0])
-    )
-    for argument in waiting:
-        name, equals, value = argument.partition("=")
-        if not argument.startswith("-"):
-            overrides.append(argument)
-            continue
-        held = flags.setdefault(names.get(name, name), [])
-        if names.get(name) in (BESIDE[0], PRINT[0]):
-            held.append(value if equals else next(waiting, ""))
-    return flags, overrides
-
-
-POSITIONAL = {"report": "folders", "compare": "systems"}
-"""Commands whose arguments without a key are a list of this key."""
 
 
 def _with_a_key(command: str, overrides: Sequence[str]) -> list[str]:
@@ -186,24 +175,9 @@ def _with_a_key(command: str, overrides: Sequence[str]) -> list[str]:
     return [*others, f"{POSITIONAL[command]}=[{','.join(map(quoted, alone))}]"]
 
 
-def _help(command: str, overrides: Sequence[str]) -> None:
-    from nmt.configuration.help import help_of
-
-    print(help_of(command, overrides), end="")
-
-
-def _completion(command: str) -> None:
-    """Left to Hydra. Raises UserError if it is not called by a shell, and not asked for what a shell needs."""
-    install = any(
-        f"{action}={shell}" in sys.argv for action in ("install", "uninstall") for shell in SHELLS
-    )
-    if not install and "COMP_LINE" not in os.environ:
-        raise UserError(f"-sc: give one of {', '.join(f'install={shell}' for shell in SHELLS)}")
-    _hydra(command)
-
-
-def _print(command: str, what: Sequence[str], overrides: Sequence[str]) -> None:
-    if what != ["job"]:
+def _print(command: str, what: str, overrides: Sequence[str]) -> None:
+    """Prints the configuration of a run. Raises ConfigErrors for a sweep."""
+    if what != "job":
         raise UserError("--cfg: give job, as in --cfg job; it prints the configuration of a run")
     from omegaconf import OmegaConf
 
@@ -215,41 +189,42 @@ def _print(command: str, what: Sequence[str], overrides: Sequence[str]) -> None:
     print(OmegaConf.to_yaml(compose_unresolved(command, overrides)), end="")
 
 
-def _run(command: str, run: Callable[[Any], Any], overrides: Sequence[str]) -> Any:
-    if of_torchrun().several:  # before torch is imported
-        os.environ.setdefault(
-            "TORCH_CPP_LOG_LEVEL", "ERROR"
-        )  # what it warns of is meant: see Ranks.wrapped
+def _complete(command: str) -> None:
+    """Leaves the completion of a shell to Hydra. Raises UserError unless a shell calls it, or it is to be installed."""
+    actions = [f"{action}={shell}" for action in ("install", "uninstall") for shell in SHELLS]
+    if "COMP_LINE" not in os.environ and not {*actions} & {*sys.argv}:
+        raise UserError(f"-sc: give one of {', '.join(actions[: len(SHELLS)])}")
+    import hydra
+
+    compatible: dict[str, Any] = {"version_base": "1.3"}
+    if "execution_whitelist" in inspect.signature(hydra.main).parameters:  # Hydra ≥ 1.4
+        compatible = {"execution_whitelist": ("nmt.*",)}
+    hydra.main(config_path=CONF, config_name=command, **compatible)(lambda _: None)()
+
+
+def _run(command: str, run: Callable[[Any], Any], overrides: Sequence[str]) -> None:
+    ranks = of_torchrun()
+    if ranks.several:  # before torch is imported; its warnings are about what Ranks.wrapped intends
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    from nmt.configuration.build import make
     from nmt.configuration.configure import configure
-    from nmt.foundation.terminal import hush, set_up_logging
-    from nmt.training.memory import keep_freed_memory
+    from nmt.foundation.terminal import hush
 
     of_hydra = [text for text in overrides if text.lstrip("+~").startswith("hydra")]
     if of_hydra:
-        raise ConfigErrors(
-            [
-                ConfigError(text, "is for sweeps (-m); the folder of a run is run_dir=DIR")
-                for text in of_hydra
-            ]
-        )
-    if not of_torchrun().first:
+        why = "is for sweeps (-m); the folder of a run is run_dir=DIR"
+        raise ConfigErrors([ConfigError(text, why) for text in of_hydra])
+    if not ranks.first:
         hush()
     settings = configure(command, overrides)
-    if of_torchrun().several and command not in TOGETHER:
+    if ranks.several and command not in TOGETHER:
         raise UserError(f"nmt.{command} runs in one process: start it without torchrun")
     sweep = getattr(settings, "sweep", None)
-    if sweep and ({"_target_": sweep["_target_"], "grids": sweep.get("grids")} != ONE_RUN):
-        raise ConfigErrors(
-            [
-                ConfigError(
-                    "sweep",
-                    "says how several runs are made: add -m, or sweep=grid for a single one",
-                )
-            ]
-        )
-    set_up_logging()
-    keep_freed_memory()
-    return run(settings)
+    if sweep and not make({"sweep": sweep}, "sweep").single:
+        why = "says how several runs are made: add -m, or sweep=grid for a single one"
+        raise ConfigErrors([ConfigError("sweep", why)])
+    _prepare_process()
+    run(settings)
 
 
 def _sweep(
@@ -257,37 +232,36 @@ def _sweep(
     run: Callable[[Any], Any],
     sweep: Callable[..., None] | None,
     overrides: Sequence[str],
+    *,
     dry: bool,
 ) -> None:
     if command == "backtranslate":
         raise UserError(
-            "nmt.backtranslate makes several runs already: call it once for each, or sweep over nmt.train"
+            "nmt.backtranslate makes several runs already: call it once for each, "
+            "or sweep over nmt.train"
         )
-    from nmt.configuration.one_after_another import run_all
-    from nmt.foundation.terminal import set_up_logging
-    from nmt.training.memory import keep_freed_memory
-
     if of_torchrun().several:
         raise UserError(
             "-m trains many runs, each in a process of its own: start it without torchrun"
         )
+    from nmt.configuration.one_after_another import run_all
+
     of_hydra = [text for text in overrides if text.startswith("hydra")]
     others = [text for text in overrides if not text.startswith("hydra")]
-    if sweep is None and (of_hydra or dry):
-        raise UserError(f"{(of_hydra or [DRY])[0]}: only for sweeps of commands that train")
+    if sweep is not None:
+        _prepare_process()
+        sweep(command, others, of_hydra, dry=dry)
+    elif of_hydra or dry:
+        raise UserError(f"{[*of_hydra, '--dry-run'][0]}: only for sweeps of commands that train")
+    else:
+        _prepare_process()
+        run_all(command, run, others)
+
+
+def _prepare_process() -> None:
+    """Sets up logging and memory."""
+    from nmt.foundation.terminal import set_up_logging
+    from nmt.training.memory import keep_freed_memory
+
     set_up_logging()
     keep_freed_memory()
-    if sweep is None:
-        run_all(command, run, others)
-    else:
-        sweep(command, others, of_hydra, dry=dry)
-
-
-def _hydra(command: str) -> None:
-    """Leaves the command line to Hydra."""
-    import hydra
-
-    compatible: dict[str, Any] = {"version_base": "1.3"}
-    if "execution_whitelist" in inspect.signature(hydra.main).parameters:  # Hydra ≥ 1.4
-        compatible = {"execution_whitelist": ("nmt.*",)}
-    hydra.main(config_path=CONF, config_name=command, **compatible)(lambda _: None)()

@@ -15,34 +15,44 @@ from __future__ import annotations
 import copy
 import functools
 import itertools
+import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from nmt.configuration.faults import ConfigError, ConfigErrors, not_a_choice, unknown
 from nmt.foundation.errors import UserError
 from nmt.storage.upgrade import with_renamed_targets
 
+log = logging.getLogger(__name__)
 _package = Path(__file__).resolve().parent.parent
 CONF = str(_package / "conf" if (_package / "conf").is_dir() else _package.parent / "conf")
-"""conf/ lies inside the package when installed, beside it in a checkout."""
+"""Folder of the YAML files: inside the package when installed, beside it in a checkout."""
 
 RECIPE = "experiment"
 """The group whose choices are recipes."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Typed:
-    """The parts of a command line: choices of groups, and values of keys (Hydra's overrides) in their order."""
+    """The parts of a command line.
 
-    choices: Mapping[str, Any]
-    values: tuple[Any, ...]
+    choices: the choice of each group that was typed.
+    values: Hydra's overrides of keys, in their order.
+    errors: what can be seen without the whole configuration.
+    """
+
+    choices: dict[str, Any] = field(default_factory=dict)
+    values: list[Any] = field(default_factory=list)
+    errors: list[ConfigError] = field(default_factory=list)
 
 
 class PartialConfig(ConfigErrors):
-    """Part of the command line does not fit; `rest` is the configuration without it, which may have more faults."""
+    """Errors of a part of the command line; `rest` is the configuration without it, which may have more errors."""
 
     def __init__(self, faults: Sequence[ConfigError], rest: Any) -> None:
         super().__init__(faults)
@@ -55,109 +65,110 @@ def compose(command: str, overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def compose_unresolved(command: str, overrides: Sequence[str]) -> Any:
-    """The same as an OmegaConf object with unresolved ${references}. Raises PartialConfig for unknown choices or keys."""
-    typed, found = _read(command, overrides)
+    """The configuration of one run as an OmegaConf object with unresolved ${references}. Raises PartialConfig for unknown
+    choices or keys."""
+    typed = _read(command, overrides)
     try:
-        config, _ = _by_the_rule(
-            command, {g: c for g, c in typed.choices.items() if not _wrong_choice(g, c)}
-        )
+        config, _ = _by_the_rule(command, typed.choices)
     except _unusable() as error:
-        raise ConfigErrors([*found, ConfigError("", str(error).splitlines()[0])]) from error
-    found += apply(config, typed.values, _choices(command))
-    if found:
-        raise PartialConfig(found, config)
+        raise ConfigErrors([*typed.errors, _error_of(error)]) from error
+    errors = typed.errors + apply(config, typed.values, groups_of(command))
+    if errors:
+        raise PartialConfig(errors, config)
     return config
 
 
 def choices_of(command: str, overrides: Sequence[str]) -> Mapping[str, Any]:
     """The choice of each group in the configuration of one run."""
-    return _by_the_rule(command, _read(command, overrides)[0].choices)[1]
+    return _by_the_rule(command, _read(command, overrides).choices)[1]
 
 
 def apply(config: Any, overrides: Sequence[Any], groups: Collection[str] = ()) -> list[ConfigError]:
-    """Sets the keys of the overrides in a configuration; returns a fault for each key that it does not have. `groups`:
-    more names to suggest in faults at the top level."""
+    """Sets the keys of the overrides in a configuration; returns an error for each key that it does not have. `groups`:
+    more names to suggest at the top level."""
     from hydra.core.override_parser.types import OverrideType
     from omegaconf import OmegaConf
 
-    found = []
+    errors = []
     for override in overrides:
         *parents, last = override.key_or_group.split(".")
-        node, above = config, list[str]()
-        while (
-            parents and OmegaConf.is_dict(node) and parents[0] in list(node)
-        ):  # `in node` misses ???
-            above.append(parents.pop(0))
-            node = node._get_node(above[-1])
-        key = parents[0] if parents else last
-        if (
-            parents
-            or not OmegaConf.is_dict(node)
-            or (last not in list(node) and override.type is OverrideType.CHANGE)
-        ):
-            found.append(unknown(".".join([*above, key]), _keys(node, () if above else groups)))
+        node, path = config, list[str]()
+        # `in node` is false for a key whose value is ???.
+        while parents and OmegaConf.is_dict(node) and parents[0] in list(node):
+            path.append(parents.pop(0))
+            node = node._get_node(path[-1])
+        names = list(node) if OmegaConf.is_dict(node) else []
+        adds = OmegaConf.is_dict(node) and override.type is not OverrideType.CHANGE
+        if parents or not (last in names or adds):
+            known = {str(name) for name in names if name != "_target_"}
+            wrong = ".".join([*path, (parents or [last])[0]])
+            errors.append(unknown(wrong, known | ({*groups} if not path else set()), _keys(config)))
         elif override.type is OverrideType.DEL:
             node.pop(last, None)
         else:
             OmegaConf.update(
                 config, override.key_or_group, override.value(), merge=False, force_add=True
             )
-    return found
+    return errors
 
 
-_PARSED: dict[str, list[Any]] = {}
+def _keys(config: Any) -> list[str]:
+    """All whole keys of a configuration."""
+    from omegaconf import OmegaConf
+
+    def walk(node: Any, path: str) -> Iterator[str]:
+        for key, value in node.items():
+            if isinstance(value, Mapping):
+                yield from walk(value, f"{path}{key}.")
+            elif key != "_target_":
+                yield f"{path}{key}"
+
+    return list(walk(OmegaConf.to_container(config, resolve=False), ""))
 
 
 def parse(overrides: Sequence[str]) -> tuple[list[Any], list[ConfigError]]:
-    """Overrides parsed by Hydra's grammar, and a fault for each that cannot be parsed."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
+    """Overrides parsed by Hydra's grammar, and an error for each that cannot be parsed."""
     from hydra.errors import HydraException
 
-    parsed, found = [], []
+    parsed, errors = [], []
+    for text in overrides:
+        # The grammar is slow, so its results are kept, but for functions such as glob(*), whose values may change.
+        read = _parsed.__wrapped__ if "(" in text else _parsed
+        try:
+            parsed += read(text)
+        except HydraException:
+            key, equals, value = text.partition("=")
+            quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("'", "'\\''")
+            remedy = f". Put the value between quotes twice: {key}='\"{quoted}\"'" if equals else ""
+            errors.append(ConfigError(text, f"not of the form key=value{remedy}"))
+    return parsed, errors
+
+
+@functools.cache
+def _parsed(text: str) -> list[Any]:
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
     with _sources() as loader:
-        for text in overrides:
-            try:
-                if (
-                    text not in _PARSED
-                ):  # the grammar is slow, and what was typed is looked at several times
-                    made = OverridesParser.create(loader).parse_overrides([text])
-                    _PARSED.update(
-                        {} if "(" in text else {text: made}
-                    )  # what choices glob(*) means may change
-                else:
-                    made = _PARSED[text]
-                parsed += made
-            except HydraException:
-                key, equals, value = text.partition("=")
-                quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("'", "'\\''")
-                quotes = (
-                    f". Put the value between quotes twice: {key}='\"{quoted}\"'" if equals else ""
-                )
-                found.append(ConfigError(text, f"not of the form key=value{quotes}"))
-    return parsed, found
+        return OverridesParser.create(loader).parse_overrides([text])
 
 
 def variants(overrides: Sequence[str]) -> list[list[str]]:
     """The command lines of all runs of a sweep. Raises ConfigErrors for what is not an override."""
-    parsed, found = parse(overrides)
-    if found:
-        raise ConfigErrors(found)
-    each = []
-    for text, override in zip(overrides, parsed, strict=True):
-        if override.is_sweep_override():
-            each.append(
-                [
-                    f"{override.get_key_element()}={value}"
-                    for value in override.sweep_string_iterator()
-                ]
-            )
-        else:
-            each.append([text])
-    return [list(one) for one in itertools.product(*each)]
+    parsed, errors = parse(overrides)
+    if errors:
+        raise ConfigErrors(errors)
+    alternatives = [
+        [f"{override.get_key_element()}={value}" for value in override.sweep_string_iterator()]
+        if override.is_sweep_override()
+        else [text]
+        for text, override in zip(overrides, parsed, strict=True)
+    ]
+    return [list(combination) for combination in itertools.product(*alternatives)]
 
 
 def resolve(config: Any) -> dict[str, Any]:
-    """A configuration as plain containers. Raises ConfigErrors if a ${reference} in it leads nowhere."""
+    """A configuration as plain containers, with current class paths. Raises ConfigErrors if a ${reference} in it leads
+    nowhere."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
@@ -165,47 +176,55 @@ def resolve(config: Any) -> dict[str, Any]:
         plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=False)
     except OmegaConfBaseException as error:
         key = getattr(error, "full_key", None) or "the configuration"
-        raise ConfigErrors([ConfigError(key, str(error).splitlines()[0])]) from error
-    return with_renamed_targets(plain)
+        raise ConfigErrors([_error_of(error, key)]) from error
+    current = with_renamed_targets(plain)
+    if current != plain:
+        _tell_renamed()
+    return current
 
 
-def _read(command: str, overrides: Sequence[str]) -> tuple[Typed, list[ConfigError]]:
-    """What was typed, and the faults that can be seen without the whole configuration."""
-    parsed, found = parse(overrides)
-    groups = _choices(command)
-    choices: dict[str, Any] = {}
-    values = []
+@functools.cache
+def _tell_renamed() -> None:
+    log.warning("--config-dir: a _target_ is the old path of a class; --cfg job prints the new one")
+
+
+def _read(command: str, overrides: Sequence[str]) -> Typed:
+    """The parts of a command line. Settings of Hydra itself are left out: they are no part of the configuration."""
+    parsed, errors = parse(overrides)
+    typed = Typed(errors=errors)
+    groups = groups_of(command)
     for override in parsed:
         key = override.key_or_group
         if key.startswith("hydra"):
-            continue  # settings of Hydra itself: not part of the configuration
+            continue
         if key not in groups:
-            values.append(override)
+            typed.values.append(override)
             continue
         value = override.value()  # ~experiment and experiment=null: no recipe
-        wrong = _wrong_choice(key, value)
-        if wrong is not None:
-            found.append(wrong)
-        elif choices.setdefault(key, value) != value:
-            found.append(
-                ConfigError(key, f"chosen twice, {choices[key]} and {value}; leave one out")
-            )
-    return Typed(choices, tuple(values)), found
+        if value not in options(key) and not (value is None and key == RECIPE):
+            errors.append(not_a_choice(key, value, options(key)))
+        elif typed.choices.setdefault(key, value) != value:
+            why = f"chosen twice, {typed.choices[key]} and {value}; leave one out"
+            errors.append(ConfigError(key, why))
+    return typed
 
 
-def _wrong_choice(group: str, value: Any) -> ConfigError | None:
-    there = options(group)
-    return (
-        None
-        if value in there or (value is None and group == RECIPE)
-        else not_a_choice(group, value, there)
-    )
+@functools.cache
+def groups_of(command: str) -> Mapping[str, Any]:
+    """The groups of a command and their usual choices, as the defaults list of its file says."""
+    text = Path(CONF, f"{command}.yaml").read_text(encoding="utf-8")
+    choices: dict[str, Any] = {}
+    for entry in yaml.safe_load(text)["defaults"]:
+        if isinstance(entry, dict):
+            choices |= {key: value for key, value in entry.items() if "/" not in key}
+        elif entry != "_self_":  # a command that has the groups of another
+            choices |= groups_of(entry)
+    return choices
 
 
 def _by_the_rule(command: str, chosen: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
     """The configuration of these choices (see the top of this file), and the choices of all groups."""
-    usual = _choices(command)
-    recipe = chosen.get(RECIPE, usual.get(RECIPE))
+    recipe = chosen.get(RECIPE, groups_of(command).get(RECIPE))
     if recipe is None:
         return _composed(command, chosen)
     of_recipe = _composed(command, {RECIPE: recipe})[1]
@@ -230,50 +249,44 @@ def _composed(command: str, chosen: Mapping[str, Any]) -> tuple[Any, Mapping[str
 
 @functools.cache
 def _cached(command: str, chosen: tuple[tuple[str, Any], ...]) -> tuple[Any, Mapping[str, Any]]:
-    from hydra import compose as compose_by_hydra
     from omegaconf import OmegaConf
 
-    with _sources():
-        overrides = [
-            f"~{group}" if choice is None else f"{group}={choice}" for group, choice in chosen
-        ]
-        config = compose_by_hydra(
-            command, overrides=[*overrides, *search_path()], return_hydra_config=True
-        )
+    overrides = [f"~{group}" if choice is None else f"{group}={choice}" for group, choice in chosen]
+    config = _by_hydra(command, overrides)
     OmegaConf.set_struct(config, False)
     OmegaConf.set_readonly(config, False)
-    choices = {
-        group: choice for group, choice in config.hydra.runtime.choices.items() if "/" not in group
-    }
-    config.pop("hydra")
-    return config, choices
+    choices = config.pop("hydra").runtime.choices
+    return config, {group: choice for group, choice in choices.items() if "/" not in group}
 
 
-def _choices(command: str) -> Mapping[str, Any]:
-    """The groups of a command and their usual choices."""
-    return _cached(command, ())[1]
+def _by_hydra(command: str | None, overrides: Sequence[str]) -> Any:
+    """What Hydra composes, its own settings included."""
+    from hydra import compose as hydra_compose
+
+    with _sources():
+        return hydra_compose(
+            command, overrides=[*overrides, *search_path()], return_hydra_config=True
+        )
 
 
 def faults_of_hydra(chosen: Sequence[str], settings: Sequence[str]) -> list[ConfigError]:
-    """What is wrong with settings of Hydra's own, such as hydra.launcher.n_jobs=two, where `chosen` are the choices."""
-    from hydra import compose as compose_by_hydra
+    """Errors of Hydra's own settings, such as hydra.launcher.n_jobs=two, with the choices in `chosen`."""
     from omegaconf import OmegaConf
 
-    parsed, found = parse(settings)
-    if found:
-        return found
+    parsed, errors = parse(settings)
+    if errors:
+        return errors
     try:
-        with _sources():
-            config = compose_by_hydra(overrides=[*chosen, *search_path()], return_hydra_config=True)
+        config = _by_hydra(None, chosen)
     except _unusable() as error:
-        return [ConfigError(" ".join(chosen), str(error).splitlines()[0])]
+        return [_error_of(error, " ".join(chosen))]
     OmegaConf.set_readonly(config.hydra, None)
     for text, override in zip(settings, parsed, strict=True):
         try:
-            found += apply(config, [override])
+            errors += apply(config, [override])
         except _unusable() as error:
-            found.append(ConfigError(text, str(error).splitlines()[0]))
-    return found
+            errors.append(_error_of(error, text))
+    return errors
 
 
 @functools.cache
@@ -288,12 +301,17 @@ _beside: list[str] = []
 
 
 def search_beside(folder: str) -> None:
-    """Looks for choices in another folder too (--config-dir). Raises UserError if there is none."""
+    """Looks for choices in another folder too (--config-dir). Raises UserError if it is not found."""
     if not Path(folder).is_dir():
         raise UserError(f"--config-dir {folder}: there is no such folder")
     _beside.append(str(Path(folder).resolve()))
-    _cached.cache_clear()
-    options.cache_clear()
+    forget()
+
+
+def forget() -> None:
+    """Drops all that was read from the folders of the configuration."""
+    for function in (_cached, _parsed, options):
+        function.cache_clear()
 
 
 def config_dirs() -> tuple[str, ...]:
@@ -302,7 +320,7 @@ def config_dirs() -> tuple[str, ...]:
 
 
 def search_path() -> list[str]:
-    """What Hydra has to be told for it to look in those folders."""
+    """Override by which Hydra finds the folders of `search_beside`."""
     return [f"hydra.searchpath=[{','.join(_beside)}]"] if _beside else []
 
 
@@ -322,17 +340,12 @@ def _sources() -> Iterator[Any]:
 
 
 def _unusable() -> tuple[type[Exception], ...]:
+    """The exceptions of Hydra for a configuration that it cannot compose."""
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
     return (HydraException, OmegaConfBaseException)
 
 
-def _keys(node: Any, groups: Collection[str]) -> list[str]:
-    from omegaconf import OmegaConf
-
-    return (
-        sorted({*(str(key) for key in node if key != "_target_"), *groups})
-        if OmegaConf.is_dict(node)
-        else []
-    )
+def _error_of(error: Exception, key: str = "") -> ConfigError:
+    return ConfigError(key, str(error).splitlines()[0])

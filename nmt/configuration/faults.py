@@ -1,70 +1,58 @@
-"""What is wrong with a configuration, as values. They become text only when they are printed."""
-
-from __future__ import annotations
+"""Errors of a configuration as values, which become text when they are printed."""
 
 import difflib
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from nmt.foundation.errors import UserError
+from nmt.foundation.limits import ConfigError, shown
 
-
-@dataclass(frozen=True)
-class ConfigError:
-    """One thing that is wrong: at which `key`, what the `problem` is, and what to do. `value`: what was given there;
-    `choices`: what there is to choose from; `nearest`: the choice that was probably meant."""
-
-    key: str
-    problem: str
-    value: str | None = None
-    choices: tuple[str, ...] = ()
-    nearest: str | None = None
-
-    def __str__(self) -> str:
-        place = self.key if self.value is None else f"{self.key}={self.value}"
-        meant = f"; did you mean {self.nearest}?" if self.nearest else ""
-        known = f" (there are: {', '.join(self.choices)})" if self.choices else ""
-        return (
-            f"{place}: {self.problem}{meant}{known}" if place else f"{self.problem}{meant}{known}"
-        )
+__all__ = ["ConfigError", "ConfigErrors", "not_a_choice", "shown", "unknown"]
+SIMILARITY = 0.6
+"""Least similarity of a suggestion, as difflib measures it."""
+MOST = 3
+"""Suggestions for one name."""
 
 
 class ConfigErrors(UserError):
-    """All faults of a configuration together."""
+    """All errors of a configuration together."""
 
     def __init__(self, faults: Sequence[ConfigError]) -> None:
-        super().__init__(
-            "the configuration has faults:\n" + "\n".join(f"  - {fault}" for fault in faults)
-        )
+        lines = "\n".join(f"  - {fault}" for fault in faults)
+        super().__init__(f"the configuration has faults:\n{lines}")
         self.faults = tuple(faults)
 
 
-def unknown(key: str, known: Collection[str]) -> ConfigError:
-    """A key that does not exist, with the keys that do; the last part of `key` is the one that is not known."""
-    if not known:
+def unknown(key: str, known: Collection[str], everywhere: Collection[str] = ()) -> ConfigError:
+    """A key that does not exist.
+
+    key: the whole key; its last part is unknown.
+    known: the names that its group has.
+    everywhere: all whole keys of the configuration, for suggestions from other groups.
+    """
+    if not known and not everywhere:
         return ConfigError(key, "no such key (this choice has no settings)")
-    near = difflib.get_close_matches(key.rpartition(".")[2], known, 1, 0.6)
-    return ConfigError(
-        key, "no such key", choices=tuple(sorted(known)), nearest=near[0] if near else None
-    )
+    nearest = near_matches(key.rpartition(".")[2], known, everywhere)
+    return ConfigError(key, "no such key", choices=tuple(sorted(known)), nearest=nearest)
 
 
 def not_a_choice(group: str, value: Any, choices: Sequence[str]) -> ConfigError:
     """A choice that does not exist."""
-    near = difflib.get_close_matches(str(value).lower(), choices, 1, 0.6)
     problem = f"there is no {str(value)!r} to choose for {group}"
-    return ConfigError(group, problem, shown(value), tuple(choices), near[0] if near else None)
+    nearest = near_matches(str(value).lower(), choices)
+    return ConfigError(group, problem, shown(value), tuple(choices), nearest)
 
 
-def shown(value: Any) -> str:
-    """A value as users type it."""
-    if isinstance(value, list | tuple):
-        return f"[{','.join(map(shown, value))}]"
-    return (
-        "null"
-        if value is None
-        else str(value).lower()
-        if isinstance(value, bool)
-        else str(value) or "(nothing)"
-    )
+def near_matches(
+    name: str, known: Collection[str], everywhere: Collection[str] = ()
+) -> tuple[str, ...]:
+    """Names that were probably meant: whole keys that end in this name, the most similar name of `known`, or whole keys
+    that end in the most similar name."""
+    endings: dict[str, list[str]] = {}
+    for key in everywhere:
+        endings.setdefault(key.rpartition(".")[2], []).append(key)
+    similar = difflib.get_close_matches(name, known, 1, SIMILARITY)
+    if not similar or name in endings:
+        [ending, *_] = [*difflib.get_close_matches(name, endings, 1, SIMILARITY), ""]
+        similar = endings.get(ending, [])
+    return tuple(similar[:MOST])

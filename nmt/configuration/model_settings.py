@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -11,6 +11,7 @@ from nmt.configuration import build
 from nmt.configuration.build import Group
 from nmt.configuration.faults import ConfigError, shown
 from nmt.configuration.settings import Settings
+from nmt.data import as_list
 from nmt.data.lines import Errors
 from nmt.foundation.extras import advice, installed
 from nmt.foundation.ranges import Count, NonNegative, Positive, Range, Size
@@ -23,47 +24,55 @@ from nmt.tokenizer.words import Units
 Models = str | list[str]
 """A run directory or checkpoint file, or several as an ensemble."""
 ENDINGS = (".html", ".png", ".json")
+"""Endings of the files that pictures are written to."""
+MOST_COMPARED = 3
+"""Models drawn beside the one that translates: more do not fit on a page."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSettings(Settings):
-    """What every command with a trained translation model has."""
+    """Settings of every command with a trained translation model."""
 
     model: Models
     device: str
     precision: GenerationPrecision
     translation: Group
 
-    def conflicts(self) -> list[ConfigError]:
-        found = self._same_files()
+    def conflicts(self) -> Iterator[ConfigError]:
+        yield from super().conflicts()
         if self.model == []:
-            found.append(ConfigError("model", "give a run directory, or several as [A,B,C]", "[]"))
-        return found
+            yield ConfigError("model", "give a run directory, or several as [A,B,C]", "[]")
 
     @property
     def translator_options(self) -> dict[str, Any]:
         """Options of the translator that are set here; the others are those of the model."""
         return {key: value for key, value in self.translation.items() if value is not None}
 
+    def _search(self, search: Group, one_best: str | None) -> Iterator[ConfigError]:
+        """Errors of a search; `one_best`: why it must not return several hypotheses, None if it may."""
+        yield from build.faults_of_building("search", search)
+        most = search.get("n_best", 1)
+        if one_best and most > 1:
+            yield ConfigError("search.n_best", one_best, shown(most))
+
 
 @dataclass(frozen=True, kw_only=True)
 class EnsembleSettings(ModelSettings):
-    """Several models may translate as one."""
+    """Settings of commands in which several models may translate as one."""
 
     averaging: Averaging
     shares: list[Positive] | None = None
 
-    def conflicts(self) -> list[ConfigError]:
-        found, paths = super().conflicts(), models(self.model)
-        if self.shares is not None and paths and len(self.shares) != len(paths):
-            found.append(
-                ConfigError(
-                    "shares",
-                    f"give one positive number for each of {len(paths)} models",
-                    shown(self.shares),
-                )
-            )
-        return found
+    def conflicts(self) -> Iterator[ConfigError]:
+        yield from super().conflicts()
+        count = len(models(self.model))
+        if self.shares is not None and count and len(self.shares) != count:
+            why = f"give one positive number for each of {count} models"
+            yield ConfigError("shares", why, shown(self.shares))
+        lexicon = getattr(self, "lexicon", None)  # not a key of every such command
+        if lexicon and self.translation.get("unknown") != "copy":
+            why = "is for unknown words: set translation.unknown=copy too"
+            yield ConfigError("lexicon", why, lexicon)
 
     def idle(self) -> dict[str, str]:
         if len(models(self.model)) > 1:
@@ -71,22 +80,10 @@ class EnsembleSettings(ModelSettings):
         why = "there is only one model: model=[A,B] makes an ensemble"
         return {"averaging": why, "shares": why}
 
-    def _lexicon(self, path: str | None) -> list[ConfigError]:
-        used = not path or self.translation.get("unknown") == "copy"
-        return (
-            []
-            if used
-            else [
-                ConfigError(
-                    "lexicon", "is for unknown words: set translation.unknown=copy too", path
-                )
-            ]
-        )
-
 
 @dataclass(frozen=True, kw_only=True)
 class TranslateSettings(EnsembleSettings):
-    """conf/translate.yaml."""
+    """Settings of nmt.translate: conf/translate.yaml."""
 
     written: ClassVar[Sequence[str]] = ("output", "attention_map")
 
@@ -103,64 +100,48 @@ class TranslateSettings(EnsembleSettings):
     compare: Models | None = None
     search: Group
 
-    def conflicts(self) -> list[ConfigError]:
-        found = (
-            super().conflicts()
-            + build.faults_of_building("search", self.search)
-            + self._lexicon(self.lexicon)
-        )
-        most = self.search.get("n_best", 1)
-        if self.format in ONE_BEST and most > 1:
-            found.append(
-                ConfigError(
-                    "search.n_best", "shown by format=jsonl and format=moses only", shown(most)
-                )
-            )
-        found += map_name(self.attention_map)
-        if self.compare and not self.attention_map:
-            what = (
+    def conflicts(self) -> Iterator[ConfigError]:
+        yield from super().conflicts()
+        only_best = "shown by format=jsonl and format=moses only"
+        yield from self._search(self.search, only_best if self.format in ONE_BEST else None)
+        yield from map_name("attention_map", self.attention_map)
+        yield from self._compared()
+        if self.resume and not (self.output and self.input):
+            yield ConfigError("resume", "needs input=FILE and output=FILE", "true")
+        if self.resume and self.attention_map:
+            why = "an attention map needs all sentences; leave attention_map out"
+            yield ConfigError("resume", why, "true")
+        if (self.prefix or self.constraints) and not self.input:
+            why = "belong to the lines of a file; give input=FILE"
+            yield ConfigError("prefix and constraints", why)
+
+    def _compared(self) -> Iterator[ConfigError]:
+        """Errors of the models that are drawn beside the main one."""
+        compared, main = models(self.compare), models(self.model)
+        if compared and not self.attention_map:
+            why = (
                 "names models to draw beside the main one in attention_map=FILE.html; give that too"
             )
-            found.append(ConfigError("compare", what))
-        beside, own = models(self.compare), models(self.model)
-        if len(beside) > 3:
-            found.append(
-                ConfigError("compare", "give at most three models beside the one that translates")
-            )
-        if len({*beside, *own}) < len(beside) + len(set(own)):
-            found.append(
-                ConfigError("compare", "give each model once, and not the one that translates")
-            )
-        if self.resume and not (self.output and self.input):
-            found.append(ConfigError("resume", "needs input=FILE and output=FILE", "true"))
-        if self.resume and self.attention_map:
-            found.append(
-                ConfigError(
-                    "resume",
-                    "an attention map needs all sentences; leave attention_map out",
-                    "true",
-                )
-            )
-        if (self.prefix or self.constraints) and not self.input:
-            found.append(
-                ConfigError(
-                    "prefix and constraints", "belong to the lines of a file; give input=FILE"
-                )
-            )
-        return found
+            yield ConfigError("compare", why)
+        if len(compared) > MOST_COMPARED:
+            why = "give at most three models beside the one that translates"
+            yield ConfigError("compare", why)
+        if len({*compared, *main}) < len(compared) + len(set(main)):
+            why = "give each model once, and not the one that translates"
+            yield ConfigError("compare", why)
 
     def idle(self) -> dict[str, str]:
-        found = super().idle()
+        reasons = super().idle()
         if not self.attention_map and self.format not in ("jsonl", "pharaoh"):
-            found["units"] = (
+            reasons["units"] = (
                 "no alignment is shown: give attention_map=FILE.html, format=jsonl or pharaoh"
             )
-        return found
+        return reasons
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServeSettings(ModelSettings):
-    """conf/serve.yaml."""
+    """Settings of nmt.serve: conf/serve.yaml."""
 
     names: list[str] | None = None
     host: str
@@ -191,32 +172,22 @@ class ServeSettings(ModelSettings):
             Path(path).resolve().name.removesuffix(".safetensors") for path in models(self.model)
         ]
 
-    def conflicts(self) -> list[ConfigError]:
-        found = super().conflicts() + build.faults_of_building("search", self.search)
-        paths, names = models(self.model), self._names
-        if len(names) != len(paths):
-            found.append(
-                ConfigError("names", f"give one for each of {len(paths)} models", shown(self.names))
-            )
+    def conflicts(self) -> Iterator[ConfigError]:
+        yield from super().conflicts()
+        yield from self._search(
+            self.search, "requests say how many alternatives they want; leave it out"
+        )
+        count, names = len(models(self.model)), self._names
+        if len(names) != count:
+            yield ConfigError("names", f"give one for each of {count} models", shown(self.names))
         elif len(set(names)) < len(names):
-            found.append(
-                ConfigError(
-                    "names",
-                    f"give each model another name, as names=[a,b] (now {', '.join(names)})",
-                )
-            )
-        if self.search.get("n_best", 1) > 1:
-            found.append(
-                ConfigError(
-                    "search.n_best", "requests say how many alternatives they want; leave it out"
-                )
-            )
-        return found
+            why = f"give each model another name, as names=[a,b] (now {', '.join(names)})"
+            yield ConfigError("names", why)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateSettings(EnsembleSettings):
-    """conf/evaluate.yaml."""
+    """Settings of nmt.evaluate: conf/evaluate.yaml."""
 
     source: str
     reference: str | list[str]
@@ -225,35 +196,17 @@ class EvaluateSettings(EnsembleSettings):
     search: Group
     metric: Group
 
-    def conflicts(self) -> list[ConfigError]:
-        found = (
-            super().conflicts()
-            + build.faults_of_building("search", self.search)
-            + self._lexicon(self.lexicon)
-        )
+    def conflicts(self) -> Iterator[ConfigError]:
+        yield from super().conflicts()
+        yield from self._search(self.search, "only the best translation is evaluated; leave it out")
         if self.metric.get("name") == "loss":
-            found.append(
-                ConfigError(
-                    "metric.name",
-                    "not a comparison of texts; choose bleu, chrf, ter or exact",
-                    "loss",
-                )
-            )
-        most = self.search.get("n_best", 1)
-        if most > 1:
-            found.append(
-                ConfigError(
-                    "search.n_best",
-                    "only the best translation is evaluated; leave it out",
-                    shown(most),
-                )
-            )
-        return found
+            why = "not a comparison of texts; choose bleu, chrf, ter or exact"
+            yield ConfigError("metric.name", why, "loss")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreSettings(EnsembleSettings):
-    """conf/score.yaml."""
+    """Settings of nmt.score: conf/score.yaml."""
 
     source: str
     target: str | None = None
@@ -263,20 +216,25 @@ class ScoreSettings(EnsembleSettings):
     normalize: Literal["none", "average"]
     errors: Errors
 
-    def conflicts(self) -> list[ConfigError]:
-        found = super().conflicts()
+    def conflicts(self) -> Iterator[ConfigError]:
+        yield from super().conflicts()
         if (self.target is None) == (self.nbest is None):
-            remedy = "give one of them, target=FILE (one translation per line) or nbest=FILE (Moses format)"
-            found.append(ConfigError("target, nbest", remedy))
+            why = (
+                "give one of them, target=FILE (one translation per line) or nbest=FILE "
+                "(Moses format)"
+            )
+            yield ConfigError("target, nbest", why)
         elif self.nbest and (self.format != "text" or self.normalize != "none"):
-            remedy = "is written back in its own format, with log-probabilities; leave format and normalize out"
-            found.append(ConfigError("nbest", remedy))
-        return found
+            why = (
+                "is written back in its own format, with log-probabilities; "
+                "leave format and normalize out"
+            )
+            yield ConfigError("nbest", why)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlignSettings(EnsembleSettings):
-    """conf/align.yaml."""
+    """Settings of nmt.align: conf/align.yaml."""
 
     written: ClassVar[Sequence[str]] = ("output", "attention_map")
 
@@ -292,42 +250,33 @@ class AlignSettings(EnsembleSettings):
     format: Literal["pharaoh", "json"]
     attention_map: str | None = None
 
-    def conflicts(self) -> list[ConfigError]:
-        found = super().conflicts() + map_name(self.attention_map)
+    def conflicts(self) -> Iterator[ConfigError]:
+        yield from super().conflicts()
+        yield from map_name("attention_map", self.attention_map)
         if (self.model is None) == (self.vectors is None):
-            found.append(
-                ConfigError(
-                    "model, vectors", "give one of them, model=RUN_DIR or vectors=[SOURCE,TARGET]"
-                )
-            )
+            why = "give one of them, model=RUN_DIR or vectors=[SOURCE,TARGET]"
+            yield ConfigError("model, vectors", why)
         elif self.vectors is not None and len(self.vectors) != 2:
-            found.append(ConfigError("vectors", "give two files, [SOURCE,TARGET]"))
+            yield ConfigError("vectors", "give two files, [SOURCE,TARGET]")
         elif self.vectors and self.reverse:
-            found.append(
-                ConfigError("reverse", "vectors already look in both directions; leave it out")
-            )
+            why = "vectors already look in both directions; leave it out"
+            yield ConfigError("reverse", why)
         if self.vectors and self.units == "piece":
-            found.append(
-                ConfigError("units", "vectors are of words; pieces are a model's", "piece")
-            )
-        return found
+            yield ConfigError("units", "vectors are of words; pieces are a model's", "piece")
 
     def idle(self) -> dict[str, str]:
-        found = {} if self.vectors else super().idle()
-        if not self.vectors and not self.reverse:
-            found["symmetrize"] = "there is one direction: give reverse=RUN_DIR too"
-        for key in (
-            ("device", "precision", "averaging", "shares", "translation.max_source")
-            if self.vectors
-            else ()
-        ):
-            found[key] = "vectors need no model"
-        return found
+        if self.vectors:
+            keys = ("device", "precision", "averaging", "shares", "translation.max_source")
+            return dict.fromkeys(keys, "vectors need no model")
+        reasons = super().idle()
+        if not self.reverse:
+            reasons["symmetrize"] = "there is one direction: give reverse=RUN_DIR too"
+        return reasons
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelSettings(Settings):
-    """conf/label.yaml."""
+    """Settings of nmt.label: conf/label.yaml."""
 
     written: ClassVar[Sequence[str]] = ("output", "explain")
 
@@ -340,62 +289,57 @@ class LabelSettings(Settings):
     explain: str | None = None
     units: Units = "word"
 
-    def conflicts(self) -> list[ConfigError]:
-        return super().conflicts() + map_name(self.explain, "explain")
+    def conflicts(self) -> Iterator[ConfigError]:
+        yield from super().conflicts()
+        yield from map_name("explain", self.explain)
 
     def idle(self) -> dict[str, str]:
-        return (
-            {}
-            if self.explain or self.format == "jsonl"
-            else {"units": "no words are shown: give explain=FILE.html"}
-        )
+        if self.explain or self.format == "jsonl":
+            return {}
+        return {"units": "no words are shown: give explain=FILE.html"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class CiteSettings(Settings):
-    """conf/cite.yaml."""
+    """Settings of nmt.cite: conf/cite.yaml."""
 
     model: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class AverageSettings(Settings):
-    """conf/average.yaml."""
+    """Settings of nmt.average: conf/average.yaml."""
 
     models: list[str]
     output: str
 
-    def conflicts(self) -> list[ConfigError]:
-        found = super().conflicts()
+    def conflicts(self) -> Iterator[ConfigError]:
+        yield from super().conflicts()
+        yield from ending(self.output, ".safetensors")
         if len(self.models) < 2:
-            found.append(ConfigError("models", "give at least two, as [A,B]", shown(self.models)))
-        if not self.output.endswith(".safetensors"):
-            found.append(ConfigError("output", "the name must end in .safetensors", self.output))
-        elif any(Path(model).resolve() == Path(self.output).resolve() for model in self.models):
-            found.append(
-                ConfigError("output", "is one of the models; choose another name", self.output)
-            )
-        return found
+            yield ConfigError("models", "give at least two, as [A,B]", shown(self.models))
+        if Path(self.output).resolve() in [Path(model).resolve() for model in self.models]:
+            why = "is one of the models; choose another name"
+            yield ConfigError("output", why, self.output)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportSettings(Settings):
-    """conf/export.yaml."""
+    """Settings of nmt.export: conf/export.yaml."""
 
     model: str
     format: Literal["onnx", "card", "html"]
     output: str
 
-    def conflicts(self) -> list[ConfigError]:
-        found = super().conflicts()
-        if self.format == "html" and not self.output.endswith(".html"):
-            found.append(ConfigError("output", "the name must end in .html", self.output))
-        return found
+    def conflicts(self) -> Iterator[ConfigError]:
+        yield from super().conflicts()
+        if self.format == "html":
+            yield from ending(self.output, ".html")
 
 
 @dataclass(frozen=True, kw_only=True)
 class IndexSettings(Settings):
-    """conf/index.yaml."""
+    """Settings of nmt.index: conf/index.yaml."""
 
     model: str
     source: str
@@ -403,23 +347,27 @@ class IndexSettings(Settings):
     output: str
     device: str
 
-    def conflicts(self) -> list[ConfigError]:
-        found = super().conflicts()
-        if not self.output.endswith(".safetensors"):
-            found.append(ConfigError("output", "the name must end in .safetensors", self.output))
-        return found
+    def conflicts(self) -> Iterator[ConfigError]:
+        yield from super().conflicts()
+        yield from ending(self.output, ".safetensors")
 
 
-def map_name(name: str | None, key: str = "attention_map") -> list[ConfigError]:
-    """What is wrong with the name of a picture."""
+def ending(output: str, suffix: str) -> Iterator[ConfigError]:
+    """An error for an output whose name ends in another suffix."""
+    if not output.endswith(suffix):
+        yield ConfigError("output", f"the name must end in {suffix}", output)
+
+
+def map_name(key: str, name: str | None) -> Iterator[ConfigError]:
+    """An error for the name of a picture that cannot be drawn."""
     if not name:
-        return []
+        return
     if not name.endswith(ENDINGS):
-        return [ConfigError(key, "the name must end in .html, .png or .json", name)]
-    pictured = not name.endswith(".png") or installed("matplotlib")
-    return [] if pictured else [ConfigError(key, f"{advice('matplotlib')}, or write .html", name)]
+        yield ConfigError(key, "the name must end in .html, .png or .json", name)
+    elif name.endswith(".png") and not installed("matplotlib"):
+        yield ConfigError(key, f"{advice('matplotlib')}, or write .html", name)
 
 
 def models(value: Models | None) -> list[str]:
     """One path or several as a list."""
-    return [value] if isinstance(value, str) else value or []
+    return as_list(value or [])

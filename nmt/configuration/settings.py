@@ -1,15 +1,13 @@
-"""The settings of a command as a typed object: what all of them share. There is a class for each YAML at the top of conf/
-(training_settings.py, model_settings.py). Its fields are the keys, its annotations their types, and a field of type
-`Group` is a group whose keys configure an object (build.py).
-
-A command's `Settings` are only made from a configuration without faults.
+"""The settings of a command as a typed object. Each YAML at the top of conf/ has a class here, in training_settings.py,
+model_settings.py or analysis_settings.py. Fields are the keys, annotations are their types, and a field of type `Group`
+is a group whose keys configure an object (build.py).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -26,7 +24,10 @@ Some = TypeVar("Some", bound="Settings")
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Base of all settings. `written` and `read`: keys that name output files and input files."""
+    """Base of all settings, which exist only for configurations without errors.
+
+    written, read: keys that name output files and input files.
+    """
 
     written: ClassVar[Sequence[str]] = ("output",)
     read: ClassVar[Sequence[str]] = (
@@ -35,14 +36,14 @@ class Settings:
 
     @classmethod
     def of(cls: type[Some], values: Mapping[str, Any], also: Sequence[ConfigError] = ()) -> Some:
-        """The settings that a configuration describes. Raises ConfigErrors listing everything that is wrong with it, and the
-        faults in `also`, which were found before."""
-        found = [*also, *cls._faults(values)]
-        found += cls.impossible(values, {fault.key.partition(".")[0] for fault in found})
-        if not found:
-            found += cls(**values).conflicts()
-        if found:
-            raise ConfigErrors(found)
+        """The settings that a configuration describes. Raises ConfigErrors with all its errors, and with those in `also`,
+        which were found before."""
+        errors = [*also, *cls._wrong_values(values)]
+        errors += cls.impossible(values, {error.key.partition(".")[0] for error in errors})
+        if not errors:
+            errors += cls(**values).conflicts()
+        if errors:
+            raise ConfigErrors(errors)
         return cls(**values)
 
     @classmethod
@@ -51,73 +52,50 @@ class Settings:
         return []
 
     @classmethod
-    def _faults(cls, values: Mapping[str, Any]) -> list[ConfigError]:
-        """What is wrong with single keys and values."""
+    def _wrong_values(cls, values: Mapping[str, Any]) -> list[ConfigError]:
+        """Errors of single keys and values."""
         groups = cls.groups()
-        top = {
-            key: value
-            for key, value in values.items()
-            if key not in groups and not isinstance(value, Mapping)
-        }
-        found = [
-            unknown(key, [f.name for f in dataclasses.fields(cls)])
-            for key, value in values.items()
-            if key not in groups and isinstance(value, Mapping)
-        ]
-        found += mismatches(top, cls, given=list(groups))
+        keys = {field.name for field in dataclasses.fields(cls)}
+        plain = {key: value for key, value in values.items() if not isinstance(value, Mapping)}
+        errors = [unknown(key, keys) for key in values if key not in groups and key not in plain]
+        top = {key: value for key, value in plain.items() if key not in groups}
+        errors += mismatches(top, cls, given=list(groups))
+        nested = []
         for group, needed in groups.items():
             node = values.get(group)
             if isinstance(node, Mapping):
-                found += build.faults_of(group, node)
+                nested += build.faults_of(group, node)
             elif needed or node is not None:
-                found.append(ConfigError(group, "missing"))
-        repeated = {
-            fault.key for fault in found if "." not in fault.key
-        }  # e.g. encoder.cell repeats cell
-        return [
-            fault
-            for fault in found
-            if fault.key.rpartition(".")[2] not in repeated or "." not in fault.key
-        ]
+                errors.append(ConfigError(group, "missing"))
+        # A value at the top, such as cell, stands in several groups: encoder.cell, decoder.cell.
+        repeated = {error.key for error in errors}
+        return errors + [e for e in nested if e.key.rpartition(".")[2] not in repeated]
 
     @classmethod
     def groups(cls) -> dict[str, bool]:
-        """The groups of this command, and whether each is needed."""
+        """The groups of this command, and whether each is required."""
         hints = typing.get_type_hints(cls, include_extras=True)
         fields = [f for f in dataclasses.fields(cls) if hints[f.name] in (Group, Group | None)]
         return {f.name: f.default is dataclasses.MISSING for f in fields}
 
-    def conflicts(self) -> list[ConfigError]:
-        """Combinations of values that are not allowed."""
-        return self._same_files()
-
-    def idle(self) -> dict[str, str]:
-        """Keys that change nothing in this configuration, and why. Typed on the command line, they are faults."""
-        return {}
-
-    def _same_files(self) -> list[ConfigError]:
-        """An output that is also an input, or written twice."""
-        found, taken = [], dict[Path, str]()
+    def conflicts(self) -> Iterator[ConfigError]:
+        """Combinations of values that are not allowed: an output that is also an input, or written twice."""
+        users: dict[Path, str] = {}
         for key in (*self.read, *self.written):
             for name in as_list(getattr(self, key, None) or []):
                 file = Path(name).resolve()
                 if key in self.written and file.suffix in OPENERS:
-                    found.append(
-                        ConfigError(
-                            key,
-                            f"is written as it is, not compressed: leave {file.suffix} out",
-                            name,
-                        )
-                    )
-                if key in self.written and file in taken:
-                    how = "written" if taken[file] in self.written else "read"
-                    found.append(
-                        ConfigError(
-                            key, f"is {how} as {taken[file]}= too; choose another name", name
-                        )
-                    )
-                taken[file] = key
-        return found
+                    why = f"is written as it is, not compressed: leave {file.suffix} out"
+                    yield ConfigError(key, why, name)
+                if key in self.written and file in users:
+                    how = "written" if users[file] in self.written else "read"
+                    why = f"is {how} as {users[file]}= too; choose another name"
+                    yield ConfigError(key, why, name)
+                users[file] = key
+
+    def idle(self) -> dict[str, str]:
+        """Keys without effect in this configuration, and the reasons. Typed on the command line, they are errors."""
+        return {}
 
     @property
     def values(self) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import numpy as np
 from nmt.data import Pairs, Text, tag_of
 from nmt.data.ragged import Corpus
 from nmt.foundation.errors import UserError
+from nmt.foundation.limits import RunView
 from nmt.foundation.ranges import NonNegative, Ratio, Size
 
 log = logging.getLogger(__name__)
@@ -44,6 +45,11 @@ class Filters:
             drop_duplicates,
         )
         self.drop_identical, self.max_symbols = drop_identical, max_symbols
+
+    @classmethod
+    def idle(cls, run: RunView) -> dict[str, str]:
+        """The ratio of lengths, which a source without words does not have."""
+        return {} if run.sources else {"filters.max_ratio": "a picture has no length"}
 
     def text(self, pairs: Pairs) -> Pairs:
         """Drops pairs with an empty side and, if asked to, noise and duplicates. Raises UserError if nothing is left."""

@@ -1,9 +1,11 @@
 """Word alignments: links between a source word and a target word, counted from 0 (Pharaoh format)."""
 
 import re
+from collections.abc import Iterator
 
 from nmt.data import Pairs
 from nmt.foundation.errors import UserError
+from nmt.foundation.limits import ConfigError, RunView
 
 Links = frozenset[tuple[int, int]]
 """(source word, target word), counted from 0."""
@@ -28,6 +30,13 @@ def parse_links(line: str) -> tuple[Links, Links]:
 def write_links(links: Links) -> str:
     """Pharaoh format, sorted by source word."""
     return " ".join(f"{s}-{t}" for s, t in sorted(links))
+
+
+def unread_links(run: RunView) -> Iterator[ConfigError]:
+    """An error for alignments of the data that the objective does not read."""
+    if run.value("data.alignment") and not run.value("objective.guided_alignment"):
+        why = "is read by objective.guided_alignment only: set that above 0"
+        yield run.error("data.alignment", why)
 
 
 def check_links(pairs: Pairs, place: str, factors: int, first: int = 1) -> None:

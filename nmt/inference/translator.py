@@ -16,6 +16,7 @@ from nmt.data.lines import check_lines
 from nmt.drawing.attention_map import AttentionMap
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import UNK, Hypothesis, Prepared, Request, Reranker, Search
+from nmt.foundation.limits import ConfigError, RunView
 from nmt.foundation.progress import Progress
 from nmt.foundation.ranges import Length, Range, Size
 from nmt.inference.attention_weights import DecodedPair, ModelAttention, maps_of
@@ -117,6 +118,16 @@ class Translator:
         search = type(self.search).__name__.lower()
         precision = self.networks.packs.precision
         return f"Translator({source} → {target}, {decoders}, {search}, {precision})"
+
+    @classmethod
+    def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
+        """Copies of source words without attention, or without source words."""
+        key = "translation.unknown"
+        if run.value(key) != "copy":
+            return
+        yield from run.needing_attention(key)
+        if not run.sources:
+            yield run.error(key, "copies source words, and a picture has none: drop or mark")
 
     def with_search(self, search: Search) -> Translator:
         """Returns a translator with the same models and another search."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from nmt.data.labels import LabelSet
 from nmt.foundation.interfaces import Loss, TextBatch
+from nmt.foundation.limits import ConfigError, RunView
 from nmt.foundation.ranges import Fraction, Range, Width
 from nmt.model import Network
 from nmt.model.encoder import Encoder
@@ -53,6 +55,22 @@ class Seq2Label(Network):
             nn.init.xavier_uniform_(layer.weight)
             nn.init.zeros_(layer.bias)
         self.feature_dropout = Dropout(feature_dropout)
+
+    @classmethod
+    def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
+        """Data without labels, pictures, or a second language."""
+        if not hasattr(run.parts["data"], "labelled"):
+            yield ConfigError(
+                "data", "this data set has no labels; choose data=tsv, csv, jsonl, parquet or hub"
+            )
+        if run.parts["encoder"].reads_pictures:
+            yield ConfigError(
+                "encoder", "reads pictures, and texts are classified: choose encoder=bidirectional"
+            )
+        if not run.joint:
+            yield ConfigError(
+                "tokenizer.joint", "there is only one language; leave it out", "false"
+            )
 
     def read(self, batch: TextBatch) -> tuple[Float[Tensor, "B L"], Pooled]:
         """Unnormalised log-probabilities of the labels, and what the pooling saw."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -20,6 +20,7 @@ from nmt.foundation.interfaces import (
     SourceWords,
     State,
 )
+from nmt.foundation.limits import ConfigError, RunView
 from nmt.foundation.ranges import Fraction, Width
 from nmt.model import Network
 from nmt.model.copying import Copying
@@ -114,6 +115,35 @@ class Seq2Seq(Network):
             self.encoder.take_words(Words(factored, *drops))
         self.words = Words(self.target_embedding, *drops)
         self.readout_dropout = Dropout(readout_dropout, variational_dropout)
+
+    @staticmethod
+    def needs_joint(options: Mapping[str, Any]) -> dict[str, str]:
+        """Options that need one vocabulary for both languages, each with the setting that does not."""
+        choices = (("tying", "all", "model.tying=output"), ("copy", True, "model.copy=false"))
+        return {
+            f"model.{key}": instead for key, value, instead in choices if options.get(key) == value
+        }
+
+    @classmethod
+    def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
+        """Options that need one vocabulary for both languages, where there are two."""
+        if run.joint:
+            return
+        for key, instead in cls.needs_joint(run.value("model")).items():
+            needs = "needs one vocabulary for both languages"
+            yield run.error(key, f"{needs}: set tokenizer.joint=true or {instead}")
+
+    @classmethod
+    def idle(cls, run: RunView) -> dict[str, str]:
+        """Options of dropout and factors that the run does not have."""
+        reasons = {}
+        if not run.value("model.dropout") and not run.value("model.readout_dropout"):
+            reasons["model.variational_dropout"] = (
+                "nothing is dropped: set model.dropout or model.readout_dropout"
+            )
+        if not run.value("data.factors"):
+            reasons["model.factor_size"] = "the source has no factors: set data.factors"
+        return reasons
 
     def encode(
         self,

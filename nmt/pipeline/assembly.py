@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from nmt.configuration import build
+from nmt.configuration.initial import read_initial
 from nmt.configuration.training_settings import ClassifySettings, TrainingSettings, TrainSettings
 from nmt.data import LabelledSplits, Splits
 from nmt.data.filters import Filters
@@ -22,8 +23,9 @@ from nmt.inference.candidates import Candidates
 from nmt.inference.translator import Translator
 from nmt.loading import load
 from nmt.model import NeedsReward, NeedsTeacher
+from nmt.model.freezing import freeze
 from nmt.model.seq2seq import Seq2Seq
-from nmt.pipeline.fine_tuning import freeze, read_initial, take_weights
+from nmt.pipeline.fine_tuning import take_weights
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
 from nmt.tokenizer import Tokenizer
@@ -93,8 +95,9 @@ def _translation(
     tokenizer = data.tokenizer
     if teachers is not None:
         _check_teachers(teachers, objective.teacher, splits.languages, tokenizer)
-        if settings.needs_joint and not tokenizer.joint:
-            key, instead = next(iter(settings.needs_joint.items()))
+        needs_joint = Seq2Seq.needs_joint(settings.model)
+        if needs_joint and not tokenizer.joint:
+            key, instead = next(iter(needs_joint.items()))
             raise UserError(
                 f"{key}: needs one vocabulary for both languages, and the teacher has two: set {instead}"
             )

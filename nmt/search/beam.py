@@ -7,10 +7,11 @@ with room for all hypotheses is exhaustive search.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from nmt.foundation.interfaces import Hypothesis, Request, SearchState, Step
+from nmt.foundation.limits import ConfigError, RunView
 from nmt.foundation.ranges import NonNegative, Width
 from nmt.search.allocation import allocate
 from nmt.search.breadth import explore, most_probable
@@ -38,6 +39,11 @@ class Beam:
             n_best,
             Penalty(length_penalty, alpha, coverage),
         )
+
+    @classmethod
+    def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
+        """A penalty of attention that the network does not have."""
+        return run.needing_attention("search.coverage")
 
     @property
     def needs_attention(self) -> bool:

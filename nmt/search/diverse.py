@@ -5,12 +5,13 @@ chosen it at this step. The penalty affects only the choice: hypotheses keep the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from nmt.foundation.interfaces import Hypothesis, Request, SearchState, Step
+from nmt.foundation.limits import ConfigError, RunView
 from nmt.foundation.ranges import NonNegative, Width
 from nmt.search.breadth import Extended, Frontier, explore, most_probable
 from nmt.search.constrained import refuse_required
@@ -41,6 +42,11 @@ class Diverse:
             )
         self.width, self.groups, self.diversity, self.n_best = width, groups, diversity, n_best
         self.penalty = Penalty(length_penalty, alpha, coverage)
+
+    @classmethod
+    def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
+        """A penalty of attention that the network does not have."""
+        return run.needing_attention("search.coverage")
 
     @property
     def needs_attention(self) -> bool:

@@ -59,6 +59,11 @@ class Sweeper:
     counted = True
     """Whether all runs are known before the first is trained."""
 
+    @property
+    def single(self) -> bool:
+        """Whether it makes one run of a command line without several values."""
+        return False
+
     def __call__(self, job: Job) -> list[Run]:
         """Trains the runs that are not finished; returns all runs."""
         raise NotImplementedError

@@ -13,6 +13,10 @@ class GridSearch(Sweeper):
     def __init__(self, *, grids: list[str] | None = None) -> None:
         self.grids = tuple(grids or ())
 
+    @property
+    def single(self) -> bool:
+        return not self.grids
+
     def __call__(self, job: Job) -> list[Run]:
         runs = self.planned(job)
         job.train(runs)

@@ -22,6 +22,7 @@ import sentencepiece
 
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import BOS, EOS, PAD, UNK
+from nmt.foundation.limits import RunView
 from nmt.foundation.progress import waiting
 from nmt.foundation.ranges import Range, Ratio, Size
 from nmt.tokenizer.sentencepiece_models import kind, with_our_ids
@@ -79,6 +80,13 @@ class SentencePiece:
             "character_coverage": character_coverage,
         }
         self.sampling, self.sample, self.shared = sampling, sample, os.environ.get(SHARED)
+
+    @classmethod
+    def idle(cls, run: RunView) -> dict[str, str]:
+        """The treatment of digits, where every character is a piece."""
+        if run.value("tokenizer.split_digits") and run.value("tokenizer.model") == "char":
+            return {"tokenizer.split_digits": "every character is a piece of its own already"}
+        return {}
 
     def train(self, source: Sequence[str], target: Sequence[str]) -> Tokenizer:
         """Raises UserError if the text has more distinct characters than the vocabulary has room for."""
@@ -204,6 +212,11 @@ class SentencePieceFile:
     ) -> None:
         self.files = {"model": model} if target is None else {"model": model, "target": target}
         self.lowercase, self.sampling = lowercase, sampling
+
+    @classmethod
+    def idle(cls, run: RunView) -> dict[str, str]:
+        """The size of the vocabulary, which the files have."""
+        return {"sizes.vocabulary": "the vocabulary is that of tokenizer.model"}
 
     def train(self, source: Sequence[str], target: Sequence[str]) -> Tokenizer:
         """Reads the files; no text is needed. Raises UserError if they cannot be used."""

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Batches, TrainingBatch
+from nmt.foundation.limits import RunView
 from nmt.foundation.ranges import Count, Fraction, NonNegative, Positive, Size
 from nmt.training.interruption import Stopped, interruptible
 from nmt.training.schedule import Schedule
@@ -119,6 +120,24 @@ class Trainer:
         self.ema, self.average = ema, average
         self.save_every, self.log_every = save_every, log_every
         self.keep, self.on_nan, self.shard = keep, on_nan, shard
+
+    @classmethod
+    def idle(cls, run: RunView) -> dict[str, str]:
+        """Keys of averaging and validation that change nothing."""
+        average, updates, epochs, last = (
+            run.value(f"trainer.{key}")
+            for key in ("average", "validate_every_updates", "validate_every", "max_epochs")
+        )
+        reasons = {}
+        if average == 1:
+            reasons["trainer.average"] = "is the best model alone; give at least 2, or 0"
+        if updates:
+            reasons["trainer.validate_every"] = f"validation is every {updates} updates"
+        elif average and average > 1 and (last or 10) <= (epochs or 1.0):
+            reasons["trainer.average"] = (
+                "there is only one validation; lower trainer.validate_every"
+            )
+        return reasons
 
     def fit(
         self,

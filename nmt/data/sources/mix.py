@@ -30,6 +30,7 @@ from nmt.data.sources.text import TextFiles
 from nmt.data.split import PartNames
 from nmt.data.stream import Keep, Stream, in_memory, with_named_parts
 from nmt.foundation.errors import UserError
+from nmt.foundation.limits import ConfigError, RunView
 
 KEYS = ("datasets", "stages", "modifiers", "seed", "num_fields", "trainer", "version")
 """Keys of the file, besides the names of stages. Seed and trainer are those of nmt.train."""
@@ -74,6 +75,14 @@ class Mix:
                 )
         except UserError as error:
             raise ValueError(f"{key}: {error}") from error
+
+    @classmethod
+    def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
+        """Back-translation, which turns the pairs round."""
+        if run.value("synthetic"):
+            yield ConfigError(
+                "data", "a mixture cannot be turned round: give the real pairs, by data=text, tsv …"
+            )
 
     def load(self, keep: Keep = in_memory) -> Splits:
         corpora = {name: keep(self._corpus(name), True) for name in self.files}

@@ -13,6 +13,7 @@ from nmt.data import LabelledSplits, Pairs, Splits, as_list
 from nmt.data.formats import TRANSLATION, Rows, reader
 from nmt.data.label_columns import LabelColumns
 from nmt.data.lines import find_file
+from nmt.data.links import unread_links
 from nmt.data.parallel import PairColumns
 from nmt.data.split import PartNames, parse_part, split_labelled
 from nmt.data.stream import Keep, Stream, in_memory, load_splits
@@ -108,6 +109,8 @@ class Table:
             return rows.map(partial(pairs_of, read_columns), str(keys)).sliced(slice_)
 
         return load_splits(columns, self.parts, read, keep)
+
+    conflicts = staticmethod(unread_links)
 
     def labelled(self) -> LabelledSplits:
         columns = self.label_columns

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from nmt.data import Pairs, Splits, as_list
 from nmt.data.lines import check_aligned, find_file, stream_chunks
+from nmt.data.links import unread_links
 from nmt.data.parallel import PairColumns
 from nmt.data.split import PartNames, parse_part
 from nmt.data.stream import Keep, Stream, in_memory, load_splits
@@ -42,6 +43,8 @@ class TextFiles:
     ) -> None:
         self.parts = PartNames(train, as_list(validation or []), test, split)
         self.columns = PairColumns(as_list(source), target, factors or [], alignment)
+
+    conflicts = staticmethod(unread_links)
 
     def load(self, keep: Keep = in_memory) -> Splits:
         return load_splits(self.columns, self.parts, self.stream, keep)

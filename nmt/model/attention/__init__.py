@@ -214,6 +214,14 @@ class Attention(nn.Module):
         return None if heads == 1 else heads * weights.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
+def check_unused(window: Window | None, normalizer: Normalizer | None) -> None:
+    """Raises ValueError if a window or normaliser is chosen that a network without attention has no use for."""
+    if type(window) not in (Window, type(None)) or not isinstance(normalizer, Softmax | None):
+        raise ValueError(
+            "attention=none uses no window or normalizer: leave window=global and normalizer=softmax"
+        )
+
+
 def average(
     weights: Float[Tensor, "N T HS"], memory: Prepared, layout: Layout | None = None
 ) -> Float[Tensor, "N T M"]:

@@ -24,12 +24,13 @@ from nmt.foundation.interfaces import (
     gather_rows,
     scatter_rows,
 )
+from nmt.foundation.limits import RunView
 from nmt.foundation.ranges import Depth, Fraction, Width
 from nmt.model.attention import Attention, AttentionState
 from nmt.model.decoder.bridge import Bridge, BridgeName
 from nmt.model.decoder.stack import Stack
 from nmt.model.layers.cells import CellName, DropoutOf, full, state_parts
-from nmt.model.layers.dropout import Dropout
+from nmt.model.layers.dropout import Dropout, idle_layers
 from nmt.model.layers.packed import linear
 from nmt.model.layers.recurrence import Recurrent, Shared
 
@@ -99,6 +100,11 @@ class Decoder(nn.Module):
         )
         self.norm = nn.LayerNorm(readout_size) if layer_norm else nn.Identity()
         self.make_layers()
+
+    @classmethod
+    def idle(cls, run: RunView) -> dict[str, str]:
+        """Keys that need more than one layer, or dropout."""
+        return idle_layers(run, "decoder")
 
     def make_layers(self) -> None:
         """Creates the layers of a particular decoder, from the sizes above."""

@@ -6,6 +6,7 @@ beside.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 from jaxtyping import Int
@@ -13,7 +14,9 @@ from torch import Tensor, nn
 
 from nmt.data.pictures import Reader
 from nmt.foundation.interfaces import Encoded, Pictures
+from nmt.foundation.limits import ConfigError, RunView
 from nmt.model.layers.cells import CellName
+from nmt.model.layers.dropout import idle_layers
 
 
 class Encoder(nn.Module):
@@ -31,6 +34,39 @@ class Encoder(nn.Module):
     memory_size: int
     cell_name: CellName
     input: nn.Module
+
+    @classmethod
+    def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
+        """Words or pictures that the encoder needs and the data lacks, or the other way round."""
+        both = "bidirectional+grid or bidirectional+convolution"
+        if not run.pictures:
+            if cls.reads_pictures:
+                yield ConfigError(
+                    "encoder",
+                    "reads pictures, and this data has none: choose data=captions or data=digits, "
+                    "or encoder=bidirectional",
+                )
+        elif not cls.reads_pictures:
+            choose = both if run.sources else "grid or convolution"
+            yield ConfigError(
+                "encoder",
+                f"this data has pictures, and the encoder reads words alone: choose {choose}",
+            )
+        elif cls.reads_words and not run.sources:
+            yield ConfigError(
+                "encoder",
+                "reads words and a picture: set data.source, or choose encoder=grid or convolution",
+            )
+        elif run.sources and not cls.reads_words:
+            yield ConfigError(
+                "encoder",
+                f"reads only a picture: leave data.source out, or choose encoder={both}",
+            )
+
+    @classmethod
+    def idle(cls, run: RunView) -> dict[str, str]:
+        """Keys that need more than one layer, or dropout."""
+        return idle_layers(run, "encoder")
 
     def take_words(self, words: nn.Module) -> None:
         """From now on, `words` turns ids into vectors."""

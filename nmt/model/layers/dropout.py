@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from nmt.foundation.limits import RunView
 from nmt.foundation.ranges import Fraction
 
 STEPS = 2**16
@@ -59,3 +60,21 @@ class WordDropout(nn.Module):
         if not self.training or self.p == 0:
             return x
         return x * dropout(torch.ones_like(x[..., :1]), self.p)
+
+
+def idle_layers(run: RunView, group: str) -> dict[str, str]:
+    """Keys of a stack of layers that are set without effect, because it has one layer or no dropout."""
+    single = (run.value(f"{group}.num_layers") or 1) == 1
+    reasons = {}
+    if single:
+        for key in ("dropout", "residual"):
+            reasons[f"{group}.{key}"] = f"acts between layers: set {group}.num_layers"
+    if single or not run.value(f"{group}.dropout"):
+        reasons[f"{group}.variational_dropout"] = (
+            f"is a kind of {group}.dropout: set that, and at least two layers"
+        )
+    if not run.value(f"{group}.recurrent_dropout"):
+        reasons[f"{group}.recurrent_dropout_of"] = (
+            f"nothing is dropped: set {group}.recurrent_dropout"
+        )
+    return {key: why for key, why in reasons.items() if run.value(key)}

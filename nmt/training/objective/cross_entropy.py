@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from torch import Tensor
 
 from nmt.foundation.interfaces import PAD, Batch, Loss, Prepared
+from nmt.foundation.limits import ConfigError, RunView
 from nmt.foundation.ranges import Fraction, NonNegative
 from nmt.model.seq2seq import Seq2Seq
 
@@ -33,6 +36,23 @@ class CrossEntropy:
     ) -> None:
         self.label_smoothing, self.doubly_stochastic = label_smoothing, doubly_stochastic
         self.guided_alignment = guided_alignment
+
+    @classmethod
+    def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
+        """Penalties of attention that the run does not have, or that its data or its weights do not allow."""
+        guided = "objective.guided_alignment"
+        yield from run.needing_attention("objective.doubly_stochastic", guided)
+        if not run.value(guided):
+            return
+        if not run.value("data.alignment"):
+            yield run.error(guided, "needs the alignments of the training pairs: set data.alignment too")
+        weighing = (run.parts.get(group) for group in ("window", "normalizer"))
+        if not all(getattr(part, "all_positive", True) for part in weighing):
+            yield run.error(
+                guided,
+                "takes the logarithm of every weight: use normalizer=softmax, "
+                "and neither window=hard nor monotonic",
+            )
 
     def __call__(self, model: Seq2Seq, batch: Batch, step: int, total: int = 0) -> Loss:
         output, memory = model.teacher_forcing(batch)

@@ -9,13 +9,14 @@ makes the text.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from nmt.foundation.interfaces import PAD, Batch, Loss
+from nmt.foundation.limits import ConfigError, RunView
 from nmt.foundation.ranges import Fraction, Ratio
 from nmt.model.seq2seq import Seq2Seq
 
@@ -42,6 +43,23 @@ class Distillation:
         self.teacher = [teacher] if isinstance(teacher, str) else teacher
         self.weight, self.label_smoothing = weight, label_smoothing
         self.teachers: list[Seq2Seq] = []
+
+    @classmethod
+    def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
+        """An estimator of attention that needs the likelihood of the reference words."""
+        if run.value("objective.weight") == 1 and run.value("window.estimator") == "reinforce":
+            yield run.error(
+                "window.estimator",
+                "learns from the reference words, and objective.weight=1 leaves them out: "
+                "use straight_through",
+            )
+
+    @classmethod
+    def idle(cls, run: RunView) -> dict[str, str]:
+        """Keys of the vocabulary, which the teacher brings."""
+        tokenizer = [key for key in run.value("tokenizer") if key not in ("_target_", "sampling")]
+        keys = ["tokenizer", *(f"tokenizer.{key}" for key in tokenizer), "sizes.vocabulary"]
+        return dict.fromkeys(keys, "the vocabulary is the teacher's")
 
     def take_teachers(self, teachers: Sequence[Seq2Seq]) -> None:
         """The trained models, with the vocabulary of the network that learns."""

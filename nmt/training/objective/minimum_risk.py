@@ -13,7 +13,7 @@ so no distribution over the vocabulary is kept for the backward pass.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import torch
@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from nmt.foundation.interfaces import BOS, EOS, PAD, Batch, Candidate, Critic, Loss, Prepared, State
+from nmt.foundation.limits import ConfigError, RunView
 from nmt.foundation.ranges import Fraction, Positive, Width
 from nmt.model.seq2seq import Seq2Seq
 from nmt.training.objective.cross_entropy import CrossEntropy
@@ -59,6 +60,16 @@ class MinimumRisk:
             label_smoothing,
         )
         self.critic: Critic | None = None
+
+    @classmethod
+    def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
+        """An estimator of attention with samples of its own."""
+        if run.value("window.estimator") == "reinforce":
+            yield run.error(
+                "window.estimator",
+                "has samples and a reward of its own: use window.estimator=straight_through, "
+                "or another objective",
+            )
 
     def take_critic(self, critic: Critic) -> None:
         """Who proposes translations and judges them."""

@@ -8,7 +8,10 @@ half of the paper's sum, so that a loss is comparable with that of one reading. 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from nmt.foundation.interfaces import Batch, Loss
+from nmt.foundation.limits import ConfigError, RunView
 from nmt.foundation.ranges import Fraction, Positive
 from nmt.model.seq2seq import Seq2Seq
 from nmt.training.objective.cross_entropy import CrossEntropy
@@ -20,6 +23,36 @@ class RDrop:
 
     def __init__(self, *, agreement: Positive = 1.0, label_smoothing: Fraction = 0.0) -> None:
         self.agreement, self.label_smoothing = agreement, label_smoothing
+
+    @classmethod
+    def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
+        """A network without dropout, or one that copies."""
+        if not cls._drops(run):
+            yield ConfigError(
+                "objective",
+                "compares two readings with different dropout, and nothing is dropped: "
+                "set model.dropout",
+                "r_drop",
+            )
+        if run.value("model.copy"):
+            yield run.error(
+                "model.copy",
+                "is not for objective=r_drop: copied words are in no vocabulary, "
+                "whose distributions it compares",
+            )
+
+    @staticmethod
+    def _drops(run: RunView) -> bool:
+        """Whether any part of the network has dropout in effect."""
+        keys = ("word_dropout", "readout_dropout", "recurrent_dropout", "feature_dropout")
+        for group in ("model", "encoder", "decoder"):
+            if any(run.value(f"{group}.{key}") for key in keys):
+                return True
+            # Dropout of encoder and decoder acts between layers.
+            between = group == "model" or (run.value(f"{group}.num_layers") or 1) > 1
+            if between and run.value(f"{group}.dropout"):
+                return True
+        return False
 
     def __call__(self, model: Seq2Seq, batch: Batch, step: int, total: int = 0) -> Loss:
         if not model.training:

@@ -21,6 +21,7 @@ from typing import Literal
 import torch
 
 from nmt.foundation.interfaces import BOS, PAD, Batch, DecoderOutput, Loss, Prepared
+from nmt.foundation.limits import RunView
 from nmt.foundation.ranges import Count, Fraction, Positive, Ratio
 from nmt.model.seq2seq import Seq2Seq
 
@@ -47,6 +48,15 @@ class ScheduledSampling:
             )
         self.label_smoothing, self.decay, self.start, self.end = label_smoothing, decay, start, end
         self.pace, self.updates = pace, updates
+
+    @classmethod
+    def idle(cls, run: RunView) -> dict[str, str]:
+        """Keys of a decay that the run does not have."""
+        if run.value("objective.decay") == "constant":
+            why = "the ratio stays objective.start with objective.decay=constant"
+            return dict.fromkeys([f"objective.{key}" for key in ("end", "pace", "updates")], why)
+        updates = run.value("objective.updates")
+        return {"objective.pace": f"the pace is objective.updates={updates}"} if updates else {}
 
     def ratio(self, step: int, total: int = 0) -> float:
         """The teacher-forcing ratio ε after `step` of `total` updates."""

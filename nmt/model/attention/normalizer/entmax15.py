@@ -43,5 +43,7 @@ class _Entmax15(Function):
 
 
 class Entmax15:
+    all_positive = False
+
     def __call__(self, scores: Float[Tensor, "*rows S"]) -> Float[Tensor, "*rows S"]:
         return _Entmax15.apply(scores)

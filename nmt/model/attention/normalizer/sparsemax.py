@@ -39,5 +39,7 @@ class _Sparsemax(Function):
 
 
 class Sparsemax:
+    all_positive = False
+
     def __call__(self, scores: Float[Tensor, "*rows S"]) -> Float[Tensor, "*rows S"]:
         return _Sparsemax.apply(scores)

@@ -9,11 +9,14 @@ Read: this file, local_m, local_p, hard, monotonic.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from nmt.foundation.interfaces import Encoded
+from nmt.foundation.limits import ConfigError, RunView
 from nmt.model.attention.normalizer import Normalizer
 
 WindowState = tuple[Tensor, ...]
@@ -30,11 +33,26 @@ class Window(nn.Module):
     recurs = False
     normalizes = True
     needs_reward = False
+    all_positive = True
+    """Whether every weight inside the window is above 0, so that its logarithm exists."""
+    positional = False
+    """Whether the window needs the order of the positions of a single source text."""
     query_layer: nn.Linear | None
 
     def __init__(self, *, query_size: int) -> None:
         super().__init__()
         self.query_layer = None
+
+    @classmethod
+    def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
+        """Several sources, whose positions have no common order."""
+        if cls.positional and run.sources + run.pictures > 1:
+            yield ConfigError(
+                "window",
+                "looks at places of one source, and here are several, or a picture too: "
+                "use window=global or hard",
+                cls.__module__.rpartition(".")[2],
+            )
 
     def initial_state(self, encoded: Encoded, rows: int) -> WindowState:
         """What is remembered before the first step, for `rows` rows."""

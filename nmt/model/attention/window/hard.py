@@ -21,12 +21,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt.foundation.interfaces import Encoded
+from nmt.foundation.limits import RunView
 from nmt.foundation.ranges import Fraction, NonNegative
 from nmt.model.attention.normalizer import Normalizer
 from nmt.model.attention.window import Window, WindowState
 
 
 class Hard(Window):
+    all_positive = False
     estimates: tuple[str, ...] = ()
 
     def __init__(
@@ -47,6 +49,14 @@ class Hard(Window):
         ):  # the sum of rewards, each decayed, and the sum of their weights; kept with the weights
             self.usual = nn.Parameter(torch.zeros(2), requires_grad=False)
             self.estimates = ("usual",)
+
+    @classmethod
+    def idle(cls, run: RunView) -> dict[str, str]:
+        """Keys of the estimator that is not used."""
+        if run.value("window.estimator") == "reinforce":
+            return {}
+        keys = [f"window.{key}" for key in ("reward", "entropy", "expected", "decay")]
+        return dict.fromkeys(keys, "belongs to window.estimator=reinforce")
 
     def initial_state(self, encoded: Encoded, rows: int) -> WindowState:
         """In training by reinforcement: which rows use the weights themselves, and of each step so far the

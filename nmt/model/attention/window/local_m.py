@@ -16,6 +16,8 @@ from nmt.model.attention.window import Window, WindowState, source_lengths, step
 class LocalM(Window):
     """`distance` is D."""
 
+    positional = True
+
     def __init__(self, *, query_size: int, distance: Size = 10) -> None:
         super().__init__(query_size=query_size)
         self.distance = distance

@@ -21,6 +21,8 @@ from nmt.model.attention.window import Window, WindowState, source_lengths
 class LocalP(Window):
     """`distance` is D."""
 
+    positional = True
+
     def __init__(self, *, query_size: int, distance: Size = 10, normalized: bool = True) -> None:
         super().__init__(query_size=query_size)
         self.distance, self.normalized = distance, normalized

@@ -26,6 +26,8 @@ from nmt.model.attention.window import Window, WindowState, source_lengths
 
 class Monotonic(Window):
     recurs = True
+    all_positive = False
+    positional = True
     normalizes = False
 
     def __init__(self, *, query_size: int, offset: float = -1.0, noise: bool = True) -> None:

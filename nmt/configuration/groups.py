@@ -1,0 +1,82 @@
+"""Groups of keys that only the configuration reads: shared sizes, and the further pairs of nmt.backtranslate."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from nmt.foundation.limits import ConfigError, RunView
+from nmt.foundation.ranges import NonNegative, Ratio, Size, Width
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """Sizes that all choices of encoder, decoder and tokenizer share.
+
+    encoder: hidden units per direction.
+    decoder: hidden units.
+    readout: features that words are predicted from.
+    vocabulary: pieces.
+    """
+
+    encoder: Width
+    decoder: Width | None = None
+    readout: Width | None = None
+    vocabulary: Size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Synthetic:
+    """The further pairs of nmt.backtranslate; conf/backtranslate.yaml explains the keys."""
+
+    direction: Literal["backward", "forward"] = "backward"
+    text: str | None = None
+    model: str | list[str] | None = None
+    search: Literal["sample", "greedy", "beam"] = "sample"
+    width: Width = 5
+    keep: Ratio = 1.0
+    tag: str | None = "<back>"
+    real: NonNegative = 1.0
+
+    def __post_init__(self) -> None:
+        if self.model == []:
+            raise ValueError(
+                "synthetic.model=[]: give a run directory, or several as [A,B], or null"
+            )
+        if not self.keep:
+            raise ValueError("synthetic.keep=0 keeps nothing: give a share, such as 0.9")
+        if self.tag is not None and (not self.tag.strip() or "\n" in self.tag):
+            raise ValueError(
+                "synthetic.tag: is put in front of the source text: give a word, such as <back>, "
+                "or null"
+            )
+
+    @classmethod
+    def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
+        """Texts and models that a direction needs, and models that it cannot use."""
+        text, model = run.value("synthetic.text"), run.value("synthetic.model")
+        if run.value("synthetic.direction") == "forward":
+            if not model:
+                why = "is needed to translate forwards: a run directory, or several as [A,B]"
+                yield ConfigError("synthetic.model", why)
+            return
+        if not text:
+            why = "give a file with text of the target language, a sentence a line"
+            yield ConfigError("synthetic.text", why)
+        initial = next(filter(run.value, ("init", "objective.teacher")), None)
+        if initial and not model:
+            yield run.error(
+                initial,
+                "is for the model made, and cannot begin the one that translates backwards: "
+                "give synthetic.model too",
+            )
+
+    @classmethod
+    def idle(cls, run: RunView) -> dict[str, str]:
+        """Keys that belong to another search or direction."""
+        reasons = {}
+        search = run.value("synthetic.search")
+        if search != "beam":
+            reasons["synthetic.width"] = f"belongs to synthetic.search=beam, and it is {search}"
+        if run.value("synthetic.direction") == "forward":
+            reasons["synthetic.tag"] = "is for pairs made backwards (synthetic.direction=backward)"
+        return reasons
