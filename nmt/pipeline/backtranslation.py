@@ -24,10 +24,10 @@ import numpy as np
 import yaml
 
 from nmt.configuration import build
-from nmt.configuration.build import Synthetic
 from nmt.configuration.compose import compose
 from nmt.configuration.configure import changed, saved_run
 from nmt.configuration.faults import shown
+from nmt.configuration.groups import Synthetic
 from nmt.configuration.model_settings import TranslateSettings, models
 from nmt.configuration.training_settings import BacktranslateSettings, TrainSettings
 from nmt.data import Pairs, Splits
