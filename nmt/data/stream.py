@@ -132,7 +132,7 @@ def load_splits(columns: PairColumns, names: PartNames, read: ReadPart, keep: Ke
     train = read(names.train, True)
     if names.share:
         parts = [keep(_split_off(train, names.share, part), part == 0) for part in range(3)]
-        splits = Splits(*parts, columns.languages)
+        splits = Splits(parts[0], parts[1], parts[2], columns.languages)
     else:
         splits = with_named_parts(keep(train, True), names, read, columns.languages)
     return replace(splits, sources=len(columns.sources), factors=columns.factors)

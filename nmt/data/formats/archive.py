@@ -47,8 +47,10 @@ def _opened(file: Path) -> Archive:
 
 def _text_name(archive: Archive, file: Path, columns: Sequence[str]) -> str:
     """The NAME of the text that the archive has in all languages."""
-    is_zip = isinstance(archive, zipfile.ZipFile)
-    members = archive.namelist() if is_zip else archive.getnames()
+    if isinstance(archive, zipfile.ZipFile):
+        members = archive.namelist()
+    else:
+        members = archive.getnames()
     names = {member.rpartition(".")[0] for member in members}
     texts = [
         name

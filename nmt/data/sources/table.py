@@ -50,12 +50,12 @@ class Table:
         validation: str | list[str] | None,
         test: str | None,
         split: float,
-        source: Column | list[Column] | None,
+        source: Column | Sequence[Column] | None,
         target: Column | None,
-        factors: list[Column] | None,
+        factors: Sequence[Column] | None,
         alignment: Column | None,
         text: Column | None,
-        label: Column | list[Column] | None,
+        label: Column | Sequence[Column] | None,
         separator: str | None,
     ) -> None:
         columns = (source, target, text, label)
