@@ -138,6 +138,40 @@ def test_a_card_has_what_the_hub_reads_and_the_folder_is_a_model(card, small_run
     ).stat().st_size
 
 
+def test_a_card_says_what_the_model_is(small_run, tmp_path):
+    """Tags, part and network of a model without attention and without a test part, and of a classifier."""
+    import yaml
+
+    from nmt.exporting.card import _card
+    from nmt.storage import checkpoint as ckpt
+
+    saved = ckpt.read(ckpt.find_checkpoint(str(small_run)))
+    tokenizer = ckpt.tokenizer_from(saved)
+    results = {"part": "validation", "scores": {"bleu": {"score": 1.0, "signature": "s"}}}
+
+    def written(**changed):
+        command = "classify" if "pooling" in changed else "train"
+        config = {**saved.meta["config"], **changed}
+        text = _card({**saved.meta, "config": config, "command": command}, tokenizer, results, 5)
+        return yaml.safe_load(text.split("---\n", 2)[1]), text
+
+    metadata, text = written()
+    assert metadata["tags"] == ["recurrent", "attention", "gru"]
+    assert metadata["model-index"][0]["results"][0]["dataset"]["type"] == "validation"
+    assert "- validation bleu: 1.00 (`s`)" in text
+    assert "decoder bahdanau, attention concat;" in text
+    cells = {"encoder": {"_target_": "nmt.model.encoder.convolution.Convolution"}}
+    fixed = {"_target_": "nmt.model.decoder.fixed.Fixed", "cell": "lstm"}
+    metadata, text = written(decoder=fixed, attention={}, window={}, **cells)
+    assert metadata["tags"] == ["recurrent", "lstm"]
+    assert "encoder convolution, decoder fixed;" in text
+    last = {"_target_": "nmt.model.pooling.last.Last"}
+    metadata, text = written(pooling=last, decoder={}, attention={})
+    assert metadata["pipeline_tag"] == "text-classification"
+    assert "attention" not in metadata["tags"]
+    assert "model.classify(" in text
+
+
 def test_a_model_comes_from_the_hub(card, small_run, tmp_path):
     """A hub on this machine, which answers as the real one does."""
     import hashlib

@@ -181,7 +181,10 @@ def test_runs_of_different_parts_are_not_in_one_ranking(tmp_path):
     page = (tmp_path / "report.html").read_text()
     assert "<h2>Validation scores</h2>" in page
     rows = list(csv.DictReader(io.StringIO((tmp_path / "report.csv").read_text())))
-    assert [(row["decoder"], row["part"]) for row in rows] == [("luong", "test"), ("fixed", "validation")]
+    assert [(row["decoder"], row["part"]) for row in rows] == [
+        ("luong", "test"),
+        ("fixed", "validation"),
+    ]
     assert all(row["final_bleu"] for row in rows)
 
 
@@ -197,7 +200,9 @@ def test_a_test_part_with_missing_lines_is_told(tmp_path):
         make_run(tmp_path / decoder, decoder, 1, 0.9)
     (tmp_path / "fixed/test.txt").write_text("a man\n")
     done = run("report", tmp_path, "samples=50", "trials=0")
-    assert f"{tmp_path}/fixed: test.txt has 1 lines, its reference {SENTENCES}".encode() in done.stderr
+    assert (
+        f"{tmp_path}/fixed: test.txt has 1 lines, its reference {SENTENCES}".encode() in done.stderr
+    )
 
 
 def test_a_report_is_written_in_every_form(sweep, tmp_path):

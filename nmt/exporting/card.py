@@ -1,7 +1,7 @@
-"""A folder that others can use: the model, its tokenizer, and a model card with the HuggingFace hub's metadata. The hub
-takes it as it is (`hf upload USER/NAME FOLDER`), and `model=hf:USER/NAME` loads it from there."""
+"""Folder for the HuggingFace hub: a model, its tokenizer, and a model card with metadata.
 
-from __future__ import annotations
+The hub takes it as it is (`hf upload USER/NAME FOLDER`), and `model=hf:USER/NAME` loads the model from there.
+"""
 
 import json
 from collections.abc import Mapping
@@ -9,22 +9,27 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from hydra.utils import get_class
 
 import nmt
+from nmt.exporting import write_tokenizer
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
 from nmt.storage.files import write_atomically
+from nmt.tokenizer import Tokenizer
 
-CARD = """
+CARD = """---
+{metadata}---
+
 # {title}
 
-{what}, a recurrent network with attention{network}, trained with nmt {version}.
+{purpose} A recurrent network: {network}; trained with nmt {version}.
 
 ```python
 import nmt
 
 model = nmt.load("hf:USER/NAME")  # or the path of this folder
-print({use})
+print(model.{method}(["…"]))
 ```
 
 ## Figures
@@ -44,108 +49,146 @@ What the text is, where it is from and under which terms it may be used: **fill 
 
 Parameters: {parameters:,}. Versions: {versions}.
 """
+NOT_SHOWN = ("run_dir", "resume", "sweep", "tracker")
+"""Keys of a configuration that say nothing of the model."""
+PARTS = ("encoder", "decoder", "attention", "window", "pooling")
+"""Groups of a configuration whose choices describe a network."""
 
 
 def write_card(saved: Checkpoint, results: Mapping[str, Any], folder: Path) -> None:
-    """Writes the weights, without what only training needs, the tokenizer and the card into a new folder. `results`: the
-    results.json of the run, or nothing."""
+    """Writes the weights, without those that only training needs, the tokenizer and the card into a new folder.
+
+    saved: checkpoint
+    results: results.json of the run; empty without one
+    folder: path of the folder
+    """
     folder.mkdir(parents=True)
-    weights = {
-        f"model/{name}": tensor
-        for name, tensor in (saved.part("ema") or saved.part("model")).items()
-    }
-    fixed = {
-        name: tensor for name, tensor in saved.tensors.items() if name.startswith("tokenizer/")
-    }
+    weights = saved.part("ema") or saved.part("model")
+    tensors = {f"model/{name}": tensor for name, tensor in weights.items()}
+    tensors |= {f"tokenizer/{name}": tensor for name, tensor in saved.part("tokenizer").items()}
     meta = {key: value for key, value in saved.meta.items() if key not in ("format", "training")}
-    ckpt.write(folder / ckpt.BEST, meta, {**fixed, **weights})
+    ckpt.write(folder / ckpt.BEST, meta, tensors)
     tokenizer = ckpt.tokenizer_from(saved)
-    for name, content in zip(("source", "target"), tokenizer.models, strict=True):
-        write_atomically(folder / f"{name}.model", content)
-    write_atomically(
-        folder / "README.md",
-        _card(saved, results, sum(t.numel() for t in weights.values())).encode(),
+    write_tokenizer(tokenizer, folder)
+    parameters = sum(tensor.numel() for tensor in weights.values())
+    card = _card(saved.meta, tokenizer, results, parameters)
+    write_atomically(folder / "README.md", card.encode())
+
+
+def _card(
+    meta: Mapping[str, Any], tokenizer: Tokenizer, results: Mapping[str, Any], parameters: int
+) -> str:
+    is_classifier = meta.get("command") == "classify"
+    languages = [str(language) for language in meta.get("languages") or []]
+    config: Mapping[str, Any] = meta["config"]
+    choices = {name: _choice(config.get(name)) for name in PARTS}
+    if choices["window"] == "window":
+        # The whole sentence.
+        del choices["window"]
+    scores = {
+        name: entry
+        for name, entry in (results.get("scores") or {}).items()
+        if isinstance(entry, Mapping) and isinstance(entry.get("score"), int | float)
+    }
+    part = str(results.get("part", "test"))
+    figures = [
+        f"- {part} {name}: {entry['score']:.2f} (`{entry.get('signature', '')}`)".removesuffix(
+            " (``)"
+        )
+        for name, entry in scores.items()
+    ]
+    title = "Labels of texts" if is_classifier else " → ".join(languages) or "Translation"
+    purpose = "Labels texts." if is_classifier else f"Translates {' to '.join(languages)}."
+    if not tokenizer.columns.plain:
+        purpose += f" A line has {tokenizer.columns.described}."
+    fingerprints: Mapping[str, Any] = meta.get("data") or {}
+    versions: Mapping[str, Any] = meta.get("versions") or {}
+    shown = {key: _portable(value) for key, value in config.items() if key not in NOT_SHOWN}
+    return CARD.format(
+        metadata=_yaml(_metadata(meta, tokenizer, scores, part)),
+        title=title,
+        purpose=purpose,
+        network=", ".join(f"{name} {choice}" for name, choice in choices.items() if choice),
+        version=nmt.__version__,
+        method="classify" if is_classifier else "translate",
+        figures="\n".join(figures) or "No test has been made.",
+        data="\n".join(f"- {k}: fingerprint `{str(v)[:16]}…`" for k, v in fingerprints.items()),
+        config=_yaml(shown),
+        parameters=parameters,
+        versions=", ".join(f"{name} {version}" for name, version in versions.items()),
     )
 
 
-def _card(saved: Checkpoint, results: Mapping[str, Any], parameters: int) -> str:
-    translates = saved.meta.get("command") != "classify"
-    languages = [str(one) for one in saved.meta.get("languages") or []]
-    config: Mapping[str, Any] = saved.meta["config"]
-    scores: Mapping[str, Any] = results.get("scores") or {}
-    shown = {
-        name: (float(one["score"]), str(one.get("signature", "")))
-        for name, one in scores.items()
-        if isinstance(one, Mapping) and isinstance(one.get("score"), int | float)
+def _metadata(
+    meta: Mapping[str, Any], tokenizer: Tokenizer, scores: Mapping[str, Any], part: str
+) -> dict[str, Any]:
+    """Metadata of the hub, each from the model."""
+    config: Mapping[str, Any] = meta["config"]
+    task = "text-classification" if meta.get("command") == "classify" else "translation"
+    if tokenizer.columns.picture:
+        task = "image-to-text"
+    codes = [str(language).partition("_")[0] for language in meta.get("languages") or []]
+    cells = {
+        group["cell"]
+        for group in config.values()
+        if isinstance(group, Mapping) and group.get("cell")
     }
-    kind = "translation" if translates else "text-classification"
     metadata = {
-        "language": [one for one in languages if len(one.partition("_")[0]) in (2, 3)] or None,
+        "language": [code for code in codes if len(code) in (2, 3)],
         "license": "other",
         "library_name": "nmt",
-        "pipeline_tag": kind,
-        "tags": ["recurrent", "attention", "gru"],
-        "model-index": [{
-            "name": "model",
-            "results": [{
-                "task": {"type": kind}, "dataset": {"name": "test part", "type": "test"},
-                "metrics": [
-                    {"type": name, "value": round(value, 2), "args": signed} for name, (value, signed) in shown.items()
-                ],
-            }],
-        }] if shown else None,
-    }  # fmt: skip
-    kept = {
-        key: _shown(value)
-        for key, value in config.items()
-        if key not in ("run_dir", "resume", "sweep", "tracker")
+        "pipeline_tag": task,
+        "tags": [
+            "recurrent",
+            *(["attention"] if _attends(config) else []),
+            *sorted(cells),
+        ],
     }
-    figures = "\n".join(
-        f"- {name}: {value:.2f}{f' (`{signed}`)' if signed else ''}"
-        for name, (value, signed) in shown.items()
-    )
-    prints: Mapping[str, Any] = saved.meta.get("data") or {}
-    decoder, attention = (_name(config.get(group)) for group in ("decoder", "attention"))
-    versions: Mapping[str, Any] = saved.meta.get("versions") or {}
-    text = CARD.format(
-        title=" → ".join(languages) or "Labels of texts",
-        what=f"Translates {' to '.join(languages)}" if translates else "Labels texts",
-        network=f" ({decoder} with {attention})" if translates else "",
-        version=nmt.__version__,
-        use='model.translate(["…"])' if translates else 'model.classify(["…"])',
-        figures=figures or "No test has been made.",
-        data="\n".join(
-            f"- {part}: fingerprint `{str(value)[:16]}…`" for part, value in prints.items()
-        ),
-        config=yaml.safe_dump(kept, sort_keys=False, allow_unicode=True),
-        parameters=parameters,
-        versions=", ".join(f"{name} {value}" for name, value in versions.items()),
-    )
-    head = yaml.safe_dump(
-        {k: v for k, v in metadata.items() if v is not None}, sort_keys=False, allow_unicode=True
-    )
-    return f"---\n{head}---\n{text}"
+    if scores:
+        metrics = [
+            {
+                "type": name,
+                "value": round(entry["score"], 2),
+                "args": str(entry.get("signature", "")),
+            }
+            for name, entry in scores.items()
+        ]
+        dataset = {"name": f"{part} part", "type": part}
+        result = {"task": {"type": task}, "dataset": dataset, "metrics": metrics}
+        metadata["model-index"] = [{"name": "model", "results": [result]}]
+    return {key: value for key, value in metadata.items() if value}
 
 
-def _shown(value: Any) -> Any:
-    """A value of a configuration, with the names of files instead of where they are on this machine."""
+def _yaml(values: Mapping[str, Any]) -> str:
+    return yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True)
+
+
+def _choice(group: Any) -> str:
+    """Name of the module of a group's class; empty for none."""
+    target = group.get("_target_") if isinstance(group, Mapping) else None
+    return str(target).split(".")[-2] if target else ""
+
+
+def _attends(config: Mapping[str, Any]) -> bool:
+    pooling = config.get("pooling") or {}
+    if "_target_" in pooling:
+        return bool(get_class(pooling["_target_"]).attends)
+    return bool(_choice(config.get("attention")))
+
+
+def _portable(value: Any) -> Any:
+    """A value of a configuration, with names of files in place of their absolute paths."""
     if isinstance(value, Mapping):
-        return {key: _shown(one) for key, one in value.items()}
+        return {key: _portable(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_shown(one) for one in value]
+        return [_portable(item) for item in value]
     return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
 
 
-def _name(group: Any) -> str:
-    return (
-        str(group["_target_"]).rpartition(".")[2].lower() if isinstance(group, Mapping) else "none"
-    )
-
-
-def results_of(path: str) -> Mapping[str, Any]:
-    """The test results of a run directory; nothing if it has none."""
+def results_of(path: str) -> dict[str, Any]:
+    """Test results of a run directory; empty without any."""
     try:
-        found = json.loads((Path(path) / "results.json").read_text(encoding="utf-8"))
+        results = json.loads((Path(path) / "results.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return results if isinstance(results, dict) else {}

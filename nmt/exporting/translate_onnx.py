@@ -16,78 +16,75 @@ class Model:
     """The graphs of a folder that nmt.export format=onnx wrote."""
 
     def __init__(self, folder):
-        def graph(name):
-            options = onnxruntime.SessionOptions()
-            options.log_severity_level = 3
-            return onnxruntime.InferenceSession(str(Path(folder, f"{name}.onnx")), options)
-
-        self.settings = json.loads(Path(folder, "settings.json").read_text())
-        self.encoder, self.start, self.step = graph("encoder"), graph("start"), graph("step")
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3
+        self.settings = json.loads(Path(folder, "settings.json").read_text(encoding="utf-8"))
+        self.encoder, self.start, self.step = (
+            onnxruntime.InferenceSession(str(Path(folder, f"{name}.onnx")), options)
+            for name in ("encoder", "start", "step")
+        )
         self.source, self.target = (
             sentencepiece.SentencePieceProcessor(model_file=str(Path(folder, f"{side}.model")))
             for side in ("source", "target")
         )
 
     def translate(self, line):
-        """Beam search; finished hypotheses are judged by their mean log-probability."""
-        settings, eos = self.settings, self.settings["eos"]
+        """Translation of a line by beam search with the highest mean log-probability."""
+        settings = self.settings
         if not line.strip():
             return ""
         line = line.lower() if settings["lowercase"] else line
-        ids = [
-            i
-            for part in (line.split() if settings["by_word"] else [line])
-            for i in self.source.encode(part)
-        ]
-        memory = run(
-            self.encoder, {"source": np.array([[*ids, eos]]), "lengths": np.array([len(ids) + 1])}
-        )
+        parts = line.split() if settings["by_word"] else [line]
+        ids = [token for part in parts for token in self.source.encode(part)]
+        source = {"source": [[*ids, settings["eos"]]], "lengths": [len(ids) + 1]}
+        memory = run(self.encoder, {name: np.array(value) for name, value in source.items()})
+        longest = int(settings["max_length_factor"] * len(ids)) + settings["max_length_offset"]
+        return self.target.decode(self.search(memory, longest))
+
+    def search(self, memory, longest):
+        """Tokens of the best hypothesis of at most `longest` tokens. There are W live hypotheses and V tokens."""
+        settings = self.settings
         state = run(self.start, memory)
-        width, longest = (
-            settings["width"],
-            int(settings["max_length_factor"] * len(ids)) + settings["max_length_offset"],
-        )
-        written, totals, finished = [[]], np.zeros(1), []
+        hypotheses = [[]]
+        totals = np.zeros(1)  # [W]
+        finished = []
         for length in range(longest + 1):
-            rows = len(written)
-            last = np.array([words[-1] if words else settings["bos"] for words in written])
-            found = run(
-                self.step,
-                {"words": last, **state, **{k: v.repeat(rows, 0) for k, v in memory.items()}},
-            )
-            log_probs = found["log_probs"].astype(np.float64)
+            last = np.array([tokens[-1] if tokens else settings["bos"] for tokens in hypotheses])
+            memories = {name: value.repeat(len(last), 0) for name, value in memory.items()}
+            outputs = run(self.step, {"words": last, **state, **memories})
+            log_probs = outputs["log_probs"].astype(np.float64)  # [W, V]
             log_probs[:, [settings["pad"], settings["bos"]]] = -np.inf
             if length == longest:
-                log_probs[:, np.arange(log_probs.shape[1]) != eos] = -np.inf
-            both = (totals[:, None] + log_probs).ravel()
-            best = np.argsort(-both, kind="stable")[:width]
-            parents, words, scores = (
-                best // log_probs.shape[1],
-                best % log_probs.shape[1],
-                both[best],
-            )
-            for parent, word, score in zip(parents, words, scores):
-                if word == eos and score > -np.inf:
-                    finished.append((score / (length + 1), written[parent]))
-            going = (words != eos) & (scores > -np.inf)
-            best = max((score for score, _ in finished), default=-np.inf)
-            if not going.any() or best >= scores[going].max() / max(length + 2, longest + 1):
+                log_probs[:, np.arange(log_probs.shape[1]) != settings["eos"]] = -np.inf
+            scores = (totals[:, None] + log_probs).ravel()  # [W · V]
+            best = np.argsort(-scores, kind="stable")[: settings["width"]]
+            parents, tokens = np.divmod(best, log_probs.shape[1])
+            totals = scores[best]
+            for parent, token, total in zip(parents, tokens, totals):
+                if token == settings["eos"] and total > -np.inf:
+                    finished.append((total / (length + 1), hypotheses[parent]))
+            is_live = (tokens != settings["eos"]) & (totals > -np.inf)
+            highest = max((mean for mean, _ in finished), default=-np.inf)
+            if not is_live.any() or highest >= totals[is_live].max() / max(length + 2, longest + 1):
                 break
-            parents, words, totals = parents[going], words[going], scores[going]
-            written = [[*written[parent], int(word)] for parent, word in zip(parents, words)]
+            parents = parents[is_live]
+            tokens = tokens[is_live]
+            totals = totals[is_live]
+            hypotheses = [[*hypotheses[p], int(token)] for p, token in zip(parents, tokens)]
             state = {
                 name.removeprefix("next."): value[parents]
-                for name, value in found.items()
+                for name, value in outputs.items()
                 if name.startswith("next.")
             }
-        return self.target.decode(max(finished, key=lambda one: one[0])[1])
+        return max(finished, key=lambda pair: pair[0])[1]
 
 
 def run(graph, values):
-    """The outputs of a graph by their names; inputs that it does not use are left out."""
-    wanted = {each.name for each in graph.get_inputs()}
-    names = [each.name for each in graph.get_outputs()]
-    return dict(zip(names, graph.run(names, {k: v for k, v in values.items() if k in wanted})))
+    """Outputs of a graph by their names. Inputs that it does not use are left out."""
+    inputs = {value.name for value in graph.get_inputs()}
+    names = [value.name for value in graph.get_outputs()]
+    used = {name: value for name, value in values.items() if name in inputs}
+    return dict(zip(names, graph.run(names, used)))
 
 
 if __name__ == "__main__":
@@ -95,5 +92,5 @@ if __name__ == "__main__":
         sys.exit(__doc__)
     sys.stdin.reconfigure(encoding="utf-8", errors="replace")
     model = Model(sys.argv[1])
-    for each in sys.stdin:
-        print(model.translate(each.rstrip("\n")), flush=True)
+    for line in sys.stdin:
+        print(model.translate(line.rstrip("\n")), flush=True)
