@@ -26,7 +26,7 @@ from nmt.configuration.configure import configure
 from nmt.data.sources.table import TableFiles
 from nmt.foundation.errors import UserError
 from nmt.storage import checkpoint as ckpt
-from nmt.storage.lock import Lock
+from nmt.storage.lock import Holder, Lock, LockHeld
 from nmt.training.objective.cross_entropy import CrossEntropy
 from nmt.training.run_directory import RunDirectory, claim, claim_fresh
 from nmt.training.schedule import Constant
@@ -61,9 +61,10 @@ def test_a_lock_names_its_holder_and_dies_with_it(tmp_path):
     holder.start()
     assert ready.wait(60)
     with pytest.raises(
-        UserError, match=rf"output=x: process {holder.pid} on \S+ \(since .*is writing it"
+        LockHeld, match=rf"output=x: process {holder.pid} on \S+ \(since .*is writing it"
     ):
         Lock(tmp_path / "lock", "output=x")
+    assert Holder.read(tmp_path / "lock").process == holder.pid
     holder.kill()
     holder.join()
     Lock(tmp_path / "lock", "output=x").release()
@@ -227,7 +228,7 @@ def test_weights_that_are_no_numbers_are_never_loaded(tmp_path, run_dir):
     bad = {name: t.clone() for name, t in saved.tensors.items()}
     bad["model/output.bias"][0] = math.nan
     ckpt.write(tmp_path / "nan.safetensors", saved.meta, bad)
-    with pytest.raises(UserError, match="weights that are not numbers"):
+    with pytest.raises(UserError, match="weights contain NaN or inf"):
         nmt.load(tmp_path / "nan.safetensors")
 
 

@@ -1,5 +1,6 @@
 """Runs of an older version still translate, classify and go on (tests/before)."""
 
+import importlib
 import json
 import shutil
 from pathlib import Path
@@ -13,6 +14,7 @@ import nmt
 from nmt.inference.text_classifier import TextClassifier
 from nmt.inference.translator import Translator
 from nmt.storage import checkpoint as ckpt
+from nmt.storage import upgrade
 
 BEFORE = Path(__file__).parent / "before"
 
@@ -90,3 +92,20 @@ def test_load_gives_what_a_checkpoint_is():
         nmt.load([BEFORE / "classification"] * 2)
     with pytest.raises(nmt.UserError, match="give a run directory"):
         nmt.load([])
+
+
+def test_the_longest_renamed_prefix_counts(monkeypatch):
+    """Whatever the order of the table; a path that has moved twice is found, and current paths stay."""
+    table = {"a": "b", "a.x": "c", "a.x.y": "a.z.y", "b.z": "d"}
+    for rows in (table, dict(reversed(table.items()))):
+        monkeypatch.setattr(upgrade, "RENAMED", rows)
+        assert upgrade.renamed("a.x.y.Name") == "d.y.Name"
+        assert upgrade.renamed("a.x.Name") == "c.Name"
+        assert upgrade.renamed("a.w.Name") == "b.w.Name"
+        assert upgrade.renamed("ab.Name") == "ab.Name"
+
+
+@pytest.mark.parametrize("path", sorted(upgrade.RENAMED.values()))
+def test_renamed_paths_are_current(path):
+    assert upgrade.renamed(path) == path
+    importlib.import_module(path if path.rpartition(".")[2].islower() else path.rpartition(".")[0])

@@ -16,7 +16,7 @@ from typing import Any
 
 from nmt.foundation.errors import UserError
 from nmt.storage.files import write_atomically
-from nmt.storage.lock import Lock
+from nmt.storage.lock import Lock, LockHeld
 
 log = logging.getLogger(__name__)
 TOLD = 2.0
@@ -140,9 +140,7 @@ def alone(folder: Path, what: str) -> Lock:
     while True:
         try:
             return Lock(folder / ".lock", f"the {what}")
-        except UserError as error:
-            if "is writing it" not in str(error):
-                raise
+        except LockHeld:
             if not told and time.monotonic() - began > TOLD:
                 log.info("%s: another process makes the %s; waiting", folder, what)
                 told = True

@@ -1,4 +1,4 @@
-"""Files on disk: files that are written whole or not at all, locks, checkpoints, upgrades of checkpoints of older versions.
+"""Files on disk: atomic replacement, locks, checkpoints and the upgrade of old checkpoints.
 
 Read: files, lock, checkpoint, upgrade.
 """

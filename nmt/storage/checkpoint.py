@@ -1,13 +1,12 @@
-"""One file holds a model: weights as safetensors, everything else as JSON in its header. Nothing in it is ever executed.
+"""One file holds a model: weights as safetensors, all else as JSON in its header. Nothing in it is executed.
 
-    tensors    weights by parameter name; `tokenizer/…` SentencePiece models; in a resumable checkpoint also `ema/…` and
-               `optimizer/…`
-    header     format version, config, metrics, versions, and in a resumable checkpoint the state of the training
+    tensors    weights by parameter name; `tokenizer/…` SentencePiece models; in a resumable checkpoint
+               also `ema/…` and `optimizer/…`
+    header     format version, config, metrics, versions, and in a resumable checkpoint the state of
+               the training
 
-Files are written beside the old one and renamed over it, so that a crash or a full disk leaves the old one whole.
+A file is written beside the old one and renamed over it: a crash or a full disk leaves the old one.
 """
-
-from __future__ import annotations
 
 import json
 import zlib
@@ -16,7 +15,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import safetensors
 import torch
 from safetensors.torch import load, save
 from torch import Tensor, nn
@@ -29,46 +27,50 @@ from nmt.tokenizer import Tokenizer
 from nmt.tokenizer.columns import Columns
 
 FORMAT = 2
-"""2: encoders are a package, nmt.model.encoder; a classifier's configuration holds only what trained it."""
-_CHECKSUM = ', "checksum": '
-"""How the checksum is written at the end of the header's JSON."""
+"""Version of the file format. 2: a classifier's configuration holds only what trained it."""
+CHECKSUM = ', "checksum": '
+"""JSON before the checksum, which is the last entry of the header."""
 BEST, LAST = "best.safetensors", "last.safetensors"
 HUB = "hf:"
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What was read: `meta` is the header's JSON, `tensors` by name."""
+    """Content of a checkpoint file: `meta` is the header's JSON, `tensors` are by name."""
 
     meta: dict[str, Any]
     tensors: dict[str, Tensor]
     path: Path
 
     def part(self, prefix: str) -> dict[str, Tensor]:
-        """The tensors under `prefix/`, without it."""
+        """The tensors under `prefix/`, by the rest of their names."""
+        start = f"{prefix}/"
         return {
-            name[len(prefix) + 1 :]: t
-            for name, t in self.tensors.items()
-            if name.startswith(prefix + "/")
+            name.removeprefix(start): tensor
+            for name, tensor in self.tensors.items()
+            if name.startswith(start)
         }
 
 
 def write(path: Path, meta: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """Atomically replaces `path`. Raises UserError if it cannot be written; the old file is untouched then."""
-    held = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
+    """Atomically replaces `path`. Raises UserError if it cannot be written; the old file is unharmed then."""
+    on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     text = json.dumps({"format": FORMAT, **meta}, ensure_ascii=False)
-    signed = f"{text[:-1]}{_CHECKSUM}{_checksum(held, text)}}}"  # in one entry: the order of several is not fixed
-    write_atomically(path, save(held, metadata={"nmt": signed}))
+    # One entry holds all: safetensors does not fix the order of several.
+    signed = f"{text[:-1]}{CHECKSUM}{_checksum(on_cpu, text)}}}"
+    write_atomically(path, save(on_cpu, metadata={"nmt": signed}))
 
 
 def find_checkpoint(model: str, key: str = "model") -> Path:
-    """The checkpoint file that a setting names.
+    """The checkpoint file of a model.
 
-    model: a run directory (its best checkpoint, else its last), a file, or hf:USER/NAME[@REVISION], which is downloaded
-        from the Hugging Face hub unless it is in the local cache.
-    key: the setting, for error messages.
+    Args:
+        model: a run directory (its best checkpoint, else its last), a file, or
+            hf:USER/NAME[@REVISION], which is downloaded from the Hugging Face hub once.
+        key: the setting that names the model, for messages.
 
-    Raises UserError if there is no checkpoint.
+    Raises:
+        UserError: not found.
     """
     if model.startswith(HUB):
         return _downloaded(model, key)
@@ -78,7 +80,8 @@ def find_checkpoint(model: str, key: str = "model") -> Path:
             if (path / name).is_file():
                 return path / name
         raise UserError(
-            f"{key}={model}: no {BEST} or {LAST} in this folder. Is it a run directory, and has it trained?"
+            f"{key}={model}: no {BEST} or {LAST} in this folder. Is it a run directory, and has it "
+            "trained?"
         )
     if not path.is_file():
         raise UserError(
@@ -95,96 +98,111 @@ def _downloaded(model: str, key: str) -> Path:
     name, _, revision = model.removeprefix(HUB).partition("@")
     try:
         return Path(huggingface_hub.hf_hub_download(name, BEST, revision=revision or None))
-    except (
-        Exception
-    ) as error:  # no network, no such model, not allowed: the hub has many errors of its own
-        why = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise UserError(f"{key}={model}: cannot be had from the hub ({why})") from error
+    except Exception as error:  # no network, not found, not allowed: errors of many kinds
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise UserError(f"{key}={model}: cannot be had from the hub ({reason})") from error
 
 
-def read(path: Path) -> Checkpoint:
-    """Raises UserError if the file is missing, truncated, damaged, not a checkpoint, or from a newer version of nmt.
+def read(path: Path, key: str = "") -> Checkpoint:
+    """The content of a checkpoint file, upgraded to the current format.
 
-    The file is opened once: whoever replaces it meanwhile disturbs nobody.
+    The file is opened once, so that replacing it meanwhile does no harm.
+
+    Args:
+        path: the file.
+        key: the setting that names it, for messages.
+
+    Raises:
+        UserError: the file is missing, damaged, not a checkpoint, or of a newer version of nmt.
     """
+    place = _place(path, key)
     try:
         data = path.read_bytes()
         tensors = load(data)
         length = int.from_bytes(data[:8], "little")
         header = json.loads(data[8 : 8 + length]).get("__metadata__", {})
-    except _UNREADABLE as error:
-        raise UserError(f"{path}: not a readable checkpoint, or damaged ({error})") from error
+    except Exception as error:  # a damaged file raises errors of many kinds
+        raise UserError(f"{place}: not a readable checkpoint, or damaged ({error})") from error
     try:
         meta = json.loads(header["nmt"])
         version = int(meta["format"])
     except (KeyError, ValueError, TypeError, RecursionError):
-        raise UserError(f"{path}: a safetensors file, but not one that nmt wrote") from None
+        raise UserError(f"{place}: a safetensors file, but not one that nmt wrote") from None
     if version > FORMAT:
         raise UserError(
-            f"{path}: written by a newer version of nmt (format {version}; this one reads up to {FORMAT}). Upgrade nmt"
+            f"{place}: written by a newer version of nmt (format {version}; this one reads up to "
+            f"{FORMAT}). Upgrade nmt"
         )
-    if version < 2:
-        whole = meta.get("checksum") in (None, _checksum_of_format_1(tensors))
-    else:
-        text, _, stated = header["nmt"].rpartition(_CHECKSUM)
-        whole = stated == f"{_checksum(tensors, text + '}')}}}"
-    if not whole:
-        raise UserError(f"{path}: damaged: its content does not match its checksum")
+    if not _is_intact(header["nmt"], version, tensors):
+        raise UserError(f"{place}: damaged: its content does not match its checksum")
     meta.pop("checksum", None)
     return Checkpoint(meta=upgraded(meta, version), tensors=tensors, path=path)
 
 
-_UNREADABLE = (
-    OSError, safetensors.SafetensorError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, OverflowError,
-    RecursionError, MemoryError,
-)  # fmt: skip
-"""What damaged files do to their reader."""
+def _place(path: Path, key: str) -> str:
+    return f"{key}={path}" if key else str(path)
 
 
-def check_kind(checkpoint: Checkpoint, command: str) -> None:
-    """Raises UserError unless the checkpoint was trained by this command (`train`: to translate, or `classify`)."""
-    kind = str(checkpoint.meta.get("command", "train"))
-    if kind != command:
-        does = {
-            "train": "translates; use nmt.train and nmt.translate",
-            "classify": "classifies; use nmt.classify",
-        }
-        raise UserError(
-            f"{checkpoint.path}: a model that {does.get(kind, f'is of another kind ({kind})')}"
-        )
+def _is_intact(header: str, version: int, tensors: Mapping[str, Tensor]) -> bool:
+    """Whether header and tensors match the checksum."""
+    if version < 2:
+        checksum = 0
+        for name in sorted(tensors):
+            checksum = zlib.crc32(_bytes_of(tensors[name]), checksum)
+        return json.loads(header).get("checksum") in (None, checksum)
+    text, _, stated = header.rpartition(CHECKSUM)
+    return stated == f"{_checksum(tensors, text + '}')}}}"
 
 
 def _checksum(tensors: Mapping[str, Tensor], text: str) -> int:
-    """CRC-32 of the header's text and of all tensors, with their names, types and shapes, in the order of the names."""
-    value = zlib.crc32(text.encode("utf-8", "surrogatepass"))
+    """CRC-32 of the header's text and of all tensors with their names, types and shapes, by name."""
+    checksum = zlib.crc32(text.encode("utf-8", "surrogatepass"))
     for name in sorted(tensors):
         tensor = tensors[name]
-        value = zlib.crc32(
-            f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode("utf-8", "surrogatepass"), value
-        )
-        value = zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy().data, value)
-    return value
+        described = f"{name} {tensor.dtype} {tuple(tensor.shape)}"
+        checksum = zlib.crc32(described.encode("utf-8", "surrogatepass"), checksum)
+        checksum = zlib.crc32(_bytes_of(tensor), checksum)
+    return checksum
 
 
-def _checksum_of_format_1(tensors: Mapping[str, Tensor]) -> int:
-    value = 0
-    for name in sorted(tensors):
-        value = zlib.crc32(tensors[name].reshape(-1).view(torch.uint8).numpy().data, value)
-    return value
+def _bytes_of(tensor: Tensor) -> memoryview:
+    return tensor.reshape(-1).view(torch.uint8).numpy().data
+
+
+def check_kind(checkpoint: Checkpoint, command: str, key: str = "") -> None:
+    """Raises UserError unless the checkpoint was trained by this command.
+
+    Args:
+        checkpoint: the checkpoint.
+        command: `train` (translates) or `classify`.
+        key: the setting that names the checkpoint, for messages.
+    """
+    kind = str(checkpoint.meta.get("command", "train"))
+    if kind != command:
+        purposes = {
+            "train": "translates; use nmt.train and nmt.translate",
+            "classify": "classifies; use nmt.classify",
+        }
+        purpose = purposes.get(kind, f"is of another kind ({kind})")
+        raise UserError(f"{_place(checkpoint.path, key)}: a model that {purpose}")
 
 
 def check_weights(model: nn.Module, saved: Mapping[str, Tensor], path: Path) -> None:
-    """Raises UserError unless saved parameters have the names and shapes of the model's, and are numbers."""
-    own = dict(model.named_parameters())
-    wrong = sorted(set(own) ^ set(saved)) or [n for n in own if own[n].shape != saved[n].shape]
-    if wrong:
+    """Raises UserError unless saved parameters have the model's names and shapes and are finite."""
+    parameters = dict(model.named_parameters())
+    different = sorted(set(parameters) ^ set(saved)) or [
+        name for name in parameters if parameters[name].shape != saved[name].shape
+    ]
+    if different:
         raise UserError(
-            f"{path}: its weights do not fit its config ({', '.join(wrong[:3])} …); the file is damaged"
+            f"{path}: its weights do not fit its config ({', '.join(different[:3])} …); the file is "
+            "damaged"
         )
-    unusable = [name for name, tensor in saved.items() if not bool(torch.isfinite(tensor).all())]
-    if unusable:
+    not_finite = [name for name, tensor in saved.items() if not bool(torch.isfinite(tensor).all())]
+    if not_finite:
         raise UserError(
-            f"{path}: weights that are not numbers ({', '.join(unusable[:3])} …); train the model again"
+            f"{path}: weights contain NaN or inf ({', '.join(not_finite[:3])} …); train the model "
+            "again"
         )
 
 
@@ -203,26 +221,32 @@ def tokenizer_parts(tokenizer: Tokenizer) -> tuple[dict[str, Any], dict[str, Ten
         f"tokenizer/{name}": torch.frombuffer(bytearray(model), dtype=torch.uint8)
         for name, model in zip(names, tokenizer.models, strict=False)
     }
-    how: dict[str, Any] = {"lowercase": tokenizer.lowercase, "sampling": tokenizer.sampling}
+    settings: dict[str, Any] = {"lowercase": tokenizer.lowercase, "sampling": tokenizer.sampling}
     if not tokenizer.columns.plain:
-        how["columns"] = asdict(tokenizer.columns)
-    return how, models
+        settings["columns"] = asdict(tokenizer.columns)
+    return settings, models
 
 
 def tokenizer_from(checkpoint: Checkpoint) -> Tokenizer:
     """The inverse of `tokenizer_parts`. Raises UserError if the tokenizer is damaged."""
-    parts = {name: t.numpy().tobytes() for name, t in checkpoint.part("tokenizer").items()}
+    models = {name: t.numpy().tobytes() for name, t in checkpoint.part("tokenizer").items()}
     try:
-        source = parts.get("joint") or parts["source"]
-        target = parts.get("joint") or parts["target"]
-        how = checkpoint.meta["tokenizer"]
-        lowercase, sampling = how["lowercase"], how["sampling"]
+        settings = checkpoint.meta["tokenizer"]
+        lowercase, sampling = settings["lowercase"], settings["sampling"]
         if not isinstance(lowercase, bool) or not 0 <= sampling <= 1:
             raise ValueError(f"lowercase={lowercase}, sampling={sampling}")
-        held = how.get("columns", {})
-        factors = tuple(tuple(map(str, values)) for values in held.get("factors", ()))
-        names, picture = tuple(map(str, held.get("names", ()))), bool(held.get("picture", False))
-        columns = Columns(int(held.get("sources", 1)), factors, names, picture)
-        return Tokenizer(source, target, lowercase=lowercase, sampling=sampling, columns=columns)
+        columns = settings.get("columns", {})
+        return Tokenizer(
+            models.get("joint") or models["source"],
+            models.get("joint") or models["target"],
+            lowercase=lowercase,
+            sampling=sampling,
+            columns=Columns(
+                sources=int(columns.get("sources", 1)),
+                factors=tuple(tuple(map(str, values)) for values in columns.get("factors", ())),
+                names=tuple(map(str, columns.get("names", ()))),
+                picture=bool(columns.get("picture", False)),
+            ),
+        )
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
         raise UserError(f"{checkpoint.path}: no usable tokenizer in it ({error})") from error

@@ -1,6 +1,4 @@
-"""Files that are replaced whole or not at all."""
-
-from __future__ import annotations
+"""Files that are replaced as a whole or not at all."""
 
 import contextlib
 import itertools
@@ -10,12 +8,13 @@ from pathlib import Path
 from nmt.foundation.errors import UserError
 
 WRITING = ".writing"
-"""How the name of a file ends that is not yet whole."""
+"""Ending of the name of a file that is not yet complete."""
 _numbers = itertools.count()
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Replaces a file's content whole or not at all, and returns when it is on the disk. Raises UserError if that fails."""
+    """Replaces a file's content and returns when it is on the disk. Raises UserError if that fails;
+    the old file is unharmed then."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{next(_numbers)}{WRITING}")
     try:
         with open(temporary, "wb") as file:
@@ -25,31 +24,27 @@ def write_atomically(path: Path, data: bytes) -> None:
         os.replace(temporary, path)
         sync_folder(path.parent)
     except OSError as error:
+        previous = "; the previous file is unharmed" if path.exists() else ""
+        raise UserError(
+            f"{path}: cannot be written ({error.strerror or error}){previous}"
+        ) from error
+    finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-        kept = "; the previous file is unharmed" if path.exists() else ""
-        raise UserError(f"{path}: cannot be written ({error.strerror or error}){kept}") from error
-    except BaseException:  # a second Ctrl-C, too, leaves nothing behind
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
 
 
 def sync_folder(folder: Path) -> None:
-    """Puts a folder's list of names on the disk: without that, a power cut may forget a rename."""
-    try:
+    """Writes a folder's list of names to the disk; otherwise a power cut may undo a rename."""
+    with contextlib.suppress(OSError):  # some systems cannot open or sync folders
         opened = os.open(folder, os.O_RDONLY)
-    except OSError:  # folders cannot be opened everywhere
-        return
-    try:
-        with contextlib.suppress(OSError):
+        try:
             os.fsync(opened)
-    finally:
-        os.close(opened)
+        finally:
+            os.close(opened)
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Removes what a crash has left of files that were being written. Only for who holds the folder's lock."""
+    """Removes incomplete files that a crash has left. The caller holds the folder's lock."""
     for file in folder.glob(f".*{WRITING}"):
         with contextlib.suppress(OSError):
             file.unlink()

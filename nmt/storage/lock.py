@@ -1,105 +1,132 @@
-"""One writer at a time: a lock that lives as long as the process that holds it, however that process ends."""
+"""Lock files: one writer at a time, until its process ends, however it ends."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import socket
 import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import IO
 
 from nmt.foundation.errors import UserError
 
 try:
     import fcntl
-except ImportError:  # not a POSIX system: no locks
+except ImportError:  # not a POSIX system
     fcntl = None  # type: ignore[assignment]
+
+log = logging.getLogger(__name__)
+RETRY_SECONDS = 0.2
+"""Seconds between two attempts to take a lock that another process holds."""
+SILENT_ATTEMPTS = 10
+"""Attempts to take a lock before a log message; shorter waiting shows none."""
+
+
+class LockHeld(UserError):
+    """Another process holds the lock."""
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Process that holds a lock."""
+
+    process: int
+    host: str
+    since: str
+
+    @classmethod
+    def read(cls, file: Path) -> Holder | None:
+        """The process that a lock file names, None if it names none."""
+        try:
+            fields = json.loads(file.read_text(encoding="utf-8"))
+            return cls(int(fields["process"]), str(fields["host"]), str(fields["since"]))
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return None
+
+    def __str__(self) -> str:
+        return f"process {self.process} on {self.host} (since {self.since})"
 
 
 class Lock:
-    """The right to write something, which a lock file stands for. The operating system takes the lock back when the process
-    dies; a lock file that is left behind locks nothing.
+    """Exclusive right to write something, for the lifetime of this process.
 
-    Raises UserError, naming `what` and who holds it, if another process does.
+    The operating system releases the lock when the process ends; a lock file left behind locks
+    nothing. Nothing is locked on systems and file systems without locks.
+
+    Args:
+        file: lock file; names its holder.
+        what: the thing to write, for messages.
+
+    Raises:
+        LockHeld: another process holds the lock.
+        UserError: the lock file cannot be written.
     """
 
     def __init__(self, file: Path, what: str) -> None:
         self.path = file
-        self._file: IO[str] | None = None
-        while self._file is None:
-            self._file = self._locked(what)
-
-    def _locked(self, what: str) -> IO[str] | None:
-        """The lock file, locked; None if its last holder removed it meanwhile."""
+        opened = None
         try:
-            opened = open(self.path, "a+", encoding="utf-8")  # noqa: SIM115 (it stays open)
+            while opened is None:
+                opened = _open_locked(file, what)
         except OSError as error:
-            raise UserError(f"{what}: cannot be locked ({error.strerror})") from error
-        if fcntl is not None:
-            try:
-                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                with opened:
-                    opened.seek(0)
-                    holder = _holder(opened.read(1000))
-                raise UserError(
-                    f"{what}: {holder} is writing it. Wait until it has finished, or choose another"
-                ) from None
-            except OSError:  # a file system without locks
-                pass
-        try:
-            there = self.path.stat().st_ino == os.fstat(opened.fileno()).st_ino
-        except FileNotFoundError:
-            there = False
-        if not there:
-            opened.close()
-            return None
-        since = time.strftime("%Y-%m-%d %H:%M:%S")
-        try:
-            opened.truncate(0)
-            opened.write(
-                json.dumps({"process": os.getpid(), "host": socket.gethostname(), "since": since})
-                + "\n"
-            )
-            opened.flush()
-        except OSError as error:
-            self.path.unlink(missing_ok=True)
-            with contextlib.suppress(OSError):
-                opened.close()
-            why = error.strerror
             raise UserError(
-                f"{what}: cannot be written ({why}). Free some space, or choose another folder"
+                f"{what}: cannot be written ({error.strerror}). Free some space, or choose another "
+                "folder"
             ) from error
-        return opened
+        self._file = opened
 
     def release(self) -> None:
-        if self._file is not None:
+        if not self._file.closed:
             with contextlib.suppress(OSError):
-                self.path.unlink(
-                    missing_ok=True
-                )  # while it is still held, so that nobody else's is removed
+                self.path.unlink(missing_ok=True)  # while it is locked: later, it may be another's
             self._file.close()
-            self._file = None
 
     def __enter__(self) -> Lock:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
 
-def _holder(text: str) -> str:
-    """Who wrote a lock file."""
-    try:
-        found = json.loads(text)
-        return f"process {int(found['process'])} on {str(found['host'])[:60]} (since {str(found['since'])[:20]})"
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return "another process"
+def _open_locked(file: Path, what: str) -> IO[str] | None:
+    """The locked file; None if its last holder removed it before it was locked."""
+    with contextlib.ExitStack() as closed_on_error:
+        opened = closed_on_error.enter_context(open(file, "a+", encoding="utf-8"))
+        try:
+            if fcntl is not None:
+                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = Holder.read(file) or "another process"
+            raise LockHeld(
+                f"{what}: {holder} is writing it. Wait until it has finished, or choose another"
+            ) from None
+        except OSError:  # a file system without locks
+            pass
+        try:
+            if not os.path.samestat(os.fstat(opened.fileno()), file.stat()):
+                return None
+        except FileNotFoundError:
+            return None
+        since = time.strftime("%Y-%m-%d %H:%M:%S")
+        opened.truncate(0)
+        opened.write(json.dumps(asdict(Holder(os.getpid(), socket.gethostname(), since))) + "\n")
+        opened.flush()
+        closed_on_error.pop_all()
+    return opened
+
+
+def wait_for_lock(file: Path, what: str) -> Lock:
+    """The lock of a file, as soon as no other process holds it. Raises UserError as `Lock` does."""
+    attempts = 0
+    while True:
+        try:
+            return Lock(file, what)
+        except LockHeld:
+            attempts += 1
+        if attempts == SILENT_ATTEMPTS:
+            log.info("%s: another process makes it; waiting", what)
+        time.sleep(RETRY_SECONDS)

@@ -1,6 +1,4 @@
-"""Converts configurations and checkpoints of older versions of nmt to the current format."""
-
-from __future__ import annotations
+"""Conversion of configurations and checkpoints of older versions of nmt to the current format."""
 
 from typing import Any
 
@@ -24,23 +22,25 @@ RENAMED = {
         for name in ("captions", "digits", "everyday", "hub", "mix", "reverse", "table", "text")
     },
 }
-"""Prefixes of class paths that have moved, and where they are now. The first prefix that matches counts."""
+"""Old prefixes of class paths and the new ones. The longest prefix that matches counts. New paths are
+looked up again."""
 ANSWERING = ("model", "input", "output", "format", "errors", "explain")
-"""Keys that a classifier's configuration had in format 1 and that now belong to nmt.label."""
+"""Keys of nmt.label that a classifier's configuration had in format 1; dropped on upgrade."""
 SWEEPING = ("grids",)
-"""Keys of format 2 that belong to no run."""
+"""Keys of format 2 that are not settings of a run; dropped on upgrade."""
 
 
 def renamed(target: str) -> str:
     """The current path of a class, given its path in any version of nmt."""
-    for old, new in RENAMED.items():
-        if target == old or target.startswith(f"{old}."):
-            return new + target[len(old) :]
+    for prefix in sorted(RENAMED, key=len, reverse=True):
+        if target == prefix or target.startswith(f"{prefix}."):
+            # The new path may have moved again since.
+            return renamed(RENAMED[prefix] + target[len(prefix) :])
     return target
 
 
 def with_renamed_targets(config: Any) -> Any:
-    """A copy of a configuration in which every `_target_`, however deeply nested, is a current class path."""
+    """A copy of a configuration in which every `_target_`, however deeply nested, is current."""
     if isinstance(config, list):
         return [with_renamed_targets(item) for item in config]
     if not isinstance(config, dict):
@@ -59,6 +59,8 @@ def upgraded(meta: dict[str, Any], version: int) -> dict[str, Any]:
     if not isinstance(config, dict):
         return meta
     config = with_renamed_targets(config)
-    dropped = ANSWERING if version == 1 and meta.get("command") == "classify" else ()
-    kept = {key: value for key, value in config.items() if key not in (*dropped, *SWEEPING)}
-    return {**meta, "format": max(version, 2), "config": kept}
+    obsolete = SWEEPING
+    if version == 1 and meta.get("command") == "classify":
+        obsolete += ANSWERING
+    current = {key: value for key, value in config.items() if key not in obsolete}
+    return {**meta, "format": max(version, 2), "config": current}
