@@ -2,7 +2,7 @@
 
 A data set is one file in sources/ and one YAML in conf/data; a table format is one file in formats/.
 
-Read: this file, lines, links, parallel, split, stream, formats, sources, the rest in any order.
+Read: this file, lines, links, pair_columns, split, stream, formats, sources, the rest in any order.
 """
 
 from __future__ import annotations

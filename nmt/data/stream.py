@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from nmt.data import Pairs, Splits, Text, unique_suffixes
-from nmt.data.parallel import PairColumns
+from nmt.data.pair_columns import PairColumns
 from nmt.data.split import PARTS, PartNames, Slice, empty_part, part_of
 from nmt.foundation.errors import UserError
 
 
-class Chunk(Protocol):
+class RowChunk(Protocol):
     """Some rows."""
 
     def __len__(self) -> int: ...
@@ -26,8 +26,8 @@ class Chunk(Protocol):
         ...
 
 
-Item = TypeVar("Item", bound=Chunk)
-Mapped = TypeVar("Mapped", bound=Chunk)
+Item = TypeVar("Item", bound=RowChunk)
+Mapped = TypeVar("Mapped", bound=RowChunk)
 
 
 @dataclass(frozen=True)

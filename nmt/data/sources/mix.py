@@ -24,7 +24,7 @@ from nmt.data import Chain, Mixture, Pairs, Splits, Stage, as_list
 from nmt.data.formats import tsv
 from nmt.data.lines import OPENERS, find_file
 from nmt.data.modifiers import Modifier, modifier
-from nmt.data.parallel import PairColumns
+from nmt.data.pair_columns import PairColumns
 from nmt.data.sources.table import pairs_of
 from nmt.data.sources.text import TextFiles
 from nmt.data.split import PartNames

@@ -7,7 +7,7 @@ from pathlib import Path
 from nmt.data import Pairs, Splits, as_list
 from nmt.data.lines import check_aligned, find_file, stream_chunks
 from nmt.data.links import unread_links
-from nmt.data.parallel import PairColumns
+from nmt.data.pair_columns import PairColumns
 from nmt.data.split import PartNames, parse_part
 from nmt.data.stream import Keep, Stream, in_memory, load_splits
 from nmt.foundation.ranges import Share
