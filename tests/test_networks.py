@@ -10,8 +10,10 @@ from torch.nn import functional as F
 
 from nmt.foundation.interfaces import BOS, PAD, Layout
 from nmt.model.layers import fused_cross_entropy
-from nmt.model.layers.cells import GateNorm, gru, lstm
-from nmt.model.layers.recurrence import Recurrent
+from nmt.model.layers.cells import recurrent
+from nmt.model.layers.cells.gru import gru
+from nmt.model.layers.cells.lstm import lstm
+from nmt.model.layers.gate_norm import GateNorm
 from nmt.training.objective.cross_entropy import CrossEntropy
 from nmt.training.objective.scheduled_sampling import ScheduledSampling
 
@@ -91,7 +93,7 @@ def by_gate(x, norm, direction=None):
 @pytest.mark.parametrize("depth", [1, 3])
 def test_layers_are_their_equations(cell, directions, depth):
     """Normalised gates and transitions, sentence by sentence and step by step."""
-    layer = Recurrent(cell, 5, 4, directions, depth=depth).double()
+    layer = recurrent(cell, 5, 4, directions, depth=depth).double()
     for p in layer.parameters():
         torch.nn.init.normal_(p)
     step, lengths, x = (
@@ -111,7 +113,10 @@ def test_layers_are_their_equations(cell, directions, depth):
                 else (None, lambda c, side=side: by_gate(c, layer.carried_norm, side))
             )
             for t in order:
-                (w, b), (v, d) = layer.block("ih", direction=way), layer.block("hh", direction=way)
+                (w, b), (v, d) = (
+                    layer.weight_block("ih", direction=way),
+                    layer.weight_block("hh", direction=way),
+                )
                 a, u = by_gate(x[row, t] @ w.t() + b, layer.input_norm, side), state[0] @ v.t() + d
                 state = step(a, by_gate(u, layer.state_norm, side), state, *extra)
                 for transition in layer.transitions:
@@ -302,13 +307,13 @@ def test_scheduled_sampling_keeps_the_masks(monkeypatch):
 @pytest.mark.parametrize("directions", [1, 2])
 def test_recurrent_dropout_drops_from_products_only(directions):
     """Gal & Ghahramani 2016: u_t = W (m ∘ h_{t-1}), the same m at all steps; what the cell carries over is whole."""
-    layer = Recurrent("gru", 5, 4, directions, dropout=0.5).double().train()
+    layer = recurrent("gru", 5, 4, directions, dropout=0.5).double().train()
     x, lengths = torch.randn(3, 6, 5, dtype=torch.float64), torch.tensor([6, 6, 6])
     mask = layer.mask(3) if directions == 1 else layer.mask(2, 3)
     assert set(mask.unique().tolist()) <= {0.0, 2.0}
     outputs, _ = layer(x, lengths=lengths, mask=mask)
     h = torch.zeros(3, 4, dtype=torch.float64)
-    (w, b), (v, d) = layer.block("ih"), layer.block("hh")
+    (w, b), (v, d) = layer.weight_block("ih"), layer.weight_block("hh")
     m = mask if directions == 1 else mask[0]
     for t in range(6):
         [h] = gru(x[:, t] @ w.t() + b, (m * h) @ v.t() + d, (h,))
@@ -322,12 +327,12 @@ def test_recurrent_dropout_drops_from_products_only(directions):
 @pytest.mark.parametrize("directions", [1, 2])
 def test_recurrent_dropout_of_the_update(cell, directions):
     """Semeniuta et al. 2016, eq. 8-11, as a loop: the candidate alone is dropped, by one mask; c and h carry over whole."""
-    layer = Recurrent(cell, 5, 4, directions, dropout=0.5, dropout_of="update").double().train()
+    layer = recurrent(cell, 5, 4, directions, dropout=0.5, dropout_of="update").double().train()
     x, lengths = torch.randn(3, 6, 5, dtype=torch.float64), torch.tensor([6, 6, 6])
     mask = layer.mask(3) if directions == 1 else layer.mask(2, 3)
     outputs, _ = layer(x, lengths=lengths, mask=mask)
     h = c = torch.zeros(3, 4, dtype=torch.float64)
-    (w, b), (v, d) = layer.block("ih"), layer.block("hh")
+    (w, b), (v, d) = layer.weight_block("ih"), layer.weight_block("hh")
     m = mask if directions == 1 else mask[0]
     for t in range(6):
         a, u = x[:, t] @ w.t() + b, h @ v.t() + d

@@ -6,16 +6,19 @@ from torch.autograd import gradcheck
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from nmt.model.layers.cells import gru, lstm, tanh
+from nmt.model.layers.cells import recurrent
+from nmt.model.layers.cells.gru import gru
+from nmt.model.layers.cells.lstm import lstm
+from nmt.model.layers.loop_products import LoopProduct, fused_linear
+from nmt.model.layers.numeric import tanh
 from nmt.model.layers.packed import PackedWeights, generating
-from nmt.model.layers.recurrence import Recurrent, Shared, fuse
 
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 @pytest.mark.parametrize("directions", [1, 2])
 def test_equals_torch_forward_and_backward(cell, directions):
     """Padding included: torch's packed sequences are the truth for two directions."""
-    layer = Recurrent(cell, 5, 4, directions).double()
+    layer = recurrent(cell, 5, 4, directions).double()
     torch.nn.init.normal_(layer.rnn.bias_hh_l0)
     lengths = torch.tensor([6, 2, 4])
     x = torch.randn(3, 6, 5, dtype=torch.float64)
@@ -70,7 +73,7 @@ def test_shared_product_gradients(memory, biased):
     x = torch.randn(*leading, 3, 4, dtype=torch.float64, requires_grad=True)
 
     def recur(x, operand, *bias):
-        shared = Shared(operand, *bias)
+        shared = LoopProduct(operand, *bias)
         for _ in range(3):
             x = torch.tanh(shared(x))
         return x
@@ -93,7 +96,7 @@ class Products(TorchDispatchMode):
 
 
 @pytest.mark.parametrize(
-    ("multiply", "products"), [(Shared, 1), (lambda operand: lambda x: x @ operand, 7)]
+    ("multiply", "products"), [(LoopProduct, 1), (lambda operand: lambda x: x @ operand, 7)]
 )
 def test_shared_product_weight_gradient_is_one_product(multiply, products):
     """However many steps: one product makes the weight's gradient, where a plain loop makes one a step."""
@@ -111,9 +114,9 @@ def test_fused_products_equal_separate_ones():
     bias, x = torch.randn(5), torch.randn(2, 4)
     expected = (x @ first.t(), x @ second.t() + bias)
     owner = torch.nn.Identity()
-    torch.testing.assert_close(fuse(owner, "both", (first, None), (second, bias))(x), expected)
+    torch.testing.assert_close(fused_linear(owner, "both", (first, None), (second, bias))(x), expected)
     with torch.no_grad(), generating(PackedWeights("float32")):
-        torch.testing.assert_close(fuse(owner, "both", (first, None), (second, bias))(x), expected)
+        torch.testing.assert_close(fused_linear(owner, "both", (first, None), (second, bias))(x), expected)
 
 
 def test_tanh_is_tanh():
@@ -122,7 +125,7 @@ def test_tanh_is_tanh():
 
 
 def test_bfloat16_stays_close_to_float32():
-    layer, x = Recurrent("gru", 16, 16), torch.randn(4, 9, 16)
+    layer, x = recurrent("gru", 16, 16), torch.randn(4, 9, 16)
     with torch.autocast("cpu", torch.bfloat16):
         low, _ = layer(x)
     torch.testing.assert_close(low, layer(x)[0], atol=0.03, rtol=0)

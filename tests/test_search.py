@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt.foundation.interfaces import BOS, EOS, Hypothesis, Prediction, Request
-from nmt.search import breadth
+from nmt.search import breadth_first
 from nmt.search.beam import Beam
 from nmt.search.constrained import Constrained, progress
 from nmt.search.diverse import Diverse
@@ -199,7 +199,7 @@ def test_stopping_early_changes_nothing(seed, width, penalty, n_best):
     search, table = beam(penalty, width=max(width, n_best), n_best=n_best), random_table(seed)
     eager = find(search, [table], [6])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(breadth, "_settled", lambda *_: False)
+        patch.setattr(breadth_first, "_settled", lambda *_: False)
         assert find(search, [table], [6]) == eager
 
 
@@ -224,6 +224,7 @@ def test_coverage_needs_attention():
             return Prediction(found.log_probs, found.state)
 
     step = Blind([random_table(1)])
+    step.mask = None
     with pytest.raises(ValueError, match=r"search\.coverage"):
         Beam(coverage=0.1)(step, Words(torch.empty(1, 0, dtype=torch.long)), [Request(3)])
 

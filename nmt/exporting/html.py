@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 BROWSER = Path(__file__).with_name("browser")
 FILES = ("weights.js", "tokenizer.js", "network.js", "search.js", "answers.js")
 """Scripts of the page, each after those that it uses."""
+CELLS = ("gru", "lstm", "norm_gru", "norm_lstm")
+"""Cells of network.js."""
 PAGE = Path(__file__).parent.parent / "serving"
 TYPES = {1: "normal", 2: "unknown", 3: "control", 4: "defined", 5: "unused", 6: "byte"}
 """Types of SentencePiece's pieces by their numbers."""
@@ -190,6 +192,8 @@ def _exportable(translator: Translator) -> Seq2Seq:
         f"the page does not compute window={window}": window != "window",
         f"the page does not compute encoder={_name(model.encoder)}": _name(model.encoder)
         not in ("bidirectional", "unidirectional", "alternating"),
+        f"the page does not compute cell={model.decoder.cell_name}": model.decoder.cell_name
+        not in CELLS,
         "the page keeps text as it is written; this tokenizer changes it (tokenizer.normalization)": any(
             tokenizer.normalizer_spec.precompiled_charsmap for tokenizer in tokenizers
         ),

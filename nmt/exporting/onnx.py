@@ -27,6 +27,7 @@ from nmt.exporting import only_model, write_tokenizer
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import BOS, EOS, PAD, Prepared, State, map_tensors
 from nmt.inference.translator import Translator
+from nmt.model.layers.recurrence import Recurrent
 from nmt.model.seq2seq import Seq2Seq
 from nmt.search.beam import Beam
 from nmt.search.greedy import Greedy
@@ -136,8 +137,7 @@ def _exportable(translator: Translator) -> Seq2Seq:
         problem = "PyTorch's exporter fixes the length of sentences if there are several heads"
         raise UserError(f"format=onnx: {problem}")
     for name, module in model.named_modules():
-        cell = getattr(module, "cell_name", "")
-        if cell.startswith("norm_") or getattr(module, "transition_depth", 1) > 1:
+        if isinstance(module, Recurrent) and not module.is_torch_layer:
             raise UserError(
                 f"format=onnx: {name} has normalised gates or a deep transition, which ONNX's GRU and LSTM have not"
             )

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from nmt.foundation.interfaces import DecoderOutput, Layout, Prepared, gather_rows, scatter_rows
-from nmt.model.layers.cells import full
+from nmt.model.layers.numeric import to_float
 from nmt.model.layers.packed import PackableLinear
 
 
@@ -28,7 +28,7 @@ class Copying(nn.Module):
 
     def generated(self, readout: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows 1"]:
         """g: the probability that a word is not copied."""
-        return torch.sigmoid(full(self.gate(readout))).clamp(1e-6, 1 - 1e-6)
+        return torch.sigmoid(to_float(self.gate(readout))).clamp(1e-6, 1 - 1e-6)
 
     def copied(
         self,

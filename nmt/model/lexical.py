@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nmt.foundation.interfaces import Layout, Prepared, gather_rows, scatter_rows
-from nmt.model.layers.cells import full
+from nmt.model.layers.numeric import to_float
 from nmt.model.layers.packed import PackableLinear
 
 
@@ -34,4 +34,4 @@ class Lexical(nn.Module):
         vectors = memory.source_words.vectors  # [B, S, E]
         seen = scatter_rows(weights.to(vectors.dtype), vectors.size(0), layout) @ vectors
         attended = torch.tanh(gather_rows(seen, weights.size(1), layout))
-        return torch.tanh(full(self.hidden(attended))) + attended
+        return torch.tanh(to_float(self.hidden(attended))) + attended

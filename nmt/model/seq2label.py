@@ -15,9 +15,9 @@ from nmt.foundation.limits import ConfigError, RunView
 from nmt.foundation.ranges import Fraction, Range, Width
 from nmt.model import Network
 from nmt.model.encoder import Encoder
-from nmt.model.layers.cells import full
 from nmt.model.layers.dropout import Dropout, WordDropout
 from nmt.model.layers.embedding import Words, draw, embedding
+from nmt.model.layers.numeric import to_float
 from nmt.model.pooling import Pooled, Pooling
 
 Hidden = Annotated[int, Range(0, 100_000)]
@@ -79,7 +79,7 @@ class Seq2Label(Network):
             pooled.features if self.hidden is None else torch.relu(self.hidden(pooled.features))
         )
         features = self.feature_dropout(features.unsqueeze(1)).squeeze(1)
-        return full(self.output(features)), pooled
+        return to_float(self.output(features)), pooled
 
 
 def label_loss(network: Seq2Label, batch: TextBatch, update: int = 0, total: int = 0) -> Loss:

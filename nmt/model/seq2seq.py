@@ -26,10 +26,10 @@ from nmt.model import Network
 from nmt.model.copying import Copying
 from nmt.model.decoder import Decoder
 from nmt.model.encoder import Encoder
-from nmt.model.layers.cells import full
 from nmt.model.layers.dropout import Dropout, WordDropout
 from nmt.model.layers.embedding import Factored, Words, draw, embedding
 from nmt.model.layers.fused_cross_entropy import linear_cross_entropy
+from nmt.model.layers.numeric import to_float
 from nmt.model.layers.packed import PackableLinear
 from nmt.model.lexical import Lexical
 
@@ -199,9 +199,9 @@ class Seq2Seq(Network):
     def logits(self, readout: Float[Tensor, "N T D"]) -> Float[Tensor, "N T V"]:
         """Unnormalised log-probabilities of the words of the vocabulary."""
         if self.lexical is None:
-            return full(self.output(readout))
+            return to_float(self.output(readout))
         own, seen = readout.split([self.output.in_features, self.lexical.output.in_features], -1)
-        return full(self.output(own)) + full(self.lexical.output(seen))
+        return to_float(self.output(own)) + to_float(self.lexical.output(seen))
 
     def log_probs(
         self, output: DecoderOutput, memory: Prepared, layout: Layout | None = None

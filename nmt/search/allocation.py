@@ -1,76 +1,96 @@
 """Words that must appear, by dynamic beam allocation (Post & Vilar 2018).
 
-The beam of a sentence is divided among banks: bank c is for hypotheses that contain c of the required tokens. Each
-hypothesis is extended by the most probable words and by every word that moves it to a higher bank. Only a hypothesis
-that contains all required tokens may end. Places that a bank cannot fill go to the highest bank that can. So the most
+The slots of a sentence are divided among banks: bank c is for hypotheses that contain c of the required tokens. Each
+hypothesis is extended by the most probable tokens and by every token that moves it to a higher bank. Only a hypothesis
+that contains all required tokens may end. Slots that a bank cannot fill go to the highest bank that can. So the most
 advanced hypothesis always survives, and the constraints are met, however improbable they are under the model.
 """
 
-from __future__ import annotations
-
+from collections import defaultdict
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from nmt.foundation.interfaces import EOS, Request
-from nmt.search.breadth import Extended, Frontier, most_probable
+from nmt.search.breadth_first import BeamState, Extension, most_probable
 from nmt.search.constrained import progress
 from nmt.search.top_k import top_k
 
 
-def allocate(requests: Sequence[Request], frontier: Frontier, log_probs: Tensor) -> Extended:
-    """`most_probable`, with places reserved in the sentences in which something is required."""
-    extended = most_probable(frontier, log_probs)
-    width = frontier.totals.size(1)
-    values, words = (t.tolist() for t in top_k(log_probs, min(width + 1, log_probs.size(1))))
-    prefixes, places = frontier.prefixes[:, 1:].tolist(), frontier.live.tolist()
-    rows: dict[int, list[int]] = {}
-    for row, place in enumerate(places):
-        rows.setdefault(place // width, []).append(row)
-    for i, sentence in enumerate(frontier.alive):
-        if not requests[sentence].required:
+class BankCandidate(NamedTuple):
+    """An extension: its log-probability, the slot that it extends, and the token. Sorted in this order."""
+
+    total: float
+    slot: int
+    token: int
+
+
+def allocate(requests: Sequence[Request], beam: BeamState, log_probs: Tensor) -> Extension:
+    """`most_probable`, with slots reserved in the sentences in which something is required."""
+    extension = most_probable(beam, log_probs)
+    values, tokens = top_k(log_probs, min(beam.width + 1, log_probs.size(1)))  # [n, k]
+    best = [
+        dict(zip(row_tokens, row_values, strict=True))
+        for row_tokens, row_values in zip(tokens.tolist(), values.tolist(), strict=True)
+    ]
+    prefixes = beam.prefixes[:, 1:].tolist()
+    banks: list[dict[int, list[BankCandidate]]] = [defaultdict(list) for _ in beam.sentences]
+    for row, slot in enumerate(beam.slots.tolist()):
+        i, slot_of_sentence = divmod(slot, beam.width)
+        request = requests[beam.sentences[i]]
+        if not request.required:
             continue
-        found: dict[int, list[tuple[float, int, int]]] = {}
-        for row in rows[i]:
-            place, prefix, total = (
-                places[row] % width,
-                prefixes[row],
-                float(frontier.totals[i, places[row] % width]),
-            )
-            for word, (value, count) in _candidates(
-                requests[sentence], prefix, values[row], words[row], log_probs[row]
-            ).items():
-                if value > -torch.inf:
-                    found.setdefault(count, []).append((total + value, place, word))
-        chosen = _share_out(found, width, sum(map(len, requests[sentence].required)))
-        chosen += [(-torch.inf, 0, EOS)] * (width - len(chosen))
-        for target, column in zip(extended, zip(*chosen, strict=True), strict=True):
-            target[i] = torch.tensor(column, dtype=target.dtype)
-    return extended
+        total = float(beam.totals[i, slot_of_sentence])
+        for token, (value, met) in _candidates(
+            request, prefixes[row], best[row], log_probs[row]
+        ).items():
+            if value > -torch.inf:
+                banks[i][met].append(BankCandidate(total + value, slot_of_sentence, token))
+    for i, sentence in enumerate(beam.sentences):
+        request = requests[sentence]
+        if not request.required:
+            continue
+        chosen = _share_out(banks[i], beam.width, sum(map(len, request.required)))
+        chosen += [BankCandidate(-torch.inf, 0, EOS)] * (beam.width - len(chosen))
+        extension.totals[i] = torch.tensor([c.total for c in chosen], dtype=torch.float64)
+        extension.parents[i] = torch.tensor([c.slot for c in chosen])
+        extension.tokens[i] = torch.tensor([c.token for c in chosen])
+    return extension
 
 
 def _candidates(
-    request: Request, prefix: list[int], values: list[float], words: list[int], log_probs: Tensor
+    request: Request, prefix: list[int], best: dict[int, float], log_probs: Tensor
 ) -> dict[int, tuple[float, int]]:
-    """The extensions of one hypothesis to consider, by word: log-probability, and number of required tokens held."""
-    count, wanted = progress(request, prefix)
-    found = {word: (float(log_probs[word]), count + 1) for word in wanted}
-    for word, value in zip(words, values, strict=True):
-        if word not in found and (word != EOS or count == sum(map(len, request.required))):
-            found[word] = (value, count if word == EOS else progress(request, [*prefix, word])[0])
-    return found
+    """The extensions of one hypothesis to consider, by token: log-probability, and number of required tokens met.
+
+    prefix: tokens of the hypothesis
+    best: its most probable next tokens with their log-probabilities
+    log_probs: log-probabilities of all next tokens [V]
+    """
+    met, advancing = progress(request, prefix)
+    candidates = {token: (float(log_probs[token]), met + 1) for token in advancing}
+    for token, value in best.items():
+        if token in candidates:
+            continue
+        if token != EOS:
+            candidates[token] = (value, progress(request, [*prefix, token])[0])
+        elif met == sum(map(len, request.required)):
+            candidates[token] = (value, met)
+    return candidates
 
 
 def _share_out(
-    found: dict[int, list[tuple[float, int, int]]], width: int, required: int
-) -> list[tuple[float, int, int]]:
-    """The best of every bank, as many as its share; places left over go to the highest banks that can fill them."""
+    banks: dict[int, list[BankCandidate]], width: int, required: int
+) -> list[BankCandidate]:
+    """The best of every bank, as many as its share; slots left over go to the highest banks that can fill them."""
     share, rest = divmod(width, required + 1)
-    chosen, left = [], []
-    for count in sorted(found, reverse=True):
-        bank = sorted(found[count], reverse=True)
-        quota = share + (rest if count == required else 0)
-        chosen += bank[:quota]
-        left += bank[quota:]
-    return (chosen + left)[:width]
+    within_share = []
+    surplus = []
+    for met in sorted(banks, reverse=True):
+        bank = sorted(banks[met], reverse=True)
+        quota = share + (rest if met == required else 0)
+        within_share += bank[:quota]
+        surplus += bank[quota:]
+    return (within_share + surplus)[:width]

@@ -1,11 +1,9 @@
 """Beam search with length and coverage penalties, exact early stopping, and words that must appear.
 
-At each step every live hypothesis of a sentence is extended by every word, and the best `width` extensions survive.
-Those that end in EOS are finished, and their places are free at the next step. So width 1 is greedy search, and a beam
-with room for all hypotheses is exhaustive search.
+At each step every unfinished hypothesis of a sentence is extended by every token, and the best `width` extensions
+survive. Those that end in EOS are finished, and their slots are empty at the next step. So width 1 is greedy search,
+and a beam with room for all hypotheses is exhaustive search.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -14,12 +12,17 @@ from nmt.foundation.interfaces import Hypothesis, Request, SearchState, Step
 from nmt.foundation.limits import ConfigError, RunView
 from nmt.foundation.ranges import NonNegative, Width
 from nmt.search.allocation import allocate
-from nmt.search.breadth import explore, most_probable
+from nmt.search.breadth_first import Extend, breadth_first_search, most_probable
 from nmt.search.penalty import ALPHA, Penalty, PenaltyName
 
 
 class Beam:
-    """`width` hypotheses per sentence; returns the `n_best` best by the scores of nmt/search/penalty.py."""
+    """Beam search.
+
+    width: hypotheses per sentence
+    n_best: number of hypotheses returned, at most `width`
+    length_penalty, alpha, coverage: score of finished hypotheses, see nmt/search/penalty.py
+    """
 
     def __init__(
         self,
@@ -34,11 +37,9 @@ class Beam:
             raise ValueError(
                 f"search.n_best={n_best} is more than search.width={width} hypotheses can give"
             )
-        self.width, self.n_best, self.penalty = (
-            width,
-            n_best,
-            Penalty(length_penalty, alpha, coverage),
-        )
+        self.width = width
+        self.n_best = n_best
+        self.penalty = Penalty(length_penalty, alpha, coverage)
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
@@ -52,10 +53,10 @@ class Beam:
     def __call__(
         self, step: Step, state: SearchState, requests: Sequence[Request]
     ) -> list[list[Hypothesis]]:
-        extend = most_probable
+        extend: Extend = most_probable
         if any(request.required for request in requests):
-            extend = partial(allocate, requests)  # type: ignore[assignment]
-        return explore(
+            extend = partial(allocate, requests)
+        return breadth_first_search(
             step,
             state,
             requests,

@@ -1,11 +1,10 @@
 """Diverse beam search (Vijayakumar et al. 2018, eq. 7, with Hamming diversity): several beams (groups) per sentence,
-extended one after another at each step. A word loses `diversity` of log-probability each time that an earlier group has
-chosen it at this step. The penalty affects only the choice: hypotheses keep the model's log-probability.
+extended one after another at each step. A token loses `diversity` of log-probability each time that an earlier group
+has chosen it at this step. The penalty affects only the choice: hypotheses keep the model's log-probability.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -13,13 +12,20 @@ from torch import Tensor
 from nmt.foundation.interfaces import Hypothesis, Request, SearchState, Step
 from nmt.foundation.limits import ConfigError, RunView
 from nmt.foundation.ranges import NonNegative, Width
-from nmt.search.breadth import Extended, Frontier, explore, most_probable
+from nmt.search.breadth_first import BeamState, Extension, breadth_first_search, most_probable
 from nmt.search.constrained import refuse_required
 from nmt.search.penalty import ALPHA, Penalty, PenaltyName
 
 
 class Diverse:
-    """`width` hypotheses in `groups` of equal size; returns the `n_best` different ones. One group: beam search."""
+    """Diverse beam search; with one group, beam search.
+
+    width: hypotheses per sentence
+    groups: beams of equal size that share the hypotheses
+    diversity: log-probability that a token loses for each earlier use at the same step
+    n_best: number of different hypotheses returned
+    length_penalty, alpha, coverage: see nmt/search/penalty.py
+    """
 
     def __init__(
         self,
@@ -40,7 +46,10 @@ class Diverse:
             raise ValueError(
                 f"search.n_best={n_best} is more than search.width={width} hypotheses can give"
             )
-        self.width, self.groups, self.diversity, self.n_best = width, groups, diversity, n_best
+        self.width = width
+        self.groups = groups
+        self.diversity = diversity
+        self.n_best = n_best
         self.penalty = Penalty(length_penalty, alpha, coverage)
 
     @classmethod
@@ -56,47 +65,54 @@ class Diverse:
         self, step: Step, state: SearchState, requests: Sequence[Request]
     ) -> list[list[Hypothesis]]:
         refuse_required(requests, "diverse")
-        starts = range(0, self.width, self.width // self.groups)
-        found = explore(
+        hypotheses = breadth_first_search(
             step,
             state,
             requests,
             self._extend,
             width=self.width,
-            starts=starts,
+            starts=range(0, self.width, self.width // self.groups),
             n_best=self.width,
             penalty=self.penalty,
         )
-        return [_different(hypotheses)[: self.n_best] for hypotheses in found]
+        return [_distinct(ranked)[: self.n_best] for ranked in hypotheses]
 
-    def _extend(self, frontier: Frontier, log_probs: Tensor) -> Extended:
-        sentences, width = frontier.totals.shape
+    def _extend(self, beam: BeamState, log_probs: Tensor) -> Extension:
+        sentences, width = beam.totals.shape
         size = width // self.groups
-        chosen = log_probs.new_zeros(
-            sentences, log_probs.size(1)
-        )  # how often each word was, at this step
-        parts = []
+        uses = log_probs.new_zeros(sentences, log_probs.size(1))  # [b, V], at this step
+        groups = []
         for first in range(0, width, size):
-            mine = (frontier.live % width >= first) & (frontier.live % width < first + size)
-            live, own = frontier.live[mine], log_probs[mine]
-            inside = (live // width) * size + live % width - first
-            totals = frontier.totals[:, first : first + size]
-            group = Frontier(totals, inside, frontier.prefixes[mine], frontier.alive)
-            steered, parents, words = most_probable(
-                group, own - self.diversity * chosen[live // width]
+            sentence, slot = beam.slots // width, beam.slots % width  # [n], [n]
+            in_group = (slot >= first) & (slot < first + size)  # [n]
+            sentence = sentence[in_group]
+            group = replace(
+                beam,
+                totals=beam.totals[:, first : first + size],
+                slots=sentence * size + slot[in_group] - first,
+                prefixes=beam.prefixes[in_group],
             )
-            once = (steered > -torch.inf).to(chosen.dtype)
-            steered = steered + self.diversity * chosen.gather(
-                1, words
-            )  # the model's log-probability again
-            chosen.scatter_add_(1, words, once)
-            parts.append((steered, parents + first, words))
-        return tuple(torch.cat(column, 1) for column in zip(*parts, strict=True))  # type: ignore[return-value]
+            extension = most_probable(group, log_probs[in_group] - self.diversity * uses[sentence])
+            used = (extension.totals > -torch.inf).to(uses.dtype)  # [b, size]
+            penalties = self.diversity * uses.gather(1, extension.tokens)
+            uses.scatter_add_(1, extension.tokens, used)
+            groups.append(
+                Extension(
+                    totals=extension.totals + penalties,  # the model's log-probability again
+                    parents=extension.parents + first,
+                    tokens=extension.tokens,
+                )
+            )
+        return Extension(
+            totals=torch.cat([group.totals for group in groups], 1),
+            parents=torch.cat([group.parents for group in groups], 1),
+            tokens=torch.cat([group.tokens for group in groups], 1),
+        )
 
 
-def _different(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
-    """Without repetitions, in the same order."""
-    found: dict[tuple[int, ...], Hypothesis] = {}
+def _distinct(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
+    """Hypotheses without repetitions, in the same order."""
+    first: dict[tuple[int, ...], Hypothesis] = {}
     for hypothesis in hypotheses:
-        found.setdefault(tuple(hypothesis.tokens), hypothesis)
-    return list(found.values())
+        first.setdefault(tuple(hypothesis.tokens), hypothesis)
+    return list(first.values())

@@ -7,8 +7,6 @@
 The random numbers of a sentence depend only on `seed` and the sentence, so neither the batch nor the order matters.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 
@@ -19,16 +17,24 @@ from torch import Tensor
 
 from nmt.foundation.interfaces import Hypothesis, Request, SearchState, Step
 from nmt.foundation.ranges import Count, Positive, Ratio, Width
-from nmt.search.breadth import Extended, Frontier, explore
+from nmt.search.breadth_first import BeamState, Extension, breadth_first_search
 from nmt.search.constrained import refuse_required
 from nmt.search.penalty import Penalty
 
 
 class Sample:
-    """`n_best` samples per sentence, the most probable first; the score is the model's log-probability."""
+    """Samples, the most probable first; the score is the model's log-probability.
+
+    n_best: samples per sentence
+    temperature: divisor of the log-probabilities
+    top_k: number of most probable words to draw from (0: all)
+    top_p: probability of the set of words to draw from
+    epsilon: least probability of a word
+    seed: seed of the random numbers, together with that of the request
+    """
 
     repeats = True
-    """Drawing the same twice says something: it is probable."""
+    """Samples may repeat; duplicates are kept."""
 
     def __init__(
         self,
@@ -40,57 +46,62 @@ class Sample:
         epsilon: Ratio = 0.0,
         seed: Count = 1,
     ) -> None:
-        self.n_best, self.temperature, self.seed = n_best, temperature, seed
-        self.top_k, self.top_p, self.epsilon = top_k, top_p, epsilon
+        self.n_best = n_best
+        self.temperature = temperature
+        self.seed = seed
+        self.top_k = top_k
+        self.top_p = top_p
+        self.epsilon = epsilon
 
     def __call__(
         self, step: Step, state: SearchState, requests: Sequence[Request]
     ) -> list[list[Hypothesis]]:
         refuse_required(requests, "sample")
-        draws = [
-            torch.from_numpy(
-                np.random.default_rng([self.seed, r.seed]).random((r.max_length + 1, self.n_best))
-            )
-            for r in requests
-        ]
-        extend, starts = partial(self._extend, draws), range(self.n_best)
-        return explore(
+        draws = []
+        for request in requests:
+            generator = np.random.default_rng([self.seed, request.seed])
+            numbers = generator.random((request.max_length + 1, self.n_best))
+            draws.append(torch.from_numpy(numbers))
+        return breadth_first_search(
             step,
             state,
             requests,
-            extend,
+            partial(self._extend, draws),
             width=self.n_best,
-            starts=starts,
+            starts=range(self.n_best),
             n_best=self.n_best,
             penalty=Penalty(),
         )
 
-    def _extend(self, draws: list[Tensor], frontier: Frontier, log_probs: Tensor) -> Extended:
-        sentences, width = frontier.totals.shape
-        step = frontier.prefixes.size(1) - 1
-        numbers = torch.cat([draws[i][min(step, len(draws[i]) - 1)] for i in frontier.alive]).to(
-            log_probs.device
+    def _extend(self, draws: list[Tensor], beam: BeamState, log_probs: Tensor) -> Extension:
+        sentences, width = beam.totals.shape
+        step = beam.prefixes.size(1) - 1
+        numbers = torch.cat([draws[i][min(step, len(draws[i]) - 1)] for i in beam.sentences])
+        numbers = numbers.to(log_probs.device)[beam.slots]  # [n], uniform in [0, 1)
+        cumulative = self.distribution(log_probs).cumsum(-1, dtype=torch.float64)  # [n, V]
+        target = numbers.unsqueeze(1) * cumulative[:, -1:]  # [n, 1]
+        sampled = torch.searchsorted(cumulative, target, right=True)  # [n, 1]
+        sampled = sampled.clamp(max=log_probs.size(1) - 1)
+        tokens = sampled.new_zeros(sentences * width)  # [b·W]
+        tokens[beam.slots] = sampled.squeeze(1)
+        totals = beam.totals.flatten()  # [b·W]
+        totals[beam.slots] += log_probs.gather(1, sampled).squeeze(1)
+        return Extension(
+            totals=totals.view(sentences, width),
+            parents=torch.arange(width, device=tokens.device).expand(sentences, width),
+            tokens=tokens.view(sentences, width),
         )
-        cumulative = self.distribution(log_probs).cumsum(-1, dtype=torch.float64)
-        target = numbers[frontier.live].unsqueeze(1) * cumulative[:, -1:]
-        drawn = torch.searchsorted(cumulative, target, right=True).clamp(max=log_probs.size(1) - 1)
-        words = drawn.new_zeros(sentences * width)
-        words[frontier.live] = drawn.squeeze(1)
-        totals = frontier.totals.flatten()
-        totals[frontier.live] += log_probs.gather(1, drawn).squeeze(1)
-        places = torch.arange(width, device=words.device).expand(sentences, width)
-        return totals.view(sentences, width), places, words.view(sentences, width)
 
     def distribution(self, log_probs: Float[Tensor, "n V"]) -> Float[Tensor, "n V"]:
-        """The distribution that words are drawn from: the kept probabilities, not renormalised."""
+        """Probabilities of the words that may be drawn, not renormalised; 0 for the others."""
         p = torch.softmax(log_probs / self.temperature, -1)
         if not self.epsilon and not self.top_k and self.top_p == 1:
             return p
-        kept = p >= self.epsilon
+        allowed = p >= self.epsilon  # [n, V]
         if self.top_k or self.top_p < 1:
             ranked, order = p.sort(-1, descending=True)
-            high = ranked.cumsum(-1) - ranked < self.top_p
+            allowed_by_rank = ranked.cumsum(-1) - ranked < self.top_p
             if self.top_k:
-                high[:, self.top_k :] = False
-            kept &= torch.zeros_like(kept).scatter_(1, order, high)
-        return p * kept.scatter_(1, p.argmax(-1, keepdim=True), True)
+                allowed_by_rank[:, self.top_k :] = False
+            allowed &= torch.zeros_like(allowed).scatter_(1, order, allowed_by_rank)
+        return p * allowed.scatter_(1, p.argmax(-1, keepdim=True), True)

@@ -20,8 +20,8 @@ from nmt.foundation.interfaces import Encoded, Layout, Prepared, gather_rows, sc
 from nmt.model.attention.normalizer import Normalizer
 from nmt.model.attention.normalizer.softmax import Softmax
 from nmt.model.attention.window import Window
-from nmt.model.layers.cells import full
-from nmt.model.layers.packed import Block
+from nmt.model.layers.numeric import to_float
+from nmt.model.layers.packed import WeightBlock
 
 AttentionState = tuple[tuple[Tensor, ...], ...]
 """What score and window remember from step to step: tensors whose first dimension is the row."""
@@ -114,7 +114,7 @@ class Attention(nn.Module):
         values = self.score.values(encoded.values)
         return Prepared(
             encoded=encoded,
-            keys=full(self.score.keys(encoded.values)),
+            keys=to_float(self.score.keys(encoded.values)),
             values=values,
             projected_values=values,
             decoder_init=encoded.final_state,
@@ -127,7 +127,7 @@ class Attention(nn.Module):
         )
         return attended, self.window.initial_state(memory.encoded, rows)
 
-    def query_blocks(self) -> list[Block]:
+    def query_blocks(self) -> list[WeightBlock]:
         """The weight matrices that `query` needs, as blocks for `fused_linear`; an empty list if the query is used as it is."""
         return [(layer.weight, layer.bias) for layer in self._layers]
 
@@ -162,7 +162,7 @@ class Attention(nn.Module):
         self, query: Tensor, memory: Prepared, state: AttentionState, layout: Layout | None
     ) -> tuple[Tensor, AttentionState]:
         sentences = memory.mask.size(0)
-        query, steps, heads, open_ = full(query), query.size(1), self.score.heads, None
+        query, steps, heads, open_ = to_float(query), query.size(1), self.score.heads, None
         if self.gate is not None:
             query, open_ = query.split([query.size(-1) - 1, 1], -1)
         seen_by_window = None

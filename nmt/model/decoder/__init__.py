@@ -29,10 +29,12 @@ from nmt.foundation.ranges import Depth, Fraction, Width
 from nmt.model.attention import Attention, AttentionState
 from nmt.model.decoder.bridge import Bridge, BridgeName
 from nmt.model.decoder.stack import Stack
-from nmt.model.layers.cells import CellName, DropoutOf, full, state_parts
+from nmt.model.layers.cells import CellName, cell_class, recurrent
 from nmt.model.layers.dropout import Dropout, idle_layers
+from nmt.model.layers.loop_products import LoopProduct
+from nmt.model.layers.numeric import to_float
 from nmt.model.layers.packed import linear
-from nmt.model.layers.recurrence import Recurrent, Shared
+from nmt.model.layers.recurrence import DropoutOf, Recurrent
 
 AttentionStep = Callable[
     [Tensor, Sequence[Tensor], AttentionState], tuple[Tensor, Tensor, AttentionState]
@@ -81,7 +83,7 @@ class Decoder(nn.Module):
                 else "uses no attention, yet a score is given"
             )
             raise ValueError(f"decoder: {name} {need}: {remedy}")
-        self.cell_name, self.state_parts = cell, state_parts(cell)
+        self.cell_name, self.state_parts = cell, cell_class(cell).state_parts
         self.embedding_size, self.memory_size = embedding_size, memory_size
         self.hidden_size, self.readout_size, self.num_layers = hidden_size, readout_size, num_layers
         self.attention: Attention = attention  # type: ignore[assignment]  # None where `attends` is False
@@ -112,7 +114,7 @@ class Decoder(nn.Module):
 
     def recurrent(self, input_size: int, depth: int | None = None) -> Recurrent:
         """A layer with this decoder's cells. `depth`: if not `transition_depth`."""
-        return Recurrent(
+        return recurrent(
             self.cell_name,
             input_size,
             self.hidden_size,
@@ -149,13 +151,13 @@ class Decoder(nn.Module):
     ) -> Float[Tensor, "B S HG"]:
         """The values of each head multiplied by what a loop would multiply the context by."""
         by_head = values.unflatten(-1, (heads, -1))  # [B, S, H, M]
-        return full(linear(self, "inputs", by_head, (weight, None)).flatten(-2))
+        return to_float(linear(self, "inputs", by_head, (weight, None)).flatten(-2))
 
     def attention_step(self, memory: Prepared, layout: Layout | None) -> AttentionStep:
         """One step of attention in a loop: from h, its products with `Attention.query_blocks` and the state of the
         attention, to the weights [N 1 HS], their sum of projected values [N G], and the next state."""
         attention = self.attention
-        cached_values = Shared(memory.by_head(memory.projected_values))
+        cached_values = LoopProduct(memory.by_head(memory.projected_values))
 
         def attend(
             h: Tensor, products: Sequence[Tensor], state: AttentionState

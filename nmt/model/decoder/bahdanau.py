@@ -36,7 +36,7 @@ class Bahdanau(Decoder):
         self.readout = Maxout(self.hidden_size + inputs, self.readout_size)
 
     def project(self, values: Float[Tensor, "B S HM"], heads: int) -> Float[Tensor, "B S HG"]:
-        weight, _ = self.bottom.block("ih", slice(self.embedding_size, None))
+        weight, _ = self.bottom.weight_block("ih", slice(self.embedding_size, None))
         return self.multiplied(values, heads, weight)
 
     def forward(
@@ -47,11 +47,13 @@ class Bahdanau(Decoder):
         layout: Layout | None = None,
     ) -> DecoderOutput:
         bottom, attend = self.bottom, self.attention_step(memory, layout)
-        gates = linear(self, "gates", embedded, bottom.block("ih", slice(self.embedding_size)))
+        gates = linear(
+            self, "gates", embedded, bottom.weight_block("ih", slice(self.embedding_size))
+        )
         loop = bottom.loop(*self.attention.query_blocks(), mask=state.masks.get("inside 0"))
         cell, attention_state, hidden, weights = state.cells[0], state.attention, [], []
         for a in gates.unbind(1):
-            u, *query = loop.product(cell[0])
+            u, *query = loop.products(cell[0])
             w, seen, attention_state = attend(cell[0], query, attention_state)
             cell = loop.step(bottom.input_norm(a + seen), u, cell)
             hidden.append(cell[0])

@@ -17,8 +17,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nmt.foundation.interfaces import Encoded
-from nmt.model.layers.cells import Cell, full, tanh
+from nmt.model.layers.numeric import tanh, to_float
 from nmt.model.layers.packed import linear
+from nmt.model.layers.recurrence import CellState
 
 BridgeName = Literal["tanh", "linear", "mean", "last", "none"]
 
@@ -55,13 +56,13 @@ class Bridge(nn.Module):
         real = encoded.mask.unsqueeze(-1)
         return (encoded.values * real).sum(1) / real.sum(1)
 
-    def states(self, start: Float[Tensor, "B M"]) -> tuple[Cell, ...]:
+    def states(self, start: Float[Tensor, "B M"]) -> tuple[CellState, ...]:
         """The state of each layer."""
         if self.kind in ("last", "none"):
-            start = full(start)  # like the states that follow
+            start = to_float(start)  # like the states that follow
             nothing = start.new_zeros(start.size(0), self.hidden_size)
             first = start if self.kind == "last" else nothing
             return tuple((first, nothing)[: self.parts] for _ in range(self.num_layers))
-        made = full(linear(self, "states", start, (self.weight, self.bias)))
+        made = to_float(linear(self, "states", start, (self.weight, self.bias)))
         states = (made if self.kind == "linear" else tanh(made)).split(self.hidden_size, -1)
         return tuple(tuple(states[i : i + self.parts]) for i in range(0, len(states), self.parts))

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from nmt.foundation.interfaces import DecoderOutput, Layout, Prepared, State
 from nmt.model.attention import average
 from nmt.model.decoder import Decoder
-from nmt.model.layers.cells import full, tanh
+from nmt.model.layers.numeric import tanh, to_float
 from nmt.model.layers.packed import PackableLinear, linear
 
 
@@ -42,7 +42,7 @@ class Conditional(Decoder):
         nn.init.zeros_(self.combine.bias)
 
     def project(self, values: Float[Tensor, "B S HM"], heads: int) -> Float[Tensor, "B S HG"]:
-        return self.multiplied(values, heads, self.after.block("ih")[0])
+        return self.multiplied(values, heads, self.after.weight_block("ih")[0])
 
     def forward(
         self,
@@ -52,7 +52,7 @@ class Conditional(Decoder):
         layout: Layout | None = None,
     ) -> DecoderOutput:
         before, after, attend = self.before, self.after, self.attention_step(memory, layout)
-        gates = before.input_norm(linear(self, "gates", embedded, before.block("ih")))
+        gates = before.input_norm(linear(self, "gates", embedded, before.weight_block("ih")))
         mask = state.masks.get("inside 0")
         first, second = (
             before.loop(mask=mask),
@@ -61,8 +61,8 @@ class Conditional(Decoder):
         bias: Tensor = after.rnn.bias_ih_l0  # type: ignore[assignment]
         cell, attention_state, hidden, weights = state.cells[0], state.attention, [], []
         for a in gates.unbind(1):
-            cell = first.step(a, first.product(cell[0])[0], cell)
-            u, *query = second.product(cell[0])
+            cell = first.step(a, first.products(cell[0])[0], cell)
+            u, *query = second.products(cell[0])
             w, seen, attention_state = attend(cell[0], query, attention_state)
             cell = second.step(after.input_norm(seen + bias), u, cell)
             hidden.append(cell[0])
@@ -70,7 +70,7 @@ class Conditional(Decoder):
         all_weights = torch.cat(weights, 1)
         context = average(all_weights, memory, layout)
         top, upper = self.upper(torch.stack(hidden, 1), state.cells[1:], state.masks)
-        readout = tanh(full(self.combine(torch.cat([top, embedded, context], -1))))
+        readout = tanh(to_float(self.combine(torch.cat([top, embedded, context], -1))))
         return self.output(
             readout, replace(state, cells=(cell, *upper), attention=attention_state), all_weights
         )

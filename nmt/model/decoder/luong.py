@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from nmt.foundation.interfaces import DecoderOutput, Layout, Prepared, State
 from nmt.model.attention import average
 from nmt.model.decoder import Decoder
-from nmt.model.layers.cells import full, tanh
+from nmt.model.layers.numeric import tanh, to_float
 from nmt.model.layers.packed import PackableLinear
 
 
@@ -41,7 +41,7 @@ class Luong(Decoder):
             self.attention.project(hidden), memory, state.attention, layout
         )
         context = average(weights, memory, layout)
-        attentional = tanh(full(self.combine(torch.cat([context, hidden], -1))))
+        attentional = tanh(to_float(self.combine(torch.cat([context, hidden], -1))))
         return self.output(
             attentional, replace(state, cells=cells, attention=attention_state), weights
         )

@@ -16,9 +16,10 @@ from torch import Tensor, nn
 
 from nmt.foundation.interfaces import DecoderOutput, Layout, Prepared, State
 from nmt.model.decoder import Decoder
-from nmt.model.layers.cells import tanh
+from nmt.model.layers.loop_products import fused_linear
+from nmt.model.layers.numeric import tanh
 from nmt.model.layers.packed import linear
-from nmt.model.layers.recurrence import Recurrent, fuse
+from nmt.model.layers.recurrence import Recurrent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,9 +59,13 @@ class LuongFeed(Decoder):
         assert isinstance(state, FeedState)
         layers: list[Recurrent] = list(self.layers)  # type: ignore[arg-type]
         first, attend = layers[0], self.attention_step(memory, layout)
-        gates = linear(self, "gates", embedded, first.block("ih", slice(self.embedding_size)))
-        fed = fuse(self, "feed", (first.block("ih", slice(self.embedding_size, None))[0], None))
-        inputs = [fuse(layer, "input", layer.block("ih")) for layer in layers[1:]]
+        gates = linear(
+            self, "gates", embedded, first.weight_block("ih", slice(self.embedding_size))
+        )
+        fed = fused_linear(
+            self, "feed", (first.weight_block("ih", slice(self.embedding_size, None))[0], None)
+        )
+        inputs = [fused_linear(layer, "input", layer.weight_block("ih")) for layer in layers[1:]]
         right = (self.combine.weight[:, self.memory_size :], self.combine.bias)
         asks = (right, *self.attention.query_blocks())
         masks = [state.masks.get(f"inside {i}") for i in range(len(layers))]
@@ -69,7 +74,7 @@ class LuongFeed(Decoder):
         )  # then h of the top layer multiplies all of these
         loops = [layer.loop(mask=mask) for layer, mask in zip(layers[:-1], masks, strict=False)]
         loops.append(layers[-1].loop(*(asks if joined else ()), mask=masks[-1]))
-        apart = None if joined else fuse(self, "asks", *asks)
+        apart = None if joined else fused_linear(self, "asks", *asks)
         cells, feed, attention_state, readouts, weights = (
             list(state.cells),
             state.feed,
@@ -77,17 +82,17 @@ class LuongFeed(Decoder):
             [],
             [],
         )
-        u_top, x = loops[-1].product(cells[-1][0])[0], cells[-1][0]
+        u_top, x = loops[-1].products(cells[-1][0])[0], cells[-1][0]
         for a in gates.unbind(1):
             a = first.input_norm(a + fed(feed)[0])
             for i, loop in enumerate(loops):
                 if i:
                     below = self.dropout(x.unsqueeze(1), state.masks.get(f"between {i}")).squeeze(1)
                     a = layers[i].input_norm(inputs[i - 1](below)[0])
-                u = loop.product(cells[i][0])[0] if i < len(loops) - 1 else u_top
+                u = loop.products(cells[i][0])[0] if i < len(loops) - 1 else u_top
                 cells[i] = loop.step(a, u, cells[i])
                 x = x + cells[i][0] if self.residual and i else cells[i][0]
-            u_top, *asked = loops[-1].product(cells[-1][0])
+            u_top, *asked = loops[-1].products(cells[-1][0])
             own, *query = asked if apart is None else apart(x)
             w, seen, attention_state = attend(x, query, attention_state)
             feed = tanh(own + seen)

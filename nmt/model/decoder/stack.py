@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nmt.model.layers.cells import Cell
 from nmt.model.layers.dropout import Dropout
-from nmt.model.layers.recurrence import Recurrent
+from nmt.model.layers.recurrence import CellState, Recurrent
 
 
 class Stack(nn.Module):
@@ -24,8 +23,8 @@ class Stack(nn.Module):
         self.dropout, self.residual, self.first = dropout, residual, first
 
     def forward(
-        self, x: Float[Tensor, "N T I"], cells: tuple[Cell, ...], masks: Mapping[str, Tensor]
-    ) -> tuple[Float[Tensor, "N T Q"], tuple[Cell, ...]]:
+        self, x: Float[Tensor, "N T I"], cells: tuple[CellState, ...], masks: Mapping[str, Tensor]
+    ) -> tuple[Float[Tensor, "N T Q"], tuple[CellState, ...]]:
         """Outputs of the top layer and each layer's state after the last step. `masks`: see `State`."""
         after = []
         for i, (layer, cell) in enumerate(zip(self.layers, cells, strict=True), self.first):

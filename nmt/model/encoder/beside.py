@@ -20,7 +20,8 @@ from nmt.model.encoder import Encoder
 from nmt.model.encoder.bidirectional import Bidirectional
 from nmt.model.encoder.convolution import Convolution
 from nmt.model.encoder.grid import Grid, Positions, packed
-from nmt.model.layers.cells import CellName, DropoutOf
+from nmt.model.layers.cells import CellName
+from nmt.model.layers.recurrence import DropoutOf
 
 
 class Beside(Encoder):

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from nmt.foundation.interfaces import Encoded, Pictures
 from nmt.foundation.ranges import Depth, Fraction, Width
 from nmt.model.encoder import Encoder
-from nmt.model.layers.cells import CellName, DropoutOf
+from nmt.model.layers.cells import CellName, recurrent
 from nmt.model.layers.dropout import Dropout
-from nmt.model.layers.recurrence import Recurrent
+from nmt.model.layers.recurrence import DropoutOf
 
 
 class RNNEncoder(Encoder):
@@ -51,7 +51,7 @@ class RNNEncoder(Encoder):
             "dropout_of": recurrent_dropout_of,
         }
         self.layers = nn.ModuleList(
-            Recurrent(cell, size, hidden_size, self.directions, **inside) for size in sizes
+            recurrent(cell, size, hidden_size, self.directions, **inside) for size in sizes
         )  # type: ignore[arg-type]
         self.norms = nn.ModuleList(
             nn.LayerNorm(self.memory_size) if layer_norm else nn.Identity()

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from nmt.foundation.interfaces import EOS, PAD, Encoded, Pictures
 from nmt.model.encoder import Encoder
-from nmt.model.layers.cells import full, tanh
+from nmt.model.layers.numeric import tanh, to_float
 
 
 class MultiSource(Encoder):
@@ -58,5 +58,7 @@ class MultiSource(Encoder):
             summaries.append(memory.final_state)
         assert values is not None
         return Encoded(
-            values=values, mask=mask, final_state=tanh(full(self.join(torch.cat(summaries, -1))))
+            values=values,
+            mask=mask,
+            final_state=tanh(to_float(self.join(torch.cat(summaries, -1)))),
         )

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 GenerationPrecision = Literal["float32", "bfloat16", "int8"]
-Block = tuple[Tensor, Tensor | None]
+WeightBlock = tuple[Tensor, Tensor | None]
 """A weight [M K], as torch.nn.Linear keeps it, and its bias [M]."""
 
 
@@ -34,7 +34,7 @@ class PackedWeights:
         self.precision = precision
         self._made: dict[tuple[nn.Module, str], Packed] = {}
 
-    def get(self, owner: nn.Module, name: str, blocks: tuple[Block, ...]) -> Packed:
+    def get(self, owner: nn.Module, name: str, blocks: tuple[WeightBlock, ...]) -> Packed:
         found = self._made.get((owner, name))
         if found is None:
             found = self._made[owner, name] = Packed(blocks, self.precision)
@@ -56,7 +56,7 @@ def generating(packs: PackedWeights) -> Iterator[None]:
         _current.reset(token)
 
 
-def packed(owner: nn.Module, name: str, *blocks: Block) -> Packed | None:
+def packed(owner: nn.Module, name: str, *blocks: WeightBlock) -> Packed | None:
     """The packed form of some of the owner's weights; None outside `generating`, and where gradients are wanted."""
     packs = _current.get()
     return None if packs is None or torch.is_grad_enabled() else packs.get(owner, name, blocks)
@@ -65,7 +65,7 @@ def packed(owner: nn.Module, name: str, *blocks: Block) -> Packed | None:
 class Packed:
     """x [… K] → x Wᵀ + b for each of the blocks, as one product."""
 
-    def __init__(self, blocks: tuple[Block, ...], precision: GenerationPrecision) -> None:
+    def __init__(self, blocks: tuple[WeightBlock, ...], precision: GenerationPrecision) -> None:
         self.sizes = [len(weight) for weight, _ in blocks]
         weight, bias = join(*blocks)
         self._multiply = _LAYOUTS[precision](weight.detach(), bias.detach())
@@ -75,7 +75,7 @@ class Packed:
         return (y,) if len(self.sizes) == 1 else y.split(self.sizes, -1)
 
 
-def join(*blocks: Block) -> tuple[Tensor, Tensor]:
+def join(*blocks: WeightBlock) -> tuple[Tensor, Tensor]:
     """One weight and one bias for all blocks."""
     biases = [weight.new_zeros(len(weight)) if bias is None else bias for weight, bias in blocks]
     return torch.cat([weight for weight, _ in blocks]), torch.cat(biases)
@@ -123,7 +123,7 @@ def int8_is_native() -> bool:
 
 
 def linear(
-    owner: nn.Module, name: str, x: Float[Tensor, "*rows K"], block: Block
+    owner: nn.Module, name: str, x: Float[Tensor, "*rows K"], block: WeightBlock
 ) -> Float[Tensor, "*rows M"]:
     """x Wᵀ + b, packed in generation; `name` distinguishes the owner's products."""
     product = packed(owner, name, block)

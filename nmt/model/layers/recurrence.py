@@ -1,168 +1,107 @@
-"""Recurrent layers, and how to train them fast.
+"""Recurrent layers: the loop over time, in one direction or two, around a cell.
 
-A recurrence spends its time on products of a small state with one fixed matrix, step after step:
+    a_t = W_ih x_t + b_ih          gates of the input, for all t at once, outside of the loop
+    u_t = W_hh h_{t-1} + b_hh      gates of the state
+    h_t = cell(a_t, u_t, h_{t-1})
 
-    y_t = x_t W,        t = 1 … T.
-
-The forward pass cannot avoid T small products. The backward pass has twice as many, but T of them can be joined into
-one. With d_t = ∂L/∂y_t,
-
-    ∂L/∂x_t = d_t Wᵀ            is needed at once, because x_t came from step t-1;
-    ∂L/∂W   = Σ_t x_tᵀ d_t      is not needed inside the loop.
-
-Stack the x_t and the d_t over time, and ∂L/∂W is *one* large product, [x_1; …; x_T]ᵀ [d_1; …; d_T], instead of T small
-ones that each read and write all of ∂L/∂W. `Shared` does that for any loop written in plain PyTorch. W may be a weight
-matrix [K M] shared by all rows, or a memory [B S M] shared by all queries of a sentence (then x_t are the weights of
-attention).
+A cell is a subclass of `Recurrent` in cells/. Padding never enters the backward direction: each sentence is reversed by
+itself, so that in both directions the padding comes last, where nothing reads it.
 """
 
-from __future__ import annotations
-
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.autograd import Function
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from nmt.model.layers.cells import CELLS, Cell, CellName, DropoutOf, GateNorm, lstm, state_parts
 from nmt.model.layers.dropout import Dropout
-from nmt.model.layers.packed import Block, join, linear, packed
+from nmt.model.layers.gate_norm import GateNorm
+from nmt.model.layers.loop_products import LoopProduct, Products, fused_linear
+from nmt.model.layers.packed import WeightBlock, linear
 
-
-class _Gather(Function):
-    """Identity on the operand. Its backward runs after the backward of all steps and computes the one large product."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, operand: Tensor, bias: Tensor | None, tape: list[tuple[Tensor, Tensor]]
-    ) -> Any:
-        ctx.set_materialize_grads(False)
-        ctx.tape, ctx.has_bias, ctx.transposed = tape, bias is not None, operand.stride(-1) != 1
-        return operand.view_as(operand), None if bias is None else bias.view_as(bias)
-
-    @staticmethod
-    def backward(ctx: Any, *unused: None) -> tuple[Tensor | None, Tensor | None, None]:
-        if not ctx.tape:
-            return None, None, None
-        x, d = (torch.cat(column, dim=-2) for column in zip(*ctx.tape, strict=True))
-        ctx.tape.clear()
-        d_bias = d.sum(-2, keepdim=d.dim() == 3) if ctx.has_bias else None
-        if (
-            ctx.transposed
-        ):  # in the operand's memory layout, so that the gradient need not be transposed later
-            return (d.transpose(-1, -2) @ x).transpose(-1, -2), d_bias, None
-        return x.transpose(-1, -2) @ d, d_bias, None
-
-
-def _multiply(x: Tensor, operand: Tensor, bias: Tensor | None) -> Tensor:
-    if bias is None:
-        return x @ operand
-    return torch.addmm(bias, x, operand) if operand.dim() == 2 else torch.baddbmm(bias, x, operand)
-
-
-class _Product(Function):
-    """x @ operand + bias for one step; its backward leaves (x, d) on the tape for `_Gather`."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, operand: Tensor, bias: Tensor | None, tape: list[tuple[Tensor, Tensor]]
-    ) -> Tensor:
-        x_low = x.to(operand.dtype)
-        ctx.save_for_backward(x_low, operand)
-        ctx.tape, ctx.dtype = tape, x.dtype
-        return _multiply(x_low, operand, bias)
-
-    @staticmethod
-    def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, None, None, None]:
-        x, operand = ctx.saved_tensors
-        d = d.to(operand.dtype)
-        ctx.tape.append((x, d))
-        dx = (d @ operand.transpose(-1, -2)).to(ctx.dtype) if ctx.needs_input_grad[0] else None
-        return dx, None, None, None
-
-
-class Shared:
-    """An operand used at every step of a loop: `shared(x)` is x @ operand + bias; its gradient is one product.
-
-    operand [K M] with x [N K], or operand [B S M] with x [B n S]; bias [M] or [B 1 M]. Under autocast the products run
-    in autocast's type (the result too); the operand is converted once.
-    """
-
-    def __init__(self, operand: Tensor, bias: Tensor | None = None) -> None:
-        device = operand.device.type
-        if torch.is_autocast_enabled(device):
-            dtype = torch.get_autocast_dtype(device)
-            operand, bias = operand.to(dtype), None if bias is None else bias.to(dtype)
-        self._tape: list[tuple[Tensor, Tensor]] = []
-        self._operand, self._bias = operand, bias
-        if torch.is_grad_enabled() and operand.requires_grad:
-            self._operand, self._bias = _Gather.apply(operand, bias, self._tape)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        if not torch.is_grad_enabled():
-            return _multiply(x.to(self._operand.dtype), self._operand, self._bias)
-        return _Product.apply(x, self._operand, self._bias, self._tape)
-
-
-def fuse(owner: nn.Module, name: str, *blocks: Block) -> Callable[[Tensor], tuple[Tensor, ...]]:
-    """Several products with the same x, as one; `name` distinguishes the owner's products if they are kept packed."""
-    product = packed(owner, name, *blocks)
-    if product is not None:
-        return product
-    weight, bias = blocks[0] if len(blocks) == 1 else join(*blocks)
-    shared = Shared(weight.t(), bias)
-    return lambda x: shared(x).split([len(weight) for weight, _ in blocks], -1)
+CellState = tuple[Tensor, ...]
+"""State of one layer: (h,) of a GRU, (h, c) of an LSTM."""
+DropoutOf = Literal["state", "update"]
+"""Target of recurrent dropout: features of the state in the recurrent products, or of the new part of the state."""
 
 
 @dataclass(frozen=True)
 class Loop:
-    """What a loop over time calls at each step. `product`: the gates of the state, from h, and whatever else is multiplied
-    by h; `step`: the next state, from the gates of the input, the gates of the state, and the state."""
+    """Functions that a loop over time calls at each step.
 
-    product: Callable[[Tensor], tuple[Tensor, ...]]
-    step: Callable[[Tensor, Tensor, Cell], Cell]
+    products: gates of the state u, and further products with h, from h
+    step: next state, from the gates of the input a, the gates of the state u, and the state
+    """
+
+    products: Products
+    step: Callable[[Tensor, Tensor, CellState], CellState]
+
+
+class RecurrentWeights(nn.Module):
+    """Parameters of a layer, with the names of torch.nn.GRU, for cells that PyTorch does not have."""
+
+    def __init__(self, gates: int, input_size: int, size: int, directions: int) -> None:
+        super().__init__()
+        shapes = {
+            "weight_ih": (gates * size, input_size),
+            "weight_hh": (gates * size, size),
+            "bias_ih": (gates * size,),
+            "bias_hh": (gates * size,),
+        }
+        for suffix in ("", "_reverse")[:directions]:
+            for name, shape in shapes.items():
+                self.register_parameter(f"{name}_l0{suffix}", nn.Parameter(torch.empty(shape)))
 
 
 class Transition(nn.Module):
-    """A step of a recurrence that has no input of its own: the gates of the input are a bias."""
+    """A further cell of each step, without an input of its own: the gates of its input are a bias."""
 
-    def __init__(self, gates: int, size: int, directions: int, norm: bool) -> None:
+    def __init__(self, gates: int, size: int, directions: int, norm: nn.Module) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(directions, gates * size, size))
-        self.bias, self.input_bias = (
-            nn.Parameter(torch.zeros(directions, gates * size)) for _ in range(2)
-        )
+        self.bias = nn.Parameter(torch.zeros(directions, gates * size))
+        self.input_bias = nn.Parameter(torch.zeros(directions, gates * size))
         for gate in self.weight.data.flatten(0, 1).split(size):
             nn.init.orthogonal_(gate)
-        self.norm = GateNorm(gates, size, directions) if norm else nn.Identity()
+        self.norm = norm
 
     @property
     def inputs(self) -> Tensor:
+        """Gates of the input: [G·Q], or [2 1 G·Q] with two directions."""
         return self.input_bias[0] if len(self.input_bias) == 1 else self.input_bias.unsqueeze(1)
 
 
 class Recurrent(nn.Module):
-    """One recurrent layer in one direction or two. The parameters live in a torch.nn.GRU or LSTM, which also runs the
-    whole sequence on GPUs (cuDNN); on CPUs the loop below does this, both directions in the same step.
+    """Base of all recurrent layers. A subclass is one cell: its number of gates and its equation, `cell`.
 
-    `depth`: so many cells one after another in each step, of which only the first has an input (deep transition, Pascanu
-    et al. 2014; Miceli Barone et al. 2017). `dropout`: in training, the same features of h are missing in the products of
-    all steps of a sentence (recurrent dropout, Gal & Ghahramani 2016), or with `dropout_of` "update" in what updates h
-    (Semeniuta et al. 2016); what the cell carries over stays whole. Layers with normalised gates, depth or dropout run
-    step by step on GPUs too.
+    On GPUs PyTorch's own layer, if it has the cell, runs the whole sequence (cuDNN). On CPUs, and with normalised gates,
+    depth or dropout, the loop does, both directions in the same step.
 
-    Padding never enters the backward direction: each sentence is reversed on its own, so that in both directions the
-    padding comes last, where nothing reads it.
+    input_size: features of x
+    hidden_size: features of h per direction, Q
+    directions: 1 or 2
+    depth: cells one after another in each step, of which only the first has an input (deep transition, Pascanu et al.
+        2014; Miceli Barone et al. 2017)
+    dropout: probability of recurrent dropout, with the same mask at all steps of a sentence
+    dropout_of: state (Gal & Ghahramani 2016) or update (Semeniuta et al. 2016); what the cell carries over stays whole
     """
+
+    gates: ClassVar[int]
+    """Number of blocks of the weights, G."""
+    state_parts: ClassVar[int] = 1
+    """Number of tensors of the state."""
+    normalized: ClassVar[bool] = False
+    """Whether the gates of input and state are normalised."""
+    torch_layer: ClassVar[type[nn.RNNBase] | None] = None
+    """PyTorch's layer with this cell, which holds the parameters."""
+    torch_function: ClassVar[Callable[..., Any] | None] = None
+    """PyTorch's function for a whole sequence."""
 
     def __init__(
         self,
-        cell: CellName,
         input_size: int,
         hidden_size: int,
         directions: int = 1,
@@ -172,165 +111,197 @@ class Recurrent(nn.Module):
         dropout_of: DropoutOf = "state",
     ) -> None:
         super().__init__()
-        self.size, self.directions = hidden_size, directions
-        name = cell.removeprefix("norm_")
-        norm, gates, self.state_parts = name != cell, 4 if name == "lstm" else 3, state_parts(cell)
-        kind = nn.LSTM if name == "lstm" else nn.GRU
-        self.rnn = kind(input_size, hidden_size, batch_first=True, bidirectional=directions == 2)
-        for key, parameter in self.rnn.named_parameters():
-            parts = parameter.data.split(hidden_size)
-            for gate in parts:
-                if key.startswith("weight_hh"):
+        self.size = hidden_size
+        self.directions = directions
+        if self.torch_layer is None:
+            self.rnn: nn.Module = RecurrentWeights(self.gates, input_size, hidden_size, directions)
+        else:
+            self.rnn = self.torch_layer(
+                input_size, hidden_size, batch_first=True, bidirectional=directions == 2
+            )
+        self.initialize()
+        self.transitions = nn.ModuleList(
+            Transition(self.gates, hidden_size, directions, self.gate_norm())
+            for _ in range(depth - 1)
+        )
+        self.input_norm = self.gate_norm()
+        self.state_norm = self.gate_norm()
+        self.dropout = Dropout(dropout, variational=True)
+        self.dropout_of = dropout_of
+        self.is_torch_layer = self.torch_layer is not None and not self.normalized and depth == 1
+
+    def cell(
+        self, a: Tensor, u: Tensor, state: CellState, update_mask: Tensor | None = None
+    ) -> CellState:
+        """One step.
+
+        a: gates of the input [… G·Q]
+        u: gates of the state [… G·Q]
+        state: tensors [… Q], h first
+        update_mask: factors of the new part of the state [… Q]
+        """
+        raise NotImplementedError
+
+    def initialize(self) -> None:
+        """Initial parameters: orthogonal for the state, Xavier for the input, gate by gate; biases 0."""
+        for name, parameter in self.rnn.named_parameters():
+            for gate in parameter.data.split(self.size):
+                if name.startswith("weight_hh"):
                     nn.init.orthogonal_(gate)
-                elif key.startswith("weight_ih"):
+                elif name.startswith("weight_ih"):
                     nn.init.xavier_uniform_(gate)
                 else:
                     nn.init.zeros_(gate)
-            if name == "lstm" and key.startswith("bias_ih"):
-                nn.init.ones_(parts[1])  # remember by default (Jozefowicz et al. 2015)
-        self.transitions = nn.ModuleList(
-            Transition(gates, hidden_size, directions, norm) for _ in range(depth - 1)
-        )
-        self.input_norm, self.state_norm = (
-            GateNorm(gates, hidden_size, directions) if norm else nn.Identity() for _ in range(2)
-        )
-        self.cell = CELLS[name]
-        if norm and name == "lstm":
-            self.carried_norm = GateNorm(1, hidden_size, directions)
-            self.cell = functools.partial(lstm, norm=self.carried_norm)
-            with torch.no_grad():  # the normalisation takes away the bias that remembers
-                self.input_norm.bias.select(-2, 1).fill_(1.0)  # type: ignore[operator, union-attr]
-        self.dropout, self.dropout_of = Dropout(dropout, variational=True), dropout_of
-        self._plain = not norm and depth == 1
 
-    def block(self, name: str, columns: slice = slice(None), direction: int = 0) -> Block:
-        """The weight and bias of the inputs ("ih", some columns of it if asked) or of the state ("hh")."""
+    def gate_norm(self) -> nn.Module:
+        """Normalisation of the gates of the input or of the state; the identity if they are not normalised."""
+        if not self.normalized:
+            return nn.Identity()
+        return GateNorm(self.gates, self.size, self.directions)
+
+    def weight_block(
+        self, name: str, columns: slice = slice(None), direction: int = 0
+    ) -> WeightBlock:
+        """Weight and bias of the input ("ih") or of the state ("hh"); `columns` of the weight."""
         suffix = f"{name}_l0{('', '_reverse')[direction]}"
-        return getattr(self.rnn, f"weight_{suffix}")[:, columns], getattr(
-            self.rnn, f"bias_{suffix}"
-        )
+        weight: Tensor = getattr(self.rnn, f"weight_{suffix}")
+        bias: Tensor = getattr(self.rnn, f"bias_{suffix}")
+        return weight[:, columns], bias
 
-    def _both(self, name: str) -> tuple[Tensor, Tensor]:
-        """The blocks of both directions: weights [2 K M], biases [2 1 M]."""
-        (weight, bias), (weight_back, bias_back) = self.block(name), self.block(name, direction=1)
-        return torch.stack([weight, weight_back]).transpose(1, 2), torch.stack(
-            [bias, bias_back]
-        ).unsqueeze(1)  # type: ignore[list-item]
+    def _both_directions(self, name: str) -> tuple[Tensor, Tensor]:
+        """Weights [2 K M] and biases [2 1 M] of both directions."""
+        weight, bias = self.weight_block(name)
+        weight_back, bias_back = self.weight_block(name, direction=1)
+        weights = torch.stack([weight, weight_back]).transpose(1, 2)
+        biases = torch.stack([bias, bias_back]).unsqueeze(1)  # type: ignore[list-item]
+        return weights, biases
 
     def mask(self, *rows: int) -> Tensor | None:
-        """The features that recurrent dropout keeps at all steps, [*rows size]; None if nothing is dropped."""
+        """New mask of recurrent dropout [*rows Q]; None if nothing is dropped."""
         return self.dropout.mask(self.rnn.weight_hh_l0, *rows, self.size)  # type: ignore[arg-type]
 
-    def loop(self, *beside: Block, mask: Tensor | None = None) -> Loop:
-        """The steps of one direction; `beside`: more blocks that multiply h. The gates of the input must have passed
-        `input_norm`."""
-        first = fuse(self, "state", self.block("hh"), *beside)
-        deeper = [fuse(t, "state", (t.weight[0], t.bias[0])) for t in self._transitions]
-        return self._steps(first, deeper, mask)
+    def loop(self, *blocks: WeightBlock, mask: Tensor | None = None) -> Loop:
+        """Functions of a loop in one direction. The gates of the input must have passed `input_norm`.
+
+        blocks: further weights that multiply h, in the same product as the gates of the state
+        mask: mask of recurrent dropout [N Q]
+        """
+        first = fused_linear(self, "state", self.weight_block("hh"), *blocks)
+        deeper = [
+            fused_linear(transition, "state", (transition.weight[0], transition.bias[0]))
+            for transition in self._transitions
+        ]
+        return self._loop(first, deeper, mask)
 
     @property
     def _transitions(self) -> list[Transition]:
         return list(self.transitions)  # type: ignore[arg-type]
 
-    def _steps(
-        self,
-        first: Callable[[Tensor], tuple[Tensor, ...]],
-        deeper: Sequence[Callable[[Tensor], tuple[Tensor, ...]]],
-        mask: Tensor | None,
-    ) -> Loop:
-        of_state, of_update = (mask, None) if self.dropout_of == "state" else (None, mask)
+    def _loop(self, first: Products, deeper: Sequence[Products], mask: Tensor | None) -> Loop:
+        state_mask = mask if self.dropout_of == "state" else None
+        update_mask = mask if self.dropout_of == "update" else None
 
-        def step(a: Tensor, u: Tensor, state: Cell) -> Cell:
-            state = self.cell(a, self.state_norm(u), state, of_update)
-            for transition, product in zip(self._transitions, deeper, strict=True):
-                u = product(state[0] if of_state is None else state[0] * of_state)[0]
-                state = self.cell(
-                    transition.inputs.expand_as(u), transition.norm(u), state, of_update
-                )
+        def masked(h: Tensor) -> Tensor:
+            return h if state_mask is None else h * state_mask
+
+        def step(a: Tensor, u: Tensor, state: CellState) -> CellState:
+            state = self.cell(a, self.state_norm(u), state, update_mask)
+            for transition, products in zip(self._transitions, deeper, strict=True):
+                u = products(masked(state[0]))[0]
+                a = transition.inputs.expand_as(u)
+                state = self.cell(a, transition.norm(u), state, update_mask)
             return state
 
-        return Loop(first if of_state is None else lambda h: first(h * of_state), step)
+        return Loop(first if state_mask is None else lambda h: first(masked(h)), step)
 
     def forward(
         self,
         x: Float[Tensor, "B T I"],
-        state: Cell | None = None,
+        state: CellState | None = None,
         lengths: Int[Tensor, " B"] | None = None,
         mask: Tensor | None = None,
-    ) -> tuple[Float[Tensor, "B T H"], Cell]:
-        """Outputs [B T directions·size] and the state after each sentence's last token, parts [B directions·size].
+    ) -> tuple[Float[Tensor, "B T H"], CellState]:
+        """Outputs [B T directions·Q], and the state after each sentence's last token, tensors [B directions·Q].
 
-        `lengths` (in tokens, ≥ 1) is needed for two directions; without it every position counts. `mask`: see `mask`; if
-        None, a new one is drawn where needed.
+        x: inputs
+        state: initial state; zeros if None
+        lengths: tokens of each sentence, at least 1; needed for two directions, without it every position counts
+        mask: mask of recurrent dropout; if None, a new one is drawn where needed
         """
+        batch, steps, _ = x.shape
         if mask is None:
-            mask = self.mask(x.size(0)) if self.directions == 1 else self.mask(2, x.size(0))
-        if x.is_cuda and self._plain and mask is None:
+            mask = self.mask(batch) if self.directions == 1 else self.mask(2, batch)
+        if x.is_cuda and self.is_torch_layer and mask is None:
             return self._forward_cudnn(x, state, lengths)
-        if torch.onnx.is_in_onnx_export() and x.size(1) != 1:
-            return self._forward_whole(x, lengths)
+        if torch.onnx.is_in_onnx_export() and steps != 1:
+            return self._forward_onnx(x, lengths)
         if self.directions == 1:
-            a = self.input_norm(linear(self, "input", x, self.block("ih")))
-            outputs, last = _run(self.loop(mask=mask), a.transpose(0, 1), state or self._zeros(x))
-            return outputs.transpose(0, 1), last
+            a = self.input_norm(linear(self, "input", x, self.weight_block("ih")))  # [B, T, G·Q]
+            outputs, state = _run(self.loop(mask=mask), a.transpose(0, 1), state or self._zeros(x))
+            return outputs.transpose(0, 1), state
         assert lengths is not None, "two directions need the lengths"
-        order = reversal(lengths, x.size(1))
-        both = torch.stack([x, take(x, order)]).transpose(1, 2)  # [2 T B I]
-        weight, bias = self._both("ih")
-        a = torch.matmul(both.flatten(1, 2), weight) + bias
-        zeros = tuple(torch.stack([z, z]) for z in self._zeros(x))
-        products = [
-            _alone(Shared(*self._both("hh"))),
-            *(
-                _alone(Shared(t.weight.transpose(1, 2), t.bias.unsqueeze(1)))
-                for t in self._transitions
-            ),
+        return self._forward_both(x, lengths, mask)
+
+    def _forward_both(
+        self, x: Tensor, lengths: Tensor, mask: Tensor | None
+    ) -> tuple[Tensor, CellState]:
+        """Both directions in one loop: the tensors of a step have the directions first, [2 B …]."""
+        batch, steps, features = x.shape
+        order = reversal(lengths, steps)
+        both = torch.stack([x, take(x, order)]).transpose(1, 2)  # [2, T, B, I]
+        weight, bias = self._both_directions("ih")
+        a = torch.matmul(both.reshape(2, steps * batch, features), weight) + bias
+        a = a.view(2, steps, batch, -1).transpose(0, 1)  # [T, 2, B, G·Q]
+        first = _alone(LoopProduct(*self._both_directions("hh")))
+        deeper = [
+            _alone(LoopProduct(t.weight.transpose(1, 2), t.bias.unsqueeze(1)))
+            for t in self._transitions
         ]
-        gates = self.input_norm(a.view(2, *both.shape[1:3], -1).transpose(0, 1))
-        outputs, _ = _run(self._steps(products[0], products[1:], mask), gates, zeros)
-        forward, backward = outputs[:, 0].transpose(0, 1), outputs[:, 1].transpose(0, 1)
-        final = torch.cat([at_end(forward, lengths), at_end(backward, lengths)], -1)
+        zeros = tuple(torch.stack([part, part]) for part in self._zeros(x))  # [2, B, Q]
+        outputs, _ = _run(self._loop(first, deeper, mask), self.input_norm(a), zeros)
+        forward = outputs[:, 0].transpose(0, 1)  # [B, T, Q]
+        backward = outputs[:, 1].transpose(0, 1)  # [B, T, Q], in reversed order
+        final = torch.cat([at_end(forward, lengths), at_end(backward, lengths)], -1)  # [B, 2·Q]
         return torch.cat([forward, take(backward, order)], -1), (final,)
 
-    def _forward_whole(self, x: Tensor, lengths: Tensor | None) -> tuple[Tensor, Cell]:
-        """Each direction as one operation, of any length, for the graph of an encoder; the backward one on reversed
-        sentences. Of the last state, only h."""
-        lengths = (
-            x.new_full((x.size(0),), x.size(1), dtype=torch.int64) if lengths is None else lengths
-        )
-        order, outputs = reversal(lengths, x.size(1)), list[Tensor]()
-        whole = torch.lstm if self.state_parts == 2 else torch.gru
+    def _forward_onnx(self, x: Tensor, lengths: Tensor | None) -> tuple[Tensor, CellState]:
+        """Each direction as one operation, of any length, for the graph of an encoder; of the last state, only h."""
+        assert self.torch_function is not None, "exporting refuses other cells"
+        if lengths is None:
+            lengths = x.new_full((x.size(0),), x.size(1), dtype=torch.int64)
+        order = reversal(lengths, x.size(1))
+        outputs = []
+        finals = []
         for direction in range(self.directions):
-            blocks = [self.block(name, direction=direction) for name in ("ih", "hh")]
-            weights: Any = [weight for weight, _ in blocks] + [bias for _, bias in blocks]
+            input_block = self.weight_block("ih", direction=direction)
+            state_block = self.weight_block("hh", direction=direction)
+            weights = [input_block[0], state_block[0], input_block[1], state_block[1]]
             zeros: Any = tuple(part.unsqueeze(0) for part in self._zeros(x))
-            turned = take(x, order) if direction else x
-            y = whole(
-                turned,
+            y = self.torch_function(
+                take(x, order) if direction else x,
                 zeros if len(zeros) == 2 else zeros[0],
                 weights,
-                True,
-                1,
-                0.0,
-                False,
-                False,
-                True,
-            )[0]
-            outputs.append(y)
-        final = torch.cat([at_end(y, lengths) for y in outputs], -1)
-        outputs[1:] = [take(y, order) for y in outputs[1:]]
-        return torch.cat(outputs, -1), (final,)
+                True,  # has biases
+                1,  # layers
+                0.0,  # dropout
+                False,  # training
+                False,  # bidirectional
+                True,  # batch first
+            )[0]  # [B, T, Q]
+            finals.append(at_end(y, lengths))
+            outputs.append(take(y, order) if direction else y)
+        return torch.cat(outputs, -1), (torch.cat(finals, -1),)
 
-    def _zeros(self, x: Tensor) -> Cell:
+    def _zeros(self, x: Tensor) -> CellState:
         weight: Tensor = self.rnn.weight_hh_l0  # type: ignore[assignment]
         return tuple(weight.new_zeros(x.size(0), self.size) for _ in range(self.state_parts))
 
     def _forward_cudnn(
-        self, x: Tensor, state: Cell | None, lengths: Tensor | None
-    ) -> tuple[Tensor, Cell]:
+        self, x: Tensor, state: CellState | None, lengths: Tensor | None
+    ) -> tuple[Tensor, CellState]:
         initial: Any = None
         if state is not None:
-            initial = tuple(part.unsqueeze(0).contiguous() for part in state)
+            initial = tuple(part.unsqueeze(0).contiguous() for part in state)  # [1, B, Q]
             initial = initial[0] if len(initial) == 1 else initial
         if lengths is None:
             outputs, final = self.rnn(x, initial)
@@ -338,35 +309,37 @@ class Recurrent(nn.Module):
             packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
             packed, final = self.rnn(packed, initial)
             outputs, _ = pad_packed_sequence(packed, batch_first=True, total_length=x.size(1))
-        parts = final if isinstance(final, tuple) else (final,)
+        parts = final if isinstance(final, tuple) else (final,)  # [directions, B, Q]
         return outputs, tuple(part.transpose(0, 1).flatten(1).to(outputs.dtype) for part in parts)
 
 
-def reversal(lengths: Tensor, size: int) -> Tensor:
-    """[B T] positions that reverse each sentence and leave its padding where it is."""
+def reversal(lengths: Int[Tensor, " B"], size: int) -> Int[Tensor, "B T"]:
+    """Positions that reverse each sentence and leave its padding where it is."""
     positions = torch.arange(size, device=lengths.device)
-    reversed_ = lengths.unsqueeze(1) - 1 - positions
-    return torch.where(reversed_ >= 0, reversed_, positions)
+    reversed_positions = lengths.unsqueeze(1) - 1 - positions
+    return torch.where(reversed_positions >= 0, reversed_positions, positions)
 
 
-def take(x: Tensor, order: Tensor) -> Tensor:
-    """x [B T H] in another order of its positions, [B T]."""
+def take(x: Float[Tensor, "B T H"], order: Int[Tensor, "B T"]) -> Float[Tensor, "B T H"]:
+    """x in another order of its positions."""
     return x.gather(1, order.unsqueeze(-1).expand(-1, -1, x.size(-1)))
 
 
-def at_end(x: Tensor, lengths: Tensor) -> Tensor:
-    """What x [B T H] holds at each sentence's last position."""
-    return x.gather(1, (lengths - 1).view(-1, 1, 1).expand(-1, 1, x.size(-1))).squeeze(1)
+def at_end(x: Float[Tensor, "B T H"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B H"]:
+    """x at each sentence's last position."""
+    last = (lengths - 1).view(-1, 1, 1)
+    return x.gather(1, last.expand(-1, 1, x.size(-1))).squeeze(1)
 
 
-def _alone(product: Callable[[Tensor], Tensor]) -> Callable[[Tensor], tuple[Tensor, ...]]:
+def _alone(product: Callable[[Tensor], Tensor]) -> Products:
     return lambda h: (product(h),)
 
 
-def _run(loop: Loop, a: Tensor, state: Cell) -> tuple[Tensor, Cell]:
-    """All steps; a: gates of the input, time first; outputs time first."""
+def _run(loop: Loop, a: Tensor, state: CellState) -> tuple[Tensor, CellState]:
+    """All steps: outputs [T … Q] and the last state, from the gates of the input [T … G·Q]."""
     outputs = []
     for a_t in a.unbind(0):
-        state = loop.step(a_t, loop.product(state[0])[0], state)
+        u_t = loop.products(state[0])[0]
+        state = loop.step(a_t, u_t, state)
         outputs.append(state[0])
     return torch.stack(outputs), state

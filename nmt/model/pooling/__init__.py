@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from nmt.foundation.interfaces import Encoded
-from nmt.model.layers.cells import full
+from nmt.model.layers.numeric import to_float
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,10 @@ class Pooling(nn.Module):
 def distribute(scores: Float[Tensor, "N S H"], memory: Encoded) -> Float[Tensor, "N H S"]:
     """softmax over the real positions of each row."""
     return (
-        full(scores).masked_fill(~memory.mask.unsqueeze(-1), -torch.inf).softmax(1).transpose(1, 2)
+        to_float(scores)
+        .masked_fill(~memory.mask.unsqueeze(-1), -torch.inf)
+        .softmax(1)
+        .transpose(1, 2)
     )
 
 

@@ -10,7 +10,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from nmt.foundation.interfaces import Encoded
-from nmt.model.layers.cells import tanh
+from nmt.model.layers.numeric import tanh
 from nmt.model.pooling import Pooled, Pooling, distribute, gather
 
 

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from nmt.foundation.interfaces import Encoded
 from nmt.foundation.ranges import Width
-from nmt.model.layers.cells import CellName
-from nmt.model.layers.recurrence import Recurrent
+from nmt.model.layers.cells import CellName, recurrent
 from nmt.model.pooling import Pooled, Pooling
 from nmt.model.pooling.word_context import WordContext
 
@@ -29,7 +28,7 @@ class Hierarchical(Pooling):
     ) -> None:
         super().__init__(2 * sentence_size)
         self.words = WordContext(memory_size=memory_size, hidden_size=hidden_size)
-        self.encoder = Recurrent(cell, memory_size, sentence_size, directions=2)
+        self.encoder = recurrent(cell, memory_size, sentence_size, directions=2)
         self.sentences = WordContext(memory_size=self.feature_size, hidden_size=hidden_size)
 
     def forward(self, memory: Encoded, counts: Int[Tensor, " B"]) -> Pooled:

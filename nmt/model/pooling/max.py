@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nmt.foundation.interfaces import Encoded
-from nmt.model.layers.cells import full
+from nmt.model.layers.numeric import to_float
 from nmt.model.pooling import Pooled, Pooling
 
 
@@ -18,6 +18,6 @@ class Max(Pooling):
         super().__init__(memory_size)
 
     def forward(self, memory: Encoded, counts: Int[Tensor, " B"]) -> Pooled:
-        found = full(memory.values).masked_fill(~memory.mask.unsqueeze(-1), -torch.inf).max(1)
+        found = to_float(memory.values).masked_fill(~memory.mask.unsqueeze(-1), -torch.inf).max(1)
         shares = F.one_hot(found.indices, memory.mask.size(1)).to(found.values.dtype).mean(1)
         return Pooled(found.values, shares.unsqueeze(1))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from nmt.foundation.interfaces import Encoded
 from nmt.foundation.ranges import NonNegative, Width
-from nmt.model.layers.cells import tanh
+from nmt.model.layers.numeric import tanh
 from nmt.model.pooling import Pooled, Pooling, distribute, gather
 
 

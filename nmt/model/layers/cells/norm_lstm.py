@@ -1,0 +1,35 @@
+"""The long short-term memory with layer normalisation (Ba et al. 2016, eq. 20-22 and supplementary material; gate by gate as
+in Chen et al. 2018, RNMT+).
+
+Every gate of a and of u is normalised over its units before they are added, and c' before its tanh:
+
+    h' = o ∘ tanh(norm(c'))
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nmt.model.layers.cells.lstm import LSTM, lstm
+from nmt.model.layers.gate_norm import GateNorm
+from nmt.model.layers.recurrence import CellState
+
+
+class NormLSTM(LSTM):
+    """A layer of long short-term memories with normalised gates."""
+
+    normalized = True
+
+    def __init__(
+        self, input_size: int, hidden_size: int, directions: int = 1, **options: Any
+    ) -> None:
+        super().__init__(input_size, hidden_size, directions, **options)
+        self.carried_norm = GateNorm(1, hidden_size, directions)
+        with torch.no_grad():  # the normalisation takes away the bias that remembers
+            self.input_norm.bias.select(-2, 1).fill_(1.0)  # type: ignore[operator, union-attr]
+
+    def cell(
+        self, a: Tensor, u: Tensor, state: CellState, update_mask: Tensor | None = None
+    ) -> CellState:
+        return lstm(a, u, state, update_mask, norm=self.carried_norm)

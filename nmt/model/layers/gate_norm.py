@@ -1,0 +1,30 @@
+"""Layer normalisation (Ba et al. 2016) of each gate of a recurrent cell by itself."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nmt.model.layers.numeric import to_float
+
+
+class GateNorm(nn.Module):
+    """Normalises each of several gates over its units, with a gain and a bias for each unit: [… G·Q] → [… G·Q].
+
+    gates: G
+    size: Q
+    directions: with two, the rows are [… 2 B G·Q]
+    """
+
+    def __init__(self, gates: int, size: int, directions: int = 1) -> None:
+        super().__init__()
+        self.gates = gates
+        self.size = size
+        shape = (gates, size) if directions == 1 else (directions, 1, gates, size)
+        self.gain = nn.Parameter(torch.ones(shape))
+        self.bias = nn.Parameter(torch.zeros(shape))
+
+    def forward(self, x: Float[Tensor, "*rows G"]) -> Float[Tensor, "*rows G"]:
+        gates = to_float(x).unflatten(-1, (self.gates, self.size))  # [… G, Q]
+        normalized = F.layer_norm(gates, (self.size,))
+        return torch.addcmul(self.bias, normalized, self.gain).flatten(-2)

@@ -1,0 +1,14 @@
+"""Element-wise functions of all networks: conversion to float32, hyperbolic tangent."""
+
+import torch
+from torch import Tensor
+
+
+def to_float(x: Tensor) -> Tensor:
+    """x as float32 if autocast made it bfloat16 or float16; float32 and float64 stay."""
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+
+
+def tanh(x: Tensor) -> Tensor:
+    """Hyperbolic tangent; 2σ(2x) − 1 on CPUs, where PyTorch's logistic is four times as fast as its tanh."""
+    return torch.tanh(x) if x.is_cuda else torch.sigmoid(2 * x).mul(2).sub(1)
