@@ -8,7 +8,7 @@ from nmt.configuration.command_line import command_line
 from nmt.foundation.deferred import deferred
 
 run = deferred("nmt.pipeline.model_commands:export")
-main = command_line("export", run)
+main = command_line("export", run, sweep=deferred("nmt.pipeline.one_after_another:run_all"))
 
 if __name__ == "__main__":
     main()

@@ -16,7 +16,7 @@ run = deferred(
     "samples",
     "trials",
 )
-main = command_line("report", run)
+main = command_line("report", run, sweep=deferred("nmt.pipeline.one_after_another:run_all"))
 
 if __name__ == "__main__":
     main()

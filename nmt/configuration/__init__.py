@@ -1,5 +1,4 @@
-"""Turns what users type, or a checkpoint, into objects that run. The only part that knows Hydra and YAML.
+"""Composes and checks the configuration of every command: its command line, its --help, its settings, its parts.
 
-Read: command_line, help, compose, configure, settings, training_settings, model_settings, commands, check, faults, build,
-fine_tuning, tasks, runs, backtranslation, sweeps, launching, reports, analysis_settings, loading, fingerprint, devices.
+Read: command_line, compose, configure, settings, training_settings, check, build, faults, the rest in any order.
 """

@@ -1,7 +1,5 @@
 """The settings of what compares runs and systems."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -24,8 +22,9 @@ class ReportSettings(Settings):
 
     def conflicts(self) -> Iterator[ConfigError]:
         if not self.folders:
-            why = "name a folder with runs, as in nmt.report runs/x"
-            yield ConfigError("folders", why, shown([]))
+            yield ConfigError(
+                "folders", "name a folder with runs, as in nmt.report runs/x", shown([])
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +45,8 @@ class CompareSettings(Settings):
     def conflicts(self) -> Iterator[ConfigError]:
         yield from super().conflicts()
         if not self.systems:
-            why = "name a run, a model or a file, as in nmt.compare … A B"
-            yield ConfigError("systems", why, shown([]))
+            yield ConfigError(
+                "systems", "name a run, a model or a file, as in nmt.compare … A B", shown([])
+            )
         for name in sorted({name for name in self.systems if self.systems.count(name) > 1}):
             yield ConfigError("systems", "is named twice", name)

@@ -1,7 +1,5 @@
 """The one place where configuration becomes objects, and where their sizes are matched."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
@@ -11,12 +9,13 @@ from torch import nn
 
 from nmt.configuration.check import locate, mismatches
 from nmt.configuration.faults import ConfigError, shown, unknown
-from nmt.configuration.groups import Sizes, Synthetic
 from nmt.data.batching import Batching
 from nmt.data.filters import Filters
 from nmt.data.labels import LabelSet
+from nmt.data.synthetic import Synthetic
 from nmt.foundation.errors import UserError
 from nmt.foundation.limits import RunView
+from nmt.foundation.ranges import Size, Width
 from nmt.inference.translator import Translator
 from nmt.metric import Metric
 from nmt.model.attention import Attention, check_unused
@@ -30,6 +29,22 @@ from nmt.training.trainer import Trainer
 Config = Mapping[str, Any]
 Group = Mapping[str, Any]
 """The keys of one group of the configuration."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """Sizes that all choices of encoder, decoder and tokenizer share.
+
+    encoder: hidden units per direction.
+    decoder: hidden units.
+    readout: features that words are predicted from.
+    vocabulary: pieces.
+    """
+
+    encoder: Width
+    decoder: Width | None = None
+    readout: Width | None = None
+    vocabulary: Size
 
 
 @dataclass(frozen=True)

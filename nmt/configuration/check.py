@@ -4,8 +4,6 @@ A signature is the schema: parameter names are the keys, annotations the types (
 defaults make a key optional.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 import inspect
@@ -64,8 +62,9 @@ def mismatches(
             errors.append(ConfigError(prefix + key, problem, shown(value)))
     for key, default in defaults.items():
         if node.get(key, default) in (inspect.Parameter.empty, "???"):
-            why = f"missing; give {prefix}{key}=<{expected(hints[key])}>"
-            errors.append(ConfigError(prefix + key, why))
+            errors.append(
+                ConfigError(prefix + key, f"missing; give {prefix}{key}=<{expected(hints[key])}>")
+            )
     return errors
 
 

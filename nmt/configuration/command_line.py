@@ -3,8 +3,6 @@
 Heavy modules are imported where they are needed: --help and TAB completion must be quick.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import difflib
@@ -65,7 +63,7 @@ def command_line(
 
     command: name of the command and of its YAML
     run: function of the settings
-    sweep: function that trains several runs (-m); None: they follow one another
+    sweep: function that runs all combinations of several values (-m); None: -m is an error
     instead: keys of another command, by which it is called in place of this one
 
     Errors for users are printed without a traceback; exit status 1, or 130 if interrupted. The result of `run` is for
@@ -109,7 +107,17 @@ def _dispatch(
     elif flags.shell_completion:
         _complete(command)
     elif flags.multirun:
-        _sweep(command, run, sweep, overrides, dry=flags.dry_run)
+        if sweep is None:
+            raise UserError(
+                f"nmt.{command} makes several runs already: call it once for each, "
+                "or sweep over nmt.train"
+            )
+        if of_torchrun().several:
+            raise UserError(
+                "-m trains many runs, each in a process of its own: start it without torchrun"
+            )
+        _prepare_process()
+        sweep(command, run, overrides, dry=flags.dry_run)
     elif flags.dry_run:
         raise UserError("--dry-run lists the runs of a sweep: add -m")
     else:
@@ -212,8 +220,12 @@ def _run(command: str, run: Callable[[Any], Any], overrides: Sequence[str]) -> N
 
     of_hydra = [text for text in overrides if text.lstrip("+~").startswith("hydra")]
     if of_hydra:
-        why = "is for sweeps (-m); the folder of a run is run_dir=DIR"
-        raise ConfigErrors([ConfigError(text, why) for text in of_hydra])
+        raise ConfigErrors(
+            [
+                ConfigError(text, "is for sweeps (-m); the folder of a run is run_dir=DIR")
+                for text in of_hydra
+            ]
+        )
     if not ranks.first:
         hush()
     settings = configure(command, overrides)
@@ -221,41 +233,16 @@ def _run(command: str, run: Callable[[Any], Any], overrides: Sequence[str]) -> N
         raise UserError(f"nmt.{command} runs in one process: start it without torchrun")
     sweep = getattr(settings, "sweep", None)
     if sweep and not make({"sweep": sweep}, "sweep").single:
-        why = "says how several runs are made: add -m, or sweep=grid for a single one"
-        raise ConfigErrors([ConfigError("sweep", why)])
+        raise ConfigErrors(
+            [
+                ConfigError(
+                    "sweep",
+                    "says how several runs are made: add -m, or sweep=grid for a single one",
+                )
+            ]
+        )
     _prepare_process()
     run(settings)
-
-
-def _sweep(
-    command: str,
-    run: Callable[[Any], Any],
-    sweep: Callable[..., None] | None,
-    overrides: Sequence[str],
-    *,
-    dry: bool,
-) -> None:
-    if command == "backtranslate":
-        raise UserError(
-            "nmt.backtranslate makes several runs already: call it once for each, "
-            "or sweep over nmt.train"
-        )
-    if of_torchrun().several:
-        raise UserError(
-            "-m trains many runs, each in a process of its own: start it without torchrun"
-        )
-    from nmt.configuration.one_after_another import run_all
-
-    of_hydra = [text for text in overrides if text.startswith("hydra")]
-    others = [text for text in overrides if not text.startswith("hydra")]
-    if sweep is not None:
-        _prepare_process()
-        sweep(command, others, of_hydra, dry=dry)
-    elif of_hydra or dry:
-        raise UserError(f"{[*of_hydra, '--dry-run'][0]}: only for sweeps of commands that train")
-    else:
-        _prepare_process()
-        run_all(command, run, others)
 
 
 def _prepare_process() -> None:

@@ -1,7 +1,5 @@
 """Which settings each command has."""
 
-from __future__ import annotations
-
 from nmt.configuration.analysis_settings import CompareSettings, ReportSettings
 from nmt.configuration.model_settings import (
     AlignSettings,

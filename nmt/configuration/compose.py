@@ -10,8 +10,6 @@ The rule:
    recipe is used.
 """
 
-from __future__ import annotations
-
 import copy
 import functools
 import itertools
@@ -178,14 +176,16 @@ def resolve(config: Any) -> dict[str, Any]:
         key = getattr(error, "full_key", None) or "the configuration"
         raise ConfigErrors([_error_of(error, key)]) from error
     current = with_renamed_targets(plain)
-    if current != plain:
-        _tell_renamed()
+    for group, node in plain.items():
+        if isinstance(node, dict) and node.get("_target_") != current[group].get("_target_"):
+            _tell_renamed(node["_target_"], current[group]["_target_"])
     return current
 
 
 @functools.cache
-def _tell_renamed() -> None:
-    log.warning("--config-dir: a _target_ is the old path of a class; --cfg job prints the new one")
+def _tell_renamed(old: str, new: str) -> None:
+    """Logs once that a YAML of --config-dir has the old path of a class."""
+    log.warning("%s is the old name of %s", old, new)
 
 
 def _read(command: str, overrides: Sequence[str]) -> Typed:
@@ -204,8 +204,9 @@ def _read(command: str, overrides: Sequence[str]) -> Typed:
         if value not in options(key) and not (value is None and key == RECIPE):
             errors.append(not_a_choice(key, value, options(key)))
         elif typed.choices.setdefault(key, value) != value:
-            why = f"chosen twice, {typed.choices[key]} and {value}; leave one out"
-            errors.append(ConfigError(key, why))
+            errors.append(
+                ConfigError(key, f"chosen twice, {typed.choices[key]} and {value}; leave one out")
+            )
     return typed
 
 

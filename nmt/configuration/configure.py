@@ -1,7 +1,5 @@
 """From the command line to a command's settings: composed once, checked once."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -61,8 +59,12 @@ def _usual_data(faults: Sequence[ConfigError], overrides: Sequence[str]) -> list
     of_data = any(fault.key.startswith("data.") for fault in faults)
     if not of_data or keys & {"data", "experiment"}:
         return []
-    why = "no data set is chosen, so this is the usual one; for your own files add data=text, tsv, csv …"
-    return [ConfigError("data", why)]
+    return [
+        ConfigError(
+            "data",
+            "no data set is chosen, so this is the usual one; for your own files add data=text, tsv, csv …",
+        )
+    ]
 
 
 def swept(overrides: Sequence[str]) -> list[ConfigError]:
@@ -71,8 +73,12 @@ def swept(overrides: Sequence[str]) -> list[ConfigError]:
     for text in overrides:
         if any(override.is_sweep_override() for override in parse([text])[0]):
             key, _, value = text.partition("=")
-            why = f"several values make a sweep: add -m; a list is written in brackets, {key}=[{value}]"
-            errors.append(ConfigError(text, why))
+            errors.append(
+                ConfigError(
+                    text,
+                    f"several values make a sweep: add -m; a list is written in brackets, {key}=[{value}]",
+                )
+            )
     return errors
 
 
@@ -114,8 +120,7 @@ def saved_run(path: str, command: str) -> Checkpoint:
     file = Path(path) / ckpt.LAST
     if not file.is_file():
         what = f"no {ckpt.LAST} in it" if Path(path).is_dir() else "there is no such folder"
-        error = ConfigError("resume", f"{what}; there is nothing to go on with", path)
-        raise ConfigErrors([error])
+        raise ConfigErrors([ConfigError("resume", f"{what}; there is nothing to go on with", path)])
     saved = ckpt.read(file)
     ckpt.check_kind(saved, command)
     return saved
@@ -126,8 +131,9 @@ def changed(saved: Checkpoint, command: str, changes: Sequence[str]) -> Mapping[
     Raises ConfigErrors for what cannot change."""
     config = copy.deepcopy(saved.meta.get("config"))
     if not isinstance(config, dict):
-        error = ConfigError("resume", "holds no configuration; it is damaged", str(saved.path))
-        raise ConfigErrors([error])
+        raise ConfigErrors(
+            [ConfigError("resume", "holds no configuration; it is damaged", str(saved.path))]
+        )
     parsed, errors = parse(changes)
     for override in parsed:
         key, value = override.key_or_group, override.value()
@@ -149,17 +155,19 @@ def changed(saved: Checkpoint, command: str, changes: Sequence[str]) -> Mapping[
 def _unchangeable(config: Mapping[str, Any], key: str, value: Any) -> ConfigError | None:
     """The error of a key that a resumed run does not have, or that must not change; None if it may."""
     if key == "run_dir":
-        why = "a run goes on in its own folder, the one of resume=: leave it out"
-        return ConfigError(key, why, shown(value))
+        return ConfigError(
+            key, "a run goes on in its own folder, the one of resume=: leave it out", shown(value)
+        )
     group, _, name = key.partition(".")
     whole_group = not name and isinstance(config.get(group), dict)
     if group not in CHANGEABLE or key in FIXED or whole_group:
         choices = ", ".join(f"{group}={'|'.join(options(group))}" for group in CHOSEN_ANEW)
-        why = (
+        return ConfigError(
+            key,
             "cannot change when resuming (the weights and the state were made with the old value). "
-            f"What can: {choices}, and single keys of {', '.join(CHANGEABLE)}"
+            f"What can: {choices}, and single keys of {', '.join(CHANGEABLE)}",
+            shown(value),
         )
-        return ConfigError(key, why, shown(value))
     node = config.get(group) if name else config
     if not isinstance(node, dict):
         return unknown(key, [])

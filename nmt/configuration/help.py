@@ -1,7 +1,5 @@
 """--help: what conf/ says of a command, with the values that would be used. The YAML files are the only source."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The configuration of a run that starts from a trained model (init=RUN_DIR)."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -51,19 +49,25 @@ def with_network_of(
         value = override.value()
         node = inherited.get(group)
         if not key or group == "sizes":
-            why = (
-                f"network and tokenizer are those of init={path}; "
-                "only single keys of theirs can change"
+            errors.append(
+                ConfigError(
+                    whole,
+                    f"network and tokenizer are those of init={path}; "
+                    "only single keys of theirs can change",
+                    shown(value),
+                )
             )
-            errors.append(ConfigError(whole, why, shown(value)))
         elif not isinstance(node, dict):
             errors.append(unknown(whole, []))
         elif whole in SHAPING and value != node.get(key, False):
-            why = (
-                f"adds to the network or takes from it, and its weights are those of init={path}; "
-                "leave it out"
+            errors.append(
+                ConfigError(
+                    whole,
+                    f"adds to the network or takes from it, and its weights are those of init={path}; "
+                    "leave it out",
+                    shown(value),
+                )
             )
-            errors.append(ConfigError(whole, why, shown(value)))
         else:
             node[key] = value
     return {**config, **inherited}, errors

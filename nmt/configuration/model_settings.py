@@ -1,7 +1,5 @@
 """The settings of what uses trained models."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,12 +65,14 @@ class EnsembleSettings(ModelSettings):
         yield from super().conflicts()
         count = len(models(self.model))
         if self.shares is not None and count and len(self.shares) != count:
-            why = f"give one positive number for each of {count} models"
-            yield ConfigError("shares", why, shown(self.shares))
+            yield ConfigError(
+                "shares", f"give one positive number for each of {count} models", shown(self.shares)
+            )
         lexicon = getattr(self, "lexicon", None)  # not a key of every such command
         if lexicon and self.translation.get("unknown") != "copy":
-            why = "is for unknown words: set translation.unknown=copy too"
-            yield ConfigError("lexicon", why, lexicon)
+            yield ConfigError(
+                "lexicon", "is for unknown words: set translation.unknown=copy too", lexicon
+            )
 
     def idle(self) -> dict[str, str]:
         if len(models(self.model)) > 1:
@@ -109,26 +109,26 @@ class TranslateSettings(EnsembleSettings):
         if self.resume and not (self.output and self.input):
             yield ConfigError("resume", "needs input=FILE and output=FILE", "true")
         if self.resume and self.attention_map:
-            why = "an attention map needs all sentences; leave attention_map out"
-            yield ConfigError("resume", why, "true")
+            yield ConfigError(
+                "resume", "an attention map needs all sentences; leave attention_map out", "true"
+            )
         if (self.prefix or self.constraints) and not self.input:
-            why = "belong to the lines of a file; give input=FILE"
-            yield ConfigError("prefix and constraints", why)
+            yield ConfigError(
+                "prefix and constraints", "belong to the lines of a file; give input=FILE"
+            )
 
     def _compared(self) -> Iterator[ConfigError]:
         """Errors of the models that are drawn beside the main one."""
         compared, main = models(self.compare), models(self.model)
         if compared and not self.attention_map:
-            why = (
-                "names models to draw beside the main one in attention_map=FILE.html; give that too"
+            yield ConfigError(
+                "compare",
+                "names models to draw beside the main one in attention_map=FILE.html; give that too",
             )
-            yield ConfigError("compare", why)
         if len(compared) > MOST_COMPARED:
-            why = "give at most three models beside the one that translates"
-            yield ConfigError("compare", why)
+            yield ConfigError("compare", "give at most three models beside the one that translates")
         if len({*compared, *main}) < len(compared) + len(set(main)):
-            why = "give each model once, and not the one that translates"
-            yield ConfigError("compare", why)
+            yield ConfigError("compare", "give each model once, and not the one that translates")
 
     def idle(self) -> dict[str, str]:
         reasons = super().idle()
@@ -181,8 +181,9 @@ class ServeSettings(ModelSettings):
         if len(names) != count:
             yield ConfigError("names", f"give one for each of {count} models", shown(self.names))
         elif len(set(names)) < len(names):
-            why = f"give each model another name, as names=[a,b] (now {', '.join(names)})"
-            yield ConfigError("names", why)
+            yield ConfigError(
+                "names", f"give each model another name, as names=[a,b] (now {', '.join(names)})"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,8 +201,9 @@ class EvaluateSettings(EnsembleSettings):
         yield from super().conflicts()
         yield from self._search(self.search, "only the best translation is evaluated; leave it out")
         if self.metric.get("name") == "loss":
-            why = "not a comparison of texts; choose bleu, chrf, ter or exact"
-            yield ConfigError("metric.name", why, "loss")
+            yield ConfigError(
+                "metric.name", "not a comparison of texts; choose bleu, chrf, ter or exact", "loss"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,17 +221,17 @@ class ScoreSettings(EnsembleSettings):
     def conflicts(self) -> Iterator[ConfigError]:
         yield from super().conflicts()
         if (self.target is None) == (self.nbest is None):
-            why = (
+            yield ConfigError(
+                "target, nbest",
                 "give one of them, target=FILE (one translation per line) or nbest=FILE "
-                "(Moses format)"
+                "(Moses format)",
             )
-            yield ConfigError("target, nbest", why)
         elif self.nbest and (self.format != "text" or self.normalize != "none"):
-            why = (
+            yield ConfigError(
+                "nbest",
                 "is written back in its own format, with log-probabilities; "
-                "leave format and normalize out"
+                "leave format and normalize out",
             )
-            yield ConfigError("nbest", why)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,13 +256,13 @@ class AlignSettings(EnsembleSettings):
         yield from super().conflicts()
         yield from map_name("attention_map", self.attention_map)
         if (self.model is None) == (self.vectors is None):
-            why = "give one of them, model=RUN_DIR or vectors=[SOURCE,TARGET]"
-            yield ConfigError("model, vectors", why)
+            yield ConfigError(
+                "model, vectors", "give one of them, model=RUN_DIR or vectors=[SOURCE,TARGET]"
+            )
         elif self.vectors is not None and len(self.vectors) != 2:
             yield ConfigError("vectors", "give two files, [SOURCE,TARGET]")
         elif self.vectors and self.reverse:
-            why = "vectors already look in both directions; leave it out"
-            yield ConfigError("reverse", why)
+            yield ConfigError("reverse", "vectors already look in both directions; leave it out")
         if self.vectors and self.units == "piece":
             yield ConfigError("units", "vectors are of words; pieces are a model's", "piece")
 
@@ -319,8 +321,7 @@ class AverageSettings(Settings):
         if len(self.models) < 2:
             yield ConfigError("models", "give at least two, as [A,B]", shown(self.models))
         if Path(self.output).resolve() in [Path(model).resolve() for model in self.models]:
-            why = "is one of the models; choose another name"
-            yield ConfigError("output", why, self.output)
+            yield ConfigError("output", "is one of the models; choose another name", self.output)
 
 
 @dataclass(frozen=True, kw_only=True)

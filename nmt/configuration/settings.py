@@ -3,8 +3,6 @@ model_settings.py or analysis_settings.py. Fields are the keys, annotations are 
 is a group whose keys configure an object (build.py).
 """
 
-from __future__ import annotations
-
 import dataclasses
 import typing
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -85,12 +83,14 @@ class Settings:
             for name in as_list(getattr(self, key, None) or []):
                 file = Path(name).resolve()
                 if key in self.written and file.suffix in OPENERS:
-                    why = f"is written as it is, not compressed: leave {file.suffix} out"
-                    yield ConfigError(key, why, name)
+                    yield ConfigError(
+                        key, f"is written as it is, not compressed: leave {file.suffix} out", name
+                    )
                 if key in self.written and file in users:
                     how = "written" if users[file] in self.written else "read"
-                    why = f"is {how} as {users[file]}= too; choose another name"
-                    yield ConfigError(key, why, name)
+                    yield ConfigError(
+                        key, f"is {how} as {users[file]}= too; choose another name", name
+                    )
                 users[file] = key
 
     def idle(self) -> dict[str, str]:

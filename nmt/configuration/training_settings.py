@@ -1,7 +1,5 @@
 """The settings of what trains: nmt.train, nmt.backtranslate and nmt.classify."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -104,11 +102,14 @@ class TrainSettings(TrainingSettings):
             return
         run, typed = self.view, shown(self.vectors)
         if len(self.vectors) != 2 or self.vectors == [None, None]:
-            why = "give two files, [SOURCE,TARGET]; null for a language without"
-            yield ConfigError("vectors", why, typed)
+            yield ConfigError(
+                "vectors", "give two files, [SOURCE,TARGET]; null for a language without", typed
+            )
         if self.vectors and self.init:
-            why = f"the words of init={self.init} have vectors already; leave one of them out"
-            yield ConfigError("vectors", why)
+            yield ConfigError(
+                "vectors",
+                f"the words of init={self.init} have vectors already; leave one of them out",
+            )
         if self.vectors[:1] not in ([], [None]) and not run.parts["encoder"].reads_words:
             yield ConfigError("vectors", "there are no source words: give [null,TARGET]", typed)
 
@@ -118,8 +119,10 @@ class TrainSettings(TrainingSettings):
             return
         tables = {"source_embedding", "target_embedding", "output"}
         if self.init_vocabulary == "grow" and tables & {*self.freeze}:
-            why = "the vectors of the new pieces would never be trained (init_vocabulary=grow)"
-            yield ConfigError("freeze", why)
+            yield ConfigError(
+                "freeze",
+                "the vectors of the new pieces would never be trained (init_vocabulary=grow)",
+            )
         with torch.device("meta"):
             network = build.network(self.values, 10, 10, self.columns)
         try:
@@ -128,8 +131,10 @@ class TrainSettings(TrainingSettings):
             yield ConfigError("", str(error))
 
     def idle(self) -> dict[str, str]:
-        why = "training keeps the best translation only; give it to nmt.translate"
-        reasons = {**super().idle(), "search.n_best": why}
+        reasons = {
+            **super().idle(),
+            "search.n_best": "training keeps the best translation only; give it to nmt.translate",
+        }
         if not self.init:
             reasons["init_vocabulary"] = "there is no init=RUN_DIR"
         return reasons
@@ -144,11 +149,14 @@ class BacktranslateSettings(TrainSettings):
     def conflicts(self) -> Iterator[ConfigError]:
         yield from super().conflicts()
         if self.run_dir is None:
-            why = "name a folder: everything is kept there, and the same command goes on in it"
-            yield ConfigError("run_dir", why)
+            yield ConfigError(
+                "run_dir",
+                "name a folder: everything is kept there, and the same command goes on in it",
+            )
         if self.resume:
-            why = "the same command goes on where it stopped; leave it out"
-            yield ConfigError("resume", why, self.resume)
+            yield ConfigError(
+                "resume", "the same command goes on where it stopped; leave it out", self.resume
+            )
         columns = self.columns
         if not columns.plain or columns.sources > 1 or self.data.get("alignment"):
             yield ConfigError(
@@ -171,5 +179,4 @@ class ClassifySettings(TrainingSettings):
     def conflicts(self) -> Iterator[ConfigError]:
         yield from super().conflicts()
         if self.freeze and not self.vectors:
-            why = "there is nothing to freeze without vectors=FILE"
-            yield ConfigError("freeze", why, "true")
+            yield ConfigError("freeze", "there is nothing to freeze without vectors=FILE", "true")

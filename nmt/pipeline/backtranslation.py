@@ -27,11 +27,11 @@ from nmt.configuration import build
 from nmt.configuration.compose import compose
 from nmt.configuration.configure import changed, saved_run
 from nmt.configuration.faults import shown
-from nmt.configuration.groups import Synthetic
 from nmt.configuration.model_settings import TranslateSettings, models
 from nmt.configuration.training_settings import BacktranslateSettings, TrainSettings
 from nmt.data import Pairs, Splits
 from nmt.data.lines import find_file, stream_lines
+from nmt.data.synthetic import Synthetic
 from nmt.foundation.configurations import NOT_LEARNT, flat
 from nmt.foundation.errors import UserError
 from nmt.foundation.terminal import set_up_logging

@@ -6,7 +6,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,6 @@ from nmt.configuration.compose import (
 )
 from nmt.configuration.configure import configure
 from nmt.configuration.faults import ConfigError, ConfigErrors, shown
-from nmt.configuration.one_after_another import errors_of, refuse_common_errors
 from nmt.data import as_list
 from nmt.foundation.configurations import NOT_LEARNT, learnt_settings
 from nmt.foundation.errors import UserError
@@ -35,6 +34,7 @@ from nmt.metric import LOWER_IS_BETTER
 from nmt.pipeline import launchers
 from nmt.pipeline.assembly import fingerprints
 from nmt.pipeline.fingerprint import hash_of_files
+from nmt.pipeline.one_after_another import errors_of, refuse_common_errors
 from nmt.storage.checkpoint import BEST
 from nmt.storage.lock import Lock
 from nmt.sweep import watch
@@ -56,19 +56,21 @@ END_SECONDS = 60
 
 
 def sweep(
-    command: str, overrides: Sequence[str], of_hydra: Sequence[str], *, dry: bool = False
+    command: str, run: Callable[[Any], Any], overrides: Sequence[str], *, dry: bool = False
 ) -> None:
     """Trains every combination of the values on a command line, each in its own folder.
 
     command: a command that trains
-    overrides: its command line, with several values for some keys
-    of_hydra: settings of Hydra's own, such as hydra/launcher=workers
+    run: function of its settings; unused, because each run is a process of its own
+    overrides: its command line, with several values for some keys, and with settings of Hydra's
+        own, such as hydra/launcher=workers
     dry: only lists the runs
 
     Raises UserError, before anything is trained, for what is wrong with all runs; SystemExit if
     some fail.
     """
-    job = TrainingJob(command, overrides, of_hydra)
+    of_hydra = [text for text in overrides if text.startswith("hydra")]
+    job = TrainingJob(command, [text for text in overrides if text not in of_hydra], of_hydra)
     if dry:
         print("\n".join(listing(job, job.sweeper.planned(job))))
         return
@@ -97,7 +99,7 @@ class RunDescription:
 
 
 class TrainingJob:
-    """Runs of one sweep (see `nmt.sweep.Job`); the arguments are those of `sweep`."""
+    """Runs of one sweep (see `nmt.sweep.Job`); `of_hydra`: settings of Hydra's own."""
 
     def __init__(self, command: str, overrides: Sequence[str], of_hydra: Sequence[str]) -> None:
         launchers.check(of_hydra, options("hydra/launcher"))

@@ -12,11 +12,19 @@ from nmt.foundation.errors import UserError
 log = logging.getLogger(__name__)
 
 
-def run_all(command: str, run: Callable[[Any], Any], overrides: Sequence[str]) -> None:
+def run_all(
+    command: str, run: Callable[[Any], Any], overrides: Sequence[str], *, dry: bool = False
+) -> None:
     """Runs a command with every combination of the values on its command line.
 
-    Raises ConfigErrors for what is wrong with all of them; SystemExit if some fail.
+    Raises UserError for what only trainings have, a list of runs or settings of Hydra's own;
+    ConfigErrors for what is wrong with all combinations; SystemExit if some fail.
     """
+    of_training = [text for text in overrides if text.startswith("hydra")]
+    if dry:
+        of_training.append("--dry-run")
+    if of_training:
+        raise UserError(f"{of_training[0]}: only for sweeps of commands that train")
     combinations = variants(overrides)
     refuse_common_errors(command, combinations)
     failed = False

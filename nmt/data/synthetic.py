@@ -1,32 +1,16 @@
-"""Groups of keys that only the configuration reads: shared sizes, and the further pairs of nmt.backtranslate."""
+"""Settings of synthetic sentence pairs, which nmt.backtranslate makes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from nmt.foundation.limits import ConfigError, RunView
-from nmt.foundation.ranges import NonNegative, Ratio, Size, Width
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sizes:
-    """Sizes that all choices of encoder, decoder and tokenizer share.
-
-    encoder: hidden units per direction.
-    decoder: hidden units.
-    readout: features that words are predicted from.
-    vocabulary: pieces.
-    """
-
-    encoder: Width
-    decoder: Width | None = None
-    readout: Width | None = None
-    vocabulary: Size
+from nmt.foundation.ranges import NonNegative, Ratio, Width
 
 
 @dataclass(frozen=True, kw_only=True)
 class Synthetic:
-    """The further pairs of nmt.backtranslate; conf/backtranslate.yaml explains the keys."""
+    """Settings of synthetic pairs; conf/backtranslate.yaml explains the keys."""
 
     direction: Literal["backward", "forward"] = "backward"
     text: str | None = None
@@ -56,12 +40,15 @@ class Synthetic:
         text, model = run.value("synthetic.text"), run.value("synthetic.model")
         if run.value("synthetic.direction") == "forward":
             if not model:
-                why = "is needed to translate forwards: a run directory, or several as [A,B]"
-                yield ConfigError("synthetic.model", why)
+                yield ConfigError(
+                    "synthetic.model",
+                    "is needed to translate forwards: a run directory, or several as [A,B]",
+                )
             return
         if not text:
-            why = "give a file with text of the target language, a sentence a line"
-            yield ConfigError("synthetic.text", why)
+            yield ConfigError(
+                "synthetic.text", "give a file with text of the target language, a sentence a line"
+            )
         initial = next(filter(run.value, ("init", "objective.teacher")), None)
         if initial and not model:
             yield run.error(

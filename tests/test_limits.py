@@ -1,0 +1,242 @@
+"""Limits of parts: a part brings its own conflicts in one Python file and one YAML, and the configuration names no part."""
+
+import ast
+import importlib
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from builders import CONF, SIZES, batch, compose
+
+import nmt
+from nmt.configuration import build
+from nmt.configuration import compose as composition
+from nmt.configuration.configure import configure
+from nmt.configuration.faults import ConfigErrors
+
+PARTS = {
+    "objective": (
+        "nmt.training.objective",
+        "label_smoothing: 0.0\nstrength: 1.0\n",
+        '''
+        from nmt.foundation.ranges import Positive
+        from nmt.training.objective.cross_entropy import CrossEntropy
+
+
+        class Mine(CrossEntropy):
+            def __init__(self, *, label_smoothing: float = 0.0, strength: Positive = 1.0) -> None:
+                super().__init__(label_smoothing=label_smoothing)
+
+            @classmethod
+            def conflicts(cls, run):
+                yield from super().conflicts(run)
+                if run.value("model.copy"):
+                    yield run.error("model.copy", "is not for my objective")
+
+            @classmethod
+            def idle(cls, run):
+                return {"objective.strength": "nothing is strong"}
+        ''',
+        ["model.copy=true"],
+        "model.copy=true: is not for my objective",
+    ),
+    "data": (
+        "nmt.data",
+        "size: 3\nsource: en\ntarget: de\n",
+        '''
+        from nmt.data import Pairs, Splits
+        from nmt.foundation.limits import ConfigError
+        from nmt.foundation.ranges import Size
+
+
+        class Mine:
+            def __init__(self, *, size: Size, source: str, target: str) -> None:
+                self.size = size
+
+            @classmethod
+            def conflicts(cls, run):
+                if run.value("filters.drop_identical"):
+                    yield run.error("filters.drop_identical", "would leave nothing of my data")
+
+            def load(self):
+                pairs = Pairs(["a b"] * self.size, ["a b"] * self.size, "mine")
+                return Splits(pairs, pairs, None, ("en", "de"))
+        ''',
+        ["filters.drop_identical=true"],
+        "filters.drop_identical=true: would leave nothing of my data",
+    ),
+    "encoder": (
+        "nmt.model.encoder",
+        "hidden_size: 256\ncell: gru\n",
+        '''
+        from nmt.foundation.ranges import Width
+        from nmt.model.encoder.bidirectional import Bidirectional
+        from nmt.model.layers.cells import CellName
+
+
+        class Mine(Bidirectional):
+            def __init__(self, *, embedding_size: int, hidden_size: Width, cell: CellName) -> None:
+                super().__init__(embedding_size=embedding_size, hidden_size=hidden_size, cell=cell)
+
+            @classmethod
+            def conflicts(cls, run):
+                yield from super().conflicts(run)
+                if run.sources > 1:
+                    yield run.error("data.source", "are too many for my encoder")
+        ''',
+        ["data=text", "data.train=a", "data.validation=b", "data.source=[x,y]", "data.target=z"],
+        "data.source=[x,y]: are too many for my encoder",
+    ),
+}  # fmt: skip
+"""Package, settings and source of a part of each kind, a command line that it refuses, and the message."""
+
+
+@pytest.fixture
+def part(request, tmp_path, monkeypatch):
+    """A part of one's own: one Python file in its package, one YAML in a folder of --config-dir."""
+    group = request.param
+    package, settings, source, *_ = PARTS[group]
+    module = importlib.import_module(package)
+    indent = " " * 8
+    text = "\n".join(line.removeprefix(indent) for line in source.splitlines())
+    (tmp_path / "my_part.py").write_text(text)
+    monkeypatch.setattr(module, "__path__", [*module.__path__, str(tmp_path)])
+    (tmp_path / group).mkdir()
+    (tmp_path / group / "mine.yaml").write_text(f"_target_: {package}.my_part.Mine\n{settings}")
+    monkeypatch.setattr(composition, "_beside", [])
+    composition.search_beside(str(tmp_path))
+    yield group
+    monkeypatch.undo()
+    composition.forget()
+    sys.modules.pop(f"{package}.my_part", None)
+    importlib.invalidate_caches()
+
+
+@pytest.mark.parametrize("part", PARTS, indirect=True)
+def test_a_part_and_its_conflict_are_one_file_and_one_yaml(part):
+    *_, refused, message = PARTS[part]
+    configure("train", [f"{part}=mine"])
+    config = compose(f"{part}=mine", *(SIZES if part != "data" else []))
+    if part == "data":
+        assert len(build.make(config, "data").load().train) == 3
+    else:
+        objective = build.make(config, "objective")
+        network = build.network(config, 11, 11).train()
+        assert torch.isfinite(objective(network, batch(), 1).total)
+    with pytest.raises(ConfigErrors) as caught:
+        configure("train", [f"{part}=mine", *refused, "trainer.patience=-1"])
+    assert "trainer.patience=-1: out of range" in str(caught.value)
+    with pytest.raises(ConfigErrors) as caught:
+        configure("train", [f"{part}=mine", *refused])
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("part", ["objective"], indirect=True)
+def test_a_part_names_its_keys_without_effect(part):
+    with pytest.raises(ConfigErrors) as caught:
+        configure("train", ["objective=mine", "objective.strength=2"])
+    assert "objective.strength=2: has no effect here: nothing is strong" in str(caught.value)
+
+
+def targets() -> set[str]:
+    """Class paths of all parts."""
+    found = set()
+    for file in Path(CONF).rglob("*.yaml"):
+        found |= set(re.findall(r"^_target_: (nmt\.\S+)$", file.read_text(), re.MULTILINE))
+    return found
+
+
+FAMILIES = {path.name for path in Path(CONF).iterdir() if path.is_dir()}
+"""Names of groups, some of which are modules too."""
+ORDINARY = {"text", "reverse"}
+"""Values and keys of commands that some module is named after."""
+
+
+@pytest.mark.parametrize(
+    "file", sorted((Path(nmt.__file__).parent / "configuration").glob("*.py")), ids=lambda f: f.stem
+)
+def test_the_configuration_names_no_part(file):
+    classes = {target.rpartition(".")[2] for target in targets()}
+    modules = {target.split(".")[-2] for target in targets()} - FAMILIES - ORDINARY
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    named = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name | ast.alias):
+            words = {node.id if isinstance(node, ast.Name) else node.name}
+        elif isinstance(node, ast.Attribute):
+            words = {node.attr}
+        elif isinstance(node, ast.ImportFrom):
+            words = set((node.module or "").split("."))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if id(node) in docstrings:
+                continue
+            named |= modules & {node.value, *re.findall(r"\.(\w+)", node.value)}
+            words = set(re.findall(r"\w+", node.value))
+        else:
+            continue
+        named |= words & classes
+        if isinstance(node, ast.ImportFrom):
+            named |= words & modules
+    assert not named
+    assert len(classes) > 50
+
+
+def test_an_old_class_path_in_a_yaml_of_ones_own_still_works(tmp_path, monkeypatch, caplog):
+    text = Path(CONF, "decoder/luong.yaml").read_text().replace("nmt.model.decoder", "nmt.decoder")
+    (tmp_path / "decoder").mkdir()
+    (tmp_path / "decoder/old.yaml").write_text(text)
+    monkeypatch.setattr(composition, "_beside", [])
+    composition.search_beside(str(tmp_path))
+    composition.forget()
+    try:
+        with caplog.at_level("WARNING", "nmt"):
+            settings = configure("train", ["decoder=old"])
+            configure("train", ["decoder=old"])
+    finally:
+        monkeypatch.undo()
+        composition.forget()
+    assert yaml.safe_load(text)["_target_"] == "nmt.decoder.luong.Luong"
+    assert settings.decoder["_target_"] == "nmt.model.decoder.luong.Luong"
+    assert [record.message for record in caplog.records] == [
+        "nmt.decoder.luong.Luong is the old name of nmt.model.decoder.luong.Luong"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("lr=1", "lr: no such key; did you mean optimizer.lr?"),
+        ("hidden_size=3", "did you mean encoder.hidden_size or decoder.hidden_size?"),
+        ("trainer.lr=1", "trainer.lr: no such key; did you mean optimizer.lr?"),
+        ("max_epoch=1", "did you mean trainer.max_epochs?"),
+        ("trainer.max_epoch=1", "did you mean max_epochs?"),
+        ("sed=1", "did you mean seed?"),
+    ],
+)
+def test_a_key_at_the_wrong_place_finds_its_group(typed, meant):
+    with pytest.raises(ConfigErrors) as caught:
+        configure("train", [typed])
+    assert meant in str(caught.value)
+
+
+def test_a_command_composes_once_for_the_usual_recipe_and_twice_for_another_choice(monkeypatch):
+    counted = []
+    composed = composition._by_hydra
+    monkeypatch.setattr(
+        composition, "_by_hydra", lambda *a: counted.append(a) or composed(*a)
+    )  # fmt: skip
+    for overrides, most in (
+        ([], 1),
+        (["seed=2"], 1),
+        (["experiment=reverse"], 1),
+        (["decoder=luong"], 3),
+    ):
+        composition.forget()
+        counted.clear()
+        composition.compose("train", overrides)
+        assert len(counted) <= most, overrides
+    composition.forget()
