@@ -48,7 +48,7 @@ PARTS = {
         "size: 3\nsource: en\ntarget: de\n",
         '''
         from nmt.data import Pairs, Splits
-        from nmt.foundation.limits import ConfigError
+        from nmt.foundation.part_limits import ConfigError
         from nmt.foundation.ranges import Size
 
 

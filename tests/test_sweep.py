@@ -12,9 +12,9 @@ import time
 import pytest
 from builders import compose, trained
 from commands import ROOT, failed, run
+from nmt.configuration.one_after_another import errors_of
 from safetensors.torch import load_file
 
-from nmt.configuration.one_after_another import errors_of
 from nmt.foundation.errors import UserError
 from nmt.foundation.processes import is_running
 from nmt.pipeline import launchers

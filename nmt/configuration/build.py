@@ -14,7 +14,7 @@ from nmt.data.filters import Filters
 from nmt.data.labels import LabelSet
 from nmt.data.synthetic import Synthetic
 from nmt.foundation.errors import UserError
-from nmt.foundation.limits import RunView
+from nmt.foundation.part_limits import RunView
 from nmt.foundation.ranges import Size, Width
 from nmt.inference.translator import Translator
 from nmt.metric import Metric

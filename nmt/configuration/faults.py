@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from nmt.foundation.errors import UserError
-from nmt.foundation.limits import ConfigError, shown
+from nmt.foundation.part_limits import ConfigError, shown
 
 __all__ = ["ConfigError", "ConfigErrors", "not_a_choice", "shown", "unknown"]
 SIMILARITY = 0.6

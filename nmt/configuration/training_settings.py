@@ -11,7 +11,7 @@ from nmt.configuration.build import Group
 from nmt.configuration.faults import ConfigError, shown
 from nmt.configuration.settings import Settings
 from nmt.foundation.errors import UserError
-from nmt.foundation.limits import RunView
+from nmt.foundation.part_limits import RunView
 from nmt.foundation.ranges import Count, Range, Size
 from nmt.model.freezing import freeze
 from nmt.model.layers.cells import CellName

@@ -13,7 +13,7 @@ import numpy as np
 from nmt.data import Pairs, Text, tag_of
 from nmt.data.ragged import Corpus
 from nmt.foundation.errors import UserError
-from nmt.foundation.limits import RunView
+from nmt.foundation.part_limits import RunView
 from nmt.foundation.ranges import NonNegative, Ratio, Size
 
 log = logging.getLogger(__name__)

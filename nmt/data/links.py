@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from nmt.data import Pairs
 from nmt.foundation.errors import UserError
-from nmt.foundation.limits import ConfigError, RunView
+from nmt.foundation.part_limits import ConfigError, RunView
 
 Links = frozenset[tuple[int, int]]
 """(source word, target word), counted from 0."""

@@ -16,7 +16,7 @@ from nmt.data.lines import check_lines
 from nmt.drawing.attention_map import AttentionMap
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import UNK, Hypothesis, Prepared, Request, Reranker, Search
-from nmt.foundation.limits import ConfigError, RunView
+from nmt.foundation.part_limits import ConfigError, RunView
 from nmt.foundation.progress import Progress
 from nmt.foundation.ranges import Length, Range, Size
 from nmt.inference.attention_weights import DecodedPair, ModelAttention, maps_of

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from nmt.data.labels import LabelSet
 from nmt.foundation.interfaces import Loss, TextBatch
-from nmt.foundation.limits import ConfigError, RunView
+from nmt.foundation.part_limits import ConfigError, RunView
 from nmt.foundation.ranges import Fraction, Range, Width
 from nmt.model import Network
 from nmt.model.encoder import Encoder

@@ -20,7 +20,7 @@ from nmt.foundation.interfaces import (
     SourceWords,
     State,
 )
-from nmt.foundation.limits import ConfigError, RunView
+from nmt.foundation.part_limits import ConfigError, RunView
 from nmt.foundation.ranges import Fraction, Width
 from nmt.model import Network
 from nmt.model.copying import Copying

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from nmt.foundation.interfaces import Hypothesis, Request, SearchState, Step
-from nmt.foundation.limits import ConfigError, RunView
+from nmt.foundation.part_limits import ConfigError, RunView
 from nmt.foundation.ranges import NonNegative, Width
 from nmt.search.allocation import allocate
 from nmt.search.breadth_first import Extend, breadth_first_search, most_probable

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from nmt.foundation.interfaces import Hypothesis, Request, SearchState, Step
-from nmt.foundation.limits import ConfigError, RunView
+from nmt.foundation.part_limits import ConfigError, RunView
 from nmt.foundation.ranges import NonNegative, Width
 from nmt.search.breadth_first import BeamState, Extension, breadth_first_search, most_probable
 from nmt.search.constrained import refuse_required

@@ -22,7 +22,7 @@ import sentencepiece
 
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import BOS, EOS, PAD, UNK
-from nmt.foundation.limits import RunView
+from nmt.foundation.part_limits import RunView
 from nmt.foundation.progress import waiting
 from nmt.foundation.ranges import Range, Ratio, Size
 from nmt.tokenizer.sentencepiece_models import kind, with_our_ids

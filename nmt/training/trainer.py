@@ -16,7 +16,7 @@ from torch import Tensor
 
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Batches, TrainingBatch
-from nmt.foundation.limits import RunView
+from nmt.foundation.part_limits import RunView
 from nmt.foundation.ranges import Count, Fraction, NonNegative, Positive, Size
 from nmt.training.interruption import Stopped, interruptible
 from nmt.training.schedule import Schedule

@@ -30,7 +30,7 @@ from nmt.data.sources.text import TextFiles
 from nmt.data.split import PartNames
 from nmt.data.stream import Keep, Stream, in_memory, with_named_parts
 from nmt.foundation.errors import UserError
-from nmt.foundation.limits import ConfigError, RunView
+from nmt.foundation.part_limits import ConfigError, RunView
 
 KEYS = ("datasets", "stages", "modifiers", "seed", "num_fields", "trainer", "version")
 """Keys of the file, besides the names of stages. Seed and trainer are those of nmt.train."""

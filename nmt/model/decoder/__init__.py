@@ -24,7 +24,7 @@ from nmt.foundation.interfaces import (
     gather_rows,
     scatter_rows,
 )
-from nmt.foundation.limits import RunView
+from nmt.foundation.part_limits import RunView
 from nmt.foundation.ranges import Depth, Fraction, Width
 from nmt.model.attention import Attention, AttentionState
 from nmt.model.decoder.bridge import Bridge, BridgeName

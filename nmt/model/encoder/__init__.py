@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from nmt.data.pictures import Reader
 from nmt.foundation.interfaces import Encoded, Pictures
-from nmt.foundation.limits import ConfigError, RunView
+from nmt.foundation.part_limits import ConfigError, RunView
 from nmt.model.layers.cells import CellName
 from nmt.model.layers.dropout import idle_layers
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from torch import Tensor
 
 from nmt.foundation.interfaces import PAD, Batch, Loss, Prepared
-from nmt.foundation.limits import ConfigError, RunView
+from nmt.foundation.part_limits import ConfigError, RunView
 from nmt.foundation.ranges import Fraction, NonNegative
 from nmt.model.seq2seq import Seq2Seq
 

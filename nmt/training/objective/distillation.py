@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nmt.foundation.interfaces import PAD, Batch, Loss
-from nmt.foundation.limits import ConfigError, RunView
+from nmt.foundation.part_limits import ConfigError, RunView
 from nmt.foundation.ranges import Fraction, Ratio
 from nmt.model.seq2seq import Seq2Seq
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from nmt.foundation.interfaces import BOS, EOS, PAD, Batch, Candidate, Critic, Loss, Prepared, State
-from nmt.foundation.limits import ConfigError, RunView
+from nmt.foundation.part_limits import ConfigError, RunView
 from nmt.foundation.ranges import Fraction, Positive, Width
 from nmt.model.seq2seq import Seq2Seq
 from nmt.training.objective.cross_entropy import CrossEntropy

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nmt.foundation.interfaces import Batch, Loss
-from nmt.foundation.limits import ConfigError, RunView
+from nmt.foundation.part_limits import ConfigError, RunView
 from nmt.foundation.ranges import Fraction, Positive
 from nmt.model.seq2seq import Seq2Seq
 from nmt.training.objective.cross_entropy import CrossEntropy

@@ -21,7 +21,7 @@ from typing import Literal
 import torch
 
 from nmt.foundation.interfaces import BOS, PAD, Batch, DecoderOutput, Loss, Prepared
-from nmt.foundation.limits import RunView
+from nmt.foundation.part_limits import RunView
 from nmt.foundation.ranges import Count, Fraction, Positive, Ratio
 from nmt.model.seq2seq import Seq2Seq
 

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from nmt.foundation.interfaces import Encoded
-from nmt.foundation.limits import ConfigError, RunView
+from nmt.foundation.part_limits import ConfigError, RunView
 from nmt.model.attention.normalizer import Normalizer
 
 WindowState = tuple[Tensor, ...]

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt.foundation.interfaces import Encoded
-from nmt.foundation.limits import RunView
+from nmt.foundation.part_limits import RunView
 from nmt.foundation.ranges import Fraction, NonNegative
 from nmt.model.attention.normalizer import Normalizer
 from nmt.model.attention.window import Window, WindowState
