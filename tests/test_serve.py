@@ -34,6 +34,7 @@ from nmt.serving import markup
 from nmt.serving.batcher import Batcher
 from nmt.serving.limits import Limits, Pace, Refused
 from nmt.serving.passages import joined, spans
+from nmt.storage import checkpoint as ckpt
 from nmt.tokenizer.words import words
 
 LETTERS = "abcdefgh"
@@ -109,7 +110,8 @@ def test_libretranslate_answers(client, pair, small_run):
     assert next(one for one in languages if one["code"] == pair["source"])["targets"] == [
         pair["target"]
     ]
-    assert client.get("/health").json() == {"status": "ok"}
+    health = client.get("/health").json()
+    assert health == {"status": "ok", "models": {"reverse": "ok", "labels": "ok"}}
     settings = client.get("/frontend/settings").json()
     assert settings["charLimit"] == 3000
     assert settings["language"]["source"]["code"] == pair["source"]
@@ -218,6 +220,30 @@ def test_a_batch_is_what_waits(server):
     assert isinstance(bad, UserError)
     assert isinstance(gone, asyncio.CancelledError)
     assert batches == [["a"], ["b", "bad", "c"], ["b"], ["bad"], ["c"], ["d"]]
+
+
+def test_callers_take_turns():
+    """A request with many long sentences is cut into batches, and one with a short one does not wait for them all."""
+    batches, begun, go = [], threading.Event(), threading.Event()
+
+    def work(items):
+        batches.append(list(items))
+        begun.set()
+        go.wait(10)
+        return items
+
+    async def both():
+        batcher = Batcher(work, ThreadPoolExecutor(1), wait=0.0, most=256, size=len)
+        long = asyncio.create_task(batcher.do(["x" * 500] * 18))
+        await asyncio.to_thread(begun.wait, 10)
+        short = asyncio.create_task(batcher.do(["y"]))
+        await asyncio.sleep(0)
+        go.set()
+        return await asyncio.gather(long, short)
+
+    assert asyncio.run(both()) == [["x" * 500] * 18, ["y"]]
+    assert [len(batch) for batch in batches[:2]] == [4, 4]
+    assert "y" in batches[1]
 
 
 # Markup
@@ -420,6 +446,86 @@ def test_keys(small_run, pair, tmp_path):
             "access-control-allow-origin"
             not in client.get("/health", headers={"Origin": "https://example.org"}).headers
         )
+
+
+def test_a_slow_body_keeps_no_place(small_run, pair, monkeypatch, tmp_path):
+    """Clients that send half a body are refused after a short time, and others are answered meanwhile; one with a wrong key
+    in its header is refused before its body."""
+    monkeypatch.setattr("nmt.serving.app.BODY_SECONDS", 0.5)
+    (tmp_path / "keys").write_text("valid\n")
+    app = served(f"model={small_run}", f"keys={tmp_path}/keys", "max_open=2").app()
+
+    async def post(body, *, key="valid", complete=True):
+        messages = [{"type": "http.request", "body": body, "more_body": not complete}]
+        sent = []
+
+        async def receive():
+            if messages:
+                return messages.pop()
+            await asyncio.sleep(30)
+
+        async def send(message):
+            sent.append(message)
+
+        headers = [(b"authorization", f"Bearer {key}".encode())]
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/translate",
+            "query_string": b"",
+            "headers": headers,
+        }
+        start = time.monotonic()
+        await app(scope, receive, send)
+        return sent[0]["status"], time.monotonic() - start
+
+    async def all_of_them():
+        slow = [asyncio.create_task(post(b'{"q": ', complete=False)) for _ in range(8)]
+        await asyncio.sleep(0)
+        quick = await post(json.dumps({"q": "a b", **pair}).encode())
+        refused = await post(b'{"q": ', complete=False, key="wrong")
+        return quick, refused, await asyncio.gather(*slow)
+
+    quick, refused, slow = asyncio.run(all_of_them())
+    assert quick[0] == 200
+    assert refused[0] == 403
+    assert refused[1] < 0.3
+    assert {status for status, _ in slow} == {408}
+
+
+def test_a_body_may_begin_with_a_byte_order_mark(client, pair):
+    body = json.dumps({"q": "a b", **pair}).encode("utf-8-sig")
+    answer = client.post("/translate", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 200
+
+
+def test_a_checkpoint_of_another_kind_is_refused(small_run, classifier, pair, tmp_path):
+    """The model before goes on to answer, and /health names the problem."""
+    shutil.copytree(small_run, tmp_path / "run")
+    file = tmp_path / "run/best.safetensors"
+    server = served(f"model={tmp_path}/run", "names=[reverse]")
+    [model] = server.models.all
+    saved = ckpt.read(file)
+    with TestClient(server.app()) as client:
+        before = client.post("/translate", json={"q": "a b c", **pair}).json()
+
+        def changed(languages=None, content=None):
+            new = tmp_path / "new"
+            if languages:
+                ckpt.write(new, {**saved.meta, "languages": languages}, saved.tensors)
+            else:
+                new.write_bytes(content)
+            new.replace(file)
+            assert model.is_outdated()
+            model.reload()
+            assert client.get("/models").status_code == 200
+            assert client.post("/translate", json={"q": "a b c", **pair}).json() == before
+            return client.get("/health").json()["models"]["reverse"]
+
+        assert "cannot be used" in changed(content=(classifier / "best.safetensors").read_bytes())
+        assert "cannot be used" in changed(languages=["fr", "ja"])
+        assert "cannot be used" in changed(content=b"damaged")
+        assert changed(languages=list(pair.values())) == "ok"
 
 
 def test_the_pace_of_each_caller():
@@ -811,6 +917,57 @@ def test_the_page_explains(browser, page_of, small_run):
         "text => document.querySelector('#labels').innerText !== text", arg=before
     )
     assert faults == []
+
+
+def test_the_page_behind_a_prefix_marks_the_same_word_in_all_maps(browser):
+    """The page at /mt/ asks for nothing outside of it. Models with other pieces have the rows of the same characters marked."""
+    from nmt.serving.app import PAGES
+
+    pieces = {"one": ["▁ein", "▁Hund"], "two": ["▁e", "in", "▁Hu", "nd"]}
+
+    def explained(name):
+        target = [*pieces[name], "</s>"]
+        steps = [{"token": 9, "piece": piece, "log_prob": -0.1, "next": []} for piece in target]
+        root = {
+            "parent": -1,
+            "token": 1,
+            "piece": "",
+            "log_prob": 0,
+            "total": 0,
+            "next": [],
+            "fate": "written",
+        }
+        return {
+            "model": name, "sentences": ["a dog"], "sentence": "a dog", "text": "ein Hund", "source": ["▁a", "▁dog", "</s>"],
+            "target": steps, "attention": [[0.5, 0.3, 0.2]] * len(target), "heads": None, "width": 1, "path": [0],
+            "tree": [root, {**root, "parent": 0, "piece": "▁ein"}], "others": [{"text": "ein Hund", "score": 0, "log_prob": 0, "tokens": []}],
+        }  # fmt: skip
+
+    def answer(route):
+        path = route.request.url.removeprefix("http://nmt.test/mt/").partition("#")[0]
+        model = {"source": "en", "target": "de", "attention": True}
+        answers = {
+            "models": [{"name": "one", **model}, {"name": "two", **model}],
+            "frontend/settings": {"keyRequired": False, "neighbors": False},
+        }
+        if path == "explain":
+            return route.fulfill(json=explained(route.request.post_data_json["model"]))
+        if path in answers:
+            return route.fulfill(json=answers[path])
+        return route.fulfill(path=PAGES / (path or "page.html"))
+
+    page = browser.new_page()
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.route("http://nmt.test/**", answer)
+    page.goto("http://nmt.test/mt/#text=a+dog&model=one&beside=two")
+    page.wait_for_selector("#maps table >> nth=1")
+    assert all(url.startswith("http://nmt.test/mt/") for url in asked)
+    page.locator("#target button").nth(1).hover()
+    marked = page.evaluate(
+        "[...document.querySelectorAll('#maps tbody')].map(body => [...body.rows].map(row => row.className === 'now'))"
+    )
+    assert marked == [[False, True, False], [False, False, True, True, False]]
 
 
 def test_the_page_fits_a_phone_and_needs_no_network(browser, page_of):

@@ -4,6 +4,7 @@ import logging
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from nmt.analysis.run_results import Configuration, RunResult, configurations
 from nmt.analysis.significance import (
@@ -96,15 +97,12 @@ class Ranking:
         metrics.sort(key=lambda name: name != self.metric)
         keys = first.configuration.values
         columns: list[Column[RankedConfiguration]] = [
-            Column(key, lambda row, key=key: row.configuration.values[key]) for key in keys
+            Column(key, partial(_value, key)) for key in keys
         ]
         if not keys:
             columns.append(Column("run", lambda row: row.configuration.label))
         columns.append(Column("n", lambda row: str(len(row.runs))))
-        for name in metrics:
-            columns.append(
-                Column(name, lambda row, name=name: as_spread(row.configuration.scores(name)))
-            )
+        columns += [Column(name, partial(_spread, name)) for name in metrics]
         columns += [
             Column("p seeds", lambda row: as_chances(row.over_seeds), self._has_seeds),
             Column("p sentences", _sentence_chances, self._has_sentences),
@@ -160,6 +158,14 @@ class Ranking:
                 f"method; scores of one seed are certain to ± {largest:.1f} or better over sentences (95 %)."
             )
         return notes
+
+
+def _value(key: str, row: RankedConfiguration) -> str:
+    return row.configuration.values[key]
+
+
+def _spread(metric: str, row: RankedConfiguration) -> str:
+    return as_spread(row.configuration.scores(metric))
 
 
 def _sentence_chances(row: RankedConfiguration) -> str:

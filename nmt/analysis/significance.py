@@ -72,7 +72,7 @@ def over_sentences(
     randomizations: list[float | None] = []
     with Progress("testing differences", max(1, len(others)), "systems") as step:
         for other in others or [first]:
-            pair = [(first, list(systems[first])), (other, list(systems[other]))]
+            pair = [(name, systems[name]) for name in (first, other)]
             (baseline, result), signature = _paired_test(pair, references, judge, "bs", samples)
             for system, scored in ((first, baseline), (other, result)):
                 confidence = float(scored.ci)
@@ -91,13 +91,14 @@ def over_sentences(
     bootstraps = holm(bootstraps)
     randomizations = holm(randomizations)
     for i, other in enumerate(others):
-        probabilities = {"bootstrap": bootstraps[i], "randomization": randomizations[i]}
-        results[other] = replace(results[other], **probabilities)
+        results[other] = replace(
+            results[other], bootstrap=bootstraps[i], randomization=randomizations[i]
+        )
     return results
 
 
 def _paired_test(
-    pair: list[tuple[str, list[str]]],
+    pair: list[tuple[str, Sequence[str]]],
     references: Sequence[str],
     judge: Any,
     kind: str,

@@ -172,7 +172,7 @@ def _choice(group: Any) -> str:
 def _attends(config: Mapping[str, Any]) -> bool:
     pooling = config.get("pooling") or {}
     if "_target_" in pooling:
-        return bool(get_class(pooling["_target_"]).attends)
+        return bool(getattr(get_class(pooling["_target_"]), "attends", False))
     return bool(_choice(config.get("attention")))
 
 

@@ -114,8 +114,10 @@ def write_graphs(model: Seq2Seq, folder: Path) -> None:
 def _settings(translator: Translator) -> dict[str, Any]:
     search = translator.search
     width = search.width if isinstance(search, Beam) else 1
-    is_average = isinstance(search, Beam) and search.penalty.name == "average"
-    if not isinstance(search, Greedy) and not (is_average and not search.penalty.coverage):
+    is_same = isinstance(search, Greedy)
+    if isinstance(search, Beam):
+        is_same = search.penalty.name == "average" and not search.penalty.coverage
+    if not is_same:
         message = "translate.py searches with a beam of %s by mean log-probability, not as this model does"
         log.warning(message, width)
     return {

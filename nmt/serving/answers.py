@@ -82,7 +82,8 @@ async def translated(models: Models, fields: Fields) -> dict[str, Any]:
         problem = "has no attention, so it aligns no words and keeps no tags: use format=text"
         raise Refused(400, f"{served.name} {problem}")
     documents = await _documents(served, fields)
-    answers = {"translatedText": [_written(document, rank=0) for document in documents]}
+    answers: dict[str, list[Any]] = {}
+    answers["translatedText"] = [_written(document, rank=0) for document in documents]
     if fields["alternatives"]:
         ranks = range(fields["alternatives"] + 1)
         answers["alternatives"] = [

@@ -34,6 +34,8 @@ log = logging.getLogger("nmt.serve")
 Handler = Callable[[Fields], Awaitable[Any]]
 OTHER_TEXTS = ("glossary", "prefix", "required", "forbidden", "translation", "translations")
 """Fields with texts besides q."""
+BODY_SECONDS = 5.0
+"""Seconds in which a body has to arrive; clients that send slowly take no place among the open requests."""
 PAGES = Path(__file__).parent
 PAGE_FILES = {
     "/": ("page.html", "text/html"),
@@ -99,7 +101,7 @@ class Server:
         gets: dict[str, Callable[[], Any]] = {
             "/languages": self.languages,
             "/models": self.names,
-            "/health": lambda: {"status": "ok"},
+            "/health": self.health,
             "/frontend/settings": self.settings,
             "/openapi.json": partial(specification, self.limits),
         }
@@ -142,17 +144,24 @@ class Server:
 
     async def _answer(self, path: str, handler: Handler, request: Request) -> Response:
         """Reads a request, checks the limits, and answers."""
+        key = request.headers.get("authorization", "").removeprefix("Bearer ")
+        host = request.client.host if request.client else ""
+        if key:
+            self._check_key(key, host)
+        values = await _values(request, self.limits.bytes)
+        key = values.get("api_key") or key
+        key = key if isinstance(key, str) else ""
+        self._check_key(key, host)
+        self.pace.take(key if self.limits.keys else host)
+        fields = POSTS[path].checked(values)
+        self._check_sizes(fields)
+        if self.show_texts:
+            log.info("request: %s", json.dumps(fields, ensure_ascii=False))
         if self._open >= self.limits.open:
             raise Refused(503, f"{self._open:,} requests are open already", retry_after=1)
         self._open += 1
         try:
             async with asyncio.timeout(self.limits.seconds):
-                values = await _values(request, self.limits.bytes)
-                self._admit(request, values)
-                fields = POSTS[path].checked(values)
-                self._check_sizes(fields)
-                if self.show_texts:
-                    log.info("request: %s", json.dumps(fields, ensure_ascii=False))
                 return _json(await handler(fields))
         except TimeoutError:
             problem = f"not answered within {self.limits.seconds:g} seconds"
@@ -168,25 +177,20 @@ class Server:
         texts = as_list(fields["q"])
         self.measures.count_texts(texts)
         self.limits.check_texts(texts, "q")
-        others = []
+        others: list[Any] = []
         for name in OTHER_TEXTS:
             value = fields.get(name, "")
             others += [*value, *value.values()] if isinstance(value, dict) else as_list(value)
         others = [text for text in others if isinstance(text, str) and text]
         self.limits.check_texts(others, ", ".join(OTHER_TEXTS))
 
-    def _admit(self, request: Request, values: Fields) -> None:
-        """Counts a request of a key, or of a host without keys. Raises Refused for an invalid key or too many requests."""
-        header = request.headers.get("authorization", "").removeprefix("Bearer ")
-        key = values.get("api_key") or header
-        key = key if isinstance(key, str) else ""
-        host = request.client.host if request.client else ""
+    def _check_key(self, key: str, host: str) -> None:
+        """Raises Refused for an invalid key, and counts that as a request of the host."""
         try:
             self.limits.check_key(key)
         except Refused:
             self.pace.take(host)
             raise
-        self.pace.take(key if self.limits.keys else host)
 
     async def detect(self, _: Fields) -> Any:
         known = ", ".join(self.models.languages) or "none"
@@ -227,6 +231,13 @@ class Server:
             "language": {"source": _language(source), "target": _language(target)},
         }
 
+    def health(self) -> dict[str, Any]:
+        """Status of the server and of each model."""
+        return {
+            "status": "ok",
+            "models": {served.name: served.status for served in self.models.all},
+        }
+
     def names(self) -> list[dict[str, Any]]:
         """Models by their names."""
         translators = []
@@ -249,21 +260,23 @@ class Server:
 
 
 async def _values(request: Request, max_bytes: int) -> Fields:
-    """Fields of a body. Raises Refused if it is too large, or neither JSON nor a form."""
+    """Fields of a body. Raises Refused if it is too large or too slow, or neither JSON nor a form."""
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type == "multipart/form-data":
         raise Refused(415, "send application/json or application/x-www-form-urlencoded")
+    too_large = f"the body is larger than {max_bytes:,} bytes"
     length = request.headers.get("content-length", "0")
-    is_too_large = not length.isdecimal() or int(length) > max_bytes
+    if not length.isdecimal() or int(length) > max_bytes:
+        raise Refused(413, too_large)
     body = b""
-    if not is_too_large:
-        async for part in request.stream():
-            body += part
-            if len(body) > max_bytes:
-                is_too_large = True
-                break
-    if is_too_large:
-        raise Refused(413, f"the body is larger than {max_bytes:,} bytes")
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for part in request.stream():
+                body += part
+                if len(body) > max_bytes:
+                    raise Refused(413, too_large)
+    except TimeoutError:
+        raise Refused(408, f"the body did not arrive within {BODY_SECONDS:g} seconds") from None
     return parse_body(body, content_type)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -10,12 +11,16 @@ from typing import Any, Generic, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+MAX_COST = 1_000_000
+"""Number of items times the square of the largest size in a batch. The time of a search grows with both; a batch cannot be
+interrupted, and other callers wait for its end."""
 
 
 @dataclass(frozen=True)
 class _Waiting(Generic[Item]):
     item: Item
     size: int
+    caller: int
     result: asyncio.Future[Any]
 
 
@@ -28,6 +33,8 @@ class Batcher(Generic[Item, Result]):
     wait: seconds that a first item waits for others
     most: largest number of items in a batch
     size: of an item; a batch has none more than twice as large as the first
+
+    Callers take turns: one with many items does not delay one with few.
     """
 
     def __init__(
@@ -44,6 +51,7 @@ class Batcher(Generic[Item, Result]):
         self.most = most
         self.size = size
         self._pool = pool
+        self._callers = 0
         self._waiting: list[_Waiting[Item]] = []
         self._running: asyncio.Task[None] | None = None
 
@@ -51,7 +59,10 @@ class Batcher(Generic[Item, Result]):
         """Results of some items. Raises what `work` raises for one of them. Items that have not begun are dropped if the
         caller is cancelled."""
         loop = asyncio.get_running_loop()
-        waiting = [_Waiting(item, self.size(item), loop.create_future()) for item in items]
+        self._callers += 1
+        waiting = [
+            _Waiting(item, self.size(item), self._callers, loop.create_future()) for item in items
+        ]
         self._waiting += waiting
         if self._running is None:
             self._running = loop.create_task(self._run())
@@ -81,12 +92,27 @@ class Batcher(Generic[Item, Result]):
             self._running = None
 
     def _next_batch(self) -> list[_Waiting[Item]]:
-        """The item that has waited longest, and others of at most twice its size."""
-        waiting = [one for one in self._waiting if not one.result.done()]
-        largest = 2 * waiting[0].size + 20 if waiting else 0
-        batch = [one for one in waiting if one.size <= largest][: self.most]
-        taken = {id(one) for one in batch}
-        self._waiting = [one for one in waiting if id(one) not in taken]
+        """Items of all callers in turn, of at most twice the size of the first."""
+        turns: Counter[int] = Counter()
+        ordered: list[tuple[int, _Waiting[Item]]] = []
+        for waiting in self._waiting:
+            if not waiting.result.done():
+                ordered.append((turns[waiting.caller], waiting))
+                turns[waiting.caller] += 1
+        ordered.sort(key=lambda pair: pair[0])
+        batch: list[_Waiting[Item]] = []
+        largest = 0
+        rest = []
+        for _, waiting in ordered:
+            size = max(largest, waiting.size)
+            fits = waiting.size <= 2 * batch[0].size + 20 if batch else True
+            is_cheap = not batch or (len(batch) + 1) * size**2 <= MAX_COST
+            if fits and is_cheap and len(batch) < self.most:
+                batch.append(waiting)
+                largest = size
+            else:
+                rest.append(waiting)
+        self._waiting = rest
         return batch
 
     def _results(self, items: list[Item]) -> Sequence[Result | Exception]:

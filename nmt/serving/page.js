@@ -11,7 +11,7 @@ let asked = 0 // the number of the last question; older answers are not shown
 
 async function ask(path, fields) {
   if (globalThis.answering) return answering(path, fields) // a page that is the model itself
-  const response = await fetch(path, {
+  const response = await fetch(`.${path}`, { // relative, for a server behind the prefix of a path
     method: "POST", headers: { "Content-Type": "application/json" },
     body: JSON.stringify({ ...fields, api_key: $("key").querySelector("input").value || undefined }),
   })
@@ -139,7 +139,18 @@ function word(piece, properties) {
 function point(i) {
   const weights = i === null ? null : shown.attention?.[i]
   $("source").querySelectorAll("button").forEach((one, s) => one.style.setProperty("--w", weights?.[s] ?? 0))
-  document.querySelectorAll("#maps tbody tr").forEach((row) => row.classList.toggle("now", Number(row.dataset.at) === i))
+  const places = placesOf(shown?.target.map((step) => step.piece) ?? [])
+  document.querySelectorAll("#maps tbody").forEach((body) => {
+    const rows = [...body.rows]
+    const own = placesOf(rows.map((row) => row.dataset.piece))
+    const same = own.at(-1)?.[1] === places.at(-1)?.[1] // another model may cut the same text into other pieces
+    rows.forEach((row, t) => row.classList.toggle("now", i !== null && same && own[t][0] < places[i][1] && places[i][0] < own[t][1]))
+  })
+}
+
+function placesOf(pieces) { // the characters of each piece in the text; </s> is one character
+  let end = 0
+  return pieces.map((piece) => [end, (end += piece === "</s>" ? 1 : piece.length)])
 }
 
 // What if: another word, or another look
@@ -210,7 +221,7 @@ function map(name, source, target, weights) {
       ...row.map((weight, s) => element("td", {
         "--w": weight, textContent: weight.toFixed(2).slice(weight < 1 ? 1 : 0), title: `${target[t]} ← ${source[s]}: ${weight.toFixed(3)}`,
       })))
-    made.dataset.at = t
+    made.dataset.piece = target[t]
     return made
   })
   return element("table", {}, element("caption", { textContent: name }), element("thead", {}, head), element("tbody", {}, ...rows))
@@ -380,7 +391,7 @@ $("link").addEventListener("click", () => navigator.clipboard?.writeText(locatio
 addEventListener("popstate", () => { recall(); refresh() })
 addEventListener("keydown", (event) => { if (event.key === "Escape") { close(); point(null) } })
 
-const told = async (path) => (globalThis.answering ? answering(path) : (await fetch(path)).json())
+const told = async (path) => (globalThis.answering ? answering(path) : (await fetch(`.${path}`)).json())
 models = await told("/models")
 settings = await told("/frontend/settings")
 $("key").hidden = !settings.keyRequired

@@ -77,8 +77,9 @@ class ServedModel(Generic[Model]):
         self.name = name
         self.path = path
         self.pool = pool
-        self.model = load(path)
-        self._load = load
+        self.model: Model = load(path)
+        self.status = "ok"
+        self._load: Callable[[str], Model] = load
         self._stamp = _stamp(path)
         self.batcher: Batcher[SentenceRequest, Translation] = Batcher(
             self.translate_batch,
@@ -113,23 +114,33 @@ class ServedModel(Generic[Model]):
         return not self.path.startswith(HUB) and _stamp(self.path) not in (self._stamp, None)
 
     def reload(self) -> None:
-        """Reads the checkpoint at the path. The model before stays if that is not possible; it also finishes its batch."""
+        """Reads the checkpoint at the path. The model before stays if that fails, or if the new one is of another kind or
+        has other languages."""
         self._stamp = _stamp(self.path)
         try:
-            self.model = self._load(self.path)
-            log.info("%s: a newer checkpoint is loaded", self.name)
-        except UserError as error:
-            log.error(
-                "%s: the newer checkpoint cannot be used, the one before stays: %s",
-                self.name,
-                error,
-            )
+            model = self._load(self.path)
+            if _kind(model) != _kind(self.model):
+                raise UserError(f"it is {_kind(model)}, not {_kind(self.model)}")
+        except Exception as error:
+            self.status = "the newer checkpoint cannot be used, the one before answers"
+            log.error("%s: %s: %s", self.name, self.status, error)
+            return
+        self.model = model
+        self.status = "ok"
+        log.info("%s: a newer checkpoint is loaded", self.name)
+
+
+def _kind(model: ServedTranslator | TextClassifier) -> str:
+    if isinstance(model, ServedTranslator):
+        return f"a translator from {' to '.join(model.languages)}"
+    return "a classifier"
 
 
 class Models:
     """Models of a server."""
 
     def __init__(self, models: Sequence[ServedModel[Any]]) -> None:
+        self.all = models
         self.translators: list[ServedModel[ServedTranslator]] = [
             served for served in models if isinstance(served.model, ServedTranslator)
         ]
@@ -187,7 +198,7 @@ class Models:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(seconds)
-            for served in (*self.translators, *self.classifiers):
+            for served in self.all:
                 if await loop.run_in_executor(None, served.is_outdated):
                     await loop.run_in_executor(None, served.reload)
 

@@ -22,6 +22,7 @@ def specification(limits: Limits) -> Schema:
     errors = {
         "400": "a field is missing or invalid",
         "403": "no valid key",
+        "408": "the body arrives too slowly",
         "413": f"more than {sizes}",
         "415": "another content type",
         "429": "too many requests of this caller",
