@@ -18,12 +18,13 @@ from nmt.configuration.compose import options as options_of
 from nmt.configuration.faults import ConfigError, ConfigErrors, shown, unknown
 from nmt.configuration.model_settings import EnsembleSettings, ModelSettings
 from nmt.data.labels import LabelSet
-from nmt.foundation.devices import find_device, usable_precision
+from nmt.foundation.devices import find_device
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Search
 from nmt.inference.text_classifier import TextClassifier
 from nmt.inference.translator import Translator
 from nmt.inference.unknown_words import read_lexicon
+from nmt.model.precision import usable_precision
 from nmt.model.seq2seq import Seq2Seq
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
@@ -34,12 +35,16 @@ Made = TypeVar("Made", bound=nn.Module)
 
 
 def load(
-    path: str | Path | Sequence[str | Path], device: str = "auto", **options: Any
+    path: str | Path | Sequence[str | Path],
+    device: str = "auto",
+    *,
+    key: str = "model",
+    **options: Any,
 ) -> Translator | TextClassifier:
     """What a run directory or checkpoint file holds: a `Translator` or a `TextClassifier`, ready to use. Several paths make
     an ensemble of translators.
 
-    `device`: auto, cpu, cuda …; `search`: another search, by its name (greedy, beam, sample …) or as an object; `precision`:
+    `device`: auto, cpu, cuda …; `key`: the setting that names the path, for error messages; `search`: another search, by its name (greedy, beam, sample …) or as an object; `precision`:
     float32, bfloat16, int8. For ensembles, `averaging`: probability or log_probability, `shares`: a weight for each model.
     `unknown`: mark, drop or copy unknown words, `lexicon`: what copy writes for them. `batch_tokens`: source positions
     searched together; `max_source`: tokens after which the rest is cut; `max_length_factor`, `max_length_offset`: the
@@ -51,8 +56,8 @@ def load(
         raise TypeError(f"give a path, or a list of paths, not {type(path).__name__}")
     paths = [path] if isinstance(path, str | Path) else list(path)
     if not paths:
-        raise UserError("model: give a run directory or a checkpoint file, or several")
-    saved = [_read(each) for each in paths]
+        raise UserError(f"{key}: give a run directory or a checkpoint file, or several")
+    saved = [_read(each, key) for each in paths]
     if saved[0].meta.get("command") != "classify":
         return _translator(saved, device, **options)
     if options:
@@ -78,8 +83,8 @@ def text_classifier(path: str, device: str = "auto") -> TextClassifier:
     return _text_classifier(_read(path), device)
 
 
-def _read(path: str | Path) -> Checkpoint:
-    return ckpt.read(ckpt.find_checkpoint(str(path)))
+def _read(path: str | Path, key: str = "model") -> Checkpoint:
+    return ckpt.read(ckpt.find_checkpoint(str(path), key))
 
 
 def _translator(

@@ -39,7 +39,7 @@ from nmt.configuration.configure import configure
 from nmt.data.sources.table import TableFiles
 from nmt.data.word_vectors import read_vectors
 from nmt.drawing import plots
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import Stopped, UserError
 from nmt.inference.input_lines import InputLines
 from nmt.pipeline.run_training import train
 from nmt.storage import checkpoint as ckpt
@@ -145,8 +145,8 @@ def forked(action: Callable[[], Any], seconds: float = 60, gigabytes: float = 0)
             text = str(action())
         except UserError as error:
             status, text = "refused", str(error)
-        except SystemExit as end:
-            status, text = "done", str(end.code)
+        except (Stopped, SystemExit) as end:
+            status, text = "done", repr(end)
         except BaseException:
             status, text = "traceback", traceback.format_exc()
         os.write(write, f"{status}\n{text[-3000:]}".encode("utf-8", "replace"))

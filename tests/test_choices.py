@@ -22,8 +22,8 @@ from nmt.configuration import build
 from nmt.configuration.check import signature
 from nmt.configuration.configure import configure
 from nmt.configuration.faults import ConfigErrors
-from nmt.foundation.devices import usable_precision
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import Stopped, UserError
+from nmt.model.precision import usable_precision
 from nmt.pipeline.run_training import train
 from nmt.storage import checkpoint as ckpt
 from nmt.training.run_directory import RunDirectory
@@ -109,8 +109,8 @@ def outcome(corpus, *overrides):
         )
     except UserError as error:
         return {"refused": str(error)}
-    except SystemExit as stop:  # trainer.stop_after
-        return {"stopped": stop.code}
+    except Stopped as stop:  # trainer.stop_after
+        return {"stopped": stop.planned}
     finally:
         RunDirectory.save_last = original
         for handler in logging.getLogger("nmt").handlers[:]:

@@ -17,10 +17,10 @@ from nmt.configuration.commands import COMMANDS
 from nmt.configuration.configure import configure
 from nmt.configuration.faults import ConfigErrors
 from nmt.configuration.training_settings import TrainSettings
-from nmt.foundation.devices import find_device, usable_precision
+from nmt.foundation.devices import find_device
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Candidate
-from nmt.model import NeedsReward, NeedsTeacher
+from nmt.model.precision import usable_precision
 
 TABLE = ["data.train=a.csv", "data.validation=b.csv"]
 FILES = ["data.train=a", "data.validation=b", "data.source=en", "data.target=de"]
@@ -74,13 +74,13 @@ def test_every_choice_composes_builds_and_takes_a_step(group, name):
     before = [p.detach().clone() for p in model.parameters()]
     reader = model.encoder.reader
     data = batch() if reader is None else with_pictures(batch(), reader.channels)
-    objective = build.make(small, "objective")
-    if isinstance(objective, NeedsReward):
-        objective.take_critic(
-            lambda *_: [[Candidate([4], 0.5), Candidate([5, 6], 0.1)]] * len(data.source)
-        )
-    if isinstance(objective, NeedsTeacher):
-        objective.take_teachers([build.network(small, 11, 11)])
+    supplied = {
+        "critic": lambda *_: [[Candidate([4], 0.5), Candidate([5, 6], 0.1)]] * len(data.source),
+        "teachers": [build.network(small, 11, 11)],
+    }
+    accepted = inspect.signature(build.class_of("objective", small["objective"])).parameters
+    needed = {name: value for name, value in supplied.items() if name in accepted}
+    objective = build.make(small, "objective", **needed)
     objective(model, data, 10**6).total.backward()
     build.make(small, "trainer")
     build.make(small, "schedule").factor(1, 10, 0.1)

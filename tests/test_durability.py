@@ -579,7 +579,7 @@ def test_hangups_save_as_well(tmp_path):
 
 def test_a_signal_during_averaging_is_obeyed(tmp_path, monkeypatch):
     """It is noticed, the state is saved, and the run ends as one that can go on."""
-    from nmt.training.interruption import Stopped
+    from nmt.foundation.errors import Stopped
     from nmt.training.trainer import _Loop
 
     averaged = _Loop.try_average

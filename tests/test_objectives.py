@@ -10,6 +10,7 @@ from commands import failed, run
 from sacrebleu.metrics import BLEU, CHRF
 
 import nmt
+from nmt.foundation.errors import Stopped
 from nmt.foundation.interfaces import BOS, EOS, PAD, Candidate
 from nmt.inference.candidates import Candidates
 from nmt.model.layers import fused_cross_entropy
@@ -94,8 +95,7 @@ def test_minimum_risk_is_its_equation(decoder, parts, sharpness, likelihood):
     model, data = network(decoder, score_of(decoder), *parts).train(), batch()
     everything = [tokens for n in range(3) for tokens in itertools.product((4, 6, 9), repeat=n)]
     sets = [everything, [(4,), (5, 6, 7, 8)], [(), (9, 9, 9), (4, 5)]]
-    objective = MinimumRisk(sharpness=sharpness, likelihood=likelihood)
-    objective.take_critic(critic_of(sets))
+    objective = MinimumRisk(sharpness=sharpness, likelihood=likelihood, critic=critic_of(sets))
     found = objective(model, data, 0)
     risks = []
     for b, each in enumerate(sets):
@@ -115,8 +115,8 @@ def test_minimum_risk_is_its_equation(decoder, parts, sharpness, likelihood):
 def test_one_candidate_teaches_nothing():
     """A sentence whose samples are all the same has a risk, and no gradient."""
     model, data = network("luong", "dot").train(), batch()
-    objective = MinimumRisk(likelihood=0.0)
-    objective.take_critic(critic_of([[(4,)], [(5, 6)], [()]]))
+    critic = critic_of([[(4,)], [(5, 6)], [()]])
+    objective = MinimumRisk(likelihood=0.0, critic=critic)
     found = objective(model, data, 0)
     truth = sum(1 - quality_of(b, tokens) for b, tokens in enumerate([(4,), (5, 6), ()])) / 3
     assert found.total.item() == pytest.approx(truth * data.num_tokens)
@@ -129,8 +129,7 @@ def test_the_whole_space_has_the_gradient_of_the_expected_cost():
     model, data = network("luong", "dot").train(), batch()
     words = range(4, 11)
     sets = [[(), *((w,) for w in words)]] * 3
-    objective = MinimumRisk(sharpness=1.0, likelihood=0.0)
-    objective.take_critic(critic_of(sets))
+    objective = MinimumRisk(sharpness=1.0, likelihood=0.0, critic=critic_of(sets))
     found = objective(model, data, 0)
     costs = []
     for b, each in enumerate(sets):
@@ -253,10 +252,8 @@ def test_the_risk_falls():
     model, data = network("luong", "dot").train(), batch()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     judged = {"tokenize": "none", "lowercase": False, "char_order": 6}
-    objective = MinimumRisk(candidates=8, cost="chrf", sharpness=1.0, likelihood=0.0)
-    objective.take_critic(
-        Candidates(as_text, max_length_factor=1.0, max_length_offset=1, judged=judged)
-    )
+    critic = Candidates(as_text, max_length_factor=1.0, max_length_offset=1, judged=judged)
+    objective = MinimumRisk(candidates=8, cost="chrf", sharpness=1.0, likelihood=0.0, critic=critic)
     risks = []
     for _ in range(100):
         loss = objective(model, data, 0).total / data.num_tokens
@@ -290,7 +287,7 @@ def test_a_run_with_samples_resumes(small_run, tmp_path, caplog):
     ]  # fmt: skip
     whole = trained(tmp_path / "whole", *settings)
     assert "an untrained one writes noise" not in caplog.text
-    with pytest.raises(SystemExit):
+    with pytest.raises(Stopped):
         trained(tmp_path / "part", *settings, "trainer.stop_after=1")
     assert run("train", f"resume={tmp_path}/part", "trainer.stop_after=0").returncode == 0
     ours, theirs = (
@@ -308,8 +305,7 @@ def test_distillation_is_its_equation(decoder, weight):
     """Kim & Rush 2016, eq. for word-level knowledge distillation, with two teachers, word by word."""
     model, data = network(decoder, score_of(decoder)).train(), batch()
     teachers = [network("bahdanau", "general"), network("luong", "dot")]
-    objective = Distillation(teacher=["a", "b"], weight=weight)
-    objective.take_teachers(teachers)
+    objective = Distillation(teacher=["a", "b"], weight=weight, teachers=teachers)
     found = objective(model, data, 0)
     given = CrossEntropy()(model, data, 0)
     output, memory = model.teacher_forcing(data)
@@ -329,8 +325,7 @@ def test_the_best_student_of_itself():
     teacher, data = network("luong", "general"), batch()
     model = network("luong", "general").train()
     model.load_state_dict(teacher.state_dict())
-    objective = Distillation(teacher="a", weight=1.0)
-    objective.take_teachers([teacher])
+    objective = Distillation(teacher="a", weight=1.0, teachers=[teacher])
     loss = objective(model, data, 0).total
     gradients = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
     assert all(g is None or g.abs().max() < 1e-12 for g in gradients)

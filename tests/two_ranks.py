@@ -130,16 +130,13 @@ def words():
 def risk():
     """Three candidates a sentence, and a figure that depends on them."""
     judged = {"tokenize": "none", "lowercase": False, "char_order": 6}
-    objective = MinimumRisk(candidates=3, cost="chrf")
-    objective.take_critic(
-        Candidates(
-            lambda rows: [" ".join(map(str, row)) for row in rows],
-            max_length_factor=1.0,
-            max_length_offset=2,
-            judged=judged,
-        )
+    critic = Candidates(
+        lambda rows: [" ".join(map(str, row)) for row in rows],
+        max_length_factor=1.0,
+        max_length_offset=2,
+        judged=judged,
     )
-    return objective
+    return MinimumRisk(candidates=3, cost="chrf", critic=critic)
 
 
 def main(file):

@@ -69,7 +69,7 @@ GROUPS = {
     "normalizer": Configured("nmt.model.attention.normalizer"),
     "optimizer": Configured("nmt.training.optimizer", ("parameters",)),
     "schedule": Configured("nmt.training.schedule"),
-    "objective": Configured("nmt.training.objective"),
+    "objective": Configured("nmt.training.objective", ("teachers", "critic")),
     "search": Configured("nmt.search"),
     "pooling": Configured("nmt.model.pooling", ("memory_size",)),
     "sweep": Configured("nmt.sweep"),
@@ -78,7 +78,7 @@ GROUPS = {
     "model": Configured(
         Seq2Seq, ("source_vocabulary", "target_vocabulary", "encoder", "decoder", "radices")
     ),
-    "filters": Configured(Filters),
+    "filters": Configured(Filters, ("tags",)),
     "batching": Configured(Batching),
     "metric": Configured(Metric),
     "trainer": Configured(Trainer),
@@ -133,6 +133,8 @@ def impossible(config: Config, faulty: Set[str]) -> list[ConfigError]:
         alone = group in GROUPS and not GROUPS[group].supplied
         if alone and isinstance(node, Mapping) and group not in faulty:
             errors += faults_of_building(group, node)
+    for group in {"objective", "filters"} & config.keys() - faulty:
+        errors += faults_of_building(group, config[group])
     if "optimizer" not in faulty:
         parameters = [nn.Parameter(torch.zeros(1))]
         errors += faults_of_building("optimizer", config["optimizer"], parameters=parameters)

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from nmt.configuration.compose import CONF, compose_unresolved, search_beside
 from nmt.configuration.faults import ConfigError, ConfigErrors
-from nmt.foundation.errors import UserError, quoted
+from nmt.foundation.errors import Stopped, UserError, quoted
 from nmt.foundation.ranks import Silent, connected, of_torchrun
 
 SHELLS = ("bash", "zsh", "fish")
@@ -134,6 +134,8 @@ def friendly(action: Callable[[], Any]) -> Any:
     except UserError as error:
         _tell(error)
         raise SystemExit(1) from None
+    except Stopped as stopped:
+        raise SystemExit(0 if stopped.planned else 130) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     except BrokenPipeError:

@@ -20,10 +20,7 @@ SHAPING = ("model.copy", "model.lexical")
 
 def read_initial(path: str) -> Checkpoint:
     """The checkpoint of init=. Raises UserError if it is not found, or if it classifies."""
-    try:
-        saved = ckpt.read(ckpt.find_checkpoint(path))
-    except UserError as error:
-        raise UserError(str(error).replace(f"model={path}", f"init={path}")) from None
+    saved = ckpt.read(ckpt.find_checkpoint(path, "init"))
     ckpt.check_kind(saved, "train")
     return saved
 

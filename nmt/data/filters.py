@@ -28,8 +28,6 @@ class Filters:
     are always dropped. `tags` in front of source lines are not judged.
     """
 
-    tags: Sequence[str] = ()
-
     def __init__(
         self,
         *,
@@ -38,13 +36,14 @@ class Filters:
         drop_duplicates: bool = False,
         drop_identical: bool = False,
         max_symbols: Ratio = 1.0,
+        tags: Sequence[str] = (),
     ) -> None:
         self.max_length, self.max_ratio, self.drop_duplicates = (
             max_length,
             max_ratio,
             drop_duplicates,
         )
-        self.drop_identical, self.max_symbols = drop_identical, max_symbols
+        self.drop_identical, self.max_symbols, self.tags = drop_identical, max_symbols, tags
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:

@@ -16,6 +16,17 @@ class UserError(ValueError):
     """
 
 
+class Stopped(Exception):
+    """A training that was stopped and saved, by a signal or as `planned` (trainer.stop_after).
+
+    The command lines exit with status 130 after a signal, and with 0 if it was planned.
+    """
+
+    def __init__(self, planned: bool = False) -> None:
+        super().__init__()
+        self.planned = planned
+
+
 def typed(**settings: object) -> str:
     """Settings as they are typed at a shell: key=value, quoted for the configuration's grammar and for the shell where
     either needs it."""

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from nmt.foundation.errors import UserError, typed
+from nmt.foundation.errors import Stopped, UserError, typed
 
 Item = TypeVar("Item")
 PATIENCE = datetime.timedelta(hours=12)
@@ -58,6 +58,10 @@ class Ranks:
         with _losing():
             dist.all_reduce(held)
         return held.tolist()
+
+    def any(self, flag: bool) -> bool:
+        """Whether the flag is true on some rank."""
+        return self.sums(flag) != [0]
 
     def gather(self, value: Item) -> list[Item]:
         """What every rank has, in the order of their numbers."""
@@ -265,7 +269,7 @@ def together(cuda: bool) -> Iterator[Ranks]:
     except UserError as error:
         board.tell(error)
         raise error if ranks.first else Silent(str(error)) from error
-    except SystemExit:  # all of them stop
+    except Stopped:  # all ranks stop
         dist.destroy_process_group()
         raise
     dist.destroy_process_group()

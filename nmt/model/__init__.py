@@ -5,31 +5,15 @@ Read: this file, seq2seq, copying, lexical, seq2label.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor, nn
 
-from nmt.foundation.interfaces import Critic, Loss
+from nmt.foundation.interfaces import Loss
 
 Objective = Callable[[Any, Any, int, int], Loss]
 """(network, batch, updates done so far, updates in all) → loss. An objective is one file in nmt/training/objective."""
-
-
-@runtime_checkable
-class NeedsReward(Protocol):
-    """An objective that looks at what the network writes."""
-
-    def take_critic(self, critic: Critic) -> None: ...
-
-
-@runtime_checkable
-class NeedsTeacher(Protocol):
-    """An objective with trained models, the teachers: where they are, and what takes them once they are read."""
-
-    teacher: list[str]
-
-    def take_teachers(self, teachers: Sequence[Any]) -> None: ...
 
 
 class Network(nn.Module):

@@ -237,8 +237,7 @@ class Seq2Seq(Network):
         agreement: float = 0.0,
     ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         """Cross-entropy of the real words among the targets: (smoothed, plain), sums in nats; only the first has a
-        gradient, and a weight for each word, if there are `weights`. In training, the first has what a window adds that
-        chooses by chance. With an `agreement`, each sentence has two rows, one beside the other, whose distributions are
+        gradient, and a weight for each word, if there are `weights`. With an `agreement`, each sentence has two rows, one beside the other, whose distributions are
         compared: see fused_cross_entropy.py."""
         real = targets != PAD if weights is None else (targets != PAD) & (weights != 0)
         passes, copying = 2 if agreement else 1, {}
@@ -259,7 +258,7 @@ class Seq2Seq(Network):
         weight = self.output.weight
         if self.lexical is not None:
             weight = torch.cat([weight, self.lexical.output.weight], 1)
-        loss, nll = linear_cross_entropy(
+        return linear_cross_entropy(
             readout,
             weight,
             self.output.bias,
@@ -269,10 +268,3 @@ class Seq2Seq(Network):
             weights=each,
             agreement=agreement,
         )
-        if self.training and self.decoder.attends and self.decoder.attention.window.needs_reward:
-            with torch.no_grad():
-                found = (self.log_probs_of(output, memory, targets) * real).sum(1)
-            loss = loss + self.decoder.attention.window.reinforce_loss(
-                output.state.attention[1], found, real
-            )
-        return loss, nll

@@ -12,7 +12,7 @@ import torch
 from nmt.configuration import build
 from nmt.configuration.initial import read_initial
 from nmt.configuration.training_settings import ClassifySettings, TrainingSettings, TrainSettings
-from nmt.data import LabelledSplits, Splits
+from nmt.data import LabelledSplits, Splits, as_list
 from nmt.data.filters import Filters
 from nmt.data.labels import LabelSet
 from nmt.data.preparation import prepare, texts, train_once
@@ -22,7 +22,6 @@ from nmt.foundation.ranks import ALONE, Ranks
 from nmt.inference.candidates import Candidates
 from nmt.inference.translator import Translator
 from nmt.loading import load
-from nmt.model import NeedsReward, NeedsTeacher
 from nmt.model.freezing import freeze
 from nmt.model.seq2seq import Seq2Seq
 from nmt.pipeline.fine_tuning import take_weights
@@ -48,10 +47,8 @@ def fingerprints(command: str, config: Mapping[str, Any]) -> Mapping[str, str]:
 
 def filters_of(config: Mapping[str, Any]) -> Filters:
     """The filters of a configuration, which know the tags of its data."""
-    filters: Filters = build.make(config, "filters")
-    if tags := config["data"].get("tags"):
-        filters.tags = tuple(tags.values())
-    return filters
+    tags = config["data"].get("tags") or {}
+    return build.make(config, "filters", tags=tuple(tags.values()))
 
 
 def loaded(config: Mapping[str, Any], filters: Filters) -> Splits:
@@ -77,10 +74,12 @@ def _translation(
 ) -> TranslationTask:
     config = settings.values
     start = read_initial(settings.init) if settings.init and saved is None else None
-    objective, teachers = build.make(config, "objective"), None
-    if isinstance(objective, NeedsTeacher):
-        teachers = _teachers(objective.teacher, device)
-        objective.take_teachers(teachers.models)
+    accepted = inspect.signature(build.class_of("objective", config["objective"])).parameters
+    supplied: dict[str, Any] = {}
+    paths = as_list(config["objective"].get("teacher") or [])
+    teachers = _teachers(paths, device) if "teachers" in accepted else None
+    if teachers is not None:
+        supplied["teachers"] = teachers.models
     filters = filters_of(config)
     splits = loaded(config, filters)
     if saved is not None:
@@ -94,14 +93,14 @@ def _translation(
     data = prepare(splits, filters, tokenizer, ranks)
     tokenizer = data.tokenizer
     if teachers is not None:
-        _check_teachers(teachers, objective.teacher, splits.languages, tokenizer)
+        _check_teachers(teachers, paths, splits.languages, tokenizer)
         needs_joint = Seq2Seq.needs_joint(settings.model)
         if needs_joint and not tokenizer.joint:
             key, instead = next(iter(needs_joint.items()))
             raise UserError(
                 f"{key}: needs one vocabulary for both languages, and the teacher has two: set {instead}"
             )
-    if isinstance(objective, NeedsReward):
+    if "critic" in accepted:
         if start is None and saved is None:
             log.warning(
                 "this objective learns from what the model writes, and an untrained one writes noise: train it by "
@@ -111,10 +110,11 @@ def _translation(
             key: settings.translation[key] for key in ("max_length_factor", "max_length_offset")
         }
         judge = build.make(config, "metric").of(splits.languages[1])
-        objective.take_critic(Candidates(tokenizer.decode, **lengths, judged=judge.options))
+        supplied["critic"] = Candidates(tokenizer.decode, **lengths, judged=judge.options)
+    objective = build.make(config, "objective", **supplied)
     network = build.network(config, tokenizer.source_size, tokenizer.target_size, tokenizer.columns)
     if teachers is not None:
-        _check_readers(teachers.models, objective.teacher, network)
+        _check_readers(teachers.models, paths, network)
     if start is not None:
         take_weights(network, start)
         log.info(
@@ -155,10 +155,7 @@ def _tokenizer_from(
 
 def _teachers(paths: Sequence[str], device: torch.device) -> Translator:
     """The models of objective.teacher, which share one vocabulary. Raises UserError if they are no translation models."""
-    try:
-        found = load(paths, str(device))
-    except UserError as error:
-        raise UserError(str(error).replace("model=", "objective.teacher=")) from None
+    found = load(paths, str(device), key="objective.teacher")
     if not isinstance(found, Translator):
         raise UserError(
             f"objective.teacher={', '.join(paths)}: is a classifier; name a model made by nmt.train"

@@ -33,7 +33,7 @@ from nmt.data import Pairs, Splits
 from nmt.data.lines import find_file, stream_lines
 from nmt.data.synthetic import Synthetic
 from nmt.foundation.configurations import NOT_LEARNT, flat
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import Stopped, UserError
 from nmt.foundation.terminal import set_up_logging
 from nmt.inference.output_formats import one_line
 from nmt.metric import WITHOUT_SPACES
@@ -69,7 +69,7 @@ def backtranslate(settings: BacktranslateSettings) -> float:
         try:
             corpus = _corpus(settings, synthetic, folder)
             return Backtranslation(settings, synthetic, folder, corpus).run()
-        except (KeyboardInterrupt, SystemExit):
+        except (KeyboardInterrupt, Stopped):
             log.warning(
                 "stopped: the same command of nmt.backtranslate goes on with this step and all "
                 "others"

@@ -19,11 +19,12 @@ import yaml
 from nmt.configuration import build
 from nmt.configuration.training_settings import TrainingSettings
 from nmt.foundation.configurations import flat
-from nmt.foundation.devices import device_of, find_device, usable_precision
+from nmt.foundation.devices import device_of, find_device
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import advice, installed
 from nmt.foundation.ranks import Lost, Ranks, note_folder, noted_folder, together
 from nmt.foundation.terminal import set_up_logging
+from nmt.model.precision import usable_precision
 from nmt.pipeline.assembly import task_of
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint

@@ -8,14 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 
 
-class Stopped(Exception):
-    """Ctrl-C, SIGTERM or SIGHUP, or `planned`: everything is saved."""
-
-    def __init__(self, planned: bool = False) -> None:
-        super().__init__()
-        self.planned = planned
-
-
 @contextlib.contextmanager
 def interruptible() -> Iterator[list[int]]:
     """A list that gets an entry when Ctrl-C, SIGTERM or SIGHUP arrives; a second one interrupts at once."""

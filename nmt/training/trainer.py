@@ -14,17 +14,17 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import Stopped, UserError
 from nmt.foundation.interfaces import Batches, TrainingBatch
 from nmt.foundation.part_limits import RunView
 from nmt.foundation.ranges import Count, Fraction, NonNegative, Positive, Size
-from nmt.training.interruption import Stopped, interruptible
+from nmt.model.precision import Precision
+from nmt.training.interruption import interruptible
 from nmt.training.schedule import Schedule
 from nmt.training.state import TrainingProgress, TrainingState
 from nmt.training.task import Task
 
 log = logging.getLogger(__name__)
-Precision = Literal["float32", "bfloat16", "float16"]
 OnNaN = Literal["stop", "skip", "rollback"]
 REMEDY = "lower optimizer.lr or trainer.clip_norm, or use trainer.precision=float32"
 PATIENCE = 10

@@ -11,12 +11,11 @@ from typing import Any
 
 import torch
 
-from nmt.foundation.errors import typed
+from nmt.foundation.errors import Stopped, typed
 from nmt.foundation.extras import installed
 from nmt.foundation.terminal import console
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
-from nmt.training.interruption import Stopped
 from nmt.training.memory import Trimming, peak_memory
 from nmt.training.progress_bar import ProgressBar
 from nmt.training.run_directory import RunDirectory
@@ -72,7 +71,7 @@ class TrainingRun:
                     store=self.files,
                     resume=resumed,
                 )
-        except Stopped as stopped:
+        except Stopped:
             if task.ranks.first:
                 self._draw_curve()
             log.warning(
@@ -81,7 +80,7 @@ class TrainingRun:
                 typed(resume=self.folder),
             )
             self.tracking.close(None)
-            raise SystemExit(0 if stopped.planned else 130) from None
+            raise
         except BaseException:
             self.tracking.close(None)
             raise

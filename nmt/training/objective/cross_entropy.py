@@ -10,6 +10,7 @@ from nmt.foundation.interfaces import PAD, Batch, Loss, Prepared
 from nmt.foundation.part_limits import ConfigError, RunView
 from nmt.foundation.ranges import Fraction, NonNegative
 from nmt.model.seq2seq import Seq2Seq
+from nmt.training.objective.reinforce import likelihood_loss
 
 SMALLEST = 1e-6
 """The smallest attention whose logarithm is taken: a window may give exactly 0."""
@@ -45,7 +46,9 @@ class CrossEntropy:
         if not run.value(guided):
             return
         if not run.value("data.alignment"):
-            yield run.error(guided, "needs the alignments of the training pairs: set data.alignment too")
+            yield run.error(
+                guided, "needs the alignments of the training pairs: set data.alignment too"
+            )
         weighing = (run.parts.get(group) for group in ("window", "normalizer"))
         if not all(getattr(part, "all_positive", True) for part in weighing):
             yield run.error(
@@ -56,8 +59,8 @@ class CrossEntropy:
 
     def __call__(self, model: Seq2Seq, batch: Batch, step: int, total: int = 0) -> Loss:
         output, memory = model.teacher_forcing(batch)
-        loss, nll = model.loss(
-            output, memory, batch.targets, self.label_smoothing if model.training else 0.0
+        loss, nll = likelihood_loss(
+            model, output, memory, batch.targets, self.label_smoothing if model.training else 0.0
         )
         if self.doubly_stochastic and model.training:
             loss = loss + self.doubly_stochastic * self._unevenness(output.weights, batch, memory)

@@ -19,6 +19,7 @@ from nmt.foundation.interfaces import PAD, Batch, Loss
 from nmt.foundation.part_limits import ConfigError, RunView
 from nmt.foundation.ranges import Fraction, Ratio
 from nmt.model.seq2seq import Seq2Seq
+from nmt.training.objective.reinforce import likelihood_loss
 
 
 class Distillation:
@@ -31,6 +32,7 @@ class Distillation:
         teacher: str | list[str] | None,
         weight: Ratio = 0.5,
         label_smoothing: Fraction = 0.0,
+        teachers: Sequence[Seq2Seq] = (),
     ) -> None:
         if not teacher:
             raise ValueError(
@@ -42,7 +44,7 @@ class Distillation:
             )
         self.teacher = [teacher] if isinstance(teacher, str) else teacher
         self.weight, self.label_smoothing = weight, label_smoothing
-        self.teachers: list[Seq2Seq] = []
+        self.teachers = [network.eval().requires_grad_(False) for network in teachers]
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
@@ -61,14 +63,10 @@ class Distillation:
         keys = ["tokenizer", *(f"tokenizer.{key}" for key in tokenizer), "sizes.vocabulary"]
         return dict.fromkeys(keys, "the vocabulary is the teacher's")
 
-    def take_teachers(self, teachers: Sequence[Seq2Seq]) -> None:
-        """The trained models, with the vocabulary of the network that learns."""
-        self.teachers = [teacher.eval().requires_grad_(False) for teacher in teachers]
-
     def __call__(self, model: Seq2Seq, batch: Batch, step: int, total: int = 0) -> Loss:
         output, memory = model.teacher_forcing(batch)
-        loss, nll = model.loss(
-            output, memory, batch.targets, self.label_smoothing if model.training else 0.0
+        loss, nll = likelihood_loss(
+            model, output, memory, batch.targets, self.label_smoothing if model.training else 0.0
         )
         if model.training:
             real = batch.targets != PAD
@@ -78,5 +76,7 @@ class Distillation:
 
     @torch.no_grad()
     def _taught(self, batch: Batch) -> Float[Tensor, "B T V"]:
-        each = [teacher.log_probs(*teacher.teacher_forcing(batch)).exp() for teacher in self.teachers]
+        each = [
+            teacher.log_probs(*teacher.teacher_forcing(batch)).exp() for teacher in self.teachers
+        ]
         return sum(each[1:], each[0]) / len(each)

@@ -44,6 +44,7 @@ class MinimumRisk:
         sharpness: Positive = 0.1,
         likelihood: Fraction = 0.3,
         label_smoothing: Fraction = 0.0,
+        critic: Critic | None = None,
     ) -> None:
         if candidates < 2:
             raise ValueError(
@@ -59,7 +60,7 @@ class MinimumRisk:
             likelihood,
             label_smoothing,
         )
-        self.critic: Critic | None = None
+        self.critic = critic
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
@@ -70,10 +71,6 @@ class MinimumRisk:
                 "has samples and a reward of its own: use window.estimator=straight_through, "
                 "or another objective",
             )
-
-    def take_critic(self, critic: Critic) -> None:
-        """Who proposes translations and judges them."""
-        self.critic = critic
 
     def __call__(self, model: Seq2Seq, batch: Batch, step: int, total: int = 0) -> Loss:
         if not model.training:

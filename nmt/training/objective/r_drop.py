@@ -15,6 +15,7 @@ from nmt.foundation.part_limits import ConfigError, RunView
 from nmt.foundation.ranges import Fraction, Positive
 from nmt.model.seq2seq import Seq2Seq
 from nmt.training.objective.cross_entropy import CrossEntropy
+from nmt.training.objective.reinforce import likelihood_loss
 
 
 class RDrop:
@@ -59,7 +60,7 @@ class RDrop:
             return CrossEntropy()(model, batch, step)
         twice = batch.repeated(2)
         output, memory = model.teacher_forcing(twice)
-        loss, nll = model.loss(
-            output, memory, twice.targets, self.label_smoothing, agreement=self.agreement
+        loss, nll = likelihood_loss(
+            model, output, memory, twice.targets, self.label_smoothing, self.agreement
         )
         return Loss(total=loss / 2, nll=nll / 2, num_tokens=batch.num_tokens)

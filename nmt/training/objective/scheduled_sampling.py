@@ -24,6 +24,7 @@ from nmt.foundation.interfaces import BOS, PAD, Batch, DecoderOutput, Loss, Prep
 from nmt.foundation.part_limits import RunView
 from nmt.foundation.ranges import Count, Fraction, Positive, Ratio
 from nmt.model.seq2seq import Seq2Seq
+from nmt.training.objective.reinforce import likelihood_loss
 
 Decay = Literal["constant", "linear", "exponential", "inverse_sigmoid"]
 
@@ -77,8 +78,8 @@ class ScheduledSampling:
             output, memory = model.teacher_forcing(batch)
         else:
             output, memory = self._mixed(model, batch, ratio)
-        loss, nll = model.loss(
-            output, memory, batch.targets, self.label_smoothing if model.training else 0.0
+        loss, nll = likelihood_loss(
+            model, output, memory, batch.targets, self.label_smoothing if model.training else 0.0
         )
         return Loss(total=loss, nll=nll, num_tokens=batch.num_tokens)
 

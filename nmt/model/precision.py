@@ -1,0 +1,30 @@
+"""The precision of matrix products: the one that is set, if the processor computes in it."""
+
+import logging
+from typing import Literal, TypeVar
+
+import torch
+
+from nmt.model.layers.packed import GenerationPrecision, int8_is_native
+
+log = logging.getLogger(__name__)
+Precision = Literal["float32", "bfloat16", "float16"]
+AnyPrecision = TypeVar("AnyPrecision", Precision, GenerationPrecision)
+
+
+def usable_precision(name: AnyPrecision, device: torch.device) -> AnyPrecision:
+    """The precision itself, or float32, with a warning, where the device would only emulate it."""
+    if name == "float32" or _is_native(name, device):
+        return name
+    log.warning("precision %s is not native to this processor: running in float32", name)
+    return "float32"
+
+
+def _is_native(name: str, device: torch.device) -> bool:
+    if device.type == "cuda":
+        if name == "bfloat16":
+            return torch.cuda.is_bf16_supported(including_emulation=False)
+        return name == "float16"
+    if name == "bfloat16":
+        return bool(torch.cpu.get_capabilities().get("avx512_bf16"))
+    return name == "int8" and int8_is_native()

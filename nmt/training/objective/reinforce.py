@@ -1,0 +1,38 @@
+"""REINFORCE (Williams 1992) for a sampling window of attention: the part of the loss that rewards its choices.
+
+The reward is the log-likelihood of the target words under the choices; the window turns it into a loss, see
+nmt/model/attention/window/hard.py.
+"""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from nmt.foundation.interfaces import PAD, DecoderOutput, Prepared
+from nmt.model.seq2seq import Seq2Seq
+
+
+def likelihood_loss(
+    model: Seq2Seq,
+    output: DecoderOutput,
+    memory: Prepared,
+    targets: Int[Tensor, "N T"],
+    smoothing: float,
+    agreement: float = 0.0,
+) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+    """`Seq2Seq.loss`, and in training the REINFORCE loss of a sampling window, if the attention has one."""
+    loss, nll = model.loss(output, memory, targets, smoothing, agreement=agreement)
+    if model.training and model.decoder.attends and model.decoder.attention.window.needs_reward:
+        loss = loss + _reinforce_loss(model, output, memory, targets)
+    return loss, nll
+
+
+def _reinforce_loss(
+    model: Seq2Seq, output: DecoderOutput, memory: Prepared, targets: Int[Tensor, "N T"]
+) -> Float[Tensor, ""]:
+    is_word = targets != PAD  # [N, T]
+    with torch.no_grad():
+        log_probs = model.log_probs_of(output, memory, targets)  # [N, T]
+        log_likelihood = (log_probs * is_word).sum(1)  # [N]
+    _, window_state = output.state.attention
+    return model.decoder.attention.window.reinforce_loss(window_state, log_likelihood, is_word)
