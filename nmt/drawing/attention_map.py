@@ -34,9 +34,9 @@ NOTE = (
 )
 
 NOTE_OF_PLACES = (
-    "The picture once for each word, in the order of writing: warm and clear is where attention was "
-    "while the word was predicted, pale is what it left out. Hover, tap or move with TAB for numbers. "
-    "&lt;/s&gt; ends the sentence."
+    "The picture once for each word, in the order of writing: warm and clear is where attention "
+    "was while the word was predicted, pale is what it left out. Hover, tap or move with TAB for "
+    "numbers. &lt;/s&gt; ends the sentence."
 )
 
 

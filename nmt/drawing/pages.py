@@ -1,7 +1,5 @@
 """What all pages have in common: a frame without network, readable on phones, in dark rooms and by keyboard."""
 
-from __future__ import annotations
-
 STYLE = """
 .nmt { font: 15px/1.5 system-ui, sans-serif; color: #222; background: #fff;
   --ink: 31,97,161; --line: #e4e4e4; --soft: #5f5f5f; }

@@ -1,7 +1,5 @@
 """Attention laid over a picture."""
 
-from __future__ import annotations
-
 import base64
 import io
 

@@ -3,8 +3,6 @@
 They are made without pyplot, so nothing of a notebook or of another program's windows changes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import io
@@ -262,10 +260,10 @@ def _layout(texts: Sequence[MarkedText]) -> tuple[list[PlacedWord], float]:
 def svg(figure: Figure) -> str:
     """Returns a figure as a part of a page: no background; text and lines in the page's colour."""
     file = io.StringIO()
-    settings = {"svg.fonttype": "none", "svg.hashsalt": "nmt", "font.size": 11}
+    settings: Any = {"svg.fonttype": "none", "svg.hashsalt": "nmt", "font.size": 11}
     with _no_glyph_warnings(), matplotlib.rc_context(settings):
-        for part in (figure, *figure.axes):
-            part.patch.set_alpha(0)
+        for patch in (figure.patch, *(axes.patch for axes in figure.axes)):
+            patch.set_alpha(0)
         figure.savefig(file, format="svg", metadata={"Date": None})
     text = file.getvalue()
     text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)

@@ -1,7 +1,5 @@
 """Attention maps between words, from the attention of one or more models between pieces."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -35,7 +33,7 @@ class ModelAttention:
 
 
 def maps_of(models: Sequence[ModelAttention], units: Units) -> list[AttentionMap]:
-    """Returns one map for each pair, with the weights of all models between the first one's units."""
+    """Returns a map for each pair, with the weights of all models between the first one's units."""
     maps = [_map_without_weights(models[0].tokenizer, pair, units) for pair in models[0].pairs]
     for model in models:
         for attention_map, pair in zip(maps, model.pairs, strict=True):

@@ -1,13 +1,11 @@
-"""What a network in training would write, judged against its references: for objectives that look at translations."""
-
-from __future__ import annotations
+"""Candidate translations of a network in training, judged against references, for objectives."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import torch
 
-from nmt.foundation.interfaces import EOS, PAD, Batch, Candidate, Request
+from nmt.foundation.interfaces import EOS, PAD, Batch, Candidate, Hypothesis, Request
 from nmt.inference.model_step import ModelStep
 from nmt.inference.unknown_words import MARK
 from nmt.metric import similarity
@@ -18,13 +16,19 @@ from nmt.search.sample import Sample
 from nmt.tokenizer.columns import PICTURE
 
 NOT_WRITTEN = "\ufffd"
-"""Stands for unknown words in references, so that writing an unknown word is never right."""
+"""Replaces unknown words in references, so that an unknown word in a translation never matches."""
 
 
 class Candidates:
-    """A `Critic`: translations without dropout, as long as `Translator` would let them be, turned into texts by `decode`.
-    sacreBLEU compares them, `judged` as the run is (tokenize, lowercase, char_order). What is sampled depends on PyTorch's
-    generator."""
+    """A `Critic`: translations without dropout and their similarity to the references.
+
+    decode: returns the texts of target ids
+    max_length_factor, max_length_offset: a candidate has at most
+        factor · source tokens + offset tokens
+    judged: settings of the metric (tokenize, lowercase, char_order)
+
+    Samples depend on PyTorch's random generator.
+    """
 
     def __init__(
         self,
@@ -34,8 +38,10 @@ class Candidates:
         max_length_offset: int,
         judged: Mapping[str, Any],
     ) -> None:
-        self.decode, self.judged = decode, judged
-        self.factor, self.offset = max_length_factor, max_length_offset
+        self.decode = decode
+        self.factor = max_length_factor
+        self.offset = max_length_offset
+        self.judged = judged
 
     def __call__(
         self,
@@ -45,39 +51,46 @@ class Candidates:
         source: Literal["sample", "beam"],
         metric: Literal["bleu", "chrf"],
     ) -> list[list[Candidate]]:
+        distinct = [
+            list(
+                {tuple(hypothesis.tokens): hypothesis.tokens for hypothesis in hypotheses}.values()
+            )
+            for hypotheses in self._hypotheses(network, batch, count, source)
+        ]
+        texts = iter(self.decode([tokens for candidates in distinct for tokens in candidates]))
+        rows = batch.targets.tolist()
+        golds = self.decode([[id for id in row if id not in (PAD, EOS)] for row in rows])
+        likeness = similarity(metric, **self.judged)
+        judged = []
+        for candidates, gold in zip(distinct, golds, strict=True):
+            reference = gold.replace(MARK, NOT_WRITTEN)
+            judged.append(
+                [Candidate(tokens, likeness(next(texts), reference) / 100) for tokens in candidates]
+            )
+        return judged
+
+    def _hypotheses(
+        self, network: Seq2Seq, batch: Batch, count: int, source: Literal["sample", "beam"]
+    ) -> list[list[Hypothesis]]:
+        search: Sample | Beam = Beam(width=count, n_best=count)
+        # The generator advances for a beam as well: training is the same after it.
         seed = int(torch.randint(2**31, ()))
-        search = (
-            Sample(n_best=count, seed=seed)
-            if source == "sample"
-            else Beam(width=count, n_best=count)
-        )
+        if source == "sample":
+            search = Sample(n_best=count, seed=seed)
         lengths = batch.source_lengths - 1  # without EOS
         if batch.pictures is not None:
             lengths = lengths + PICTURE * batch.pictures.sizes.prod(1).bool()
         requests = [
-            Request(int(self.factor * length) + self.offset, seed=place)
-            for place, length in enumerate(lengths.tolist())
+            Request(int(self.factor * length) + self.offset, seed=number)
+            for number, length in enumerate(lengths.tolist())
         ]
-        # As precise as training; autocast itself would convert the packed weights again at every step.
+        # As precise as training; autocast would convert the packed weights again at every step.
         device = batch.source.device.type
-        packs = PackedWeights("bfloat16" if torch.is_autocast_enabled(device) else "float32")
+        weights = PackedWeights("bfloat16" if torch.is_autocast_enabled(device) else "float32")
         network.eval()
         try:
-            with torch.inference_mode(), generating(packs), torch.autocast(device, enabled=False):
+            with torch.inference_mode(), generating(weights), torch.autocast(device, enabled=False):
                 memory = network.encode(batch.source, batch.source_lengths, batch.pictures)
-                found = search(ModelStep(network, memory), network.start(memory), requests)
+                return search(ModelStep(network, memory), network.start(memory), requests)
         finally:
             network.train()
-        distinct = [
-            list({tuple(h.tokens): h.tokens for h in hypotheses}.values()) for hypotheses in found
-        ]
-        texts = iter(self.decode([tokens for each in distinct for tokens in each]))
-        references = self.decode(
-            [[token for token in row if token not in (PAD, EOS)] for row in batch.targets.tolist()]
-        )
-        references = [text.replace(MARK, NOT_WRITTEN) for text in references]
-        like = similarity(metric, **self.judged)
-        return [
-            [Candidate(tokens, like(next(texts), reference) / 100) for tokens in each]
-            for each, reference in zip(distinct, references, strict=True)
-        ]

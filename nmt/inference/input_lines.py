@@ -1,7 +1,5 @@
 """Input lines of a command, read a chunk at a time, so that memory does not grow with the file."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

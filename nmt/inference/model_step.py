@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from nmt.foundation.interfaces import (
@@ -26,10 +26,15 @@ Averaging = Literal["probability", "log_probability"]
 
 
 class ModelStep:
-    """Next-word log-probabilities of a model over the memory of some sentences; PAD and BOS are never produced."""
+    """Next-token log-probabilities of a model for some sentences; PAD and BOS have probability 0.
+
+    model: network
+    memory: prepared sentences
+    """
 
     def __init__(self, model: Seq2Seq, memory: Prepared) -> None:
-        self.model, self.memory = model, memory
+        self.model = model
+        self.memory = memory
         self.device = memory.values.device
         self.mask = memory.mask if model.decoder.attends else None
 
@@ -38,11 +43,10 @@ class ModelStep:
     ) -> Prediction:
         assert isinstance(state, State)
         output = self.model.decode(tokens.unsqueeze(1), state, self.memory, layout)
-        log_probs = self.model.log_probs(output, self.memory, layout).squeeze(1)
+        log_probs = self.model.log_probs(output, self.memory, layout).squeeze(1)  # [N, V]
         log_probs[:, [PAD, BOS]] = -torch.inf
-        return Prediction(
-            log_probs, output.state, None if output.weights is None else output.weights.squeeze(1)
-        )
+        weights = None if output.weights is None else output.weights.squeeze(1)  # [N, S]
+        return Prediction(log_probs, output.state, weights)
 
     def keep(self, sentences: Int[Tensor, " b"]) -> ModelStep:
         return ModelStep(self.model, self.memory.select(sentences))
@@ -50,7 +54,7 @@ class ModelStep:
 
 @dataclass(frozen=True)
 class EnsembleState:
-    """The states of several models, row by row."""
+    """States of several models, row by row."""
 
     members: tuple[SearchState, ...]
 
@@ -59,13 +63,19 @@ class EnsembleState:
 
 
 class EnsembleStep:
-    """Several steps over the same sentences and the same vocabulary, combined into one by `average_log_probs`. The
-    attention is the mean over the members that have attention."""
+    """Steps over the same sentences and vocabulary, combined by `average_log_probs`.
+
+    steps: steps of the members
+    shares: weights of the members, with sum 1
+    averaging: mean of probabilities or of log-probabilities
+    """
 
     def __init__(
         self, steps: Sequence[Step], shares: Sequence[float], averaging: Averaging
     ) -> None:
-        self.steps, self.shares, self.averaging = steps, shares, averaging
+        self.steps = steps
+        self.shares = shares
+        self.averaging = averaging
         self.device = steps[0].device
         self.mask = next((step.mask for step in steps if step.mask is not None), None)
 
@@ -73,31 +83,43 @@ class EnsembleStep:
         self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None = None
     ) -> Prediction:
         assert isinstance(state, EnsembleState)
-        each = [step(tokens, s, layout) for step, s in zip(self.steps, state.members, strict=True)]
-        log_probs = average_log_probs([p.log_probs for p in each], self.shares, self.averaging)
-        weights = alike([p.weights for p in each if p.weights is not None])
-        mean = torch.stack(weights).mean(0) if weights else None
-        return Prediction(log_probs, EnsembleState(tuple(p.state for p in each)), mean)
-
-    def keep(self, sentences: Int[Tensor, " b"]) -> EnsembleStep:
-        return EnsembleStep(
-            [step.keep(sentences) for step in self.steps], self.shares, self.averaging
+        predictions = [
+            step(tokens, member, layout)
+            for step, member in zip(self.steps, state.members, strict=True)
+        ]
+        return Prediction(
+            average_log_probs([p.log_probs for p in predictions], self.shares, self.averaging),
+            EnsembleState(tuple(p.state for p in predictions)),
+            mean_attention([p.weights for p in predictions]),
         )
 
+    def keep(self, sentences: Int[Tensor, " b"]) -> EnsembleStep:
+        steps = [step.keep(sentences) for step in self.steps]
+        return EnsembleStep(steps, self.shares, self.averaging)
 
-def alike(weights: Sequence[Tensor]) -> list[Tensor]:
-    """The attention of those members that have as many positions as the first: others see a picture in another grid."""
-    return [each for each in weights if each.shape == weights[0].shape]
+
+def mean_attention(weights: Sequence[Tensor | None]) -> Tensor | None:
+    """Mean over the members that attend to as many positions as the first one with attention.
+
+    Members may read a picture in different grids.
+    """
+    present = [member for member in weights if member is not None]
+    alike = [member for member in present if member.shape == present[0].shape]
+    return torch.stack(alike).mean(0) if alike else None
 
 
 def average_log_probs(
-    each: Sequence[Tensor], shares: Sequence[float], averaging: Averaging
-) -> Tensor:
-    """log Σ_m w_m p_m (probability), or Σ_m w_m log p_m (log_probability, not renormalised); Σ_m w_m = 1."""
-    if len(each) == 1:
-        return each[0]
-    stacked = torch.stack(list(each))
-    shares_ = stacked.new_tensor(shares).view(-1, *[1] * (stacked.dim() - 1))
+    log_probs: Sequence[Float[Tensor, "*rows"]], shares: Sequence[float], averaging: Averaging
+) -> Float[Tensor, "*rows"]:
+    """log Σ_m w_m p_m (probability), or Σ_m w_m log p_m (log_probability, not renormalised).
+
+    log_probs: log p of each member
+    shares: w of each member, with Σ_m w_m = 1
+    """
+    if len(log_probs) == 1:
+        return log_probs[0]
+    members = torch.stack(list(log_probs))  # [members, *rows]
+    weights = members.new_tensor(shares).view(-1, *[1] * (members.dim() - 1))
     if averaging == "probability":
-        return torch.logsumexp(stacked + shares_.log(), 0)
-    return torch.where(stacked > -torch.inf, stacked * shares_, -torch.inf).sum(0)
+        return torch.logsumexp(members + weights.log(), 0)
+    return torch.where(members > -torch.inf, members * weights, -torch.inf).sum(0)

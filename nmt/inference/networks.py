@@ -1,15 +1,11 @@
-"""One network or several that vote, on ids: what they remember of sentences, the step of a search, and how they judge given
-translations."""
-
-from __future__ import annotations
+"""One network or an ensemble, on ids: memory of sentences, steps of a search, forced decoding."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
 
 from nmt.data.batching import pad
 from nmt.foundation.errors import UserError
@@ -19,8 +15,8 @@ from nmt.inference.model_step import (
     EnsembleState,
     EnsembleStep,
     ModelStep,
-    alike,
     average_log_probs,
+    mean_attention,
 )
 from nmt.inference.translation import ForcedDecoding
 from nmt.model.layers.packed import GenerationPrecision, PackedWeights, generating
@@ -29,8 +25,13 @@ from nmt.tokenizer.columns import Columns, picture_of
 
 
 class Networks:
-    """One model or an ensemble, in evaluation mode; their weights must not change while this is in use. `columns`: what a
-    line of the source holds. `shares`: weights of the members (default: equal).
+    """One model or an ensemble in evaluation mode; the weights must not change while it is in use.
+
+    models: members
+    columns: content of a source line
+    precision: number format of the weights
+    averaging: combination of the members
+    shares: weights of the members (default: equal)
 
     Raises UserError if `shares` are not one positive number for each model.
     """
@@ -48,9 +49,15 @@ class Networks:
             raise UserError(
                 f"shares={list(weights)}: give one positive number for each of {len(models)} models"
             )
-        self.models, self.columns, self.averaging = models, columns, averaging
+        self.models = models
+        self.columns = columns
+        self.averaging = averaging
         self.shares = [weight / sum(weights) for weight in weights]
-        self.packs = PackedWeights(precision)
+        self.packed_weights = PackedWeights(precision)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Weights in the layout of a CPU cannot be pickled; they are packed again when needed.
+        return {**vars(self), "packed_weights": PackedWeights(self.packed_weights.precision)}
 
     @property
     def device(self) -> torch.device:
@@ -61,19 +68,21 @@ class Networks:
         return any(model.decoder.attends for model in self.models)
 
     def generating(self) -> AbstractContextManager[None]:
-        """Inside this context, products use the packed weights of these models."""
-        return generating(self.packs)
+        """Context in which products use the packed weights of these models."""
+        return generating(self.packed_weights)
 
     def memories(self, sources: Sequence[Sequence[int]]) -> list[Prepared]:
-        """What each model remembers of encoded lines. Raises ValueError if a model is in training mode."""
+        """Memory of encoded lines in each model.
+
+        Raises ValueError if a model is in training mode.
+        """
         if any(model.training for model in self.models):
             raise ValueError("the models are in training mode; call model.eval() first")
         ids, lengths = (t.to(self.device) for t in pad(sources, range(len(sources))))
-        low = torch.autocast(
-            self.device.type, torch.bfloat16, enabled=self.packs.precision != "float32"
-        )
+        is_low = self.packed_weights.precision != "float32"
+        autocast = torch.autocast(self.device.type, torch.bfloat16, enabled=is_low)
         names = [picture_of(source) for source in sources] if self.columns.picture else None
-        with self.generating(), low:
+        with self.generating(), autocast:
             return [
                 model.encode(ids, lengths, self._pictures(model, names)) for model in self.models
             ]
@@ -83,12 +92,13 @@ class Networks:
         return None if names is None or reader is None else to_device(reader(names), self.device)
 
     def first_step(self, memories: Sequence[Prepared]) -> tuple[Step, SearchState]:
-        """The step of one model or several, and the state before the first word, one row per sentence; to be used inside
-        `generating()`."""
-        steps: list[Step] = [
-            ModelStep(model, memory) for model, memory in zip(self.models, memories, strict=True)
-        ]
-        states = [model.start(memory) for model, memory in zip(self.models, memories, strict=True)]
+        """Step of the models and the state before the first token, one row per sentence.
+
+        Both are to be used inside `generating()`.
+        """
+        members = list(zip(self.models, memories, strict=True))
+        steps: list[Step] = [ModelStep(model, memory) for model, memory in members]
+        states = [model.start(memory) for model, memory in members]
         if len(steps) == 1:
             return steps[0], states[0]
         return EnsembleStep(steps, self.shares, self.averaging), EnsembleState(tuple(states))
@@ -100,65 +110,59 @@ class Networks:
         targets: Sequence[Sequence[int]],
         attention: bool,
     ) -> list[ForcedDecoding]:
-        """Probabilities and, if asked for, attention of given translations, by one pass without gradients."""
+        """Probabilities and attention of given translations, by one pass without gradients.
+
+        memories: memory of the sources in each model
+        sources, targets: ids
+        attention: whether to return attention
+        """
         golds, lengths = (t.to(self.device) for t in pad(targets, range(len(targets))))
         inputs = torch.cat([torch.full_like(golds[:, :1], BOS), golds[:, :-1]], 1)
+        outputs = []
+        member_log_probs = []
         with self.generating():
-            each = [
-                _forced(*pair, inputs, golds) for pair in zip(self.models, memories, strict=True)
-            ]
-        log_probs = (
-            average_log_probs([one for one, _, _ in each], self.shares, self.averaging)
-            .cpu()
-            .numpy()
-        )
-        maps = alike([weights for _, weights, _ in each if weights is not None])
-        mean = torch.stack(maps).mean(0).float().cpu().numpy() if attention and maps else None
-        if mean is not None and memories[0].encoded.grids is not None:
-            return self._with_places(memories, sources, lengths.tolist(), log_probs, mean)
-        by_head = each[0][2] if attention and len(each) == 1 else None
-        heads = None if by_head is None else by_head.float().cpu().numpy()
+            for model, memory in zip(self.models, memories, strict=True):
+                output = model.decode(inputs, model.start(memory), memory)
+                gold_log_probs = model.log_probs_of(output, memory, golds)  # [B, T]
+                member_log_probs.append(gold_log_probs.masked_fill(golds == PAD, 0.0))
+                outputs.append(output)
+        log_probs = average_log_probs(member_log_probs, self.shares, self.averaging).cpu().numpy()
+        mean = mean_attention([output.weights for output in outputs]) if attention else None
+        weights = None if mean is None else mean.float().cpu().numpy()  # [B, T, S]
+        if weights is not None and memories[0].encoded.grids is not None:
+            memory = next(m for m in memories if m.mask.size(1) == weights.shape[2])
+            return self._split_places(memory, sources, lengths.tolist(), log_probs, weights)
+        heads = None
+        if attention and len(outputs) == 1 and outputs[0].heads is not None:
+            heads = outputs[0].heads.float().cpu().numpy()  # [B, H, T, S]
         return [
             ForcedDecoding(
-                log_probs[i, :length],
-                None if mean is None else mean[i, :length, : len(source) + 1],
-                None if heads is None else heads[i, :, :length, : len(source) + 1],
+                log_probs=log_probs[i, :length],
+                weights=None if weights is None else weights[i, :length, : len(source) + 1],
+                heads=None if heads is None else heads[i, :, :length, : len(source) + 1],
             )
             for i, (source, length) in enumerate(zip(sources, lengths.tolist(), strict=True))
         ]
 
-    def _with_places(
+    def _split_places(
         self,
-        memories: Sequence[Prepared],
+        memory: Prepared,
         sources: Sequence[Sequence[int]],
         lengths: Sequence[int],
         log_probs: np.ndarray,
-        mean: np.ndarray,
+        weights: np.ndarray,
     ) -> list[ForcedDecoding]:
-        """The attention to words apart from that to places of the picture, which stand after them."""
-        memory, found = (
-            next(m for m in memories if m.mask.size(1) == mean.shape[2]),
-            list[ForcedDecoding](),
-        )
+        """Separates the attention to words from that to places of a picture, which follow them."""
         assert memory.encoded.grids is not None
-        real = memory.mask.cpu().numpy()
-        for i, (source, length, grid) in enumerate(
-            zip(sources, lengths, memory.encoded.grids.tolist(), strict=True)
-        ):
-            seen, words = (
-                mean[i, :length][:, real[i]],
-                len(source) + 1 if self.columns.sources else 0,
+        is_real = memory.mask.cpu().numpy()
+        decodings = []
+        for i, grid in enumerate(memory.encoded.grids.tolist()):
+            words = len(sources[i]) + 1 if self.columns.sources else 0
+            real_weights = weights[i, : lengths[i]][:, is_real[i]]  # [T, words + places]
+            decoding = ForcedDecoding(
+                log_probs=log_probs[i, : lengths[i]],
+                weights=real_weights[:, :words],
+                places=real_weights[:, words:].reshape(lengths[i], *grid),
             )
-            places = seen[:, words:].reshape(length, *grid)
-            found.append(ForcedDecoding(log_probs[i, :length], seen[:, :words], places=places))
-        return found
-
-
-def _forced(
-    model: Seq2Seq, memory: Prepared, inputs: Int[Tensor, "B T"], targets: Int[Tensor, "B T"]
-) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T S"] | None, Float[Tensor, "B H T S"] | None]:
-    """Log-probability of each word of given translations (0 at padding); its attention (None without); the attention of
-    each head, if there are several (else None)."""
-    output = model.decode(inputs, model.start(memory), memory)
-    log_probs = model.log_probs_of(output, memory, targets)
-    return log_probs.masked_fill(targets == PAD, 0.0), output.weights, output.heads
+            decodings.append(decoding)
+        return decodings

@@ -9,8 +9,6 @@ pharaoh   pairs of words of the best translation, 0-0 1-2: source-target, counte
 moses     number ||| translation ||| logprob= log-probability ||| score, a line for each hypothesis
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any, Literal

@@ -1,4 +1,4 @@
-"""Destinations of output lines: stdout, or a file that is complete or absent, and can be resumed."""
+"""Destinations of output lines: stdout, or a file that is complete or absent and can be resumed."""
 
 from __future__ import annotations
 
@@ -129,32 +129,24 @@ class FileSink(StreamSink):
             self._save_record()
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        try:
-            self._close(is_complete=kind is None)
-        finally:
-            self._lock.release()
-
-    def _close(self, is_complete: bool) -> None:
-        try:
-            if is_complete:
-                with self._named_errors():
+        with self._lock:
+            with self._named_errors(), self._file:
+                if kind is None:
                     os.fsync(self._file.fileno())
-        finally:
-            super().__exit__(None)
-        if is_complete:
-            os.replace(self._partial, self.path)
-            self._record.unlink(missing_ok=True)
-            sync_folder(self.path.parent)
-        elif self.resumable and self.finished_lines:
-            log.warning(
-                "not finished: %s holds %s finished lines; the same command continues with "
-                "resume=true",
-                self._partial,
-                f"{self.finished_lines:,}",
-            )
-        else:
-            self._partial.unlink(missing_ok=True)
-            self._record.unlink(missing_ok=True)
+            if kind is None:
+                os.replace(self._partial, self.path)
+                self._record.unlink(missing_ok=True)
+                sync_folder(self.path.parent)
+            elif self.resumable and self.finished_lines:
+                log.warning(
+                    "not finished: %s holds %s finished lines; the same command continues with "
+                    "resume=true",
+                    self._partial,
+                    f"{self.finished_lines:,}",
+                )
+            else:
+                self._partial.unlink(missing_ok=True)
+                self._record.unlink(missing_ok=True)
 
     def _earlier_record(self, resume: bool) -> PartialRecord:
         """Record of FILE.partial when it is continued, otherwise an empty one."""

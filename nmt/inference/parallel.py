@@ -4,8 +4,6 @@ On a CPU, two threads with a batch each finish sooner than two threads that shar
 of one batch and wait for each other after every product.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

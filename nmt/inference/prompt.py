@@ -1,7 +1,5 @@
 """Interactive translation at a terminal: history by the arrow keys, questions about the answer."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Text in, labels out, and the words that decided. All code that classifies uses this file."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Values of a translator: constraints that it is given, translations that it returns."""
 
-from __future__ import annotations
-
 import html
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -40,7 +38,8 @@ class Constraint:
         continuing: pieces that lengthen a word
         spare_tokens: tokens that a translation may have beside the required ones
 
-        Raises UserError if the vocabulary cannot spell a text, or the constraint contradicts itself.
+        Raises UserError if the vocabulary cannot spell a text, or the constraint contradicts
+        itself.
         """
         texts = [self.prefix, *self.required]
         prefix, *required = (tuple(ids) for ids in tokenizer.encode_target(texts))

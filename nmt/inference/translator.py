@@ -116,7 +116,7 @@ class Translator:
         source, target = self.languages
         decoders = " + ".join(type(model.decoder).__name__ for model in self.models)
         search = type(self.search).__name__.lower()
-        precision = self.networks.packs.precision
+        precision = self.networks.packed_weights.precision
         return f"Translator({source} → {target}, {decoders}, {search}, {precision})"
 
     @classmethod
@@ -188,7 +188,7 @@ class Translator:
             and their attention
         progress: called after each batch with the number of its lines
 
-        Raises UserError if a constraint contradicts itself or cannot be written with this vocabulary.
+        Raises UserError if a constraint contradicts itself or this vocabulary cannot write it.
         """
         if isinstance(lines, str):
             return self.translations([lines], constraints, details_of)[0]
@@ -293,7 +293,7 @@ class Translator:
     def _with_texts(
         self, sources: list[list[int]], hypotheses: list[list[Hypothesis]]
     ) -> list[Translation]:
-        """Translations ranked by their texts if the search does so, otherwise without repetition."""
+        """Translations ranked by their texts if the search does so, otherwise without repeats."""
         texts = iter(self.tokenizer.decode([h.tokens for several in hypotheses for h in several]))
         translations = [
             Translation(source, several, [next(texts) for _ in several], [])
@@ -414,8 +414,8 @@ class Translator:
             raise UserError(f"units={units}: choose {', '.join(get_args(Units))}")
         check_lines([text] if translation is None else [text, translation])
         if translation is None:
-            own = self.translations(text, details_of=1)
-            maps = self.attention_maps([text], [own], units=units)
+            answer = self.translations(text, details_of=1)
+            maps = self.attention_maps([text], [answer], units=units)
         else:
             maps = self.forced_maps([text], [translation], units)
         if not maps:

@@ -6,8 +6,6 @@ drop    nothing; a translation of unknown words only is empty
 copy    the source word with the greatest attention, or its translation in a lexicon
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import Literal

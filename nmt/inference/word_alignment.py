@@ -6,8 +6,6 @@ word's. The weights to and from `</s>` are kept apart: they show where the trans
 ends, not which word translates which.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal

@@ -1,6 +1,4 @@
-"""Explanation of one translation: its attention, the alternatives at each token, the search tree."""
-
-from __future__ import annotations
+"""Explanation of one translation: attention, the alternatives at each token, the search tree."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Index of training sentences by the encoder's final state, searched exactly."""
 
-from __future__ import annotations
-
 import hashlib
 import weakref
 from collections.abc import Sequence

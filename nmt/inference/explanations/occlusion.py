@@ -1,6 +1,4 @@
-"""Influence of source words on the choice between two translations, by occlusion (Li et al. 2016)."""
-
-from __future__ import annotations
+"""Influence of source words on the choice of a translation, by occlusion (Li et al. 2016)."""
 
 from collections.abc import Sequence
 

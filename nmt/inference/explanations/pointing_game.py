@@ -4,8 +4,6 @@ The model is forced to write the reference. A word counts as right if the place 
 attention while it is predicted lies in the word's box of the picture.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from nmt.data import Box, Pairs
@@ -14,7 +12,7 @@ from nmt.metric import Result
 
 
 def pointing(translator: Translator, part: Pairs) -> Result:
-    """Returns the percentage of words whose attention is in their box, of captions with `regions`."""
+    """Returns the percentage of words whose attention is in their box of the picture."""
     assert part.regions is not None
     sources = translator.encode(part.source)
     targets = translator.tokenizer.encode_target(list(part.target))
@@ -38,5 +36,5 @@ def inside(weights: np.ndarray, box: Box) -> bool:
     """Whether the middle of the place with the most weight [rows, columns] is in a box."""
     rows, columns = weights.shape
     row, column = np.unravel_index(int(weights.argmax()), weights.shape)
-    top, left, bottom, right = box
-    return bool(top <= (row + 0.5) / rows <= bottom and left <= (column + 0.5) / columns <= right)
+    top, start, bottom, end = box
+    return bool(top <= (row + 0.5) / rows <= bottom and start <= (column + 0.5) / columns <= end)

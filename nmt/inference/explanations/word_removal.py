@@ -1,7 +1,5 @@
 """Faithfulness of a classifier's importances: probability of the label without important words."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -50,8 +48,8 @@ def removal(
     generator = np.random.default_rng(seed)
     random_decreases = []
     for _ in range(draws):
-        chosen = [generator.choice(len(a.words), count, replace=False) for a in answers]
-        random_decreases.append(_decrease(classifier, answers, chosen))
+        drawn = [generator.choice(len(a.words), count, replace=False) for a in answers]
+        random_decreases.append(_decrease(classifier, answers, drawn))
     return Removal(
         most_important=_decrease(classifier, answers, important),
         random=float(np.mean(random_decreases)),
