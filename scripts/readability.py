@@ -30,7 +30,7 @@ GENERIC = frozenset(
     """
     found each one own held most chosen kept wanted shown its there given known beside said made like here told left
     fine whole part some other both
-    """.split()
+    """.split()  # noqa: SIM905
 )
 """Names that do not say what a variable holds."""
 DIRECTIVE = re.compile(r"fmt:|type:|noqa|pragma")
