@@ -111,6 +111,7 @@ def test_nothing_is_done_twice(whole, text):
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "step",
     [
@@ -150,6 +151,7 @@ def test_what_was_interrupted_goes_on(step, whole, text, tmp_path, monkeypatch):
     assert best(tmp_path / "out/model") == best(whole / "model")
 
 
+@pytest.mark.exhaustive
 def test_distillation_translates_forwards(whole, text, tmp_path):
     """An ensemble translates the source side of the training pairs; only its translations are learnt from."""
     teachers = [
@@ -234,6 +236,7 @@ def test_what_does_not_fit_is_named(wishes, message, text, tmp_path):
     failed(run("backtranslate", *text[1], *SIZES, *wishes, f"run_dir={tmp_path}/out"), message)
 
 
+@pytest.mark.exhaustive
 def test_what_is_removed_is_made_again(whole, text, tmp_path):
     """Files of the steps, but not the last one; and a text that has changed is refused, not put beside the old translations."""
     folder = tmp_path / "out"
@@ -338,6 +341,7 @@ class Reached(Exception):
     pass
 
 
+@pytest.mark.exhaustive
 def test_what_belongs_to_a_language_is_turned_round_with_it(text, tmp_path, monkeypatch):
     """Vectors, tokenizers and the metric's words of the model that translates backwards."""
     asked = []

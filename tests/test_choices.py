@@ -264,9 +264,32 @@ BEYOND = {("encoder", "bidirectional+convolution"), ("encoder", "bidirectional+g
 """Choices whose keys others have too, or PyTorch: `scripts/test -m slow tests/test_choices.py`."""
 
 
-@pytest.mark.parametrize(("group", "choice"), [
-    pytest.param(g, c, id=f"{g or 'top'}={c}", marks=[pytest.mark.slow] if (g, c) in BEYOND else []) for g, c in CHOSEN
-])  # fmt: skip
+QUICK = [
+    ("decoder", "luong"),
+    ("attention", "concat"),
+    ("window", "local_p"),
+    ("optimizer", "sgd"),
+    ("schedule", "linear"),
+    ("objective", "cross_entropy"),
+    ("model", None),
+    ("sizes", None),
+    ("batching", None),
+    ("filters", None),
+    ("translation", None),
+]
+"""Choices whose keys the default tests try; those of all others are exhaustive."""
+
+
+def marks(group, choice):
+    if (group, choice) in BEYOND:
+        return [pytest.mark.slow]
+    return [] if (group, choice) in QUICK else [pytest.mark.exhaustive]
+
+
+@pytest.mark.parametrize(
+    ("group", "choice"),
+    [pytest.param(g, c, id=f"{g or 'top'}={c}", marks=marks(g, c)) for g, c in CHOSEN],
+)
 def test_every_key_of_every_choice_means_something(corpus, group, choice):
     chosen = [*fitting(group, choice), *([f"{group}={choice}"] if choice else [])]
     if group in LAYERS:

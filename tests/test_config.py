@@ -100,7 +100,13 @@ def rounds(groups: list[str]) -> list[dict[str, str]]:
     ]
 
 
-@pytest.mark.parametrize("data", choices("data"))
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(name, marks=[] if name in ("text", "everyday") else [pytest.mark.exhaustive])
+        for name in choices("data")
+    ],
+)
 def test_every_choice_with_every_data_set_is_its_own_file(data):
     """Without a recipe, a group is what its file says; so is the data."""
     for chosen in rounds([group for group in GROUPS if group != "data"]):
@@ -117,7 +123,15 @@ def test_every_choice_with_every_data_set_is_its_own_file(data):
         }
 
 
-@pytest.mark.parametrize("experiment", choices("experiment"))
+@pytest.mark.parametrize(
+    "experiment",
+    [
+        pytest.param(
+            name, marks=[] if name in ("everyday", "multi30k_best") else [pytest.mark.exhaustive]
+        )
+        for name in choices("experiment")
+    ],
+)
 def test_every_choice_with_every_experiment_is_its_own_file(experiment):
     """A choice that is not the recipe's own brings nothing of the recipe with it but sizes; one that is changes nothing."""
     recipe = unresolved(f"experiment={experiment}")

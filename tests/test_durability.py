@@ -278,6 +278,7 @@ def _replace(path, data, until):
         os.replace(temporary, path)
 
 
+@pytest.mark.exhaustive
 def test_a_file_that_is_replaced_is_not_damaged(tmp_path, run_dir):
     """Read again and again while another process replaces it."""
     path = tmp_path / "model.safetensors"
@@ -557,6 +558,7 @@ def test_quotes_that_the_shell_needs_are_said(tmp_path):
     assert """output='"a=b"'""" in message or "output" not in message
 
 
+@pytest.mark.exhaustive
 def test_hangups_save_as_well(tmp_path):
     folder = tmp_path / "run"
     command = [

@@ -81,6 +81,7 @@ print((after.uordblks + after.hblkhd - before.uordblks - before.hblkhd) / 2**20)
 """
 
 
+@pytest.mark.exhaustive
 def test_products_of_many_sizes_are_not_all_kept():
     """Megabytes that are in use after 400 products of different sizes: with the bound, a small part of what is kept without."""
     if not hasattr(ctypes.CDLL(None), "mallinfo2"):

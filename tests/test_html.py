@@ -88,6 +88,7 @@ NETWORKS = (
 )  # fmt: skip
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("choice", NETWORKS, ids=" ".join)
 def test_it_computes_what_the_network_computes(choice, browser, tokenizer, tmp_path):
     """Translations by beam and greedily, probabilities, attention of each head, the search's tree."""
@@ -139,6 +140,7 @@ TOKENIZERS = {
 }  # fmt: skip
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("options", TOKENIZERS.values(), ids=TOKENIZERS)
 def test_text_becomes_the_same_pieces(options, browser, tmp_path):
     """Spaces of all kinds, unknown letters alone and in rows, marks, emoji: the pieces are SentencePiece's, and so is the text."""
@@ -173,6 +175,7 @@ def shown(browser, small_run, tmp_path_factory):
     assert faults == []
 
 
+@pytest.mark.exhaustive
 def test_the_page_around_it_is_that_of_the_server(shown, small_run):
     """Typing, another word, another look, a contrast: without a server."""
     page, file = shown
@@ -210,6 +213,7 @@ def test_the_page_around_it_is_that_of_the_server(shown, small_run):
     assert file.stat().st_size < 3e6
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("width", "search"), [(1, Greedy()), (5, Beam(width=5))], ids=["greedy", "beam"]
 )
@@ -223,6 +227,7 @@ def test_a_thousand_sentences(shown, small_run, width, search):
     )
 
 
+@pytest.mark.exhaustive
 def test_sentences_end_where_they_end_for_the_server(shown):
     page, _ = shown
     text = "a b c. d e! Dr. f g h (z.B. i) a? b\nc d. e. F g… h"

@@ -70,6 +70,7 @@ def found(tmp_path_factory):
     return json.loads(file.read_text())
 
 
+@pytest.mark.exhaustive
 def test_two_ranks_are_one_with_accumulation(found):
     """Every decoder, three objectives, classification, pictures; dropout and sampled words included."""
     networks = {name: its for name, its in found.items() if isinstance(its, dict)}
@@ -84,6 +85,7 @@ def test_two_ranks_are_one_with_accumulation(found):
             assert its["weights"] < (1e-4 if name in ("float32", "pictures") else 1e-10), name
 
 
+@pytest.mark.exhaustive
 def test_what_ranks_tell_one_another(found):
     assert found["whole"] == [*range(7)]
     assert found["of the first"] == 0
@@ -105,6 +107,7 @@ def test_one_rank_needs_no_others():
     assert [rank.share([*range(7)]) for rank in three] == [[0, 3, 6], [1, 4], [2, 5]]
 
 
+@pytest.mark.exhaustive
 def test_a_run_of_two_ranks_is_a_whole_run(whole, tmp_path):
     """One voice, the usual files; the same figures as one process that accumulates; and the same bytes again."""
     folder, said = whole
@@ -127,6 +130,7 @@ def test_a_run_of_two_ranks_is_a_whole_run(whole, tmp_path):
     assert mine["validation"]["loss"] == pytest.approx(theirs["validation"]["loss"], rel=1e-4)
 
 
+@pytest.mark.exhaustive
 def test_another_number_of_ranks_goes_on(whole, tmp_path):
     """Two ranks that share what the optimizer remembers, then one, then two again."""
     folder = tmp_path / "run"
@@ -166,6 +170,7 @@ def kill(process, folder, rank, updates):
     raise AssertionError(process.communicate()[0])
 
 
+@pytest.mark.exhaustive
 def test_a_death_is_undone_or_ends_all(whole, tmp_path):
     """Rank 1 dies, and torchrun starts all again; rank 0 dies, and there are no restarts left: the others end within a minute,
     and say who is gone. What is resumed then is bit for bit what it would have been."""
@@ -187,6 +192,7 @@ def test_a_death_is_undone_or_ends_all(whole, tmp_path):
     assert farthest(weights(whole[0], ckpt.BEST), weights(folder, ckpt.BEST)) == 0.0
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("overrides", "message"), [
     (["trainer.max_epoch=3"], "trainer.max_epoch"),
     (["batching.sentences=1000"], "an epoch has only 1 batch for 2 processes"),

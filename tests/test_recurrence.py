@@ -114,9 +114,13 @@ def test_fused_products_equal_separate_ones():
     bias, x = torch.randn(5), torch.randn(2, 4)
     expected = (x @ first.t(), x @ second.t() + bias)
     owner = torch.nn.Identity()
-    torch.testing.assert_close(fused_linear(owner, "both", (first, None), (second, bias))(x), expected)
+    torch.testing.assert_close(
+        fused_linear(owner, "both", (first, None), (second, bias))(x), expected
+    )
     with torch.no_grad(), generating(PackedWeights("float32")):
-        torch.testing.assert_close(fused_linear(owner, "both", (first, None), (second, bias))(x), expected)
+        torch.testing.assert_close(
+            fused_linear(owner, "both", (first, None), (second, bias))(x), expected
+        )
 
 
 def test_tanh_is_tanh():

@@ -399,6 +399,7 @@ def test_limits(small_run, pair):
         assert 'nmt_requests_total{path="/translate",status="429"}' in figures
 
 
+@pytest.mark.exhaustive
 def test_too_many_and_too_slow(small_run, pair, monkeypatch):
     from nmt.serving.served_models import ServedModel
 
@@ -785,6 +786,7 @@ def test_a_client_that_others_wrote(address, small_run):
         client.detect("a b c")
 
 
+@pytest.mark.exhaustive
 def test_a_newer_checkpoint_is_taken_without_a_lost_request(address, tmp_path, pair):
     """While requests come without a pause, the checkpoint is replaced by one that writes otherwise."""
     url, folder = address
@@ -815,6 +817,7 @@ def test_a_newer_checkpoint_is_taken_without_a_lost_request(address, tmp_path, p
     assert answers[-1][1] == wanted
 
 
+@pytest.mark.exhaustive
 def test_sigterm_finishes_what_is_open(small_run, pair):
     process, url = start(f"model={small_run}", "search.width=20", "max_characters=200000")
     body, answers = {"q": [" ".join(LETTERS * 4)] * 150, **pair}, []
@@ -841,6 +844,7 @@ def page_of(small_run, classifier, index):
     end(process)
 
 
+@pytest.mark.exhaustive
 def test_the_page_explains(browser, page_of, small_run):
     page, faults = browser.new_page(), []
     page.on("pageerror", lambda error: faults.append(str(error)))
@@ -919,6 +923,7 @@ def test_the_page_explains(browser, page_of, small_run):
     assert faults == []
 
 
+@pytest.mark.exhaustive
 def test_the_page_behind_a_prefix_marks_the_same_word_in_all_maps(browser):
     """The page at /mt/ asks for nothing outside of it. Models with other pieces have the rows of the same characters marked."""
     from nmt.serving.app import PAGES
@@ -970,6 +975,7 @@ def test_the_page_behind_a_prefix_marks_the_same_word_in_all_maps(browser):
     assert marked == [[False, True, False], [False, False, True, True, False]]
 
 
+@pytest.mark.exhaustive
 def test_the_page_fits_a_phone_and_needs_no_network(browser, page_of):
     page = browser.new_context(
         viewport={"width": 360, "height": 640}, color_scheme="dark"

@@ -212,6 +212,7 @@ def killed_at(action, when, monkeypatch):
     return os.waitpid(pid, 0)[1]
 
 
+@pytest.mark.exhaustive
 def test_killed_anywhere_it_goes_on(corpus, cache, monkeypatch):
     """The files are those of a work that was never interrupted, and nothing is read or encoded twice."""
     config = text(
@@ -245,6 +246,7 @@ def test_killed_anywhere_it_goes_on(corpus, cache, monkeypatch):
     assert not chunks
 
 
+@pytest.mark.exhaustive
 def test_two_runs_do_the_work_once(corpus, cache, caplog, monkeypatch):
     caplog.set_level("INFO", "nmt")
     monkeypatch.setattr(journal, "TOLD", -1.0)

@@ -203,6 +203,7 @@ def test_what_belongs_to_sweeps_is_refused_elsewhere():
     failed(run("evaluate", "-m", "model=x", "source=a", "reference=b", "hydra/launcher=workers"), "only for sweeps of commands that train")  # fmt: skip
 
 
+@pytest.mark.exhaustive
 def test_other_commands_do_one_after_the_other(small_run, tmp_path):
     (tmp_path / "a").write_text("a b c\n")
     done = run(
@@ -281,6 +282,7 @@ FOUR = [
 ]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not launchers.is_installed("joblib"), reason="needs pip install '.[sweep]'")
 def test_a_sweep_killed_again_and_again_ends_like_runs_that_were_not(tmp_path, start):
     """By SIGKILL, at random times; its runs end too, and none is trained to its end twice."""
@@ -308,6 +310,7 @@ def test_a_sweep_killed_again_and_again_ends_like_runs_that_were_not(tmp_path, s
     } == done
 
 
+@pytest.mark.exhaustive
 def test_a_run_stops_when_its_sweep_is_gone(tmp_path):
     guard = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)"])
     import socket
@@ -324,6 +327,7 @@ def test_a_run_stops_when_its_sweep_is_gone(tmp_path):
     assert not is_running(guard.pid)
 
 
+@pytest.mark.exhaustive
 def test_halving_promotes_the_best_and_resumes_them(tmp_path):
     """The winner is, bit for bit, the run that was trained without any halving."""
     rates = "optimizer.lr=0.00001,0.003,0.00002,0.00003"
@@ -345,6 +349,7 @@ def test_halving_promotes_the_best_and_resumes_them(tmp_path):
     assert attempts(tmp_path / "halved")["lr0.003"] == 2, "nothing is done twice"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(
     not __import__("importlib.util").util.find_spec("optuna"),
     reason="needs pip install '.[sweep]'",
@@ -379,6 +384,7 @@ def test_a_search_by_optuna_is_kept_and_goes_on(tmp_path):
     assert b"best of 3 trials" in done.stderr
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("name", "needs"), [("workers", "joblib"), ("slurm_here", "submitit"), ("ray_here", "ray")]
 )

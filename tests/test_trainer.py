@@ -42,6 +42,7 @@ def tensors(file: Path) -> dict[str, torch.Tensor]:
     return ckpt.read(file).tensors
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_killed_at_random_and_resumed_is_bit_identical(tmp_path, precision):
     """SIGKILL, twice, wherever it hits: the weights, the moving average and the optimizer end up the same."""
@@ -449,7 +450,13 @@ def test_dropout_drops_as_often_as_asked_and_keeps_the_mean():
         )
 
 
-@pytest.mark.parametrize("name", choices("optimizer"))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in ("adam", "adafactor") else [pytest.mark.exhaustive])
+        for name in choices("optimizer")
+    ],
+)
 def test_every_optimizer_goes_on_as_if_it_had_never_stopped(name, tmp_path):
     """Its whole state is in what a checkpoint keeps: plain values and tensors, through files."""
     small = compose(f"optimizer={name}")

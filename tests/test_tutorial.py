@@ -19,6 +19,7 @@ from nmt.model.attention.dot import Dot
 NOTEBOOK = Path(nmt.__file__).with_name("tutorial.ipynb")
 
 
+@pytest.mark.exhaustive
 def test_the_tutorial_runs(tmp_path):
     """Every cell, in order; with one epoch instead of seven, so that the networks are worse."""
     nbformat = pytest.importorskip("nbformat", reason="needs nbformat, nbclient and ipykernel")
