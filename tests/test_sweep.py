@@ -12,12 +12,12 @@ import time
 import pytest
 from builders import compose, trained
 from commands import ROOT, failed, run
-from nmt.configuration.one_after_another import errors_of
 from safetensors.torch import load_file
 
 from nmt.foundation.errors import UserError
 from nmt.foundation.processes import is_running
 from nmt.pipeline import launchers
+from nmt.pipeline.one_after_another import errors_of
 from nmt.pipeline.sweep_command import TrainingJob
 from nmt.sweep import job
 from nmt.sweep.names import name_of
