@@ -4,6 +4,7 @@ import json
 import math
 import multiprocessing
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -642,6 +643,54 @@ def test_gold_links_out_of_range_are_counted(tmp_path, run_dir):
     result = run("align", f"model={run_dir}", *files)
     assert result.returncode == 0, result.stderr.decode()
     assert b"3 links to words that are not in their lines" in result.stderr
+
+
+def test_gold_links_one_a_line(tmp_path, run_dir):
+    """The format of the shared tasks (NAACL 2003): pair, source word, target word, from 1."""
+    texts = {"s": "a b\nc\n", "t": "b a\nc\n", "pharaoh": "0-1 1?0\n0-0\n",
+             "wa": "0001 1 2 S\n0001 2 1 P 0.5\n0001 0 2 S\n0002 1 1\n"}  # fmt: skip
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    command = f"model={run_dir}", f"source={tmp_path}/s", f"target={tmp_path}/t"
+    rates = [
+        re.search(rb"error rate [\d.]+", run("align", *command, f"gold={tmp_path}/{gold}").stderr)[
+            0
+        ]
+        for gold in ("pharaoh", "wa")
+    ]
+    assert rates[0] == rates[1]
+    (tmp_path / "wa").write_text("3 1 1 S\n")
+    failed(
+        run("align", *command, f"gold={tmp_path}/wa"), "wa, line 1: pair 3, but there are 2 pairs"
+    )
+    (tmp_path / "wa").write_text("0-0\n")
+    failed(run("align", *command, f"gold={tmp_path}/wa"), "has 1 lines", "pair source target S")
+
+
+def test_a_reverse_model_of_the_same_direction_is_refused(tmp_path, run_dir):
+    (tmp_path / "s").write_text("a b\n")
+    command = f"source={tmp_path}/s", f"target={tmp_path}/s", f"model={run_dir}"
+    failed(
+        run("align", *command, f"reverse={run_dir}"),
+        "reverse: translates forward to backward, as model= does",
+    )
+
+
+def test_a_closed_stdin_is_a_message(run_dir):
+    command = f"{sys.executable} -m nmt.translate model={run_dir} <&-"
+    result = subprocess.run(["bash", "-c", command], capture_output=True)
+    failed(result, "input=stdin: it is closed; give input=FILE")
+
+
+def test_text_with_bars_in_an_n_best_list(tmp_path, run_dir):
+    """The number stands in front, features and score at the end: what is between them is text."""
+    (tmp_path / "s").write_text("a b\n")
+    (tmp_path / "text").write_text("b ||| a\n")
+    (tmp_path / "nbest").write_text("0 ||| b ||| a ||| f= 1 ||| -1\n")
+    command = f"model={run_dir}", f"source={tmp_path}/s"
+    truth = run("score", *command, f"target={tmp_path}/text").stdout.decode().strip()
+    line = run("score", *command, f"nbest={tmp_path}/nbest").stdout.decode().strip()
+    assert line == f"0 ||| b ||| a ||| f= 1 nmt= {truth} ||| {truth}"
 
 
 def test_what_cannot_go_on_leaves_nothing(tmp_path, run_dir):

@@ -54,12 +54,15 @@ def test_lines_are_translated_and_questions_answered(translator):
     )
 
 
-def test_other_translations_are_shown_if_the_search_kept_them(small_run):
-    said = conversation(nmt.load(str(small_run), search="beam"), "a b c", ":score")
-    assert len(said) == 3
-    several = nmt.load(str(small_run))
-    several.search.n_best = 3
-    assert len(conversation(several, "a b c", ":score")) == 5
+def test_other_translations_that_the_search_keeps_are_shown(small_run):
+    """All that a beam holds, also if it returns the best one only."""
+    for n_best, others in ((1, 4), (3, 2)):
+        translator = nmt.load(str(small_run), search="beam")
+        translator.search.n_best = n_best
+        said = conversation(translator, "a b c", ":score")
+        assert len(said) == 3 + others
+        assert said[0] not in [line.split("  ")[1] for line in said[3:]]
+    assert len(conversation(nmt.load(str(small_run), search="greedy"), "a b c", ":score")) == 3
 
 
 def test_what_cannot_be_answered_is_said(translator):

@@ -136,8 +136,14 @@ def test_an_interrupted_translation_keeps_what_is_done(small_run, tmp_path, monk
         patch.setattr(output_sinks.FileSink, "write", write)
         with pytest.raises(KeyboardInterrupt):
             translated(small_run, source, output)
-    assert (tmp_path / "out.partial").read_text().count("\n") == 4
+    partial = tmp_path / "out.partial"
+    assert partial.read_text().count("\n") == 4
     assert not output.exists()
+    with pytest.raises(
+        UserError, match="4 finished lines of this output. Continue with resume=true"
+    ):
+        translated(small_run, source, output)
+    assert partial.read_text().count("\n") == 4
     assert translated(small_run, source, output, "resume=true").count(b"\n") == 5
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -73,6 +74,12 @@ def test_a_hypothesis_scores_what_it_scores_when_it_is_given(small_run, other_ru
                 hypothesis.log_prob, abs=1e-5 * (1 + len(hypothesis.tokens))
             )
             assert len(forced.log_probs) == len(hypothesis.tokens) + 1
+
+
+def test_a_used_translator_can_be_pickled(small_run):
+    translator = nmt.load(str(small_run))
+    texts = translator.translate(LINES[:8])
+    assert pickle.loads(pickle.dumps(translator)).translate(LINES[:8]) == texts
 
 
 @every_search

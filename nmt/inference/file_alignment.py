@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,8 @@ from nmt.inference.word_alignment import Symmetrization, error_rate, symmetrize
 from nmt.tokenizer.words import SPLITS, Units
 
 log = logging.getLogger(__name__)
+NAACL_LINK = re.compile(r"\s*(\d{1,9})\s+(\d{1,9})\s+(\d{1,9})(?:\s+([SP]))?(?:\s+[\d.]+)?\s*")
+"""Format of the shared tasks of 2003 and 2005: pair, source word, target word, S or P, confidence."""
 Attend = Callable[[Sequence[str], Sequence[str]], Iterator[AttentionMap]]
 """Attention weights from the words of each target sentence to those of its source sentence."""
 
@@ -109,7 +112,13 @@ def _read_gold(name: str, source: Path, count: int) -> list[GoldLinks]:
     """Gold links of each pair. Raises UserError for a line with anything else."""
     file = find_file(name)
     lines = read_lines(file)
-    check_aligned(source, count, file, len(lines))
+    if lines and all(NAACL_LINK.fullmatch(line) for line in lines if line.strip()):
+        return _naacl_gold(lines, file, count)
+    if len(lines) != count:
+        raise UserError(
+            f"gold={file}: has {len(lines):,} lines, {source} has {count:,}; expected links such "
+            "as 0-0 1?2 in one line per pair, or a link per line, `pair source target S`, from 1"
+        )
     gold = []
     for number, line in enumerate(lines, 1):
         try:
@@ -117,6 +126,23 @@ def _read_gold(name: str, source: Path, count: int) -> list[GoldLinks]:
         except ValueError as error:
             raise UserError(f"{file}, line {number:,}: {error}") from error
     return gold
+
+
+def _naacl_gold(lines: Sequence[str], file: Path, count: int) -> list[GoldLinks]:
+    """Gold links of each pair from lines of single links, all numbers from 1."""
+    sure: list[set[tuple[int, int]]] = [set() for _ in range(count)]
+    possible: list[set[tuple[int, int]]] = [set() for _ in range(count)]
+    for number, line in enumerate(lines, 1):
+        fields = NAACL_LINK.fullmatch(line)
+        if fields is None:
+            continue  # an empty line
+        pair, source_word, target_word = (int(fields[group]) for group in (1, 2, 3))
+        if not 1 <= pair <= count:
+            raise UserError(f"{file}, line {number:,}: pair {pair}, but there are {count:,} pairs")
+        if source_word and target_word:  # 0 is a word without a link
+            links = possible if fields[4] == "P" else sure
+            links[pair - 1].add((source_word - 1, target_word - 1))
+    return [GoldLinks(frozenset(s), frozenset(p)) for s, p in zip(sure, possible, strict=True)]
 
 
 def _warn_of_links_outside(
@@ -135,12 +161,18 @@ def _warn_of_links_outside(
         )
 
 
-def attention_of_model(load: Callable[[], Translator], name: object, units: Units) -> Attend:
+def attention_of_model(
+    load: Callable[[], Translator],
+    name: object,
+    units: Units,
+    reverse: Callable[[], Translator] | None = None,
+) -> Attend:
     """Attention of a model that is forced to write the target.
 
     load: returns the model
     name: value of `model` in messages
     units: words or pieces
+    reverse: returns the model of the other direction, which is checked (None: there is none)
     """
 
     def attend(sources: Sequence[str], targets: Sequence[str]) -> Iterator[AttentionMap]:
@@ -149,12 +181,24 @@ def attention_of_model(load: Callable[[], Translator], name: object, units: Unit
             raise UserError(f"model={name}: has no attention to align by (decoder=fixed)")
         if not translator.tokenizer.columns.sources:
             raise UserError(f"model={name}: reads pictures, which have no words to align")
+        if reverse is not None:
+            _check_directions(translator, reverse())
         with Progress("aligning", len(sources), "pairs") as step:
             for start in range(0, len(sources), CHUNK):
                 part = slice(start, start + CHUNK)
                 yield from translator.forced_maps(sources[part], targets[part], units, step)
 
     return attend
+
+
+def _check_directions(model: Translator, reverse: Translator) -> None:
+    """Raises UserError for a reverse model of the same languages; unrelated names are no proof."""
+    source, target = model.languages
+    if reverse.languages == (source, target):
+        raise UserError(
+            f"reverse: translates {source} to {target}, as model= does; "
+            f"give a model that translates {target} to {source}"
+        )
 
 
 def attention_of_vectors(source_file: str, target_file: str, units: Units) -> Attend:

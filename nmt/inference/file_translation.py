@@ -14,7 +14,7 @@ from nmt.foundation.progress import Progress
 from nmt.inference.input_lines import InputLines
 from nmt.inference.output_formats import FormatName, details_needed
 from nmt.inference.output_formats import lines as formatted
-from nmt.inference.output_sinks import is_complete, open_sink
+from nmt.inference.output_sinks import OnFailure, is_complete, open_sink
 from nmt.inference.prompt import at_terminal
 from nmt.inference.translation import Translation
 from nmt.inference.translator import Translator
@@ -58,7 +58,8 @@ def translate_file(
     if resume and is_complete(str(output), source.count, format == "moses"):
         return
     finished: list[tuple[str, Translation]] = []
-    with open_sink(output, work=work, resume=resume, resumable=True) as sink:
+    on_failure: OnFailure = "resume" if input else "keep"
+    with open_sink(output, work=work, resume=resume, on_failure=on_failure) as sink:
         translator = load(None)
         columns = translator.tokenizer.columns
         source.require(partial(_check_line, columns))

@@ -10,12 +10,14 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal
 
 from nmt.foundation.errors import UserError
 from nmt.storage.files import sync_folder, write_atomically
 from nmt.storage.lock import Lock
 
 log = logging.getLogger(__name__)
+OnFailure = Literal["delete", "keep", "resume"]
 
 
 def open_sink(
@@ -23,22 +25,22 @@ def open_sink(
     *,
     work: Mapping[str, str] | None = None,
     resume: bool = False,
-    resumable: bool = False,
+    on_failure: OnFailure = "delete",
 ) -> StreamSink:
     """Opens the destination of output lines, a context manager.
 
     name: a file, a pipe or a device (None: stdout)
     work: names and hashes of the models, inputs and settings that the output depends on
     resume: continues FILE.partial after its last finished chunk
-    resumable: keeps FILE.partial if the work fails
+    on_failure: delete FILE.partial if the work fails, keep it, or keep it for `resume`
 
     Raises UserError if the output cannot be written, another process writes it, or FILE.partial
-    belongs to other work.
+    belongs to other work, or holds finished lines that `resume` is not to continue.
     """
     path = None if name is None else Path(name)
     if path is None or (path.exists() and not path.is_file()):
         return StreamSink(path)
-    return FileSink(path, work or {}, resume=resume, resumable=resumable)
+    return FileSink(path, work or {}, resume=resume, on_failure=on_failure)
 
 
 class StreamSink:
@@ -98,12 +100,12 @@ class FileSink(StreamSink):
     """Writes lines to FILE.partial, which is renamed to FILE when all are written."""
 
     def __init__(
-        self, path: Path, work: Mapping[str, str], *, resume: bool, resumable: bool
+        self, path: Path, work: Mapping[str, str], *, resume: bool, on_failure: OnFailure
     ) -> None:
         self.name = f"output={path}"
         self.path = path
         self.work = dict(work)
-        self.resumable = resumable
+        self.on_failure = on_failure
         self._partial = path.with_name(f"{path.name}.partial")
         self._record = path.with_name(f"{path.name}.partial.json")
         if not path.parent.is_dir():
@@ -124,7 +126,7 @@ class FileSink(StreamSink):
     def write(self, lines: Sequence[str], input_lines: int | None = None) -> None:
         super().write(lines)
         self.finished_lines += len(lines) if input_lines is None else input_lines
-        if self.resumable:
+        if self.on_failure != "delete":
             self._finished_bytes = self._file.tell()
             self._save_record()
 
@@ -137,12 +139,12 @@ class FileSink(StreamSink):
                 os.replace(self._partial, self.path)
                 self._record.unlink(missing_ok=True)
                 sync_folder(self.path.parent)
-            elif self.resumable and self.finished_lines:
+            elif self.on_failure != "delete" and self.finished_lines:
                 log.warning(
-                    "not finished: %s holds %s finished lines; the same command continues with "
-                    "resume=true",
+                    "not finished: %s holds %s finished lines%s",
                     self._partial,
                     f"{self.finished_lines:,}",
+                    "; resume=true continues it" if self.on_failure == "resume" else "",
                 )
             else:
                 self._partial.unlink(missing_ok=True)
@@ -163,8 +165,12 @@ class FileSink(StreamSink):
                 f"{self._partial}: part of other work (other {', '.join(differences)}). "
                 "Delete it, or choose another output"
             )
-        if not resume:
-            return PartialRecord(self.work)
+        if not resume and record.finished_lines:
+            remedy = "Continue with resume=true, or delete it"
+            raise UserError(
+                f"{self._partial}: holds {record.finished_lines:,} finished lines of this output. "
+                f"{remedy if self.on_failure == 'resume' else 'Delete it, or choose another output'}"
+            )
         if self._partial.stat().st_size < record.finished_bytes:
             raise UserError(f"{self._partial}: shorter than recorded. Delete it and start again")
         log.info("%s: going on after %s lines", self._partial, f"{record.finished_lines:,}")

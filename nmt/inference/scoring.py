@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -18,6 +19,14 @@ from nmt.inference.translation import ForcedDecoding
 from nmt.inference.translator import Translator
 
 log = logging.getLogger(__name__)
+NBEST_LINE = re.compile(
+    r"\s*(?P<number>\d{1,15})\s*\|\|\|"
+    r"\s*(?P<text>.*?)\s*\|\|\|"
+    r"\s*(?P<features>((?!\|\|\|).)*?)\s*"
+    r"(\|\|\|\s*[-+.\deinfa]+\s*)?"  # score
+    r"(\|\|\|[-=\d\s]*)?",  # word alignment
+)
+"""Line of an n-best list; its text may contain |||: the fields after it are matched from the end."""
 LARGEST_EXPONENT = 700.0
 """Nats per token up to which a perplexity is finite."""
 
@@ -130,16 +139,16 @@ def _nbest_pairs(source: Path, nbest: Path, errors: Errors, count: int) -> Itera
     number, sentence = next(sentences, (-1, ""))
     for line_number, line in enumerate(stream_lines(nbest, errors), 1):
         place = f"{nbest}, line {line_number:,}"
-        fields = [field.strip() for field in line.split("|||")]
-        if len(fields) < 3 or not fields[0].isdecimal() or len(fields[0]) > 15:
+        fields = NBEST_LINE.fullmatch(line)
+        if fields is None:
             raise UserError(f"{place}: not `number ||| translation ||| features [||| score]`")
-        wanted = int(fields[0])
-        if wanted >= count:
+        next_number = int(fields["number"])
+        if next_number >= count:
             raise UserError(
-                f"{place}: sentence {wanted}, but there are only {count:,} source lines"
+                f"{place}: sentence {next_number}, but there are only {count:,} source lines"
             )
-        if wanted < number:
-            raise UserError(f"{place}: sentence {wanted}, but numbers must ascend")
-        while number < wanted:
+        if next_number < number:
+            raise UserError(f"{place}: sentence {next_number}, but numbers must ascend")
+        while number < next_number:
             number, sentence = next(sentences)
-        yield ScoredPair(sentence, fields[1], number, fields[2])
+        yield ScoredPair(sentence, fields["text"], number, fields["features"])

@@ -1,6 +1,6 @@
 """Commands that use trained models: settings become one call of the package that does the work."""
 
-from functools import partial
+from functools import cache, partial
 
 from nmt.analysis.evaluation import evaluate_file
 from nmt.analysis.system_comparison import compare_systems
@@ -80,11 +80,12 @@ def align(settings: AlignSettings) -> float | None:
         forward = attention_of_vectors(source_vectors, target_vectors, settings.units)
         backward = attention_of_vectors(target_vectors, source_vectors, settings.units)
     else:
-        load = partial(translator_for, settings)
-        forward = attention_of_model(load, settings.model, settings.units)
+        load_reverse = None
         if settings.reverse:
-            load_reverse = partial(translator_for, settings, settings.reverse)
+            load_reverse = cache(partial(translator_for, settings, settings.reverse))
             backward = attention_of_model(load_reverse, settings.reverse, settings.units)
+        load = partial(translator_for, settings)
+        forward = attention_of_model(load, settings.model, settings.units, load_reverse)
     return align_files(
         forward,
         backward,
