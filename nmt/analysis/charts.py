@@ -1,4 +1,5 @@
-"""Pictures of a report as matplotlib figures: learning curves, cost against quality, quality by source length."""
+"""Pictures of a report as matplotlib figures: learning curves, cost against quality, quality by
+source length."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 PALETTE = (
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8f7a00", "#6b6b6b",
 )  # fmt: skip
-"""Colours of the best configurations and, last, of the worst; distinct with colour blindness (Okabe and Ito)."""
+"""Colours of the best configurations and, last, of the worst; distinct with colour blindness (Okabe
+and Ito)."""
 GREY = "#b8b8b8"
 """Colour of all other configurations."""
 FEWEST = 10
@@ -48,10 +50,11 @@ def _coloured(configurations: Sequence[Configuration]) -> list[tuple[Configurati
 
 
 def learning_curves(ranking: Ranking) -> Figure:
-    """Validation loss and metric against epochs: the mean over seeds, and a band from the lowest to the highest."""
+    """Validation loss and metric against epochs: the mean over seeds, and a band from the lowest to
+    the highest."""
     metric = ranking.runs[0].metric
     figure, axes = _axes(2, width=9.8, height=3.6)
-    for configuration, colour in _coloured(ranking.configurations):
+    for configuration, colour in _coloured(ranking.rows):
         for ax, name in zip(axes, ("loss", metric), strict=True):
             values = _by_epoch(configuration.runs, name)
             epochs = sorted(values)
@@ -68,7 +71,8 @@ def learning_curves(ranking: Ranking) -> Figure:
 
 
 def _by_epoch(runs: Sequence[RunResult], name: str) -> Mapping[float, list[float]]:
-    """Values of a figure by epoch, up to the last epoch of the shortest run, so that each mean has all seeds."""
+    """Values of a figure by epoch, up to the last epoch of the shortest run, so that each mean has
+    all seeds."""
     curves = [
         {
             round(entry["epoch"], 3): entry[name]
@@ -89,7 +93,7 @@ def _by_epoch(runs: Sequence[RunResult], name: str) -> Mapping[float, list[float
 def cost_against_quality(ranking: Ranking) -> Figure:
     """Score against minutes of training and against parameters; a mark for each seed."""
     figure, axes = _axes(2, width=9.8, height=3.6)
-    for configuration, colour in _coloured(ranking.configurations):
+    for configuration, colour in _coloured(ranking.rows):
         runs = [run for run in configuration.runs if ranking.metric in run.scores]
         scores = [run.scores[ranking.metric] for run in runs]
         minutes = [run.seconds / 60 for run in runs]
@@ -103,12 +107,12 @@ def cost_against_quality(ranking: Ranking) -> Figure:
 
 
 def by_length(ranking: Ranking) -> Figure | None:
-    """BLEU of sentences by the length of their source (Bahdanau et al. 2015, figure 2; Luong et al. 2015, figure 6).
-    None if the runs have no translations."""
+    """BLEU of sentences by the length of their source (Bahdanau et al. 2015, figure 2; Luong et al.
+    2015, figure 6). None if the runs have no translations."""
     figure, [ax] = _axes(1, width=7.5, height=3.8)
     judge = judge_of(ranking.runs[0])
     is_empty = True
-    for configuration, colour in _coloured(ranking.configurations):
+    for configuration, colour in _coloured(ranking.rows):
         values: dict[float, list[float]] = {}
         for run in configuration.runs:
             for length, score in _scores_by_length(run, judge):
@@ -160,7 +164,7 @@ def bars(ranking: Ranking) -> Figure:
     """Score of each seed in a row for each configuration, the best at the top."""
     from nmt.drawing.plots import literal
 
-    configurations = ranking.configurations
+    configurations = ranking.rows
     figure, [ax] = _axes(1, width=7.5, height=0.9 + 0.3 * len(configurations))
     for row, (configuration, colour) in enumerate(_coloured(configurations)):
         scores = configuration.scores(ranking.metric)

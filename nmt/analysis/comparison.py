@@ -1,7 +1,5 @@
-"""Translations of one text side by side: the quality of each and the differences between them, as in compare-mt (Neubig et
-al. 2019)."""
-
-from __future__ import annotations
+"""Translations of one text side by side: the quality of each and the differences between them, as
+in compare-mt (Neubig et al. 2019)."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -129,11 +127,15 @@ class Comparison:
             Column("length", lambda name: f"{_count_words(self.outputs[name]) / expected:.3f}"),
         ]
         signatures = "; ".join(tests[first].signature for tests in self.tests.values())
-        note = f"± is half of the 95 % interval over sentences. {signatures}. length: words for each word of the reference."
+        note = (
+            f"± is half of the 95 % interval over sentences. {signatures}. "
+            "length: words for each word of the reference."
+        )
         if are_several:
             note += (
-                f" p: by chance as different from {first} (paired bootstrap · approximate randomisation, Holm's "
-                "method). people: how often people agree with a difference of that size (Kocmi et al. 2024; 50 % is a coin)."
+                f" p: by chance as different from {first} (paired bootstrap · approximate "
+                "randomisation, Holm's method). people: how often people agree with a difference "
+                "of that size (Kocmi et al. 2024; 50 % is a coin)."
             )
         return table_of("Scores", columns, list(self.outputs), note=note)
 
@@ -178,8 +180,9 @@ class Comparison:
             for kind, is_kind in kinds.items()
         ]
         note = (
-            "Sentences. Copied: four of five words are the source's. Repeating: a word or phrase three times in a row. "
-            "Nothing of the reference: no word of three letters or more is in it, which hallucinations have in common."
+            "Sentences. Copied: four of five words are the source's. Repeating: a word or phrase "
+            "three times in a row. Nothing of the reference: no word of three letters or more is "
+            "in it, which hallucinations have in common."
         )
         return ReportTable("What looks wrong", ["output is", *self.outputs], rows, note=note)
 
@@ -236,8 +239,9 @@ class Comparison:
             shares = [f"{100 * counts[source] / expected[source]:.0f}" for counts in right]
             rows.append([source, f"{expected[source]:,}", *shares])
         note = (
-            "Words of the reference that are aligned with the source word by the attention of the first model, and the "
-            "per cent of them that each system wrote. Those in which systems differ most."
+            "Words of the reference that are aligned with the source word by the attention of the "
+            "first model, and the per cent of them that each system wrote. Those in which systems "
+            "differ most."
         )
         return ReportTable(
             "Source words", ["source word", "expected", *self.outputs], rows, note=note
@@ -277,7 +281,10 @@ class Comparison:
     def by_ngram(self) -> list[ReportTable]:
         """N-grams that the first system has right and another one misses, and the reverse."""
         first, *others = self.outputs
-        note = f"N-grams of the reference of up to {LONGEST} words that one has right and the other misses, net."
+        note = (
+            f"N-grams of the reference of up to {LONGEST} words that one has right and the other "
+            "misses, net."
+        )
         tables = []
         for other in others:
             gains: Counter[str] = Counter()
@@ -322,7 +329,8 @@ def _difference_name(low: int, high: int) -> str:
 
 
 def copied(source: Sequence[str], output: Sequence[str]) -> bool:
-    """Returns whether at least four of five words of an output, and three or more, are in its source."""
+    """Returns whether at least four of five words of an output, and three or more, are in its
+    source."""
     source_words = {*source}
     return len(output) >= 3 and sum(word in source_words for word in output) >= 0.8 * len(output)
 
@@ -337,7 +345,8 @@ def repeats(output: Sequence[str], times: int = 3) -> bool:
 
 
 def detached(output: Sequence[str], reference: Sequence[str]) -> bool:
-    """Returns whether an output of three words or more has no word of three letters or more of its reference."""
+    """Returns whether an output of three words or more has no word of three letters or more of its
+    reference."""
     expected = {word.lower() for word in reference if len(word) > 2}
     is_disjoint = expected.isdisjoint(word.lower() for word in output)
     return len(output) > 2 and bool(expected) and is_disjoint

@@ -48,8 +48,9 @@ class Example:
 
 
 def most_different(comparison: Comparison, count: int) -> list[int]:
-    """Numbers of the sentences with the largest differences of chrF between the first system and another. The first wins
-    half of them, if there are enough. Of a single system, the sentences with the lowest chrF."""
+    """Numbers of the sentences with the largest differences of chrF between the first system and
+    another. The first wins half of them, if there are enough. Of a single system, the sentences
+    with the lowest chrF."""
     first, *others = comparison.sentence_scores.values()
     if not others:
         return sorted(range(len(first)), key=lambda i: (first[i], i))[:count]
@@ -86,8 +87,8 @@ def _row(name: str, text: str, note: str = "") -> str:
 
 
 def marked(text: str, reference: str) -> str:
-    """HTML of a text, with a mark on each word that the reference does not have at its place. Punctuation at a word does
-    not count."""
+    """HTML of a text, with a mark on each word that the reference does not have at its place.
+    Punctuation at a word does not count."""
     written = words(text)
     expected = [bare(word) or word for word in words(reference)]
     compared = [bare(word) or word for word in written]

@@ -1,10 +1,12 @@
-"""Ranking of configurations by their final scores, with the probability that a difference from the best is chance."""
+"""Ranking of configurations by their final scores, with the probability that a difference from the
+best is chance."""
 
 import logging
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from nmt.analysis.run_results import Configuration, RunResult, configurations
 from nmt.analysis.significance import (
@@ -25,25 +27,6 @@ TESTED = ("bleu", "chrf")
 
 
 @dataclass(frozen=True)
-class RankedConfiguration:
-    """A configuration, and its differences from the best: over test sentences, and the probability over seeds."""
-
-    configuration: Configuration
-    over_sentences: SignificanceResult | None
-    over_seeds: float | None
-
-    @property
-    def runs(self) -> Sequence[RunResult]:
-        return self.configuration.runs
-
-    @property
-    def chances(self) -> list[float]:
-        """Probabilities of the tests that were made."""
-        over_sentences = self.over_sentences.probabilities if self.over_sentences else []
-        return [*over_sentences, *([] if self.over_seeds is None else [self.over_seeds])]
-
-
-@dataclass(frozen=True)
 class Ranking:
     """Configurations whose scores are of the same part of the data, the best first.
 
@@ -54,7 +37,7 @@ class Ranking:
 
     part: str
     metric: str
-    rows: Sequence[RankedConfiguration]
+    rows: Sequence[Configuration]
 
     @classmethod
     def of(
@@ -66,24 +49,22 @@ class Ranking:
         if metric in TESTED:
             tests = _over_sentences(ranked, metric, samples, trials)
         rows = [
-            RankedConfiguration(configuration, tests.get(i), seeds[i] if seeds else None)
+            replace(
+                configuration, over_sentences=tests.get(i), over_seeds=seeds[i] if seeds else None
+            )
             for i, configuration in enumerate(ranked)
         ]
         return cls(part, metric, rows)
 
     @property
-    def configurations(self) -> list[Configuration]:
-        return [row.configuration for row in self.rows]
-
-    @property
     def runs(self) -> list[RunResult]:
         return [run for row in self.rows for run in row.runs]
 
-    def may_be_best(self, row: RankedConfiguration) -> bool:
-        """Returns whether no test separates a configuration from the best, or their scores are equal."""
+    def may_be_best(self, row: Configuration) -> bool:
+        """Returns whether no test separates a configuration from the best, or their scores are
+        equal."""
         best, scores = (
-            statistics.fmean(ranked.configuration.scores(self.metric) or [0.0])
-            for ranked in (self.rows[0], row)
+            statistics.fmean(ranked.scores(self.metric) or [0.0]) for ranked in (self.rows[0], row)
         )
         are_chance = bool(row.chances) and all(p > LEVEL for p in row.chances)
         return row is self.rows[0] or best == scores or are_chance
@@ -95,12 +76,10 @@ class Ranking:
             name for name in first.runs[0].scores if all(name in r.scores for r in self.runs)
         ]
         metrics.sort(key=lambda name: name != self.metric)
-        keys = first.configuration.values
-        columns: list[Column[RankedConfiguration]] = [
-            Column(key, partial(_value, key)) for key in keys
-        ]
+        keys = first.values
+        columns: list[Column[Configuration]] = [Column(key, partial(_value, key)) for key in keys]
         if not keys:
-            columns.append(Column("run", lambda row: row.configuration.label))
+            columns.append(Column("run", lambda row: row.label))
         columns.append(Column("n", lambda row: str(len(row.runs))))
         columns += [Column(name, partial(_spread, name)) for name in metrics]
         columns += [
@@ -154,33 +133,35 @@ class Ranking:
                 tests += " · approximate randomisation"
             largest = max(result.confidence for result in results)
             notes.append(
-                f"p sentences: would other test sentences? {tests} of the seeds that validation chose, corrected by Holm's "
-                f"method; scores of one seed are certain to ± {largest:.1f} or better over sentences (95 %)."
+                f"p sentences: would other test sentences? {tests} of the seeds that validation "
+                "chose, corrected by Holm's method; scores of one seed are certain to "
+                f"± {largest:.1f} or better over sentences (95 %)."
             )
         return notes
 
 
-def _value(key: str, row: RankedConfiguration) -> str:
-    return row.configuration.values[key]
+def _value(key: str, row: Configuration) -> str:
+    return row.values[key]
 
 
-def _spread(metric: str, row: RankedConfiguration) -> str:
-    return as_spread(row.configuration.scores(metric))
+def _spread(metric: str, row: Configuration) -> str:
+    return as_spread(row.scores(metric))
 
 
-def _sentence_chances(row: RankedConfiguration) -> str:
+def _sentence_chances(row: Configuration) -> str:
     return as_chances(*(row.over_sentences.probabilities if row.over_sentences else []))
 
 
 def _figure(summary: Callable[[list[float]], float], values: Iterable[float | None]) -> str:
-    known = [value for value in values if value]
-    return f"{summary(known):,.0f}" if known else "–"
+    figures = [value for value in values if value]
+    return f"{summary(figures):,.0f}" if figures else "–"
 
 
 def _over_sentences(
     ranked: Sequence[Configuration], metric: str, samples: int, trials: int
 ) -> dict[int, SignificanceResult]:
-    """Each configuration against the best by its number, on the same test sentences, for the seed that validation chose."""
+    """Each configuration against the best by its number, on the same test sentences, for the seed
+    that validation chose."""
     systems: dict[str, list[str]] = {}
     references: list[str] = []
     for number, configuration in enumerate(ranked):
@@ -210,7 +191,7 @@ def _over_sentences(
 
 def judge_of(run: RunResult) -> Metric:
     """The metric of a run, by the signature of its scores."""
-    parts = run.signatures.get("bleu", "").split("|")
-    options = dict(part.split(":", 1) for part in parts if ":" in part)
-    tokenize = options.get("tok", "13a")
-    return Metric(tokenize=tokenize, lowercase=options.get("case") == "lc")  # type: ignore[arg-type]
+    entries = run.signatures.get("bleu", "").split("|")
+    options = dict(entry.split(":", 1) for entry in entries if ":" in entry)
+    tokenize: Any = options.get("tok", "13a")
+    return Metric(tokenize=tokenize, lowercase=options.get("case") == "lc")

@@ -45,7 +45,8 @@ class Report:
 
         runs: results
         swept: runs of sweeps, finished or not
-        metric: score that ranks them; None for the one that chose the checkpoints, or the first if it has no final score
+        metric: score that ranks them; None for the one that chose the checkpoints, or the first if
+            it has no final score
         samples: bootstrap samples of the tests over sentences
         trials: randomisation trials; 0 for none
         """
@@ -148,7 +149,7 @@ def _pictures(ranking: Ranking) -> list[str]:
 
     best, worst = (
         f"{ranked.label}, {as_spread(ranked.scores(ranking.metric))}"
-        for ranked in (ranking.configurations[0], ranking.configurations[-1])
+        for ranked in (ranking.rows[0], ranking.rows[-1])
     )
     bands = (
         "Means over seeds, as far as all were trained; the bands go from the lowest to the highest."

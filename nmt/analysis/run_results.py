@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from nmt.analysis.significance import SignificanceResult
 from nmt.foundation.configurations import learnt_settings
 from nmt.foundation.errors import UserError
 from nmt.metric import LOWER_IS_BETTER
@@ -66,7 +67,8 @@ class RunResult:
         return statistics.median(speeds) if speeds else None
 
     def lines(self, side: str = "") -> list[str] | None:
-        """Translations of the part of the scores, or its `.source` or `.reference`; None without their file."""
+        """Translations of the part of the scores, or its `.source` or `.reference`; None without
+        their file."""
         file = self.folder / f"{self.part}{side}.txt"
         try:
             return file.read_text(encoding="utf-8").removesuffix("\n").split("\n")
@@ -76,10 +78,24 @@ class RunResult:
 
 @dataclass(frozen=True)
 class Configuration:
-    """Runs that differ by their seed alone, and the values that separate them from other configurations."""
+    """Runs that differ by their seed alone.
+
+    values: settings that separate them from other configurations
+    runs: their results
+    over_sentences: difference from the best configuration over test sentences; None if untested
+    over_seeds: probability of the difference over seeds; None if untested
+    """
 
     values: Mapping[str, str]
     runs: Sequence[RunResult]
+    over_sentences: SignificanceResult | None = None
+    over_seeds: float | None = None
+
+    @property
+    def chances(self) -> list[float]:
+        """Probabilities of the tests that were made."""
+        over_sentences = self.over_sentences.probabilities if self.over_sentences else []
+        return [*over_sentences, *([] if self.over_seeds is None else [self.over_seeds])]
 
     @property
     def label(self) -> str:
@@ -112,7 +128,8 @@ class CollectedRuns:
 def collect(names: Sequence[str], *, different_data: bool = False) -> CollectedRuns:
     """Runs in folders, or below them.
 
-    Raises UserError if there is none, or if finished runs had different data (unless `different_data`).
+    Raises UserError if there is none, or if finished runs had different data (unless
+    `different_data`).
     """
     folders = [folder for name in names for folder in _with_subfolders(Path(name))]
     swept: dict[Path, Run] = {}
@@ -128,14 +145,15 @@ def collect(names: Sequence[str], *, different_data: bool = False) -> CollectedR
         except (OSError, ValueError, LookupError, TypeError, AttributeError, yaml.YAMLError) as e:
             problems.append(f"{folder}: cannot be read ({e!r}); left out")
     if not results and not swept:
-        problem = "no finished run in it (a run has results.json when it has ended)"
-        raise UserError(f"{', '.join(names)}: {problem}")
+        raise UserError(
+            f"{', '.join(names)}: no finished run in it (a run has results.json when it has ended)"
+        )
     of_data = {json.dumps(result.data, sort_keys=True): result.folder for result in results}
     if len(of_data) > 1 and not different_data:
         first, second, *_ = of_data.values()
         raise UserError(
-            f"{first} and {second} were trained or validated on different data: their scores cannot be compared. "
-            "Name runs of the same data, or add different_data=true"
+            f"{first} and {second} were trained or validated on different data: their scores "
+            "cannot be compared. Name runs of the same data, or add different_data=true"
         )
     return CollectedRuns(results, list(swept.values()), problems)
 
@@ -151,7 +169,8 @@ def _with_subfolders(folder: Path) -> list[Path]:
 
 
 def read_result(folder: Path) -> RunResult:
-    """The result of a run. Raises OSError, ValueError, LookupError or TypeError if a file is damaged."""
+    """The result of a run. Raises OSError, ValueError, LookupError or TypeError if a file is
+    damaged."""
     results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
     text = (folder / "config.yaml").read_text(encoding="utf-8")
     config = with_renamed_targets(yaml.safe_load(text))
@@ -175,8 +194,8 @@ def read_result(folder: Path) -> RunResult:
 
 
 def flat_settings(config: Mapping[str, Any]) -> dict[str, str]:
-    """`decoder: {_target_: nmt.model.decoder.luong.Luong, hidden_size: 9}` as decoder=luong, decoder.hidden_size=9, without
-    keys that change nothing that is learnt, and without the seed."""
+    """`decoder: {_target_: nmt.model.decoder.luong.Luong, hidden_size: 9}` as decoder=luong,
+    decoder.hidden_size=9, without keys that change nothing that is learnt, and without the seed."""
     settings = {}
     for key, value in learnt_settings(config).items():
         if not isinstance(value, Mapping):
@@ -218,8 +237,8 @@ def configurations(runs: Sequence[RunResult], metric: str) -> list[Configuration
 
 
 def differing(settings: Sequence[Mapping[str, str]]) -> list[str]:
-    """Keys with different values. An option of a choice counts among the runs with the same choice. Of options that divide
-    the runs in the same way, the first stays."""
+    """Keys with different values. An option of a choice counts among the runs with the same choice.
+    Of options that divide the runs in the same way, the first stays."""
     keys = dict.fromkeys(key for of_run in settings for key in of_run)
     columns = []
     divisions = set()

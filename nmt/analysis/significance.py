@@ -1,7 +1,7 @@
 """Probabilities that a difference comes by chance.
 
-Over test sentences: sacreBLEU's paired tests (Koehn 2004; Riezler & Maxwell 2005). Over seeds: Tukey's range test. The two
-answer different questions.
+Over test sentences: sacreBLEU's paired tests (Koehn 2004; Riezler & Maxwell 2005). Over seeds:
+Tukey's range test. The two answer different questions.
 """
 
 import math
@@ -24,7 +24,8 @@ class SignificanceResult:
 
     score: its score
     confidence: half the width of the 95 % confidence interval of the score over test sentences
-    bootstrap: probability that a difference as large comes by chance, by paired bootstrap; None for the first system
+    bootstrap: probability that a difference as large comes by chance, by paired bootstrap; None for
+        the first system
     randomization: the same by approximate randomisation; None also without that test
     signature: sacreBLEU's, with the settings of the test
 
@@ -115,19 +116,19 @@ def _paired_test(
 
 def holm(values: Sequence[float | None]) -> list[float | None]:
     """Probabilities corrected for their number (Holm 1979); None stays None."""
-    known = sorted((value, i) for i, value in enumerate(values) if value is not None)
+    ascending = sorted((value, i) for i, value in enumerate(values) if value is not None)
     corrected = list(values)
     largest = 0.0
-    for rank, (value, i) in enumerate(known):
-        largest = max(largest, min(1.0, value * (len(known) - rank)))
+    for rank, (value, i) in enumerate(ascending):
+        largest = max(largest, min(1.0, value * (len(ascending) - rank)))
         corrected[i] = largest
     return corrected
 
 
 def over_seeds(scores: Sequence[Sequence[float]]) -> list[float | None] | None:
-    """Probability, for each configuration, that it differs as much from the first by chance, by Tukey's range test over
-    all pairs. None for the first and for one with a single seed; None instead of the list if there are too few seeds or
-    SciPy is not installed."""
+    """Probability, for each configuration, that it differs as much from the first by chance, by
+    Tukey's range test over all pairs. None for the first and for one with a single seed; None
+    instead of the list if there are too few seeds or SciPy is not installed."""
     several = [i for i, of_seeds in enumerate(scores) if len(of_seeds) > 1]
     if len(several) < 2 or several[0] != 0 or not installed("scipy"):
         return None
@@ -158,8 +159,8 @@ def as_spread(values: Sequence[float]) -> str:
 
 def as_chances(*chances: float | None) -> str:
     """Probabilities; – without any."""
-    shown = ["< 0.001" if p < 0.001 else f"{p:.3f}" for p in chances if p is not None]
-    return " · ".join(shown) or "–"
+    texts = ["< 0.001" if p < 0.001 else f"{p:.3f}" for p in chances if p is not None]
+    return " · ".join(texts) or "–"
 
 
 AGREEMENT = {"bleu": (88.33, 0.966), "chrf": (93.0, 1.114)}
@@ -167,9 +168,9 @@ AGREEMENT = {"bleu": (88.33, 0.966), "chrf": (93.0, 1.114)}
 
 
 def agreement(metric: str, difference: float) -> float | None:
-    """Per cent of comparisons in which people agree with a metric that separates two systems by `difference`; 50 is
-    chance (Kocmi et al. 2024). None for a metric without a curve."""
+    """Per cent of comparisons in which people agree with a metric that separates two systems by
+    `difference`; 50 is chance (Kocmi et al. 2024). None for a metric without a curve."""
     if metric not in AGREEMENT:
         return None
-    most, slope = AGREEMENT[metric]
-    return max(50.0, most / (1 + math.exp(-slope * abs(difference))))
+    highest, slope = AGREEMENT[metric]
+    return max(50.0, highest / (1 + math.exp(-slope * abs(difference))))

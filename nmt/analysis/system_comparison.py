@@ -23,7 +23,8 @@ from nmt.storage.files import write_atomically
 
 log = logging.getLogger(__name__)
 TOKENISED_LINES = 100
-"""Lines with a separate full stop at the end from which a text counts as tokenised, as for sacreBLEU."""
+"""Lines with a separate full stop at the end from which a text counts as tokenised, as for
+sacreBLEU."""
 HEADING = (
     "<h2>Sentences that differ most</h2>"
     "<p class=note>Marked: words that the reference does not have there.</p>"
@@ -107,14 +108,15 @@ def compare_systems(
 
 
 def _warn_of_tokenised_text(systems: Sequence[System], metric: Metric) -> None:
-    """Warns once of translations that look tokenised, in place of sacreBLEU's warnings at each score."""
+    """Warns once of translations that look tokenised, in place of sacreBLEU's warnings at each
+    score."""
     logging.getLogger("sacrebleu").setLevel(logging.ERROR)
     for system in systems:
         count = sum(line.endswith(" .") for line in system.lines)
         if count >= TOKENISED_LINES and metric.tokenize != "none":
             log.warning(
-                "%s: %s lines end in ' .', as tokenised text does: give detokenised text, or metric.tokenize=none to "
-                "compare it as it is",
+                "%s: %s lines end in ' .', as tokenised text does: give detokenised text, "
+                "or metric.tokenize=none to compare it as it is",
                 system.name,
                 f"{count:,}",
             )

@@ -40,7 +40,8 @@ def systems_of(
     reference: file of the reference, and its lines
     load: returns the translator of a run directory or checkpoint
 
-    Raises UserError if a path is neither a model nor a file with a line for each line of the reference.
+    Raises UserError if a path is neither a model nor a file with a line for each line of the
+    reference.
     """
     reference_file, reference_lines = reference
     outputs: dict[str, Sequence[str]] = {}
@@ -78,8 +79,8 @@ def _tested(folder: Path, source: Sequence[str]) -> list[str] | None:
 def aligned(
     model: Translator, source: Sequence[str], reference: Sequence[str]
 ) -> list[list[str]] | None:
-    """For each sentence, the source word with the highest attention weight at each word of the reference. None without
-    attention."""
+    """For each sentence, the source word with the highest attention weight at each word of the
+    reference. None without attention."""
     if not model.attends:
         return None
     links: list[list[str]] = [[] for _ in source]

@@ -52,9 +52,9 @@ def table_of(
     note: str = "",
 ) -> ReportTable:
     """The table of the columns that are shown."""
-    shown = [column for column in columns if column.is_shown]
-    cells = [[column.cell(row) for column in shown] for row in rows]
-    return ReportTable(title, [column.name for column in shown], cells, keys, strong, note)
+    visible = [column for column in columns if column.is_shown]
+    cells = [[column.cell(row) for column in visible] for row in rows]
+    return ReportTable(title, [column.name for column in visible], cells, keys, strong, note)
 
 
 def terminal(table: ReportTable, width: int | None = None) -> str:
@@ -105,8 +105,9 @@ def _escaped(cell: str) -> str:
 
 
 TEX = str.maketrans({
-    "\\": r"\textbackslash{}", "±": r"$\pm$", "→": r"$\to$", "–": "--", "−": "$-$", "≤": r"$\le$", "…": r"\ldots{}",
-    "·": r"$\cdot$", "<": "$<$", ">": "$>$", "~": r"\char`\~{}", "^": r"\char`\^{}",
+    "\\": r"\textbackslash{}", "±": r"$\pm$", "→": r"$\to$", "–": "--", "−": "$-$",
+    "≤": r"$\le$", "…": r"\ldots{}", "·": r"$\cdot$", "<": "$<$", ">": "$>$",
+    "~": r"\char`\~{}", "^": r"\char`\^{}",
     **{character: "\\" + character for character in "&%$#_{}"},
 })  # fmt: skip
 """Characters as LaTeX writes them."""

@@ -45,8 +45,8 @@ class LengthGroup:
 
 
 def length_groups(lines: Sequence[str], fewest: int = 1) -> list[LengthGroup]:
-    """Sentences by their number of words, in ascending order. A group of fewer than `fewest` joins the one before it, the
-    first the one after it."""
+    """Sentences by their number of words, in ascending order. A group of fewer than `fewest` joins
+    the one before it, the first the one after it."""
     members: dict[int, list[int]] = {}
     for number, line in enumerate(lines):
         if words(line):
@@ -85,7 +85,8 @@ def case_class(word: str) -> str:
 
 @dataclass(frozen=True)
 class WordAccuracy:
-    """Words of a group: matches with the reference of the same sentence, words of the output, words of the reference."""
+    """Words of a group: matches with the reference of the same sentence, words of the output, words
+    of the reference."""
 
     right: int
     written: int

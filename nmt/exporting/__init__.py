@@ -13,7 +13,8 @@ from nmt.tokenizer import Tokenizer
 
 
 def only_model(translator: Translator, form: str) -> Seq2Seq:
-    """The network of a translator of plain texts. Raises UserError for others; `form`: of the export, for the message."""
+    """The network of a translator of plain texts. Raises UserError for others; `form`: of the
+    export, for the message."""
     if len(translator.models) > 1:
         raise UserError(f"format={form}: export each model of an ensemble alone")
     if not translator.tokenizer.columns.plain:

@@ -1,6 +1,7 @@
 """Folder for the HuggingFace hub: a model, its tokenizer, and a model card with metadata.
 
-The hub takes it as it is (`hf upload USER/NAME FOLDER`), and `model=hf:USER/NAME` loads the model from there.
+The hub takes it as it is (`hf upload USER/NAME FOLDER`), and `model=hf:USER/NAME` loads the model
+from there.
 """
 
 import json
@@ -40,7 +41,8 @@ print(model.{method}(["…"]))
 
 {data}
 
-What the text is, where it is from and under which terms it may be used: **fill this in**, and the `license` above.
+What the text is, where it is from and under which terms it may be used: **fill this in**, and the
+`license` above.
 
 ## How it was trained
 
@@ -56,7 +58,8 @@ PARTS = ("encoder", "decoder", "attention", "window", "pooling")
 
 
 def write_card(saved: Checkpoint, results: Mapping[str, Any], folder: Path) -> None:
-    """Writes the weights, without those that only training needs, the tokenizer and the card into a new folder.
+    """Writes the weights, without those that only training needs, the tokenizer and the card into a
+    new folder.
 
     saved: checkpoint
     results: results.json of the run; empty without one
@@ -103,7 +106,7 @@ def _card(
         purpose += f" A line has {tokenizer.columns.described}."
     fingerprints: Mapping[str, Any] = meta.get("data") or {}
     versions: Mapping[str, Any] = meta.get("versions") or {}
-    shown = {key: _portable(value) for key, value in config.items() if key not in NOT_SHOWN}
+    public = {key: _portable(value) for key, value in config.items() if key not in NOT_SHOWN}
     return CARD.format(
         metadata=_yaml(_metadata(meta, tokenizer, scores, part)),
         title=title,
@@ -113,7 +116,7 @@ def _card(
         method="classify" if is_classifier else "translate",
         figures="\n".join(figures) or "No test has been made.",
         data="\n".join(f"- {k}: fingerprint `{str(v)[:16]}…`" for k, v in fingerprints.items()),
-        config=_yaml(shown),
+        config=_yaml(public),
         parameters=parameters,
         versions=", ".join(f"{name} {version}" for name, version in versions.items()),
     )

@@ -1,10 +1,10 @@
-"""A translation model as one HTML file: the page of nmt.serve, the network in JavaScript (browser/), tokenizer and weights.
+"""A translation model as one HTML file: the page of nmt.serve, the network in JavaScript
+(browser/), tokenizer and weights.
 
-Matrices are int8 numbers with a scale for each row, w ≈ s_row · [-127 … 127]. Vectors are float32. JavaScript sums in
-float64 and stores float32, so its translations are those of `rounded(model)` in float32 except for the order of sums.
+Matrices are int8 numbers with a scale for each row, w ≈ s_row · [-127 … 127]. Vectors are float32.
+JavaScript sums in float64 and stores float32, so its translations are those of `rounded(model)` in
+float32 except for the order of sums.
 """
-
-from __future__ import annotations
 
 import base64
 import copy
@@ -53,13 +53,14 @@ def write_html(translator: Translator, name: str, file: Path) -> None:
     settings = _settings(translator, name)
     settings["weights"], weights = _packed(translator.models[0])
     text = json.dumps(settings, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    encoded_weights = base64.b64encode(weights).decode()
     code = "\n".join((BROWSER / part).read_text(encoding="utf-8") for part in FILES)
     page, style, script = (
         (PAGE / part).read_text(encoding="utf-8") for part in ("page.html", "page.css", "page.js")
     )
     scripts = [
         f'<script type="application/json" id="model-settings">{text}</script>',
-        f'<script type="text/plain" id="model-weights">{base64.b64encode(weights).decode()}</script>',
+        f'<script type="text/plain" id="model-weights">{encoded_weights}</script>',
         f'<script type="module">\n{code}</script>',
         f'<script type="module">\n{script}</script>',
         "</body>",
@@ -88,7 +89,8 @@ def rounded(model: Seq2Seq) -> Seq2Seq:
 
 
 def _is_matrix(name: str) -> bool:
-    """Returns whether a parameter is a matrix or an embedding: not a bias, and not a gain of a normalisation."""
+    """Returns whether a parameter is a matrix or an embedding: not a bias, and not a gain of a
+    normalisation."""
     return name.rpartition(".")[2].startswith("weight") and "norm" not in name
 
 
@@ -100,7 +102,8 @@ def _int8(matrix: Tensor) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _packed(model: Seq2Seq) -> tuple[list[dict[str, Any]], bytes]:
-    """Places of the parameters among the bytes of all, and these. Numbers of four bytes begin at multiples of four."""
+    """Places of the parameters among the bytes of all, and these. Numbers of four bytes begin at
+    multiples of four."""
     places: list[dict[str, Any]] = []
     packed = bytearray()
     names: dict[int, str] = {}
@@ -184,7 +187,8 @@ def _name(part: object) -> str:
 
 
 def _exportable(translator: Translator) -> Seq2Seq:
-    """The network. Raises UserError for networks and tokenizers without an implementation in JavaScript."""
+    """The network. Raises UserError for networks and tokenizers without an implementation in
+    JavaScript."""
     model = only_model(translator, "html")
     window = _name(model.decoder.attention.window) if model.decoder.attends else "window"
     tokenizers = [parsed(content) for content in translator.tokenizer.models]
@@ -194,7 +198,8 @@ def _exportable(translator: Translator) -> Seq2Seq:
         not in ("bidirectional", "unidirectional", "alternating"),
         f"the page does not compute cell={model.decoder.cell_name}": model.decoder.cell_name
         not in CELLS,
-        "the page keeps text as it is written; this tokenizer changes it (tokenizer.normalization)": any(
+        "the page keeps text as it is written; this tokenizer changes it "
+        "(tokenizer.normalization)": any(
             tokenizer.normalizer_spec.precompiled_charsmap for tokenizer in tokenizers
         ),
         "this tokenizer puts spaces at the end of pieces, which the page does not": any(

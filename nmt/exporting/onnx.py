@@ -1,15 +1,14 @@
-"""A translation model as three ONNX graphs: the encoder, the first state, and a step of the decoder. The numbers of
-sentences, rows and positions are free.
+"""A translation model as three ONNX graphs: the encoder, the first state, and a step of the
+decoder. The numbers of sentences, rows and positions are free.
 
     encoder.onnx   source [B S], lengths [B]                → memory.… [B …]
     start.onnx     memory.… [B …]                           → state.… [B …]
-    step.onnx      words [N], state.… [N …], memory.… [N …] → log_probs [N V], weights [N S], state.… [N …]
+    step.onnx      words [N], state.… [N …], memory.… [N …] → log_probs [N V], weights [N S],
+    state.… [N …]
 
-A search repeats the memory of a sentence for each of its rows. translate_onnx.py, a copy of which is written beside the
-graphs, is an example.
+A search repeats the memory of a sentence for each of its rows. translate_onnx.py, a copy of which
+is written beside the graphs, is an example.
 """
-
-from __future__ import annotations
 
 import copy
 import json
@@ -80,7 +79,8 @@ class _Step(nn.Module):
 
 
 def write_onnx(translator: Translator, folder: Path) -> None:
-    """Writes the graphs, the tokenizer, settings of the search, and an example of it into a new folder.
+    """Writes the graphs, the tokenizer, settings of the search, and an example of it into a new
+    folder.
 
     Raises UserError if the model cannot be exported."""
     model = _exportable(translator)
@@ -118,8 +118,11 @@ def _settings(translator: Translator) -> dict[str, Any]:
     if isinstance(search, Beam):
         is_same = search.penalty.name == "average" and not search.penalty.coverage
     if not is_same:
-        message = "translate.py searches with a beam of %s by mean log-probability, not as this model does"
-        log.warning(message, width)
+        log.warning(
+            "translate.py searches with a beam of %s by mean log-probability, "
+            "not as this model does",
+            width,
+        )
     return {
         "languages": list(translator.languages),
         "bos": BOS,
@@ -136,18 +139,22 @@ def _settings(translator: Translator) -> dict[str, Any]:
 def _exportable(translator: Translator) -> Seq2Seq:
     model = only_model(translator, "onnx")
     if model.decoder.attends and model.decoder.attention.score.heads > 1:
-        problem = "PyTorch's exporter fixes the length of sentences if there are several heads"
-        raise UserError(f"format=onnx: {problem}")
+        raise UserError(
+            "format=onnx: PyTorch's exporter fixes the length of sentences if there are several "
+            "heads"
+        )
     for name, module in model.named_modules():
         if isinstance(module, Recurrent) and not module.is_torch_layer:
             raise UserError(
-                f"format=onnx: {name} has normalised gates or a deep transition, which ONNX's GRU and LSTM have not"
+                f"format=onnx: {name} has normalised gates or a deep transition, "
+                "which ONNX's GRU and LSTM have not"
             )
     return model
 
 
 def _named(memory: Prepared) -> dict[str, Tensor]:
-    """Different tensors of a memory by their names. Those that only make the first state are among them."""
+    """Different tensors of a memory by their names. Those that only make the first state are among
+    them."""
     words = memory.source_words
     named = {
         "values": memory.values,

@@ -1,4 +1,5 @@
-"""python translate.py FOLDER < FILE       Translates a sentence a line with onnxruntime and SentencePiece alone."""
+"""python translate.py FOLDER < FILE       Translates a sentence a line with onnxruntime and
+SentencePiece alone."""
 
 # ruff: noqa: B905
 # mypy: ignore-errors
@@ -42,7 +43,8 @@ class Model:
         return self.target.decode(self.search(memory, longest))
 
     def search(self, memory, longest):
-        """Tokens of the best hypothesis of at most `longest` tokens. There are W live hypotheses and V tokens."""
+        """Tokens of the best hypothesis of at most `longest` tokens. There are W live hypotheses
+        and V tokens."""
         settings = self.settings
         state = run(self.start, memory)
         hypotheses = [[]]

@@ -1,7 +1,5 @@
 """Answers of the API as JSON values: translations, probabilities and labels."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,7 +31,8 @@ DETAILS = ("alignment", "attention", "scores")
 
 @dataclass(frozen=True)
 class Passage:
-    """A part of a text, the places of its sentences, and their translations by the model with this tokenizer."""
+    """A part of a text, the places of its sentences, and their translations by the model with this
+    tokenizer."""
 
     part: Part
     places: Sequence[range]
@@ -46,7 +45,8 @@ class Passage:
         return self.part.text[place.start : place.stop]
 
     def written(self, rank: int) -> str:
-        """The translation of the part. Each sentence has its hypothesis of this rank, or else its last."""
+        """The translation of the part. Each sentence has its hypothesis of this rank, or else its
+        last."""
         if self.is_html:
             aligned = [self._aligned(number, rank) for number in range(len(self.translations))]
             return with_tags(self.part, aligned)
@@ -79,8 +79,11 @@ async def translated(models: Models, fields: Fields) -> dict[str, Any]:
     details = [name for name in DETAILS if fields[name]]
     needs_attention = fields["format"] == "html" or {*details} - {"scores"}
     if needs_attention and not served.model.translator.attends:
-        problem = "has no attention, so it aligns no words and keeps no tags: use format=text"
-        raise Refused(400, f"{served.name} {problem}")
+        raise Refused(
+            400,
+            f"{served.name} has no attention, so it aligns no words and keeps no tags: "
+            "use format=text",
+        )
     documents = await _documents(served, fields)
     answers: dict[str, list[Any]] = {}
     answers["translatedText"] = [_written(document, rank=0) for document in documents]
@@ -107,7 +110,8 @@ def per_text(answers: list[Any], fields: Fields) -> Any:
 
 
 async def _documents(served: ServedModel[ServedTranslator], fields: Fields) -> list[Document]:
-    """Texts with their translations. All sentences are translated together, those of equal parts once."""
+    """Texts with their translations. All sentences are translated together, those of equal parts
+    once."""
     is_html = fields["format"] == "html"
     texts = [blocks(text) if is_html else [Part(text)] for text in as_list(fields["q"])]
     parts = [block for text in texts for block in text if isinstance(block, Part)]
@@ -208,6 +212,7 @@ def token_probabilities(
 
 
 def labelled(served: ServedModel[TextClassifier], fields: Fields) -> dict[str, Any]:
-    """The answer to /classify: labels of texts, their probabilities, and the attention to the words."""
+    """The answer to /classify: labels of texts, their probabilities, and the attention to the
+    words."""
     classes = [as_json(text) for text in served.model.classify(as_list(fields["q"]))]
     return {"classes": per_text(classes, fields)}

@@ -1,6 +1,5 @@
-"""ASGI application: LibreTranslate's requests and answers over HTTP, and more in the same style (README.md)."""
-
-from __future__ import annotations
+"""ASGI application: LibreTranslate's requests and answers over HTTP, and more in the same style
+(README.md)."""
 
 import asyncio
 import contextlib
@@ -35,7 +34,8 @@ Handler = Callable[[Fields], Awaitable[Any]]
 OTHER_TEXTS = ("glossary", "prefix", "required", "forbidden", "translation", "translations")
 """Fields with texts besides q."""
 BODY_SECONDS = 5.0
-"""Seconds in which a body has to arrive; clients that send slowly take no place among the open requests."""
+"""Seconds in which a body has to arrive; clients that send slowly take no place among the open
+requests."""
 PAGES = Path(__file__).parent
 PAGE_FILES = {
     "/": ("page.html", "text/html"),
@@ -113,11 +113,12 @@ class Server:
         cross_origin = Middleware(
             CORSMiddleware, allow_origins=list(origins), allow_methods=["*"], allow_headers=["*"]
         )
+        handlers: Any = {HTTPException: self._http_error, Exception: _server_error}
         return Starlette(
             routes=routes,
             middleware=[cross_origin] if origins else [],
             lifespan=watching,
-            exception_handlers={HTTPException: self._http_error, Exception: _server_error},  # type: ignore[dict-item]
+            exception_handlers=handlers,
         )
 
     def _route(
@@ -128,7 +129,8 @@ class Server:
     async def _measured(
         self, respond: Callable[[Request], Awaitable[Response]], request: Request
     ) -> Response:
-        """Response to a request, with errors as LibreTranslate writes them. Counted, and logged without its texts."""
+        """Response to a request, with errors as LibreTranslate writes them. Counted, and logged
+        without its texts."""
         start = time.monotonic()
         try:
             response = await respond(request)
@@ -164,8 +166,9 @@ class Server:
             async with asyncio.timeout(self.limits.seconds):
                 return _json(await handler(fields))
         except TimeoutError:
-            problem = f"not answered within {self.limits.seconds:g} seconds"
-            raise Refused(503, problem, retry_after=5) from None
+            raise Refused(
+                503, f"not answered within {self.limits.seconds:g} seconds", retry_after=5
+            ) from None
         except (UserError, ValueError) as error:
             # Constraints that cannot be satisfied.
             raise Refused(400, str(error)) from error
@@ -193,8 +196,8 @@ class Server:
             raise
 
     async def detect(self, _: Fields) -> Any:
-        known = ", ".join(self.models.languages) or "none"
-        raise Refused(400, f"this server does not detect languages; it translates from {known}")
+        codes = ", ".join(self.models.languages) or "none"
+        raise Refused(400, f"this server does not detect languages; it translates from {codes}")
 
     async def classify(self, fields: Fields) -> Any:
         return await self._in_pool(labelled, self.models.classifier(fields["model"]), fields)
@@ -260,7 +263,8 @@ class Server:
 
 
 async def _values(request: Request, max_bytes: int) -> Fields:
-    """Fields of a body. Raises Refused if it is too large or too slow, or neither JSON nor a form."""
+    """Fields of a body. Raises Refused if it is too large or too slow, or neither JSON nor a
+    form."""
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type == "multipart/form-data":
         raise Refused(415, "send application/json or application/x-www-form-urlencoded")
@@ -271,8 +275,8 @@ async def _values(request: Request, max_bytes: int) -> Fields:
     body = b""
     try:
         async with asyncio.timeout(BODY_SECONDS):
-            async for part in request.stream():
-                body += part
+            async for chunk in request.stream():
+                body += chunk
                 if len(body) > max_bytes:
                     raise Refused(413, too_large)
     except TimeoutError:

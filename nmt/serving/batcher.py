@@ -1,22 +1,23 @@
-"""Batches of the work of many callers: items that arrive within a few milliseconds, or while a batch is computed."""
-
-from __future__ import annotations
+"""Batches of the work of many callers: items that arrive within a few milliseconds, or while a
+batch is computed."""
 
 import asyncio
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Generic, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 MAX_COST = 1_000_000
-"""Number of items times the square of the largest size in a batch. The time of a search grows with both; a batch cannot be
-interrupted, and other callers wait for its end."""
+"""Number of items times the square of the largest size in a batch. The time of a search grows with
+both; a batch cannot be interrupted, and other callers wait for its end."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Waiting(Generic[Item]):
     item: Item
     size: int
@@ -25,8 +26,8 @@ class _Waiting(Generic[Item]):
 
 
 class Batcher(Generic[Item, Result]):
-    """Computes items in batches of similar size. If a batch fails, each of its items is computed alone, so that its caller
-    gets its own error.
+    """Computes items in batches of similar size. If a batch fails, each of its items is computed
+    alone, so that its caller gets its own error.
 
     work: computes a list of items
     pool: thread for the work
@@ -56,8 +57,8 @@ class Batcher(Generic[Item, Result]):
         self._running: asyncio.Task[None] | None = None
 
     async def do(self, items: Sequence[Item]) -> list[Result]:
-        """Results of some items. Raises what `work` raises for one of them. Items that have not begun are dropped if the
-        caller is cancelled."""
+        """Results of some items. Raises what `work` raises for one of them. Items that have not
+        begun are dropped if the caller is cancelled."""
         loop = asyncio.get_running_loop()
         self._callers += 1
         waiting = [
@@ -67,12 +68,12 @@ class Batcher(Generic[Item, Result]):
         if self._running is None:
             self._running = loop.create_task(self._run())
         try:
-            return [await one.result for one in waiting]
+            return [await entry.result for entry in waiting]
         finally:
-            for one in waiting:
-                if one.result.done() and not one.result.cancelled():
-                    one.result.exception()  # retrieved, so that asyncio does not log it
-                one.result.cancel()
+            for entry in waiting:
+                if entry.result.done() and not entry.result.cancelled():
+                    entry.result.exception()  # retrieved, so that asyncio does not log it
+                entry.result.cancel()
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -94,25 +95,21 @@ class Batcher(Generic[Item, Result]):
     def _next_batch(self) -> list[_Waiting[Item]]:
         """Items of all callers in turn, of at most twice the size of the first."""
         turns: Counter[int] = Counter()
-        ordered: list[tuple[int, _Waiting[Item]]] = []
+        numbers = {}  # of each item among those of its caller
         for waiting in self._waiting:
             if not waiting.result.done():
-                ordered.append((turns[waiting.caller], waiting))
+                numbers[waiting] = turns[waiting.caller]
                 turns[waiting.caller] += 1
-        ordered.sort(key=lambda pair: pair[0])
-        batch: list[_Waiting[Item]] = []
-        largest = 0
-        rest = []
-        for _, waiting in ordered:
-            size = max(largest, waiting.size)
-            fits = waiting.size <= 2 * batch[0].size + 20 if batch else True
-            is_cheap = not batch or (len(batch) + 1) * size**2 <= MAX_COST
-            if fits and is_cheap and len(batch) < self.most:
-                batch.append(waiting)
-                largest = size
-            else:
-                rest.append(waiting)
-        self._waiting = rest
+        ordered = sorted(numbers, key=lambda waiting: numbers[waiting])
+        similar = [waiting for waiting in ordered if waiting.size <= 2 * ordered[0].size + 20][
+            : self.most
+        ]
+        largest = accumulate((waiting.size for waiting in similar), max)
+        costs = [count * size**2 for count, size in enumerate(largest, 1)]
+        # The first item is computed whatever it costs.
+        count = max(1, bisect_right(costs, MAX_COST))
+        batch = similar[:count]
+        self._waiting = [waiting for waiting in numbers if waiting not in batch]
         return batch
 
     def _results(self, items: list[Item]) -> Sequence[Result | Exception]:

@@ -1,6 +1,5 @@
-"""Answers about the reasons for a translation: attention, other words, the search, influence, similar sentences."""
-
-from __future__ import annotations
+"""Answers about the reasons for a translation: attention, other words, the search, influence,
+similar sentences."""
 
 import math
 from itertools import pairwise
@@ -36,7 +35,8 @@ def _sentence(fields: Fields) -> str:
 
 
 def explained(served: Served, fields: Fields) -> dict[str, Any]:
-    """The answer to /explain: a translation with attention, other tokens at each step, and the search tree.
+    """The answer to /explain: a translation with attention, other tokens at each step, and the
+    search tree.
 
     prefix: first tokens of the translation
     whole: whether they are the whole translation
@@ -107,8 +107,9 @@ def _rounded(values: np.ndarray | None) -> Any:
 def neighbors(served: Served, fields: Fields, index: Index | None) -> dict[str, Any]:
     """The answer to /neighbors: training sentences with summaries similar to that of a sentence."""
     if index is None:
-        problem = "this server has no index: make one by nmt.index, and give nmt.serve index=FILE"
-        raise Refused(400, problem)
+        raise Refused(
+            400, "this server has no index: make one by nmt.index, and give nmt.serve index=FILE"
+        )
     sentence = _sentence(fields)
     translator = served.model.translator
     if mark(translator) != index.model:
@@ -123,8 +124,8 @@ def neighbors(served: Served, fields: Fields, index: Index | None) -> dict[str, 
 
 
 def contrasted(served: Served, fields: Fields) -> dict[str, Any]:
-    """The answer to /contrast: probabilities of the tokens of two translations, and the influence of each source word on
-    the difference."""
+    """The answer to /contrast: probabilities of the tokens of two translations, and the influence
+    of each source word on the difference."""
     sentence = _sentence(fields)
     texts = fields["translations"]
     if len(texts) != 2:

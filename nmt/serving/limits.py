@@ -55,17 +55,17 @@ class Limits:
             (len(texts), self.texts, "texts"),
             (sum(map(len, texts)), self.characters, "characters"),
         )
-        for count, most, unit in counts:
-            if count > most:
-                raise Refused(413, f"{name}: {count:,} {unit}; at most {most:,} are taken at once")
+        for count, limit, unit in counts:
+            if count > limit:
+                raise Refused(413, f"{name}: {count:,} {unit}; at most {limit:,} are taken at once")
 
     def check_key(self, key: str) -> None:
         """Raises Refused for an invalid key. The key is compared with all, in constant time."""
         encoded = key.encode("utf-8", "replace")
+        # A list, so that a match does not end the comparison early.
         matches = [hmac.compare_digest(encoded, valid.encode()) for valid in self.keys]
         if self.keys and not any(matches):
-            problem = "this api_key is not valid" if key else "a valid api_key is needed"
-            raise Refused(403, problem)
+            raise Refused(403, "this api_key is not valid" if key else "a valid api_key is needed")
 
 
 class Pace:
@@ -81,13 +81,13 @@ class Pace:
             return
         now = time.monotonic()
         if len(self._times) > MAX_CALLERS:
-            recent = {who: times for who, times in self._times.items() if now - times[-1] < MINUTE}
-            self._times = recent
+            self._times = {
+                who: times for who, times in self._times.items() if now - times[-1] < MINUTE
+            }
         times = self._times.setdefault(caller, deque())
         while times and now - times[0] >= MINUTE:
             times.popleft()
         if len(times) >= self.per_minute:
             wait = math.ceil(MINUTE - (now - times[0]))
-            problem = f"more than {self.per_minute:,} requests in a minute"
-            raise Refused(429, problem, retry_after=max(1, wait))
+            raise Refused(429, f"more than {self.per_minute:,} requests in a minute", max(1, wait))
         times.append(now)

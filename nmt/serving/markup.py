@@ -1,10 +1,8 @@
 """HTML texts: their parts to translate, and the tags of a part projected onto its translation.
 
-Tags of blocks cut a text into parts that are translated separately. Within a part, each word of the translation gets the
-tags of the source word that it is aligned with.
+Tags of blocks cut a text into parts that are translated separately. Within a part, each word of the
+translation gets the tags of the source word that it is aligned with.
 """
-
-from __future__ import annotations
 
 import html
 import re
@@ -21,13 +19,15 @@ RAW_TEXT = frozenset({"script", "style", "textarea"})
 UNTRANSLATED = RAW_TEXT | {"pre", "code", "kbd", "samp", "math", "svg", "template", "noscript"}
 """Elements with untranslated content."""
 INLINE = frozenset({
-    "a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "code", "data", "del", "dfn", "em", "font", "i", "img",
-    "input", "ins", "kbd", "label", "mark", "math", "noscript", "q", "ruby", "s", "samp", "small", "span", "strike",
-    "strong", "sub", "sup", "svg", "template", "time", "tt", "u", "var", "wbr",
+    "a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "code", "data", "del", "dfn", "em",
+    "font", "i", "img", "input", "ins", "kbd", "label", "mark", "math", "noscript", "q", "ruby",
+    "s", "samp", "small", "span", "strike", "strong", "sub", "sup", "svg", "template", "time",
+    "tt", "u", "var", "wbr",
 })  # fmt: skip
 """Elements within a sentence; all others end it."""
 VOID = frozenset({
-    "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr",
+    "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source",
+    "track", "wbr",
 })  # fmt: skip
 """Elements without an end tag."""
 _TAG = re.compile(
@@ -45,8 +45,8 @@ _SIDES = re.compile(r"(\W*)(.*?)(\W*)()", re.DOTALL)
 class Span:
     """Markup at the characters `start` to `stop` of a part.
 
-    An element has words: its tags are `opening` and `closing`. A mark has `start` = `stop` and no closing tag: an image, an
-    untranslated or empty element, a comment, a tag without a partner.
+    An element has words: its tags are `opening` and `closing`. A mark has `start` = `stop` and no
+    closing tag: an image, an untranslated or empty element, a comment, a tag without a partner.
     """
 
     opening: str
@@ -57,7 +57,8 @@ class Span:
 
 @dataclass(frozen=True)
 class Part:
-    """Text between two tags of blocks, without its markup, and the spans of that markup, outer ones first."""
+    """Text between two tags of blocks, without its markup, and the spans of that markup, outer ones
+    first."""
 
     text: str
     spans: tuple[Span, ...] = ()
@@ -103,13 +104,13 @@ class _Token:
 
 def blocks(text: str) -> list[str | Part]:
     """Parts of an HTML text to translate, and the HTML between them."""
-    found: list[str | Part] = []
+    cut: list[str | Part] = []
     for is_inline, group in groupby(_tokens(text), key=lambda token: token.is_inline):
         tokens = list(group)
         texts = [html.unescape(token.html) for token in tokens if token.kind == "text"]
         has_words = is_inline and "".join(texts).strip()
-        found.append(_part(tokens) if has_words else "".join(token.html for token in tokens))
-    return found
+        cut.append(_part(tokens) if has_words else "".join(token.html for token in tokens))
+    return cut
 
 
 def _tokens(text: str) -> Iterator[_Token]:
@@ -152,7 +153,8 @@ def _element(start_tag: re.Match[str], name: str) -> str:
 
 
 def _part(tokens: Sequence[_Token]) -> Part:
-    """Text and spans of a part. A start tag without its end tag is a mark, and so is an element without words."""
+    """Text and spans of a part. A start tag without its end tag is a mark, and so is an element
+    without words."""
     text = ""
     spans: dict[int, Span] = {}  # by the number of the token that begins it
     open_tags: dict[int, int] = {}  # positions in the text, by the number of the start tag
@@ -224,25 +226,26 @@ def _mark_segment(part: Part, mark: Span) -> _Segment:
 
 
 def _translated_segments(part: Part, sentence: AlignedSentence) -> list[_Segment]:
-    """Words of a translation, each side of a word within the elements around that side of its source word. A mark stands
-    beside the translation of the word that it stood beside, or ends the sentence if that word has no translation."""
+    """Words of a translation, each side of a word within the elements around that side of its
+    source word. A mark stands beside the translation of the word that it stood beside, or ends the
+    sentence if that word has no translation."""
     source = _word_sides(part.text, sentence.place)
     marks: dict[tuple[int, int], list[_Segment]] = {}  # by source word and the side after the mark
     for mark in part.marks(sentence.place.start + 1, sentence.place.stop - 1):
-        beside = next(
+        place_of_mark = next(
             (number, k)
             for number, sides in enumerate(source)
             for k, side in enumerate(sides)
             if mark.start <= side.start
         )
-        marks.setdefault(beside, []).append(_mark_segment(part, mark))
+        marks.setdefault(place_of_mark, []).append(_mark_segment(part, mark))
     translation = sentence.translation
     segments = []
     end = 0
     target = _word_sides(translation, range(len(translation)))
     for sides, number in zip(target, sentence.source_words, strict=True):
-        leading, letters, *_ = source[number]
-        within = letters if letters else leading
+        # A side without characters in the source word has the elements of its letters, if any.
+        within = source[number][1] or source[number][0]
         word = []
         for k, side in enumerate(sides):
             word += marks.pop((number, k), [])
@@ -250,6 +253,7 @@ def _translated_segments(part: Part, sentence: AlignedSentence) -> list[_Segment
                 start = (source[number][k] or within).start
                 text = html.escape(translation[side.start : side.stop], quote=False)
                 word.append(_Segment(text, part.around(start, start + 1)))
+        # Spaces between words stand between the end tags of one and the start tags of the other.
         space = translation[end : sides[0].start]
         segments += [replace(word[0], html=space + word[0].html), *word[1:]]
         end = sides[-1].stop
@@ -257,7 +261,8 @@ def _translated_segments(part: Part, sentence: AlignedSentence) -> list[_Segment
 
 
 def _word_sides(text: str, place: range) -> list[list[range]]:
-    """Places of the punctuation before each word, of its letters, of the punctuation after them, and of its end."""
+    """Places of the punctuation before each word, of its letters, of the punctuation after them,
+    and of its end."""
     sides = []
     for word in locate(text, words(text[place.start : place.stop]), place.start):
         match = _SIDES.fullmatch(text, word.start, word.stop)

@@ -16,16 +16,13 @@ def locate(text: str, pieces: Iterable[str], start: int = 0) -> Iterator[range]:
 
 def spans(text: str) -> list[range]:
     """Places of the sentences of a text. A line break ends a sentence."""
-    lines = text.splitlines()
-    return [
-        place
-        for whole in locate(text, (part for line in lines for part in sentences(line)))
-        for place in _cut(text, whole)
-    ]
+    uncut = [sentence for line in text.splitlines() for sentence in sentences(line)]
+    return [place for sentence in locate(text, uncut) for place in _cut(text, sentence)]
 
 
 def _cut(text: str, place: range) -> list[range]:
-    """Parts of a place of at most LONGEST_SENTENCE characters, cut at spaces where there are any."""
+    """Parts of a place of at most LONGEST_SENTENCE characters, cut at spaces where there are
+    any."""
     if len(place) <= LONGEST_SENTENCE:
         return [place]
     space = text.rfind(" ", place.start + 1, place.start + LONGEST_SENTENCE + 1)
@@ -36,7 +33,8 @@ def _cut(text: str, place: range) -> list[range]:
 
 
 def separator(translation: str) -> str:
-    """Space between two sentences without one in the source, as in Chinese: none before scripts that write no spaces."""
+    """Space between two sentences without one in the source, as in Chinese: none before scripts
+    that write no spaces."""
     return " " if translation and not spaceless(translation[0]) else ""
 
 

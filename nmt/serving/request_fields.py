@@ -204,8 +204,8 @@ def parse_body(body: bytes, content_type: str) -> Fields:
 
 
 def constraint_of(fields: Fields, sentence: str, *, is_first: bool) -> Constraint | None:
-    """The constraint of a sentence: with translations of its words by the glossary; with the prefix if it is the first of
-    its text."""
+    """The constraint of a sentence: with translations of its words by the glossary; with the prefix
+    if it is the first of its text."""
     text = sentence.casefold()
     separated = f" {''.join(c if c.isalnum() else ' ' for c in text)} "
     required = list(fields["required"])

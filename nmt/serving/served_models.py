@@ -1,7 +1,5 @@
 """Models of a server: found by languages or names, replaced by newer checkpoints."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -114,8 +112,8 @@ class ServedModel(Generic[Model]):
         return not self.path.startswith(HUB) and _stamp(self.path) not in (self._stamp, None)
 
     def reload(self) -> None:
-        """Reads the checkpoint at the path. The model before stays if that fails, or if the new one is of another kind or
-        has other languages."""
+        """Reads the checkpoint at the path. The model before stays if that fails, or if the new one
+        is of another kind or has other languages."""
         self._stamp = _stamp(self.path)
         try:
             model = self._load(self.path)
@@ -159,7 +157,8 @@ class Models:
         return targets
 
     def translator(self, source: str, target: str, name: str) -> ServedModel[ServedTranslator]:
-        """The first translator for these languages, and of that name unless it is empty. Raises Refused if there is none."""
+        """The first translator for these languages, and of that name unless it is empty. Raises
+        Refused if there is none."""
         if not self.translators:
             raise Refused(400, "no model here translates")
         candidates = [
@@ -170,17 +169,17 @@ class Models:
             and name in ("", served.name)
         ]
         if not candidates:
-            wanted = f"{source} → {target}{f' by {name}' if name else ''}"
+            request = f"{source} → {target}{f' by {name}' if name else ''}"
             pairs = ", ".join(
                 f"{' → '.join(served.model.languages)} ({served.name})"
                 for served in self.translators
             )
-            raise Refused(400, f"{wanted} is not here; there are {pairs}")
+            raise Refused(400, f"{request} is not here; there are {pairs}")
         sources = sorted({served.model.languages[0] for served in candidates})
         if source == AUTO and len(sources) > 1:
-            known = ", ".join(sources)
             raise Refused(
-                400, f"this server does not detect languages: give source, one of {known}"
+                400,
+                f"this server does not detect languages: give source, one of {', '.join(sources)}",
             )
         return candidates[0]
 
