@@ -29,7 +29,7 @@ from pathlib import Path
 
 import psutil
 
-from nmt.data.pool import cores
+from nmt.data.processes import cores
 
 TINY = [
     "data=text", "data.source=en", "data.target=de", "sizes.encoder=64", "sizes.decoder=128", "sizes.readout=64",

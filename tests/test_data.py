@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from nmt.configuration import build
 from nmt.data import Pairs
 from nmt.data import ragged as corpus
-from nmt.data.batching import Batching, collate, padding_share
+from nmt.data.batching import Batching, collate, pad, padding_share
 from nmt.data.filters import Filters
 from nmt.data.lines import read_lines
-from nmt.data.ragged import Corpus
+from nmt.data.ragged import Corpus, Ragged, RaggedChain
 from nmt.data.sources.everyday import Everyday
 from nmt.data.sources.table import TableFiles
 from nmt.data.sources.text import TextFiles
@@ -350,6 +350,31 @@ def test_padding_share_by_hand():
     source, target = np.array([1, 3]), np.array([2, 2])
     assert padding_share([np.array([0, 1])], source, target) == pytest.approx(2 / 14)
     assert padding_share([np.array([0]), np.array([1])], source, target) == 0
+
+
+def test_one_gather_is_row_by_row():
+    """Of one part, of several, of empty ones, of rows that repeat; with and without EOS."""
+    draw = np.random.default_rng(3)
+    parts = [
+        Ragged.of([draw.integers(4, 99, n).tolist() for n in lengths], np.uint16)
+        for lengths in ([3, 0, 5, 1], [0], [2, 7, 0])
+    ]
+    rows = np.array([7, 0, 5, 2, 1, 4, 0, 6])
+    chain = RaggedChain(parts)
+    whole = Ragged.concatenated(parts)
+    assert len(chain) == len(whole) == 8
+    assert chain.lengths.tolist() == whole.lengths.tolist()
+    for end in (True, False):
+        expected = [whole[i].tolist() + [EOS] * end for i in rows]
+        width = max(map(len, expected))
+        for sequences in (chain, whole, [whole[i].tolist() for i in range(8)]):
+            ids, lengths = pad(sequences, rows, end=end)
+            assert ids.tolist() == [row + [PAD] * (width - len(row)) for row in expected]
+            assert lengths.tolist() == [len(row) for row in expected]
+    assert [row.tolist() for row in (chain[3], chain[6])] == [whole[3].tolist(), whole[6].tolist()]
+    nothing = Ragged.of([[], []])
+    assert pad(nothing, [1, 0], end=False)[0].shape == (2, 0)
+    assert pad(nothing, [1, 0])[0].tolist() == [[EOS], [EOS]]
 
 
 def test_collate_by_hand():

@@ -271,9 +271,8 @@ def test_a_stored_mixture_is_the_same(folder, tmp_path, monkeypatch):
 
 def test_tags_are_neither_judged_nor_changed(folder):
     """Filters and modifiers see the text behind a tag."""
-    judged = Filters(drop_identical=True)
-    judged.tags = ("<m>",)
-    assert judged.judged(["<m> X Y", "<m>  ", "<m> X", "X Y"], ["X Y", "a", "Y", "X Y"])[0] == [2]
+    filters = Filters(tags=("<m>",), drop_identical=True)
+    assert filters.sift(["<m> X Y", "<m>  ", "<m> X", "X Y"], ["X Y", "a", "Y", "X Y"])[0] == [2]
     config = compose(*typed(folder, "mix.yml", "data.tags={medium: '<m>'}"))
     filters = filters_of(config)
     assert filters.tags == ("<m>",)

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import shutil
 import signal
 import threading
 
@@ -11,7 +12,7 @@ import pytest
 from builders import compose, trained
 
 from nmt.configuration import build
-from nmt.data import Pairs, journal, store
+from nmt.data import Pairs, store
 from nmt.data.filters import Filters, symbols
 from nmt.data.lines import CHUNK
 from nmt.data.preparation import EpochBatches, prepare
@@ -20,6 +21,7 @@ from nmt.data.stream import in_memory
 from nmt.foundation.errors import UserError
 from nmt.pipeline.assembly import loaded
 from nmt.storage import checkpoint as ckpt
+from nmt.storage import lock
 from nmt.tokenizer import SentencePiece
 
 ROWS = 2 * CHUNK + 777
@@ -190,21 +192,21 @@ def test_a_run_from_disk_is_the_run_from_memory(corpus, tmp_path):
             assert (weights[0][name] == weights[1][name]).all(), name
 
 
-def killed_at(action, when, monkeypatch):
-    """Runs an action in a process that dies by SIGKILL in the `when`-th write of a journal or a chunk; its exit status."""
+def killed_at(action, when):
+    """Runs an action in a process that dies by SIGKILL after the `when`-th chunk; its exit status."""
     pid = os.fork()
     if pid == 0:
         calls = [0]
-        original = journal.Journal.save
+        original = store._written
 
-        def save(self, sums=None):
-            original(self, sums)
-            calls[0] += 1
-            if calls[0] == when:
-                os.kill(os.getpid(), signal.SIGKILL)
+        def written(*arguments):
+            for chunk in original(*arguments):
+                yield chunk
+                calls[0] += 1
+                if calls[0] == when:
+                    os.kill(os.getpid(), signal.SIGKILL)
 
-        journal.Journal.save = save
-        journal.JOURNAL_SECONDS = -1.0
+        store._written = written
         try:
             action()
         finally:
@@ -213,8 +215,8 @@ def killed_at(action, when, monkeypatch):
 
 
 @pytest.mark.exhaustive
-def test_killed_anywhere_it_goes_on(corpus, cache, monkeypatch):
-    """The files are those of a work that was never interrupted, and nothing is read or encoded twice."""
+def test_killed_anywhere_nothing_half_is_used(corpus, cache, monkeypatch):
+    """The files are those of a work that was never interrupted; a complete folder is not made again."""
     config = text(
         corpus,
         "filters.drop_duplicates=true",
@@ -228,20 +230,24 @@ def test_killed_anywhere_it_goes_on(corpus, cache, monkeypatch):
         return prepare(splits, build.make(config, "filters"), build.make(config, "tokenizer"))
 
     def files():
-        return {str(p.relative_to(cache)): p.read_bytes() for p in sorted(cache.rglob("*"))
-                if p.is_file() and p.name not in ("journal.json", ".lock")}  # fmt: skip
+        return {
+            str(path.relative_to(cache)): path.read_bytes()
+            for path in sorted(cache.rglob("*"))
+            if path.is_file() and not path.name.endswith(".lock")
+        }
 
     made()
     truth = files()
+    assert any(name.endswith("/complete.json") for name in truth)
     killed = 0
-    for when in range(1, 7):
-        os.system(f"rm -rf '{cache}'")
-        killed += killed_at(made, when, monkeypatch) == signal.SIGKILL
+    for when in range(1, 5):
+        shutil.rmtree(cache)
+        killed += killed_at(made, when) == signal.SIGKILL
         data = made()
         assert files() == truth, when
-    assert killed == 6
+    assert killed == 4
     chunks = []
-    monkeypatch.setattr(store, "_pieces", lambda *rest: chunks.append(1))
+    monkeypatch.setattr(store, "_ids_chunk", lambda *rest: chunks.append(1))
     assert np.array_equal(made().train.target.ids, data.train.target.ids)
     assert not chunks
 
@@ -249,7 +255,7 @@ def test_killed_anywhere_it_goes_on(corpus, cache, monkeypatch):
 @pytest.mark.exhaustive
 def test_two_runs_do_the_work_once(corpus, cache, caplog, monkeypatch):
     caplog.set_level("INFO", "nmt")
-    monkeypatch.setattr(journal, "TOLD", -1.0)
+    monkeypatch.setattr(lock, "SILENT_ATTEMPTS", 1)
     config, found = text(corpus, "store=disk"), []
     threads = [
         threading.Thread(target=lambda: found.append(loaded(config, Filters()).train))
@@ -261,7 +267,7 @@ def test_two_runs_do_the_work_once(corpus, cache, caplog, monkeypatch):
         thread.join()
     assert len({pairs.store for pairs in found}) == 1
     assert len([*cache.iterdir()]) == 1
-    assert "another process makes the" in caplog.text
+    assert "another process makes it; waiting" in caplog.text
 
 
 def test_a_damaged_store_is_named(corpus, cache):
@@ -272,20 +278,21 @@ def test_a_damaged_store_is_named(corpus, cache):
     (home / "source.text").write_bytes(data)
     with pytest.raises(UserError, match=r"source\.text: is damaged.*Remove the folder"):
         loaded(config, Filters())
-    (home / "journal.json").write_text("{")  # as a power cut may leave it: it is made again
+    (home / "complete.json").write_text("{")  # as a power cut may leave it: it is made again
     assert len(loaded(config, Filters()).train)
 
 
-def test_a_full_disk_is_one_message(corpus, monkeypatch):
+def test_a_full_disk_is_one_message(corpus, cache, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(store, "_offsets", full)
+    monkeypatch.setattr(store, "_written", full)
     with pytest.raises(
         UserError,
         match=r"cannot be written \(No space left on device\). Free some space, or set NMT_CACHE",
     ):
         loaded(text(corpus, "store=disk"), Filters())
+    assert not [*cache.iterdir()]  # the space is free again
 
 
 def test_what_is_wrong_in_a_file_is_named_by_its_line(corpus, tmp_path):

@@ -1,7 +1,8 @@
-"""Batches of similar length, shuffled as a pure function of (seed, epoch).
+"""Batches of sentences of similar length, shuffled as a pure function of (seed, epoch).
 
-Sentences are shuffled, cut into pools of many batches, sorted by length within each pool and cut into batches. Then the
-batches are shuffled. So there is little padding, and each epoch puts different sentences together.
+Sentences are shuffled, cut into pools of many batches, sorted by length within each pool and cut
+into batches. Then the batches are shuffled. There is little padding, and each epoch combines
+other sentences.
 """
 
 from __future__ import annotations
@@ -13,26 +14,35 @@ import numpy as np
 import torch
 import torch.utils.data
 
-from nmt.data.pool import end_with_parent
-from nmt.data.ragged import Corpus, Ragged, RaggedChain
+from nmt.data.processes import end_with_parent
+from nmt.data.ragged import Corpus, Ragged, RaggedChain, Rows
 from nmt.foundation.interfaces import BOS, EOS, PAD, Batch, Pictures
 from nmt.foundation.ranges import Count, Size
 
 ReadPictures = Callable[[Sequence[str]], Pictures]
-"""Pictures by their names, as the encoder of a network reads them."""
+"""Reads pictures by their names, as the encoder of a network needs them."""
+PREFETCHED = 8
+"""Batches that a process makes before they are needed."""
 
 
 class Batching:
-    """Either `sentences` per batch, or as many as fit into `tokens` positions, on the source side and on the target
-    side (EOS and padding counted; a sentence that does not fit is a batch of its own); 0 turns one of the two off.
-    `pool`: batches that are sorted together; larger pools mean less padding, less randomness."""
+    """How sentences are cut into batches. Exactly one of `sentences` and `tokens` is not 0.
+
+    sentences: sentences of a batch.
+    tokens: positions of a batch on the source side and on the target side, EOS and padding
+        included; a longer sentence is a batch of its own.
+    pool: batches that are sorted together; larger pools mean less padding and less randomness.
+    """
 
     def __init__(self, *, sentences: Count = 80, tokens: Count = 0, pool: Size = 200) -> None:
         if bool(sentences) == bool(tokens):
             raise ValueError(
-                f"batching.sentences={sentences}, batching.tokens={tokens}: set exactly one of them, the other to 0"
+                f"batching.sentences={sentences}, batching.tokens={tokens}: set exactly one of "
+                "them, the other to 0"
             )
-        self.sentences, self.tokens, self.pool = sentences, tokens, pool
+        self.sentences = sentences
+        self.tokens = tokens
+        self.pool = pool
 
     def usual(self, source: np.ndarray, target: np.ndarray) -> int:
         """Pairs of a usual batch, given the lengths of both sides."""
@@ -41,12 +51,19 @@ class Batching:
     def indices(
         self, source: np.ndarray, target: np.ndarray, seed: int, epoch: int
     ) -> list[np.ndarray]:
-        """Batches of indices, given the lengths of both sides; every index exactly once."""
+        """Batches of indices; every index exactly once.
+
+        source: lengths of the source sentences.
+        target: lengths of the target sentences.
+        seed: seed of the run.
+        epoch: number of the epoch.
+        """
         rng = np.random.default_rng([seed, epoch])
-        order, per_batch = rng.permutation(len(source)), self.usual(source, target)
+        order = rng.permutation(len(source))
+        pool_size = self.usual(source, target) * self.pool
         batches: list[np.ndarray] = []
-        for start in range(0, len(order), per_batch * self.pool):
-            pool = order[start : start + per_batch * self.pool]
+        for start in range(0, len(order), pool_size):
+            pool = order[start : start + pool_size]
             batches += self._cut(pool[_by_length(source[pool], target[pool])], source, target)
         return [batches[i] for i in rng.permutation(len(batches))]
 
@@ -57,96 +74,110 @@ class Batching:
     def _cut(self, order: np.ndarray, source: np.ndarray, target: np.ndarray) -> list[np.ndarray]:
         if self.sentences:
             return [order[i : i + self.sentences] for i in range(0, len(order), self.sentences)]
-        sizes = np.maximum(source, target)[order].tolist()
-        batches, start, longest = [], 0, 0
-        for i, size in enumerate(sizes):
-            longest = max(longest, size + 1)
+        lengths = np.maximum(source, target)[order] + 1
+        batches = []
+        start = 0
+        longest = 0
+        for i, length in enumerate(lengths.tolist()):
+            longest = max(longest, length)
             if i > start and longest * (i + 1 - start) > self.tokens:
                 batches.append(order[start:i])
-                start, longest = i, size + 1
+                start = i
+                longest = length
         return [*batches, order[start:]]
 
 
 def _by_length(source: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """Sorts by target length, then by source length, ascending and descending in turn, so neighbours are similar."""
+    """Order by target length, then by source length, ascending and descending in turn, so that
+    neighbours are similar."""
     return np.lexsort((np.where(target % 2, source, -source), target))
 
 
-def collate(
-    corpus: Corpus, indices: Sequence[int] | np.ndarray, read: ReadPictures | None = None
-) -> Batch:
-    """The chosen pairs as one padded batch: EOS after every sentence, BOS before the inputs; with their pictures if there is
-    something to `read` them."""
-    source, lengths = pad(corpus.source, indices)
-    targets, target_lengths = pad(corpus.target, indices)
+def collate(corpus: Corpus, rows: Rows, read_pictures: ReadPictures | None = None) -> Batch:
+    """Some pairs as one padded batch: EOS after every sentence, BOS before the inputs.
+
+    corpus: encoded pairs.
+    rows: numbers of the pairs.
+    read_pictures: reads the pictures of the pairs; None: the batch has none.
+    """
+    source, source_lengths = pad(corpus.source, rows)
+    targets, target_lengths = pad(corpus.target, rows)
     inputs = torch.full_like(targets, PAD)
     inputs[:, 1:] = targets[:, :-1]
     inputs[inputs == EOS] = PAD
     inputs[:, 0] = BOS
-    links = (
-        None
-        if corpus.links is None
-        else _dense(corpus.links, indices, targets.size(1), source.size(1))
-    )
+    links = None
+    if corpus.links is not None:
+        links = _link_matrices(corpus.links.select(rows), targets.size(1), source.size(1))
+    pictures = None
+    if corpus.pictures is not None and read_pictures is not None:
+        pictures = read_pictures([corpus.pictures[i] for i in rows])
     return Batch(
         source=source,
-        source_lengths=lengths,
+        source_lengths=source_lengths,
         inputs=inputs,
         targets=targets,
         num_tokens=int(target_lengths.sum()),
         links=links,
-        pictures=None
-        if corpus.pictures is None or read is None
-        else read([corpus.pictures[i] for i in indices]),
+        pictures=pictures,
     )
 
 
-def ahead(batches: Any, indices: Sequence[int], processes: int) -> Iterator[Any]:
-    """Some of the batches; if there are `processes` for it, they are made before they are needed."""
-    if not processes or len(indices) < 2:
-        return (batches[i] for i in indices)
-    loader: Any = torch.utils.data.DataLoader(
-        batches, batch_size=None, sampler=indices, num_workers=min(processes, len(indices)), prefetch_factor=8,
-        collate_fn=_itself, multiprocessing_context="fork", pin_memory=torch.cuda.is_available(),
-        worker_init_fn=end_with_parent,
-    )  # fmt: skip
-    return iter(loader)
-
-
-def _itself(batch: Any) -> Any:
-    return batch
-
-
-def _dense(
-    links: Ragged, indices: Sequence[int] | np.ndarray, targets: int, sources: int
-) -> torch.Tensor:
-    """Links as a matrix for each pair, rows that have any with sum 1."""
-    found = np.zeros((len(indices), targets, sources), np.float32)
-    for row, i in zip(found, indices, strict=True):
-        its = links[i].reshape(-1, 2).astype(np.int64)
-        row[its[:, 1], its[:, 0]] = 1
-    return torch.from_numpy(found / np.maximum(1, found.sum(2, keepdims=True)))
+def _link_matrices(links: Ragged, targets: int, sources: int) -> torch.Tensor:
+    """Links of each pair as a matrix [n, targets, sources]; rows with links have sum 1."""
+    matrices = np.zeros((len(links), targets, sources), np.float32)
+    positions = links.ids.reshape(-1, 2).astype(np.int64)
+    pair_numbers = np.repeat(np.arange(len(links)), links.lengths // 2)
+    matrices[pair_numbers, positions[:, 1], positions[:, 0]] = 1
+    return torch.from_numpy(matrices / np.maximum(1, matrices.sum(2, keepdims=True)))
 
 
 def pad(
-    sequences: Ragged | RaggedChain | Sequence[Sequence[int]],
-    indices: Sequence[int] | np.ndarray,
-    end: bool = True,
+    sequences: Ragged | RaggedChain | Sequence[Sequence[int]], rows: Rows, end: bool = True
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """([n L] ids with EOS appended (unless `end` is false) and padding after it, [n] lengths, EOS counted)."""
-    rows = [sequences[i] for i in indices]
-    lengths = np.fromiter((len(row) + end for row in rows), np.int64, len(rows))
-    padded = np.full((len(rows), int(lengths.max())), PAD, np.int64)
-    for i, row in enumerate(rows):
-        padded[i, : len(row)] = row
-        if end:
-            padded[i, len(row)] = EOS
-    return torch.from_numpy(padded), torch.from_numpy(lengths)
+    """Some sequences as a matrix, EOS after each (if `end`) and padding after it.
+
+    Returns ids [n, L] and lengths [n], both with EOS counted.
+    """
+    if not isinstance(sequences, Ragged | RaggedChain):
+        sequences = Ragged.of(sequences)
+    ids, lengths = sequences.padded(rows, columns=int(end))
+    ids[np.arange(ids.shape[1]) >= lengths[:, None]] = PAD
+    if end:
+        ids[np.arange(len(ids)), lengths] = EOS
+    return torch.from_numpy(ids), torch.from_numpy(lengths + end)
 
 
-def padding_share(batches: list[np.ndarray], *sides: np.ndarray) -> float:
-    """Share of positions that are padding, over both sides, EOS counted as real."""
-    real = total = 0
+def prefetched(batches: Any, indices: Sequence[int], processes: int) -> Iterator[Any]:
+    """Some of the batches; with `processes`, they are made before they are needed."""
+    if not processes or len(indices) < 2:
+        return (batches[i] for i in indices)
+    loader: Any = torch.utils.data.DataLoader(
+        batches,
+        batch_size=None,
+        sampler=indices,
+        num_workers=min(processes, len(indices)),
+        prefetch_factor=PREFETCHED,
+        collate_fn=_unchanged,
+        multiprocessing_context="fork",
+        pin_memory=torch.cuda.is_available(),
+        worker_init_fn=end_with_parent,
+    )
+    return iter(loader)
+
+
+def _unchanged(batch: Any) -> Any:
+    return batch
+
+
+def padding_share(batches: Sequence[np.ndarray], *sides: np.ndarray) -> float:
+    """Share of positions that are padding.
+
+    batches: indices of the sentences of each batch.
+    sides: lengths of all sentences, for each side, without EOS, which counts as real.
+    """
+    real = 0
+    total = 0
     for batch in batches:
         for lengths in sides:
             real += int(lengths[batch].sum()) + len(batch)

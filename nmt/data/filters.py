@@ -1,4 +1,4 @@
-"""Which training pairs are kept; and the fingerprint that identifies a text."""
+"""Filters of training pairs, and the fingerprint that identifies a text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import hashlib
 import json
 import logging
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
@@ -19,31 +20,33 @@ from nmt.foundation.ranges import NonNegative, Ratio, Size
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
 class Filters:
-    """Which training pairs are kept. Dropped pairs are counted and reported.
+    """Filters of training pairs; dropped pairs are counted and reported. Pairs with an empty side are
+    always dropped.
 
-    max_length: longest sentence in tokens (either side); max_ratio: largest ratio of token counts (0: any);
-    drop_duplicates: keep the first of equal pairs; drop_identical: no pairs with equal sides; max_symbols: largest share of
-    the characters of either side, spaces left out, that are digits, punctuation or other symbols. Pairs with an empty side
-    are always dropped. `tags` in front of source lines are not judged.
+    tags: tags in front of source lines, which do not count as text.
+    max_length: longest sentence of either side, in tokens.
+    max_ratio: largest ratio of token counts (0: any).
+    drop_duplicates: whether only the first of equal pairs is kept.
+    drop_identical: whether pairs with equal sides are dropped.
+    max_symbols: largest share of digits, punctuation and other symbols among the characters of
+        either side, without spaces.
     """
 
-    def __init__(
-        self,
-        *,
-        max_length: Size = 250,
-        max_ratio: NonNegative = 0.0,
-        drop_duplicates: bool = False,
-        drop_identical: bool = False,
-        max_symbols: Ratio = 1.0,
-        tags: Sequence[str] = (),
-    ) -> None:
-        self.max_length, self.max_ratio, self.drop_duplicates = (
-            max_length,
-            max_ratio,
-            drop_duplicates,
-        )
-        self.drop_identical, self.max_symbols, self.tags = drop_identical, max_symbols, tags
+    tags: Sequence[str] = ()
+    _: KW_ONLY
+    max_length: Size = 250
+    max_ratio: NonNegative = 0.0
+    drop_duplicates: bool = False
+    drop_identical: bool = False
+    max_symbols: Ratio = 1.0
+
+    @property
+    def key(self) -> str:
+        """The settings as text; part of the name of a store."""
+        settings = {name: value for name, value in vars(self).items() if name != "tags" or value}
+        return str(sorted(settings.items()))
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
@@ -51,93 +54,93 @@ class Filters:
         return {} if run.sources else {"filters.max_ratio": "a picture has no length"}
 
     def text(self, pairs: Pairs) -> Pairs:
-        """Drops pairs with an empty side and, if asked to, noise and duplicates. Raises UserError if nothing is left."""
-        keep, counts = self.judged(pairs.source, pairs.target)
+        """The pairs that pass the filters of text. Raises UserError if none does."""
+        kept, dropped = self.sift(pairs.source, pairs.target)
         if self.drop_duplicates:
-            seen = {(pairs.source[i], pairs.target[i]): i for i in reversed(keep)}
-            counts["duplicate"], keep = len(keep) - len(seen), sorted(seen.values())
-        self.report(pairs.name, len(pairs), len(keep), counts)
-        if len(keep) == len(pairs):
-            return pairs
-        return pairs.select(keep)
+            first = {(pairs.source[i], pairs.target[i]): i for i in reversed(kept)}
+            dropped["duplicate"] = len(kept) - len(first)
+            kept = sorted(first.values())
+        self.report(pairs.name, len(pairs), len(kept), dropped)
+        return pairs if len(kept) == len(pairs) else pairs.select(kept)
 
-    def judged(self, source: Text, target: Text) -> tuple[list[int], dict[str, int]]:
-        """Which pairs are kept, as far as a pair alone can say, and how many are not, by the reason."""
-        keep, counts = [], {"empty": 0, "identical": 0, "symbols": 0}
-        for i, (first, second) in enumerate(zip(source, target, strict=True)):
-            pair = first.removeprefix(tag_of(first, self.tags)), second
-            if not pair[0].strip() or not pair[1].strip():
-                counts["empty"] += 1
-            elif self.drop_identical and pair[0].strip() == pair[1].strip():
-                counts["identical"] += 1
-            elif self.max_symbols < 1 and max(map(symbols, pair)) > self.max_symbols:
-                counts["symbols"] += 1
+    def sift(self, source: Text, target: Text) -> tuple[list[int], dict[str, int]]:
+        """The pairs that pass all filters but that of duplicates, and how many do not, by the reason."""
+        kept = []
+        dropped = {"empty": 0, "identical": 0, "symbols": 0}
+        for i, (tagged, translation) in enumerate(zip(source, target, strict=True)):
+            text = tagged.removeprefix(tag_of(tagged, self.tags))
+            if not text.strip() or not translation.strip():
+                dropped["empty"] += 1
+            elif self.drop_identical and text.strip() == translation.strip():
+                dropped["identical"] += 1
+            elif self.max_symbols < 1 and max(map(symbols, (text, translation))) > self.max_symbols:
+                dropped["symbols"] += 1
             else:
-                keep.append(i)
-        return keep, counts
+                kept.append(i)
+        return kept, dropped
 
     def tokens(self, corpus: Corpus, name: str) -> np.ndarray:
         """Indices of the pairs within the bounds on length and ratio. Raises UserError if there are none."""
-        source, target = corpus.source.lengths, corpus.target.lengths
+        source = corpus.source.lengths
+        target = corpus.target.lengths
         longest = np.maximum(source, target)
         within = longest <= self.max_length
-        counts = {"too long": int((~within).sum()), "ratio": 0}
+        dropped = {"too long": int((~within).sum())}
         if self.max_ratio:
             balanced = longest <= self.max_ratio * np.maximum(1, np.minimum(source, target))
-            counts["ratio"] = int((within & ~balanced).sum())
+            dropped["ratio"] = int((within & ~balanced).sum())
             within &= balanced
         kept = np.flatnonzero(within).astype(np.uint32)
-        self.report(name, len(corpus), len(kept), counts)
+        self.report(name, len(corpus), len(kept), dropped)
         return kept
 
-    def report(self, name: str, before: int, after: int, counts: dict[str, int]) -> None:
-        """Tells what is dropped. Raises UserError if nothing is left."""
-        dropped = ", ".join(f"{count:,} {why}" for why, count in counts.items() if count)
-        if dropped:
+    def report(self, name: str, before: int, after: int, dropped: Mapping[str, int]) -> None:
+        """Logs how many pairs are dropped. Raises UserError if none is left."""
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in dropped.items() if count)
+        if reasons:
             log.info(
-                "%s: kept %s of %s pairs (dropped: %s)", name, f"{after:,}", f"{before:,}", dropped
+                "%s: kept %s of %s pairs (dropped: %s)", name, f"{after:,}", f"{before:,}", reasons
             )
         if not after:
-            remedy = "See filters.max_length and the other keys of filters"
             raise UserError(
-                f"{name}: no sentence pairs left of {before:,} (dropped: {dropped}). {remedy}"
+                f"{name}: no sentence pairs left of {before:,} (dropped: {reasons}). See "
+                "filters.max_length and the other keys of filters"
             )
 
 
-class _Symbols(dict[int, int | None]):
-    """What is left of a text: letters, and the marks on them, are replaced by a, spaces by nothing."""
+class _LetterTable(dict[int, int | None]):
+    """Translation table that maps letters and their marks to "a" and deletes spaces."""
 
     def __missing__(self, code: int) -> int | None:
-        kind = unicodedata.category(chr(code))
-        self[code] = (
-            None if kind[0] == "Z" or kind == "Cc" else ord("a") if kind[0] in "LM" else code
-        )
+        category = unicodedata.category(chr(code))
+        if category[0] == "Z" or category == "Cc":
+            self[code] = None
+        else:
+            self[code] = ord("a") if category[0] in "LM" else code
         return self[code]
 
 
-_SYMBOLS = _Symbols()
+_LETTERS = _LetterTable()
 
 
 def symbols(text: str) -> float:
-    """The share of the characters, spaces left out, that are no letters."""
-    left = text.translate(_SYMBOLS)
-    return 1 - left.count("a") / len(left) if left else 1.0
+    """Share of the characters, without spaces, that are not letters."""
+    letters = text.translate(_LETTERS)
+    return 1 - letters.count("a") / len(letters) if letters else 1.0
 
 
 def fingerprint(pairs: Pairs) -> str:
-    """SHA-256 of the text: two runs with the same fingerprint saw the same sentences in the same order."""
+    """SHA-256 of the text. Runs with the same fingerprint read the same sentences in the same order."""
     if pairs.store is not None:
         return hashlib.sha256(f"{pairs.store.name} {len(pairs)}".encode()).hexdigest()
     digest = hashlib.sha256()
-    sides = (
-        (pairs.source, pairs.target)
-        if pairs.links is None
-        else (pairs.source, pairs.target, pairs.links)
-    )
-    for side in sides:  # hashed as JSON lists, one line at a time
-        for i, line in enumerate(side):
+    for column in (pairs.source, pairs.target, pairs.links):
+        if column is None:
+            continue
+        # Each column as a JSON list, one line at a time.
+        for i, line in enumerate(column):
             digest.update(("[" if i == 0 else ", ").encode())
             digest.update(json.dumps(line, ensure_ascii=False).encode("utf-8", "surrogatepass"))
-        digest.update(b"]" if len(side) else b"[]")
+        digest.update(b"]" if len(column) else b"[]")
     digest.update(pairs.content.encode())
     return digest.hexdigest()

@@ -1,11 +1,11 @@
-"""Encoded text, flat: all ids in one array plus offsets, so that a million sentences are three objects, not a million."""
+"""Encoded text as flat arrays: a million sentences are two arrays, not a million objects."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 
 import numpy as np
 
@@ -15,16 +15,32 @@ from nmt.foundation.progress import Progress
 from nmt.tokenizer import Tokenizer
 
 CHUNK = 4096
+"""Lines that are encoded at once."""
 
-Encoder = Callable[[list[str]], list[list[int]]]
+Encoder = Callable[[list[str]], Sequence[Sequence[int]]]
+Rows = Sequence[int] | range | np.ndarray
+"""Numbers of sequences."""
 
 
 @dataclass(frozen=True)
 class Ragged:
-    """Sequences of ids: sequence i is ids[offsets[i]:offsets[i+1]]."""
+    """Sequences of ids: sequence i is ids[offsets[i] : offsets[i + 1]]."""
 
     ids: np.ndarray
     offsets: np.ndarray
+
+    @classmethod
+    def of(cls, sequences: Sequence[Sequence[int]], dtype: type = np.uint32) -> Ragged:
+        """Sequences in memory as one array."""
+        lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
+        ids = np.fromiter(chain.from_iterable(sequences), dtype, int(lengths.sum()))
+        return cls(ids, _offsets(lengths))
+
+    @classmethod
+    def concatenated(cls, parts: Sequence[Ragged]) -> Ragged:
+        """The sequences of several parts, copied."""
+        ids = np.concatenate([part.ids for part in parts])
+        return cls(ids, _offsets(np.concatenate([part.lengths for part in parts])))
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -36,29 +52,80 @@ class Ragged:
     def lengths(self) -> np.ndarray:
         return np.diff(self.offsets)
 
+    def select(self, rows: Rows) -> Ragged:
+        """Copies of some sequences."""
+        rows = np.asarray(rows)
+        starts = self.offsets[rows]
+        lengths = self.offsets[rows + 1] - starts
+        offsets = _offsets(lengths)
+        positions = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
+        return Ragged(self.ids[positions], offsets)
+
+    def padded(self, rows: Rows, columns: int) -> tuple[np.ndarray, np.ndarray]:
+        """Some sequences as a matrix, by one gather.
+
+        rows: numbers of the n sequences.
+        columns: columns beside those of the longest sequence.
+
+        Returns ids [n, L + columns], where anything may stand after a sequence, and lengths [n].
+        """
+        rows = np.asarray(rows)
+        starts = self.offsets[rows]
+        lengths = self.offsets[rows + 1] - starts
+        width = int(lengths.max()) + columns
+        if not len(self.ids):
+            return np.zeros((len(rows), width), np.int64), lengths
+        positions = starts[:, None] + np.arange(width)  # [n, width]
+        return self.ids.take(positions, mode="clip").astype(np.int64), lengths
+
 
 class RaggedChain:
-    """Several as one, a view."""
+    """Several parts as one, without a copy."""
 
-    def __init__(self, parts: Sequence[Ragged | RaggedChain]) -> None:
-        self._parts, self._ends = parts, np.cumsum([len(part) for part in parts])
+    def __init__(self, parts: Sequence[Ragged]) -> None:
+        self._parts = parts
+        self._starts = _offsets(np.array([len(part) for part in parts]))
 
     def __len__(self) -> int:
-        return int(self._ends[-1])
+        return int(self._starts[-1])
 
     def __getitem__(self, i: int | np.integer) -> np.ndarray:
-        which = int(np.searchsorted(self._ends, i, "right"))
-        return self._parts[which][int(i) - (int(self._ends[which - 1]) if which else 0)]
+        return self.select([int(i)])[0]
 
     @property
     def lengths(self) -> np.ndarray:
         return np.concatenate([part.lengths for part in self._parts])
 
+    def select(self, rows: Rows) -> Ragged:
+        """Copies of some sequences."""
+        rows = np.asarray(rows)
+        part_numbers = np.searchsorted(self._starts, rows, "right") - 1  # [n]
+        by_part = Ragged.concatenated(
+            [
+                part.select(rows[part_numbers == number] - self._starts[number])
+                for number, part in enumerate(self._parts)
+            ]
+        )
+        return by_part.select(np.argsort(np.argsort(part_numbers, kind="stable")))
+
+    def padded(self, rows: Rows, columns: int) -> tuple[np.ndarray, np.ndarray]:
+        """See `Ragged.padded`."""
+        return self.select(rows).padded(range(len(rows)), columns)
+
+
+def _offsets(lengths: np.ndarray) -> np.ndarray:
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
+
 
 @dataclass(frozen=True)
 class Corpus:
-    """Encoded sentence pairs, without BOS and EOS. `links`: for each pair, s₁ t₁ s₂ t₂ …, positions that are aligned;
-    `pictures`: names."""
+    """Encoded sentence pairs, without BOS and EOS.
+
+    source: ids.
+    target: ids.
+    links: for each pair, s₁ t₁ s₂ t₂ …, positions that are aligned.
+    pictures: names of the pictures.
+    """
 
     source: Ragged | RaggedChain
     target: Ragged | RaggedChain
@@ -69,98 +136,65 @@ class Corpus:
         return len(self.source)
 
 
-def joined(parts: Sequence[Corpus]) -> Corpus:
-    """Several corpora as one, a view."""
-    if len(parts) == 1:
-        return parts[0]
-    source, target = (
-        RaggedChain([part.source for part in parts]),
-        RaggedChain([part.target for part in parts]),
-    )
-    return Corpus(source, target)
-
-
-def encode_lines(lines: Sequence[str], encoder: Encoder, vocabulary: int) -> Ragged:
-    """Encodes chunk by chunk into flat arrays of the smallest integer type that holds the vocabulary."""
-    dtype = id_type(vocabulary)
-    ids, lengths = [np.empty(0, dtype)], [np.zeros(1, np.int64)]
-    for part, part_lengths in _chunks(lines, encoder, dtype):
-        ids.append(part)
-        lengths.append(part_lengths)
-    return Ragged(np.concatenate(ids), np.cumsum(np.concatenate(lengths)))
-
-
-def flat(rows: Iterable[Sequence[int]]) -> Ragged:
-    """Sequences as one array."""
-    listed = list(rows)
-    lengths = np.fromiter(map(len, listed), np.int64, len(listed))
-    ids = np.fromiter((i for row in listed for i in row), np.uint32, int(lengths.sum()))
-    return Ragged(ids, np.cumsum(np.concatenate([np.zeros(1, np.int64), lengths])))
-
-
 def id_type(vocabulary: int) -> type[np.unsignedinteger]:
     """The smallest integers that hold the ids of a vocabulary."""
     return np.uint16 if vocabulary <= 2**16 else np.uint32
 
 
-def _chunks(
-    lines: Sequence[str], encoder: Encoder, dtype: type
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def encode_lines(lines: Sequence[str], encoder: Encoder, vocabulary: int) -> Ragged:
+    """Lines as ids, chunk by chunk, in the smallest integers that hold the vocabulary."""
+    dtype = id_type(vocabulary)
+    chunks = [Ragged.of([], dtype)]
     with Progress("encoding", len(lines), "lines") as step:
         for start in range(0, len(lines), CHUNK):
-            rows = encoder(list(lines[start : start + CHUNK]))
-            lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-            yield (
-                np.fromiter(itertools.chain.from_iterable(rows), dtype, int(lengths.sum())),
-                lengths,
-            )
-            step(len(rows))
+            chunks.append(Ragged.of(encoder(list(lines[start : start + CHUNK])), dtype))
+            step(len(chunks[-1]))
+    return Ragged.concatenated(chunks)
 
 
-def encode(pairs: Pairs, tokenizer: Tokenizer, draw: int | None = None) -> Corpus:
-    """Both sides of some pairs as ids. `draw`: the seed of a random segmentation."""
+def encode(pairs: Pairs, tokenizer: Tokenizer, seed: int | None = None) -> Corpus:
+    """Both sides of some pairs as ids.
+
+    pairs: text.
+    tokenizer: trained tokenizer.
+    seed: seed of a random segmentation; None: the usual one.
+    """
     source = encode_lines(
-        pairs.source, partial(tokenizer.encode_source, seed=draw), tokenizer.source_ids
+        pairs.source, partial(tokenizer.encode_source, seed=seed), tokenizer.source_ids
     )
     target = encode_lines(
-        pairs.target, partial(tokenizer.encode_target, seed=draw), tokenizer.target_size
+        pairs.target, partial(tokenizer.encode_target, seed=seed), tokenizer.target_size
     )
-    links = None if pairs.links is None else _linked(pairs, source, target, tokenizer)
-    pictures = (
-        [tokenizer.columns.picture_in(line) for line in pairs.source]
-        if tokenizer.columns.picture
-        else None
-    )
+    links = None if pairs.links is None else _piece_links(pairs, source, target, tokenizer)
+    pictures = None
+    if tokenizer.columns.picture:
+        pictures = [tokenizer.columns.picture_in(line) for line in pairs.source]
     return Corpus(source, target, links, pictures)
 
 
-def _linked(pairs: Pairs, source: Ragged, target: Ragged, tokenizer: Tokenizer) -> Ragged:
+def _piece_links(pairs: Pairs, source: Ragged, target: Ragged, tokenizer: Tokenizer) -> Ragged:
     """Links between pieces from links between words: all pieces of linked words are linked."""
     assert pairs.links is not None
     rows = []
     for i, line in enumerate(pairs.links):
-        links = sorted(frozenset[tuple[int, int]]().union(*parse_links(line)))
-        sides = (
-            tokenizer.source_words(pairs.source[i], source[i].tolist(), str.split),
-            tokenizer.target_words(pairs.target[i], target[i].tolist(), str.split),
-        )
-        of_source, of_target = (_pieces_of(places) for places in sides)
-        rows.append(
-            [
-                at
-                for s, t in links
-                for p in of_source.get(s, ())
-                for q in of_target.get(t, ())
-                for at in (p, q)
-            ]
-        )
-    return flat(rows)
+        sure, possible = parse_links(line)
+        source_words = tokenizer.source_words(pairs.source[i], source[i].tolist(), str.split)
+        target_words = tokenizer.target_words(pairs.target[i], target[i].tolist(), str.split)
+        source_pieces = _pieces_by_word(source_words)
+        target_pieces = _pieces_by_word(target_words)
+        row: list[int] = []
+        for source_word, target_word in sorted(sure | possible):
+            for source_piece in source_pieces.get(source_word, ()):
+                for target_piece in target_pieces.get(target_word, ()):
+                    row += [source_piece, target_piece]
+        rows.append(row)
+    return Ragged.of(rows)
 
 
-def _pieces_of(places: Sequence[range]) -> dict[int, list[int]]:
+def _pieces_by_word(words_of_pieces: Sequence[range]) -> dict[int, list[int]]:
     """The pieces of each word, from the words of each piece."""
-    found: dict[int, list[int]] = {}
-    for piece, words in enumerate(places):
+    pieces: dict[int, list[int]] = {}
+    for piece, words in enumerate(words_of_pieces):
         for word in words:
-            found.setdefault(word, []).append(piece)
-    return found
+            pieces.setdefault(word, []).append(piece)
+    return pieces

@@ -15,7 +15,7 @@ import torch
 from nmt.data import Pairs, Splits
 from nmt.data.batching import Batching, collate
 from nmt.data.filters import fingerprint
-from nmt.data.mixing import Mixing, told
+from nmt.data.mixing import Mixing
 from nmt.data.preparation import EpochBatches, Prepared
 from nmt.data.ragged import Corpus
 from nmt.drawing.attention_map import write_map
@@ -81,7 +81,7 @@ class TranslationTask(Task):
             usual = batching.usual(data.train.source.lengths, data.train.target.lengths)
             self.mixing = Mixing.of(mixture, data.kept, seed, usual)
             self.epochs = self.mixing.epochs
-            for line in told(self.mixing):
+            for line in self.mixing.described():
                 log.info("mixture: %s", line)
         if data.tokenizer.lowercase and not metric.lowercase:
             log.warning(
