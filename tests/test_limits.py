@@ -225,9 +225,9 @@ def test_a_key_at_the_wrong_place_finds_its_group(typed, meant):
 
 def test_a_command_composes_once_for_the_usual_recipe_and_twice_for_another_choice(monkeypatch):
     counted = []
-    composed = composition._by_hydra
+    composed = composition.by_hydra
     monkeypatch.setattr(
-        composition, "_by_hydra", lambda *a: counted.append(a) or composed(*a)
+        composition, "by_hydra", lambda *a: counted.append(a) or composed(*a)
     )  # fmt: skip
     for overrides, most in (
         ([], 1),

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nmt.configuration.build import Group
-from nmt.configuration.faults import ConfigError, shown
-from nmt.configuration.settings import Settings
+from nmt.configuration.faults import ConfigError
+from nmt.configuration.settings import Settings, broken
 from nmt.foundation.ranges import Count, Size
 
 
@@ -21,10 +21,9 @@ class ReportSettings(Settings):
     trials: Count = 1000
 
     def conflicts(self) -> Iterator[ConfigError]:
-        if not self.folders:
-            yield ConfigError(
-                "folders", "name a folder with runs, as in nmt.report runs/x", shown([])
-            )
+        return broken(
+            (not self.folders, "folders", "name a folder with runs, as in nmt.report runs/x", [])
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,10 +42,14 @@ class CompareSettings(Settings):
     metric: Group
 
     def conflicts(self) -> Iterator[ConfigError]:
+        repeated = sorted({name for name in self.systems if self.systems.count(name) > 1})
         yield from super().conflicts()
-        if not self.systems:
-            yield ConfigError(
-                "systems", "name a run, a model or a file, as in nmt.compare … A B", shown([])
-            )
-        for name in sorted({name for name in self.systems if self.systems.count(name) > 1}):
-            yield ConfigError("systems", "is named twice", name)
+        yield from broken(
+            (
+                not self.systems,
+                "systems",
+                "name a run, a model or a file, as in nmt.compare … A B",
+                [],
+            ),
+            *((True, "systems", "is named twice", name) for name in repeated),
+        )

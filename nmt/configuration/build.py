@@ -53,10 +53,12 @@ class Configured:
 
     by: its class, or the package from which `_target_` chooses the class.
     supplied: arguments that are no keys, because other parts determine them.
+    optional: further such arguments, without which the object can be built.
     """
 
     by: str | Callable[..., Any]
     supplied: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
 
 
 GROUPS = {
@@ -69,7 +71,7 @@ GROUPS = {
     "normalizer": Configured("nmt.model.attention.normalizer"),
     "optimizer": Configured("nmt.training.optimizer", ("parameters",)),
     "schedule": Configured("nmt.training.schedule"),
-    "objective": Configured("nmt.training.objective", ("teachers", "critic")),
+    "objective": Configured("nmt.training.objective", optional=("teachers", "critic")),
     "search": Configured("nmt.search"),
     "pooling": Configured("nmt.model.pooling", ("memory_size",)),
     "sweep": Configured("nmt.sweep"),
@@ -78,7 +80,7 @@ GROUPS = {
     "model": Configured(
         Seq2Seq, ("source_vocabulary", "target_vocabulary", "encoder", "decoder", "radices")
     ),
-    "filters": Configured(Filters, ("tags",)),
+    "filters": Configured(Filters, optional=("tags",)),
     "batching": Configured(Batching),
     "metric": Configured(Metric),
     "trainer": Configured(Trainer),
@@ -114,7 +116,8 @@ def faults_of(group: str, node: Group) -> list[ConfigError]:
     if group == "translation":  # null: as the model was trained
         node = {key: value for key, value in node.items() if value is not None}
     try:
-        return mismatches(node, class_of(group, node), group, GROUPS[group].supplied)
+        given = GROUPS[group].supplied + GROUPS[group].optional
+        return mismatches(node, class_of(group, node), group, given)
     except UserError:
         problem = f"not a class of {GROUPS[group].by}"
         return [ConfigError(f"{group}._target_", problem, shown(node.get("_target_")))]
@@ -128,13 +131,11 @@ def faults_of_building(group: str, node: Group, **supplied: Any) -> list[ConfigE
 def impossible(config: Config, faulty: Set[str]) -> list[ConfigError]:
     """The errors that the parts of a training raise when they are built, on the meta device and with a small
     vocabulary. Groups in `faulty` are left out."""
+    alone = {group for group, configured in GROUPS.items() if not configured.supplied} - faulty
     errors: list[ConfigError] = []
     for group, node in config.items():
-        alone = group in GROUPS and not GROUPS[group].supplied
-        if alone and isinstance(node, Mapping) and group not in faulty:
+        if group in alone and isinstance(node, Mapping):
             errors += faults_of_building(group, node)
-    for group in {"objective", "filters"} & config.keys() - faulty:
-        errors += faults_of_building(group, config[group])
     if "optimizer" not in faulty:
         parameters = [nn.Parameter(torch.zeros(1))]
         errors += faults_of_building("optimizer", config["optimizer"], parameters=parameters)

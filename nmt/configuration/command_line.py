@@ -14,6 +14,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any, NoReturn
 
 from nmt.configuration.compose import CONF, compose_unresolved, search_beside
@@ -30,23 +31,27 @@ POSITIONAL = {"report": "folders", "compare": "systems"}
 """Commands whose arguments without a key are a list of this key."""
 
 
+SWITCH = {"action": "store_true"}
+VALUE = {"nargs": "?", "const": ""}
+FLAGS: Mapping[tuple[str, ...], Mapping[str, Any]] = {
+    ("--multirun", "-m"): SWITCH,
+    ("--dry-run",): SWITCH,
+    ("--config-dir", "-cd"): {**VALUE, "action": "append", "default": []},
+    ("--cfg", "-c"): VALUE,
+    ("--help", "-h"): SWITCH,
+    ("--shell-completion", "-sc"): SWITCH,
+    ("--version",): SWITCH,
+}
+"""Names of each flag, and how argparse reads it."""
+
+
 class _Parser(argparse.ArgumentParser):
     """Parser of the flags; keys and values are left over."""
 
     def __init__(self) -> None:
         super().__init__(add_help=False, allow_abbrev=False)
-        self.add_argument("-m", "--multirun", action="store_true")
-        self.add_argument("--dry-run", action="store_true")
-        self.add_argument("--config-dir", "-cd", action="append", nargs="?", const="", default=[])
-        self.add_argument("--cfg", "-c", nargs="?", const="")
-        self.add_argument("--help", "-h", action="store_true")
-        self.add_argument("--shell-completion", "-sc", action="store_true")
-        self.add_argument("--version", action="store_true")
-
-    @property
-    def flags(self) -> list[str]:
-        """Names of all flags."""
-        return [name for action in self._actions for name in action.option_strings]
+        for names, options in FLAGS.items():
+            self.add_argument(*names, **options)
 
     def error(self, message: str) -> NoReturn:
         raise UserError(message)
@@ -82,8 +87,7 @@ def _dispatch(
     sweep: Callable[..., None] | None,
     instead: Mapping[str, str],
 ) -> None:
-    parser = _Parser()
-    flags, words = parser.parse_known_args(sys.argv[1:])
+    flags, words = _Parser().parse_known_args(sys.argv[1:])
     overrides = _with_a_key(command, [word for word in words if not word.startswith("-")])
     strange = [word for word in words if word.startswith("-")]
     for override in overrides:
@@ -97,7 +101,7 @@ def _dispatch(
 
         print(f"nmt {__version__}")
     elif strange:
-        raise _no_such_flag(strange[0], sys.argv[1:], parser.flags)
+        raise _no_such_flag(strange[0], sys.argv[1:])
     elif flags.help:
         from nmt.configuration.help import help_of
 
@@ -161,10 +165,10 @@ def _tell(error: UserError) -> None:
         print(f"error: {error}", file=sys.stderr)
 
 
-def _no_such_flag(flag: str, arguments: Sequence[str], flags: Sequence[str]) -> UserError:
+def _no_such_flag(flag: str, arguments: Sequence[str]) -> UserError:
     """The error of an unknown flag: names the flag that was probably meant, or the key."""
     name, equals, value = flag.partition("=")
-    near = difflib.get_close_matches(name, flags, 1, 0.7)
+    near = difflib.get_close_matches(name, chain(*FLAGS), 1, 0.7)
     if near:
         return UserError(f"{name}: there is no such flag; did you mean {near[0]}?")
     after = [*arguments, "", ""][[*arguments, flag].index(flag) + 1]

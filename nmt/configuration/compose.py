@@ -49,31 +49,28 @@ class Typed:
     errors: list[ConfigError] = field(default_factory=list)
 
 
-class PartialConfig(ConfigErrors):
-    """Errors of a part of the command line; `rest` is the configuration without it, which may have more errors."""
-
-    def __init__(self, faults: Sequence[ConfigError], rest: Any) -> None:
-        super().__init__(faults)
-        self.rest = rest
-
-
 def compose(command: str, overrides: Sequence[str]) -> dict[str, Any]:
     """The configuration of one run as plain containers."""
     return resolve(compose_unresolved(command, overrides))
 
 
 def compose_unresolved(command: str, overrides: Sequence[str]) -> Any:
-    """The configuration of one run as an OmegaConf object with unresolved ${references}. Raises PartialConfig for unknown
-    choices or keys."""
+    """The configuration of one run as an OmegaConf object with unresolved ${references}. Raises ConfigErrors for what is
+    wrong with the overrides."""
+    config, errors = compose_partly(command, overrides)
+    if errors:
+        raise ConfigErrors(errors)
+    return config
+
+
+def compose_partly(command: str, overrides: Sequence[str]) -> tuple[Any, list[ConfigError]]:
+    """The configuration of those overrides that fit, unresolved, and the errors of the others."""
     typed = _read(command, overrides)
     try:
         config, _ = _by_the_rule(command, typed.choices)
-    except _unusable() as error:
-        raise ConfigErrors([*typed.errors, _error_of(error)]) from error
-    errors = typed.errors + apply(config, typed.values, groups_of(command))
-    if errors:
-        raise PartialConfig(errors, config)
-    return config
+    except ConfigErrors as error:
+        raise ConfigErrors([*typed.errors, *error.faults]) from error
+    return config, typed.errors + apply(config, typed.values, groups_of(command))
 
 
 def choices_of(command: str, overrides: Sequence[str]) -> Mapping[str, Any]:
@@ -88,40 +85,38 @@ def apply(config: Any, overrides: Sequence[Any], groups: Collection[str] = ()) -
     from omegaconf import OmegaConf
 
     errors = []
+    known = _keys(OmegaConf.to_container(config, resolve=False))
     for override in overrides:
-        *parents, last = override.key_or_group.split(".")
-        node, path = config, list[str]()
-        # `in node` is false for a key whose value is ???.
-        while parents and OmegaConf.is_dict(node) and parents[0] in list(node):
-            path.append(parents.pop(0))
-            node = node._get_node(path[-1])
-        names = list(node) if OmegaConf.is_dict(node) else []
-        adds = OmegaConf.is_dict(node) and override.type is not OverrideType.CHANGE
-        if parents or not (last in names or adds):
-            known = {str(name) for name in names if name != "_target_"}
-            wrong = ".".join([*path, (parents or [last])[0]])
-            errors.append(unknown(wrong, known | ({*groups} if not path else set()), _keys(config)))
+        key = override.key_or_group
+        group = key.rpartition(".")[0]
+        needed = key if override.type is OverrideType.CHANGE else group
+        if needed and needed not in known:
+            errors.append(_unknown(key, known, groups))
         elif override.type is OverrideType.DEL:
-            node.pop(last, None)
+            (OmegaConf.select(config, group) if group else config).pop(key.rpartition(".")[2], None)
         else:
-            OmegaConf.update(
-                config, override.key_or_group, override.value(), merge=False, force_add=True
-            )
+            OmegaConf.update(config, key, override.value(), merge=False, force_add=True)
     return errors
 
 
-def _keys(config: Any) -> list[str]:
-    """All whole keys of a configuration."""
-    from omegaconf import OmegaConf
+def _keys(node: Mapping[Any, Any], path: str = "") -> dict[str, bool]:
+    """All whole keys below a node, and whether each holds further keys."""
+    keys = {}
+    for name, value in node.items():
+        keys[f"{path}{name}"] = isinstance(value, Mapping)
+        if isinstance(value, Mapping):
+            keys |= _keys(value, f"{path}{name}.")
+    return keys
 
-    def walk(node: Any, path: str) -> Iterator[str]:
-        for key, value in node.items():
-            if isinstance(value, Mapping):
-                yield from walk(value, f"{path}{key}.")
-            elif key != "_target_":
-                yield f"{path}{key}"
 
-    return list(walk(OmegaConf.to_container(config, resolve=False), ""))
+def _unknown(key: str, known: Mapping[str, bool], groups: Collection[str]) -> ConfigError:
+    """The error of a key: names its first part that does not exist, and the keys beside that."""
+    parts = itertools.accumulate(key.split("."), "{}.{}".format)
+    wrong = next((part for part in parts if part not in known), key)
+    beside = wrong.rpartition(".")[0]
+    names = {name.rpartition(".")[2] for name in known if name.rpartition(".")[0] == beside}
+    values = [name for name, holds_keys in known.items() if not holds_keys]
+    return unknown(wrong, (names | ({*groups} if not beside else set())) - {"_target_"}, values)
 
 
 def parse(overrides: Sequence[str]) -> tuple[list[Any], list[ConfigError]]:
@@ -174,7 +169,7 @@ def resolve(config: Any) -> dict[str, Any]:
         plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=False)
     except OmegaConfBaseException as error:
         key = getattr(error, "full_key", None) or "the configuration"
-        raise ConfigErrors([_error_of(error, key)]) from error
+        raise ConfigErrors([ConfigError(key, first_line(error))]) from error
     current = with_renamed_targets(plain)
     for group, node in plain.items():
         if isinstance(node, dict) and node.get("_target_") != current[group].get("_target_"):
@@ -253,41 +248,24 @@ def _cached(command: str, chosen: tuple[tuple[str, Any], ...]) -> tuple[Any, Map
     from omegaconf import OmegaConf
 
     overrides = [f"~{group}" if choice is None else f"{group}={choice}" for group, choice in chosen]
-    config = _by_hydra(command, overrides)
+    config = by_hydra(command, overrides)
     OmegaConf.set_struct(config, False)
     OmegaConf.set_readonly(config, False)
     choices = config.pop("hydra").runtime.choices
     return config, {group: choice for group, choice in choices.items() if "/" not in group}
 
 
-def _by_hydra(command: str | None, overrides: Sequence[str]) -> Any:
-    """What Hydra composes, its own settings included."""
+def by_hydra(command: str | None, overrides: Sequence[str]) -> Any:
+    """The configuration that Hydra composes, with its own settings. Raises ConfigErrors if it cannot."""
     from hydra import compose as hydra_compose
 
-    with _sources():
-        return hydra_compose(
-            command, overrides=[*overrides, *search_path()], return_hydra_config=True
-        )
-
-
-def faults_of_hydra(chosen: Sequence[str], settings: Sequence[str]) -> list[ConfigError]:
-    """Errors of Hydra's own settings, such as hydra.launcher.n_jobs=two, with the choices in `chosen`."""
-    from omegaconf import OmegaConf
-
-    parsed, errors = parse(settings)
-    if errors:
-        return errors
     try:
-        config = _by_hydra(None, chosen)
-    except _unusable() as error:
-        return [_error_of(error, " ".join(chosen))]
-    OmegaConf.set_readonly(config.hydra, None)
-    for text, override in zip(settings, parsed, strict=True):
-        try:
-            errors += apply(config, [override])
-        except _unusable() as error:
-            errors.append(_error_of(error, text))
-    return errors
+        with _sources():
+            return hydra_compose(
+                command, overrides=[*overrides, *search_path()], return_hydra_config=True
+            )
+    except hydra_errors() as error:
+        raise ConfigErrors([ConfigError(" ".join(overrides), first_line(error))]) from error
 
 
 @functools.cache
@@ -340,13 +318,14 @@ def _sources() -> Iterator[Any]:
         GlobalHydra.instance().hydra = before
 
 
-def _unusable() -> tuple[type[Exception], ...]:
-    """The exceptions of Hydra for a configuration that it cannot compose."""
+def hydra_errors() -> tuple[type[Exception], ...]:
+    """Exceptions of Hydra for a configuration that it cannot compose."""
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
     return (HydraException, OmegaConfBaseException)
 
 
-def _error_of(error: Exception, key: str = "") -> ConfigError:
-    return ConfigError(key, str(error).splitlines()[0])
+def first_line(error: Exception) -> str:
+    """The first line of an error's text."""
+    return str(error).splitlines()[0]

@@ -7,8 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from nmt.configuration import build
 from nmt.configuration.build import Group
-from nmt.configuration.faults import ConfigError, shown
-from nmt.configuration.settings import Settings
+from nmt.configuration.faults import ConfigError
+from nmt.configuration.settings import Settings, broken
 from nmt.data import as_list
 from nmt.data.lines import Errors
 from nmt.foundation.extras import advice, installed
@@ -37,9 +37,9 @@ class ModelSettings(Settings):
     translation: Group
 
     def conflicts(self) -> Iterator[ConfigError]:
+        empty = "give a run directory, or several as [A,B,C]"
         yield from super().conflicts()
-        if self.model == []:
-            yield ConfigError("model", "give a run directory, or several as [A,B,C]", "[]")
+        yield from broken((self.model == [], "model", empty, []))
 
     @property
     def translator_options(self) -> dict[str, Any]:
@@ -48,10 +48,9 @@ class ModelSettings(Settings):
 
     def _search(self, search: Group, one_best: str | None) -> Iterator[ConfigError]:
         """Errors of a search; `one_best`: why it must not return several hypotheses, None if it may."""
-        yield from build.faults_of_building("search", search)
         most = search.get("n_best", 1)
-        if one_best and most > 1:
-            yield ConfigError("search.n_best", one_best, shown(most))
+        yield from build.faults_of_building("search", search)
+        yield from broken((one_best and most > 1, "search.n_best", str(one_best), most))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,17 +61,23 @@ class EnsembleSettings(ModelSettings):
     shares: list[Positive] | None = None
 
     def conflicts(self) -> Iterator[ConfigError]:
-        yield from super().conflicts()
         count = len(models(self.model))
-        if self.shares is not None and count and len(self.shares) != count:
-            yield ConfigError(
-                "shares", f"give one positive number for each of {count} models", shown(self.shares)
-            )
         lexicon = getattr(self, "lexicon", None)  # not a key of every such command
-        if lexicon and self.translation.get("unknown") != "copy":
-            yield ConfigError(
-                "lexicon", "is for unknown words: set translation.unknown=copy too", lexicon
-            )
+        yield from super().conflicts()
+        yield from broken(
+            (
+                self.shares is not None and count and len(self.shares) != count,
+                "shares",
+                f"give one positive number for each of {count} models",
+                self.shares,
+            ),
+            (
+                lexicon and self.translation.get("unknown") != "copy",
+                "lexicon",
+                "is for unknown words: set translation.unknown=copy too",
+                lexicon,
+            ),
+        )
 
     def idle(self) -> dict[str, str]:
         if len(models(self.model)) > 1:
@@ -101,34 +106,46 @@ class TranslateSettings(EnsembleSettings):
     search: Group
 
     def conflicts(self) -> Iterator[ConfigError]:
-        yield from super().conflicts()
         only_best = "shown by format=jsonl and format=moses only"
+        compared = models(self.compare)
+        main = models(self.model)
+        yield from super().conflicts()
         yield from self._search(self.search, only_best if self.format in ONE_BEST else None)
         yield from map_name("attention_map", self.attention_map)
-        yield from self._compared()
-        if self.resume and not (self.output and self.input):
-            yield ConfigError("resume", "needs input=FILE and output=FILE", "true")
-        if self.resume and self.attention_map:
-            yield ConfigError(
-                "resume", "an attention map needs all sentences; leave attention_map out", "true"
-            )
-        if (self.prefix or self.constraints) and not self.input:
-            yield ConfigError(
-                "prefix and constraints", "belong to the lines of a file; give input=FILE"
-            )
-
-    def _compared(self) -> Iterator[ConfigError]:
-        """Errors of the models that are drawn beside the main one."""
-        compared, main = models(self.compare), models(self.model)
-        if compared and not self.attention_map:
-            yield ConfigError(
+        yield from broken(
+            (
+                compared and not self.attention_map,
                 "compare",
                 "names models to draw beside the main one in attention_map=FILE.html; give that too",
-            )
-        if len(compared) > MOST_COMPARED:
-            yield ConfigError("compare", "give at most three models beside the one that translates")
-        if len({*compared, *main}) < len(compared) + len(set(main)):
-            yield ConfigError("compare", "give each model once, and not the one that translates")
+            ),
+            (
+                len(compared) > MOST_COMPARED,
+                "compare",
+                "give at most three models beside the one that translates",
+            ),
+            (
+                len({*compared, *main}) < len(compared) + len(set(main)),
+                "compare",
+                "give each model once, and not the one that translates",
+            ),
+            (
+                self.resume and not (self.output and self.input),
+                "resume",
+                "needs input=FILE and output=FILE",
+                True,
+            ),
+            (
+                self.resume and self.attention_map,
+                "resume",
+                "an attention map needs all sentences; leave attention_map out",
+                True,
+            ),
+            (
+                (self.prefix or self.constraints) and not self.input,
+                "prefix and constraints",
+                "belong to the lines of a file; give input=FILE",
+            ),
+        )
 
     def idle(self) -> dict[str, str]:
         reasons = super().idle()
@@ -173,17 +190,19 @@ class ServeSettings(ModelSettings):
         ]
 
     def conflicts(self) -> Iterator[ConfigError]:
+        per_request = "requests say how many alternatives they want; leave it out"
+        count = len(models(self.model))
+        names = self._names
         yield from super().conflicts()
-        yield from self._search(
-            self.search, "requests say how many alternatives they want; leave it out"
+        yield from self._search(self.search, per_request)
+        yield from broken(
+            (len(names) != count, "names", f"give one for each of {count} models", self.names),
+            (
+                len(names) == count > len(set(names)),
+                "names",
+                f"give each model another name, as names=[a,b] (now {', '.join(names)})",
+            ),
         )
-        count, names = len(models(self.model)), self._names
-        if len(names) != count:
-            yield ConfigError("names", f"give one for each of {count} models", shown(self.names))
-        elif len(set(names)) < len(names):
-            yield ConfigError(
-                "names", f"give each model another name, as names=[a,b] (now {', '.join(names)})"
-            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,12 +217,10 @@ class EvaluateSettings(EnsembleSettings):
     metric: Group
 
     def conflicts(self) -> Iterator[ConfigError]:
+        no_text = "not a comparison of texts; choose bleu, chrf, ter or exact"
         yield from super().conflicts()
         yield from self._search(self.search, "only the best translation is evaluated; leave it out")
-        if self.metric.get("name") == "loss":
-            yield ConfigError(
-                "metric.name", "not a comparison of texts; choose bleu, chrf, ter or exact", "loss"
-            )
+        yield from broken((self.metric.get("name") == "loss", "metric.name", no_text, "loss"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,18 +237,22 @@ class ScoreSettings(EnsembleSettings):
 
     def conflicts(self) -> Iterator[ConfigError]:
         yield from super().conflicts()
-        if (self.target is None) == (self.nbest is None):
-            yield ConfigError(
+        yield from broken(
+            (
+                (self.target is None) == (self.nbest is None),
                 "target, nbest",
                 "give one of them, target=FILE (one translation per line) or nbest=FILE "
                 "(Moses format)",
-            )
-        elif self.nbest and (self.format != "text" or self.normalize != "none"):
-            yield ConfigError(
+            ),
+            (
+                self.nbest
+                and self.target is None
+                and (self.format != "text" or self.normalize != "none"),
                 "nbest",
                 "is written back in its own format, with log-probabilities; "
                 "leave format and normalize out",
-            )
+            ),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,16 +276,29 @@ class AlignSettings(EnsembleSettings):
     def conflicts(self) -> Iterator[ConfigError]:
         yield from super().conflicts()
         yield from map_name("attention_map", self.attention_map)
-        if (self.model is None) == (self.vectors is None):
-            yield ConfigError(
-                "model, vectors", "give one of them, model=RUN_DIR or vectors=[SOURCE,TARGET]"
-            )
-        elif self.vectors is not None and len(self.vectors) != 2:
-            yield ConfigError("vectors", "give two files, [SOURCE,TARGET]")
-        elif self.vectors and self.reverse:
-            yield ConfigError("reverse", "vectors already look in both directions; leave it out")
-        if self.vectors and self.units == "piece":
-            yield ConfigError("units", "vectors are of words; pieces are a model's", "piece")
+        yield from broken(
+            (
+                (self.model is None) == (self.vectors is None),
+                "model, vectors",
+                "give one of them, model=RUN_DIR or vectors=[SOURCE,TARGET]",
+            ),
+            (
+                self.vectors is not None and len(self.vectors) != 2,
+                "vectors",
+                "give two files, [SOURCE,TARGET]",
+            ),
+            (
+                self.vectors and self.reverse,
+                "reverse",
+                "vectors already look in both directions; leave it out",
+            ),
+            (
+                self.vectors and self.units == "piece",
+                "units",
+                "vectors are of words; pieces are a model's",
+                "piece",
+            ),
+        )
 
     def idle(self) -> dict[str, str]:
         if self.vectors:
@@ -316,12 +350,18 @@ class AverageSettings(Settings):
     output: str
 
     def conflicts(self) -> Iterator[ConfigError]:
+        output = Path(self.output).resolve()
         yield from super().conflicts()
         yield from ending(self.output, ".safetensors")
-        if len(self.models) < 2:
-            yield ConfigError("models", "give at least two, as [A,B]", shown(self.models))
-        if Path(self.output).resolve() in [Path(model).resolve() for model in self.models]:
-            yield ConfigError("output", "is one of the models; choose another name", self.output)
+        yield from broken(
+            (len(self.models) < 2, "models", "give at least two, as [A,B]", self.models),
+            (
+                output in [Path(model).resolve() for model in self.models],
+                "output",
+                "is one of the models; choose another name",
+                self.output,
+            ),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -355,18 +395,17 @@ class IndexSettings(Settings):
 
 def ending(output: str, suffix: str) -> Iterator[ConfigError]:
     """An error for an output whose name ends in another suffix."""
-    if not output.endswith(suffix):
-        yield ConfigError("output", f"the name must end in {suffix}", output)
+    return broken((not output.endswith(suffix), "output", f"the name must end in {suffix}", output))
 
 
 def map_name(key: str, name: str | None) -> Iterator[ConfigError]:
     """An error for the name of a picture that cannot be drawn."""
-    if not name:
-        return
-    if not name.endswith(ENDINGS):
-        yield ConfigError(key, "the name must end in .html, .png or .json", name)
-    elif name.endswith(".png") and not installed("matplotlib"):
-        yield ConfigError(key, f"{advice('matplotlib')}, or write .html", name)
+    file = name or ENDINGS[0]
+    missing = file.endswith(".png") and not installed("matplotlib")
+    return broken(
+        (not file.endswith(ENDINGS), key, "the name must end in .html, .png or .json", name),
+        (missing, key, f"{advice('matplotlib')}, or write .html", name),
+    )
 
 
 def models(value: Models | None) -> list[str]:

@@ -1,6 +1,6 @@
 """The settings of what trains: nmt.train, nmt.backtranslate and nmt.classify."""
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -8,12 +8,12 @@ import torch
 
 from nmt.configuration import build
 from nmt.configuration.build import Group
-from nmt.configuration.faults import ConfigError, shown
-from nmt.configuration.settings import Settings
+from nmt.configuration.faults import ConfigError
+from nmt.configuration.settings import Settings, broken
 from nmt.foundation.errors import UserError
 from nmt.foundation.part_limits import RunView
 from nmt.foundation.ranges import Count, Range, Size
-from nmt.model.freezing import freeze
+from nmt.model.freezing import freeze, frozen_tables
 from nmt.model.layers.cells import CellName
 from nmt.tokenizer.columns import Columns
 
@@ -96,39 +96,43 @@ class TrainSettings(TrainingSettings):
         return Columns(run.sources, factors, picture=run.pictures)
 
     def conflicts(self) -> Iterator[ConfigError]:
+        vectors = self.vectors or []
+        reads_words = self.view.parts["encoder"].reads_words
         yield from super().conflicts()
-        yield from self._frozen()
-        if self.vectors is None:
-            return
-        run, typed = self.view, shown(self.vectors)
-        if len(self.vectors) != 2 or self.vectors == [None, None]:
-            yield ConfigError(
-                "vectors", "give two files, [SOURCE,TARGET]; null for a language without", typed
-            )
-        if self.vectors and self.init:
-            yield ConfigError(
+        yield from broken(
+            (
+                self.vectors is not None and (len(vectors) != 2 or vectors == [None, None]),
+                "vectors",
+                "give two files, [SOURCE,TARGET]; null for a language without",
+                vectors,
+            ),
+            (
+                vectors and self.init,
                 "vectors",
                 f"the words of init={self.init} have vectors already; leave one of them out",
-            )
-        if self.vectors[:1] not in ([], [None]) and not run.parts["encoder"].reads_words:
-            yield ConfigError("vectors", "there are no source words: give [null,TARGET]", typed)
+            ),
+            (
+                any(vectors[:1]) and not reads_words,
+                "vectors",
+                "there are no source words: give [null,TARGET]",
+                vectors,
+            ),
+        )
+        if self.freeze:
+            yield from self._frozen(self.freeze)
 
-    def _frozen(self) -> Iterator[ConfigError]:
-        """Parts of the network that cannot be left as they are."""
-        if not self.freeze:
-            return
-        tables = {"source_embedding", "target_embedding", "output"}
-        if self.init_vocabulary == "grow" and tables & {*self.freeze}:
-            yield ConfigError(
-                "freeze",
-                "the vectors of the new pieces would never be trained (init_vocabulary=grow)",
-            )
+    def _frozen(self, names: Sequence[str]) -> Iterator[ConfigError]:
+        """Parts that cannot be frozen, and new pieces that would stay as they are drawn."""
         with torch.device("meta"):
             network = build.network(self.values, 10, 10, self.columns)
         try:
-            freeze(network, self.freeze)
+            freeze(network, names)
         except UserError as error:
             yield ConfigError("", str(error))
+        why = "the vectors of the new pieces would never be trained (init_vocabulary=grow)"
+        yield from broken(
+            (self.init_vocabulary == "grow" and frozen_tables(network), "freeze", why, names)
+        )
 
     def idle(self) -> dict[str, str]:
         reasons = {
@@ -147,22 +151,28 @@ class BacktranslateSettings(TrainSettings):
     synthetic: Group
 
     def conflicts(self) -> Iterator[ConfigError]:
+        columns = self.columns
+        plain = columns.plain and columns.sources == 1 and not self.data.get("alignment")
         yield from super().conflicts()
-        if self.run_dir is None:
-            yield ConfigError(
+        yield from broken(
+            (
+                self.run_dir is None,
                 "run_dir",
                 "name a folder: everything is kept there, and the same command goes on in it",
-            )
-        if self.resume:
-            yield ConfigError(
-                "resume", "the same command goes on where it stopped; leave it out", self.resume
-            )
-        columns = self.columns
-        if not columns.plain or columns.sources > 1 or self.data.get("alignment"):
-            yield ConfigError(
+            ),
+            (
+                self.resume,
+                "resume",
+                "the same command goes on where it stopped; leave it out",
+                self.resume,
+            ),
+            (
+                not plain,
                 "data",
-                "back-translation makes plain texts: one source, no factors, alignments or pictures",
-            )
+                "back-translation makes plain texts: one source, no factors, alignments or "
+                "pictures",
+            ),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,5 +188,5 @@ class ClassifySettings(TrainingSettings):
 
     def conflicts(self) -> Iterator[ConfigError]:
         yield from super().conflicts()
-        if self.freeze and not self.vectors:
-            yield ConfigError("freeze", "there is nothing to freeze without vectors=FILE", "true")
+        nothing = "there is nothing to freeze without vectors=FILE"
+        yield from broken((self.freeze and not self.vectors, "freeze", nothing, True))

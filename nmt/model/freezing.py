@@ -6,23 +6,44 @@ from torch import nn
 
 from nmt.foundation.errors import UserError
 
+TABLES = ("source_embedding", "target_embedding", "output")
+"""Parts of a network that may share weights (model.tying)."""
+
+
+def frozen_tables(network: nn.Module) -> list[str]:
+    """Those of the tables of words whose weights are not trained, by whatever name they were frozen."""
+    tables = {name: getattr(network, name, None) for name in TABLES}
+    return [
+        name
+        for name, table in tables.items()
+        if table is not None and not table.weight.requires_grad
+    ]
+
 
 def freeze(network: nn.Module, names: Sequence[str]) -> None:
-    """Parameters whose names begin so are not trained; tied embeddings have several names. Raises UserError for names that
-    none has, or if none is left."""
+    """Excludes parameters from training. Tied embeddings have several names.
+
+    names: parts of the network or parameters
+
+    Raises UserError for names that no parameter has, or if nothing is left to train.
+    """
     parameters = dict(network.named_parameters(remove_duplicate=False))
-    chosen = {
-        name: [p for n, p in parameters.items() if n == name or n.startswith(f"{name}.")]
-        for name in names
-    }
-    nothing = [name for name, its in chosen.items() if not its]
-    if nothing:
+    unknown = []
+    for name in names:
+        frozen = [p for key, p in parameters.items() if f"{key}.".startswith(f"{name}.")]
+        if not frozen:
+            unknown.append(name)
+        for parameter in frozen:
+            parameter.requires_grad_(False)
+    if unknown:
         parts = ", ".join(sorted({name.partition(".")[0] for name in parameters}))
         raise UserError(
-            f"freeze={','.join(nothing)}: no part of the network has this name. There are: {parts}"
+            f"freeze={','.join(unknown)}: no part of the network has this name. There are: {parts}"
         )
-    for its in chosen.values():
-        for parameter in its:
-            parameter.requires_grad_(False)
-    if not any(p.requires_grad for p in parameters.values()):
+    if not any(parameter.requires_grad for parameter in parameters.values()):
         raise UserError("freeze: nothing is left to train")
+
+
+def shared_tables(network: nn.Module, names: Sequence[str]) -> list[str]:
+    """Tables of words that are frozen without being named, because they share weights with a part that is."""
+    return [table for table in frozen_tables(network) if table not in names]

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from nmt.configuration import build
-from nmt.configuration.initial import read_initial
+from nmt.configuration.saved_runs import read_initial
 from nmt.configuration.training_settings import ClassifySettings, TrainingSettings, TrainSettings
 from nmt.data import LabelledSplits, Splits, as_list
 from nmt.data.filters import Filters
@@ -22,7 +22,7 @@ from nmt.foundation.ranks import ALONE, Ranks
 from nmt.inference.candidates import Candidates
 from nmt.inference.translator import Translator
 from nmt.loading import load
-from nmt.model.freezing import freeze
+from nmt.model.freezing import freeze, shared_tables
 from nmt.model.seq2seq import Seq2Seq
 from nmt.pipeline.fine_tuning import take_weights
 from nmt.storage import checkpoint as ckpt
@@ -125,7 +125,17 @@ def _translation(
         )
     elif settings.vectors and saved is None:
         _use_vectors(network, tokenizer, settings.vectors)
-    freeze(network, settings.freeze or [])
+    frozen = settings.freeze or []
+    freeze(network, frozen)
+    shared = shared_tables(network, frozen)
+    if shared:
+        log.warning(
+            "freeze=[%s]: %s not trained either, because the weights are the same "
+            "(model.tying=%s)",
+            ",".join(frozen),
+            " and ".join(shared) + (" are" if len(shared) > 1 else " is"),
+            settings.model["tying"],
+        )
     network = network.to(device)
     return TranslationTask(
         data,

@@ -11,8 +11,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from nmt.configuration.compose import faults_of_hydra, search_path
-from nmt.configuration.faults import ConfigErrors
+from nmt.configuration.compose import (
+    apply,
+    by_hydra,
+    first_line,
+    hydra_errors,
+    parse,
+    search_path,
+)
+from nmt.configuration.faults import ConfigError, ConfigErrors
 from nmt.foundation.errors import UserError
 from nmt.sweep import job
 from nmt.sweep.run_status import Run, find
@@ -48,10 +55,26 @@ def check(overrides: Sequence[str], choices: Sequence[str]) -> None:
             first = re.split("[./=]", f"{text}=")[1]
             usual = f"of Hydra's own, a sweep takes {CHOICE}NAME and {SETTING}KEY=VALUE"
             raise UserError(f"{text}: {INSTEAD.get(first, usual)}")
-    errors = faults_of_hydra(
+    _check_settings(
         [text for text in overrides if text.startswith(CHOICE)],
         [text for text in overrides if text.startswith(SETTING)],
     )
+
+
+def _check_settings(chosen: Sequence[str], settings: Sequence[str]) -> None:
+    """Raises ConfigErrors for keys and values that the chosen launcher does not have, such as hydra.launcher.n_jobs=two."""
+    from omegaconf import OmegaConf
+
+    parsed, errors = parse(settings)
+    if errors:
+        raise ConfigErrors(errors)
+    config = by_hydra(None, chosen)
+    OmegaConf.set_readonly(config.hydra, None)
+    for text, override in zip(settings, parsed, strict=True):
+        try:
+            errors += apply(config, [override])
+        except hydra_errors() as error:
+            errors.append(ConfigError(text, first_line(error)))
     if errors:
         raise ConfigErrors(errors)
 
