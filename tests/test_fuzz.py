@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 import os
+import re
 
 import numpy as np
 import pytest
@@ -123,7 +124,7 @@ def test_any_cells_come_back(tmp_path, form, rows):
         TableFiles(format=form, train=file, validation=file, source="en", target="de").load
     )
     if found is not None:
-        one_line = [tuple(" ".join(cell.split("\n")) for cell in row) for row in rows]
+        one_line = [tuple(re.sub("\r\n|\r|\n", " ", cell) for cell in row) for row in rows]
         assert list(zip(found.train.source, found.train.target, strict=True)) == one_line
 
 

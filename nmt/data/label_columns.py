@@ -104,6 +104,12 @@ def _label_names(rows: Rows, column: str) -> list[list[str]]:
         values = cell if isinstance(cell, list) else [cell]
         if None in values and values != [None]:
             raise UserError(f"{rows.place(i)}: one of the labels in column {column!r} is null")
+        for value in values:
+            if classes and isinstance(value, int) and not 0 <= value < len(classes):
+                raise UserError(
+                    f"{rows.place(i)}: column {column!r} holds {value}, not one of the "
+                    f"{len(classes)} classes, which are numbered from 0"
+                )
         names.append([_label_name(value, classes) for value in values])
     return names
 

@@ -29,6 +29,18 @@ SHOWN_FILES = 8
 """File names that a message lists, the most similar ones first."""
 LONE_SURROGATE = "half of a surrogate pair (\\ud800 to \\udfff alone), which is invalid Unicode"
 """Problem of a text that JSON can express and UTF-8 cannot."""
+WIDE_BOMS = {
+    codecs.BOM_UTF32_LE: "UTF-32",
+    codecs.BOM_UTF32_BE: "UTF-32",
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+}
+"""Encodings by their byte order marks; that of UTF-32 begins with that of UTF-16."""
+WIDE_ENCODINGS = ("UTF-32LE", "UTF-32BE", "UTF-16LE", "UTF-16BE")
+HEAD = 4096
+"""Bytes of a file that show its encoding."""
+LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+LFS_ADVICE = "a pointer of Git LFS, not the file itself: run git lfs pull"
 Errors = Literal["strict", "replace"]
 """Treatment of bytes that are not UTF-8: a UserError, or the replacement character U+FFFD."""
 
@@ -65,6 +77,7 @@ def find_file(path: str) -> Path:
     for ending in ("", *OPENERS):
         candidate = Path(path + ending)
         if candidate.is_file():
+            check_no_pointer(candidate)
             return candidate
     if Path(path).is_fifo() or Path(path).is_char_device():
         return _pipe_contents(path)
@@ -79,6 +92,13 @@ def find_file(path: str) -> Path:
         more = " …" if len(names) > len(similar) else ""
         problem += f". In that folder: {', '.join(similar)}{more}"
     raise UserError(f"{path}: {problem}")
+
+
+def check_no_pointer(file: Path) -> None:
+    """Raises UserError if a file is a pointer of Git LFS."""
+    with open(file, "rb") as opened:
+        if opened.read(len(LFS_POINTER)) == LFS_POINTER:
+            raise UserError(f"{file}: {LFS_ADVICE}")
 
 
 @functools.cache
@@ -160,10 +180,44 @@ def decoded_chunks(
     """The lines of an open binary file; `name` identifies it in messages."""
     first = 1
     for chunk in batched(opened):
-        if first == 1:
+        if first == 1 and errors == "strict":
+            _check_head(b"".join(chunk)[:HEAD], name)
             chunk[0] = chunk[0].removeprefix(BOM)
         yield _decoded(chunk, first, name, errors, keep_return)
         first += len(chunk)
+
+
+def _check_head(head: bytes, name: str) -> None:
+    """Raises UserError if the first bytes of a file show that it is not lines of UTF-8."""
+    encoding = _wide_encoding(head)
+    if encoding:
+        raise UserError(
+            f"{name}: not UTF-8 but {encoding}. Convert it first: iconv -f {encoding} -t UTF-8"
+        )
+    if head.startswith(LFS_POINTER):
+        raise UserError(f"{name}: {LFS_ADVICE}")
+    if b"\n" not in head and b"\r" in head.rstrip(b"\r"):
+        raise UserError(
+            f"{name}: lines end with carriage returns (CR), and must end with newlines. "
+            "Convert it first: tr '\\r' '\\n'"
+        )
+
+
+def _wide_encoding(head: bytes) -> str | None:
+    """UTF-16 or UTF-32 if the first bytes of a text are in it, else None."""
+    for bom, encoding in WIDE_BOMS.items():
+        if head.startswith(bom):
+            return encoding
+    if 0 not in head:
+        return None
+    spaces = head.count(b"\n") + head.count(b" ")
+    for encoding in WIDE_ENCODINGS:
+        # the bytes of spaces and newlines are spaces and newlines in the right encoding only
+        text = head[: len(head) // 4 * 4].decode(encoding, "replace")
+        is_text = len(text) >= 8 and "".join(text.split()).isprintable()
+        if is_text and 0 < spaces <= 2 * (text.count("\n") + text.count(" ")):
+            return encoding
+    return None
 
 
 def _decoded(

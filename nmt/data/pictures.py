@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from nmt.data.lines import check_no_pointer
 from nmt.data.sources.digits import PREFIX, page
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import advice, installed
@@ -186,6 +187,8 @@ def _decoded(name: str, file: str | Path | bytes) -> np.ndarray:
     except FileNotFoundError:
         raise UserError(f"{name}: no such picture") from None
     except UnidentifiedImageError:
+        if not isinstance(file, bytes):
+            check_no_pointer(Path(file))
         raise UserError(f"{name}: not an image that Pillow reads") from None
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise UserError(f"{name}: cannot be read as an image ({error})") from error

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,6 +19,7 @@ from nmt.data.lines import LONE_SURROGATE, has_surrogate
 from nmt.foundation.errors import UserError
 
 ReadTable = Callable[..., "Iterator[Rows]"]
+LINE_BREAK = re.compile(r"\r\n|\r|\n")
 TRANSLATION = "translation"
 """Column of the hub's data sets that holds a mapping from languages to texts."""
 
@@ -62,6 +64,10 @@ class Rows:
             hint = ". If this first line is a row: data.header=false, and columns by their numbers"
         elif len(self.names) == 1 and any(mark in self.names[0] for mark in ",\t"):
             hint = f". Is it data={'csv' if ',' in self.names[0] else 'tsv'}?"
+        elif len(self.names) == 1 and ";" in self.names[0]:
+            hint = ". Columns are separated by semicolons: save the table with commas or tabs"
+        elif self.names and all(name.startswith('"') for name in self.names):
+            hint = ". If these are quotation marks of a spreadsheet: data.quotes=true"
         raise UserError(
             f"{self.name}: no column{'s' * (len(missing) > 1)} "
             f"{' and '.join(map(repr, missing))}. "
@@ -76,7 +82,7 @@ class Rows:
                 raise UserError(f"{self.place(i)}: column {column!r} holds {cell!r}, not text")
             if has_surrogate(cell):
                 raise UserError(f"{self.place(i)}: column {column!r} holds {LONE_SURROGATE}")
-        return [cell.replace("\n", " ") for cell in cells]
+        return [LINE_BREAK.sub(" ", cell) for cell in cells]
 
 
 def _shortened(name: str) -> str:

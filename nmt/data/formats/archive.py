@@ -51,7 +51,9 @@ def _text_name(archive: Archive, file: Path, columns: Sequence[str]) -> str:
         members = archive.namelist()
     else:
         members = archive.getnames()
-    names = {member.rpartition(".")[0] for member in members}
+    # archives made on a Mac hold ._NAME.en, and the same in a folder __MACOSX
+    files = [member for member in members if not Path(member).name.startswith("._")]
+    names = {member.rpartition(".")[0] for member in files}
     texts = [
         name
         for name in sorted(names)

@@ -1,6 +1,7 @@
 """Translation memories (TMX). Columns are languages: en finds en, EN and en-US."""
 
 import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from nmt.foundation.errors import UserError
 log = logging.getLogger(__name__)
 CODES = ("bpt", "ept", "ph", "it", "ut")
 """Elements in a text that hold codes of another program, not text."""
+PLACEHOLDERS = ("ph", "ut")
+"""Codes that stand for something, such as a line break: they separate words."""
 LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 Variants = Mapping[str, Any]
 """Elements `tuv` of a translation unit by language."""
@@ -76,7 +79,10 @@ def _text_in(variants: Variants, language: str) -> str | None:
     regional = (tuv for name, tuv in by_language.items() if name.partition("-")[0] == asked)
     tuv = by_language.get(asked, next(regional, None))
     segment = None if tuv is None else tuv.find("{*}seg")
-    return None if segment is None else " ".join(_text(segment).split())
+    if segment is None:
+        return None
+    text = re.sub(r"(?<=\w)\0+(?=\w)", " ", _text(segment)).replace("\0", "")
+    return re.sub(r"[ \t\r\n]+", " ", text).strip(" ")  # other spaces, such as U+00A0, are kept
 
 
 def _normalized(language: str) -> str:
@@ -84,7 +90,13 @@ def _normalized(language: str) -> str:
 
 
 def _text(element: Any) -> str:
-    """The text of an element and of what follows it, without codes of other programs."""
+    """The text of an element and of what follows it, without codes of other programs.
+
+    Placeholders are zero characters, which XML does not allow in a text.
+    """
     tag = element.tag.rpartition("}")[2]
-    inside = "" if tag in CODES else (element.text or "") + "".join(map(_text, element))
+    if tag in CODES:
+        inside = "\0" if tag in PLACEHOLDERS else ""
+    else:
+        inside = (element.text or "") + "".join(map(_text, element))
     return inside + (element.tail or "" if tag != "seg" else "")

@@ -5,6 +5,7 @@ import socket
 import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from nmt.data.formats import Rows, present
@@ -19,7 +20,7 @@ from nmt.foundation.ranges import Share
 class HubData(Table):
     """A data set of the hub.
 
-    path: id of the data set, or a local folder of files.
+    path: id of the data set, a local folder of files, or a folder written by `save_to_disk`.
     name: config of the data set.
     revision: commit, to fix the version of the text.
 
@@ -69,7 +70,13 @@ class HubData(Table):
 
         name = f"{self.path}{f'/{self.name}' if self.name else ''}, split {part}"
         try:
-            table = datasets.load_dataset(self.path, self.name, split=part, revision=self.revision)
+            table = self._saved(part)
+            if table is None:
+                table = datasets.load_dataset(
+                    self.path, self.name, split=part, revision=self.revision
+                )
+        except UserError:
+            raise
         except Exception as error:  # the library raises errors of many types
             raise UserError(
                 f"data set {name}: cannot be loaded: {error.__cause__ or error}. Check data.path, "
@@ -85,6 +92,23 @@ class HubData(Table):
                 yield Rows(name, table.column_names, values, start + 1, classes)
 
         return Stream(name, read, settings=table._fingerprint)
+
+    def _saved(self, part: str) -> Any:
+        """A part of a folder that `save_to_disk` wrote; None if `path` is something else."""
+        folder = Path(self.path)
+        is_dict = (folder / "dataset_dict.json").is_file()
+        if not is_dict and not (folder / "state.json").is_file():
+            return None
+        import datasets
+
+        saved = datasets.load_from_disk(self.path)
+        parts = saved if is_dict else {"train": saved}
+        if part not in parts:
+            raise UserError(
+                f"data set {self.path}: no split {part}. It has: {', '.join(parts)}. "
+                "Name its splits, or set data.split"
+            )
+        return parts[part]
 
 
 def _offline() -> bool:

@@ -136,6 +136,7 @@ class TableFiles(Table):
     format: csv, tsv, jsonl, parquet, tmx or archive.
     header: whether tsv and csv files start with a line of column names. Without it, columns are
         called 1, 2, 3 ….
+    quotes: whether quotation marks around the cells of tsv files are removed, as in csv.
 
     The other arguments are those of `Table`; in tmx and archive, columns are languages.
     """
@@ -145,6 +146,7 @@ class TableFiles(Table):
         *,
         format: str,
         header: bool = True,
+        quotes: bool = False,
         train: str,
         validation: str | list[str] | None = None,
         test: str | None = None,
@@ -172,13 +174,19 @@ class TableFiles(Table):
         )
         self._read = reader(format)
         self._settings = format
-        if "header" in inspect.signature(self._read).parameters:
+        known = inspect.signature(self._read).parameters
+        if "header" in known:
             self._read = partial(self._read, header=header)
             self._settings += f" {header}"
         elif not header:
             raise ValueError(
                 f"data.header=false: is for tsv and csv; columns of {format} have names"
             )
+        if quotes and "quotes" not in known:
+            raise ValueError(f"data.quotes=true: is for tsv, not for {format}; leave it out")
+        if quotes:
+            self._read = partial(self._read, quotes=True)
+            self._settings += " quotes"
 
     def rows(self, part: str, columns: Sequence[str]) -> Stream[Rows]:
         file = find_file(part)

@@ -1,0 +1,267 @@
+"""Files of other programs: encodings, quotation marks, line ends, pointers, gaps."""
+
+import io
+import json
+import subprocess
+import tarfile
+import zipfile
+
+import numpy as np
+import pytest
+
+from nmt.data.lines import read_lines
+from nmt.data.sources.captions import Captions
+from nmt.data.sources.hub import HubData
+from nmt.data.sources.table import TableFiles
+from nmt.foundation.errors import UserError
+
+ENGLISH = [f"A man sees dog {i}." for i in range(60)]
+CHINESE = [f"一个男人看到一只狗。{i}" for i in range(60)]
+
+
+def written(path, content):
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return str(path)
+
+
+def table(form, file, source="en", target="de", **keys):
+    part = {"format": form, "train": str(file), "validation": str(file)}
+    return TableFiles(**part, source=source, target=target, **keys).load().train
+
+
+def both(pairs):
+    return list(zip(pairs.source, pairs.target, strict=True))
+
+
+WIDE = ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"]
+
+
+@pytest.mark.parametrize("lines", [ENGLISH, CHINESE], ids=["Latin", "Chinese"])
+@pytest.mark.parametrize("encoding", WIDE)
+def test_wide_encodings_are_named_and_the_advice_works(tmp_path, encoding, lines):
+    text = "".join(f"{line}\n" for line in lines)
+    file = tmp_path / "t.txt"
+    file.write_bytes(text.encode(encoding))
+    with pytest.raises(UserError, match="Convert it first: iconv -f UTF-") as caught:
+        read_lines(file)
+    command = str(caught.value).rpartition("first: ")[2]
+    file.write_bytes(subprocess.run(f"{command} < {file}", shell=True, capture_output=True).stdout)
+    assert read_lines(file) == lines
+
+
+@pytest.mark.parametrize("form", ["csv", "tsv", "jsonl", "archive"])
+def test_wide_encodings_are_named_in_every_format(tmp_path, form):
+    text = "en,de\na,b\nc,d\n".encode("utf-16-le")
+    file = tmp_path / "t"
+    if form == "archive":
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr("t.en", text)
+            archive.writestr("t.de", text)
+    else:
+        file.write_bytes(text)
+    with pytest.raises(UserError, match="not UTF-8 but UTF-16LE"):
+        table(form, file)
+
+
+@pytest.mark.parametrize("text", ["a\0b\nc\nd e f\0\n", "Größe\n", "一\n", ""])
+def test_other_text_is_no_wide_encoding(tmp_path, text):
+    file = written(tmp_path / "t", text * 50)
+    assert len(read_lines(tmp_path / "t")) == (text * 50).count("\n"), file
+
+
+def test_carriage_returns_as_line_ends_are_named(tmp_path):
+    file = tmp_path / "t"
+    written(file, "one\rtwo\rthree\r")
+    with pytest.raises(UserError, match="lines end with carriage returns") as caught:
+        read_lines(file)
+    command = str(caught.value).rpartition("first: ")[2]
+    written(file, subprocess.run(f"{command} < {file}", shell=True, capture_output=True).stdout)
+    assert read_lines(file) == ["one", "two", "three"]
+
+
+def test_line_breaks_inside_cells_are_one_space(tmp_path):
+    csv_file = written(tmp_path / "t.csv", b'en,de\n"a\r\nb","c\rd"\n"e\nf",g\n')
+    assert both(table("csv", csv_file)) == [("a b", "c d"), ("e f", "g")]
+    row = json.dumps({"en": "a\r\nb\rc", "de": "d\ne"})
+    assert both(table("jsonl", written(tmp_path / "t.jsonl", row + "\n"))) == [("a b c", "d e")]
+
+
+QUOTED = 'en\tde\n"He said ""hi"""\tplain\n"a b"\tc\n'
+
+
+def test_quoted_cells_of_tsv_are_counted_and_can_be_read(tmp_path, caplog):
+    file = written(tmp_path / "quoted.tsv", QUOTED)
+    assert both(table("tsv", file))[0] == ('"He said ""hi"""', "plain")
+    assert "2 of 4 cells are in quotation marks" in caplog.text
+    assert "data.quotes=true" in caplog.text
+    assert caplog.text.count("quotation marks") == 1
+    assert both(table("tsv", file, quotes=True)) == [('He said "hi"', "plain"), ("a b", "c")]
+
+
+def test_direct_speech_in_tsv_is_no_quoting(tmp_path, caplog):
+    table("tsv", written(tmp_path / "speech.tsv", 'en\tde\n"Hello."\t„Hallo.“\na\tb\n'))
+    assert "quotation marks" not in caplog.text
+
+
+def test_tables_of_spreadsheets_get_hints(tmp_path):
+    with pytest.raises(UserError, match="data.quotes=true"):
+        table("tsv", written(tmp_path / "t.tsv", '"en"\t"de"\n"a"\t"b"\n'))
+    with pytest.raises(UserError, match="separated by semicolons"):
+        table("csv", written(tmp_path / "t.csv", "en;de\na;b\n"))
+    with pytest.raises(ValueError, match="data.quotes=true: is for tsv"):
+        table("jsonl", "t", quotes=True)
+
+
+def test_columns_that_are_not_asked_for_may_be_empty_repeated_or_absent(tmp_path):
+    file = written(tmp_path / "t.csv", "en,de,,\na,b,,\n")
+    assert both(table("csv", file)) == [("a", "b")]
+    with pytest.raises(UserError, match="two columns have the same name"):
+        table("csv", written(tmp_path / "u.csv", "en,de,en\na,b,c\n"))
+    rows = '{"note": "x", "en": "a", "de": "b"}\n{"en": "c", "de": "d"}\n'
+    assert both(table("jsonl", written(tmp_path / "t.jsonl", rows))) == [("a", "b"), ("c", "d")]
+    gap = '{"en": "a", "de": "b"}\n{"en": "c"}\n'
+    with pytest.raises(UserError, match="line 2: has no de, which the first line has"):
+        table("jsonl", written(tmp_path / "u.jsonl", gap))
+
+
+@pytest.mark.parametrize("ending", ["zip", "tar.gz"])
+def test_archives_made_on_a_mac(tmp_path, ending):
+    members = {"t.en": b"a\n", "t.de": b"b\n", "._t.en": b"\0\5", "._t.de": b"\0\5"}
+    members |= {f"__MACOSX/{name}": b"\0\5" for name in ("._t.en", "._t.de")}
+    file = tmp_path / f"a.{ending}"
+    if ending == "zip":
+        with zipfile.ZipFile(file, "w") as archive:
+            for name, content in members.items():
+                archive.writestr(name, content)
+    else:
+        with tarfile.open(file, "w:gz") as archive:
+            for name, content in members.items():
+                info = tarfile.TarInfo(name)
+                info.size = len(content)
+                archive.addfile(info, io.BytesIO(content))
+    assert both(table("archive", file)) == [("a", "b")]
+
+
+def test_memories_keep_spaces_and_words_apart(tmp_path):
+    def unit(en, de):
+        return f'<tu><tuv xml:lang="en"><seg>{en}</seg></tuv><tuv xml:lang="de"><seg>{de}</seg></tuv></tu>'
+
+    body = unit("10\u00a0km\u202f! \n\t and<ph/>next<ph/>.", "\u3000猫<bpt/>W<ept/>ort")
+    file = written(tmp_path / "t.tmx", f"<tmx><body>{body}</body></tmx>")
+    assert both(table("tmx", file)) == [("10\u00a0km\u202f! and next.", "\u3000猫Wort")]
+
+
+def test_pointers_of_git_lfs_are_named(tmp_path):
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
+    for form in ("tsv", "jsonl", "parquet", "tmx", "archive"):
+        with pytest.raises(UserError, match="a pointer of Git LFS.*git lfs pull"):
+            table(form, written(tmp_path / f"t.{form}", pointer))
+    with pytest.raises(UserError, match="a pointer of Git LFS"):
+        read_lines(tmp_path / "t.tsv")
+    written(tmp_path / "a.png", pointer)
+    rows = written(tmp_path / "p.csv", "image,caption\na.png,a\n")
+    with pytest.raises(UserError, match="a.png: a pointer of Git LFS"):
+        Captions(train=rows, validation=rows).load()
+
+
+NESTED = {"translation": {"en": "a", "de": "b"}}
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"translation": {"en": "c"}}, "row 2: its translation column has the languages en;"),
+        ({"translation": None}, "row 2: its translation column holds None, not texts by language"),
+        ({"translation": [{"en": "c", "de": "d"}]}, "row 2: its translation column holds"),
+        ({"translation": {"en": "c", "de": None}}, "row 2: column 'de' holds None, not text"),
+        ({"translation": "c"}, "row 2: its translation column holds 'c'"),
+        ({}, "line 2: has no translation"),
+    ],
+)
+@pytest.mark.parametrize("store", ["memory", "disk"])
+def test_gaps_in_nested_translations_are_named(tmp_path, monkeypatch, row, message, store):
+    from builders import compose
+
+    from nmt.data.filters import Filters
+    from nmt.pipeline.assembly import loaded
+
+    monkeypatch.setenv("NMT_CACHE", str(tmp_path / "cache"))
+    lines = f"{json.dumps(NESTED)}\n{json.dumps(row)}\n"
+    file = written(tmp_path / "t.jsonl", lines)
+    keys = [f"data.train={file}", f"data.validation={file}", "data.source=en", "data.target=de"]
+    config = compose("data=jsonl", *keys, f"store={store}")
+    with pytest.raises(UserError, match=message):
+        loaded(config, Filters())
+
+
+def test_maps_of_parquet_are_translations(tmp_path):
+    import pyarrow
+    import pyarrow.parquet
+
+    kind = pyarrow.map_(pyarrow.string(), pyarrow.string())
+    cells = pyarrow.array([[("en", "a"), ("de", "b")], [("de", "d"), ("en", "c")]], kind)
+    file = tmp_path / "t.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"translation": cells}), file)
+    assert both(table("parquet", file)) == [("a", "b"), ("c", "d")]
+
+
+def test_folders_of_save_to_disk_are_read(tmp_path):
+    import datasets
+
+    columns = {"en": ["a", "c"], "de": ["b", "d"]}
+    one = datasets.Dataset.from_dict(columns)
+    datasets.DatasetDict({"train": one, "dev": one}).save_to_disk(tmp_path / "dict")
+    one.save_to_disk(tmp_path / "one")
+    keys = {"source": "en", "target": "de", "test": None}
+    splits = HubData(path=str(tmp_path / "dict"), validation="dev", **keys).load()
+    assert both(splits.train) == both(splits.validation) == [("a", "b"), ("c", "d")]
+    train = HubData(path=str(tmp_path / "one"), validation="train@:1", **keys).load().train
+    assert both(train) == [("a", "b"), ("c", "d")]
+    for folder, splits in (("dict", "train, dev"), ("one", "train")):
+        with pytest.raises(UserError, match=f"no split validation. It has: {splits}. "):
+            HubData(path=str(tmp_path / folder), **keys).load()
+
+
+@pytest.mark.parametrize("number", [-1, 2])
+def test_numbers_of_no_class_are_refused(tmp_path, number):
+    import datasets
+
+    kinds = {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["neg", "pos"])}
+    rows = {"text": ["a", "b"], "label": [1, 0]}
+    saved = datasets.Dataset.from_dict(rows, features=datasets.Features(kinds))
+    file = tmp_path / "t.parquet"
+    saved.to_parquet(file)
+    import pyarrow
+    import pyarrow.parquet
+
+    read = pyarrow.parquet.read_table(file)
+    changed = read.set_column(1, read.field("label"), pyarrow.array([1, number], "int64"))
+    pyarrow.parquet.write_table(changed, file)
+    data = TableFiles(
+        format="parquet", train=str(file), validation=str(file), text="text", label="label"
+    )
+    with pytest.raises(UserError, match=f"row 2: column 'label' holds {number}, not one of the 2"):
+        data.labelled()
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "P", "RGB", "RGBA", "CMYK", "I;16", "I;16B", "I", "F"])
+def test_images_of_every_mode_have_the_values_of_numpy(tmp_path, mode):
+    from PIL import Image
+
+    from nmt.data.pictures import image_of
+
+    grey = np.arange(240, dtype=np.uint8).reshape(12, 20)
+    expected = grey
+    if mode in ("I;16", "I;16B", "I"):
+        kind = {"I;16": "<u2", "I;16B": ">u2", "I": "<i4"}[mode]
+        values = (grey.astype(np.uint32) * 257).astype(kind)
+        image = Image.frombytes(mode, (20, 12), values.tobytes())
+    elif mode == "F":
+        image = Image.fromarray(grey.astype(np.float32) / 255)
+    else:
+        image = Image.fromarray(grey).convert(mode)
+        expected = np.asarray(image.convert("L"))
+    file = tmp_path / "a.tiff"
+    image.save(file)
+    pixels = image_of(str(file)).astype(int).mean(2)
+    assert np.abs(pixels - expected).max() <= 1, mode
