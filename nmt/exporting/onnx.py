@@ -146,7 +146,7 @@ def _exportable(translator: Translator) -> Seq2Seq:
     for name, module in model.named_modules():
         if isinstance(module, Recurrent) and not module.is_torch_layer:
             raise UserError(
-                f"format=onnx: {name} has normalised gates or a deep transition, "
+                f"format=onnx: {name.partition('.')[0]} has normalised gates or a deep transition, "
                 "which ONNX's GRU and LSTM have not"
             )
     return model
