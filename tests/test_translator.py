@@ -190,6 +190,42 @@ def test_constraints_in_words(small_run):
         translator.translations(["a"], [Constraint(required=("a b",), forbidden=("b",))])
 
 
+STEMS = ("mann", "manns", "mannschaft", "hund", "hunde", "haus", "hausboot", "ein", "einen")
+
+
+@pytest.fixture(scope="module", params=["bpe", "unigram", "word"])
+def subwords(request, tmp_path_factory):
+    """A model of words that begin alike, which copies them."""
+    folder = tmp_path_factory.mktemp("subwords")
+    lines = [" ".join(STEMS[(i * k + k) % 9] for k in range(1, 3 + i % 4)) for i in range(400)]
+    for name in ("train.en", "train.de", "validation.en", "validation.de"):
+        (folder / name).write_text("\n".join(lines if "train" in name else lines[:20]) + "\n")
+    vocabulary = [] if request.param == "word" else ["tokenizer.vocabulary_size=34"]
+    return trained(
+        folder / "run", "data=text", f"data.train={folder}/train", f"data.validation={folder}/validation",
+        "data.source=en", "data.target=de", f"tokenizer={request.param}", *vocabulary, "sizes.encoder=24",
+        "sizes.decoder=48", "sizes.readout=24", "model.embedding_size=24", "trainer.max_epochs=8", "optimizer.lr=0.01",
+        "schedule.warmup=5", "batching.sentences=20",
+    )  # fmt: skip
+
+
+def test_a_prefix_may_end_inside_a_word(subwords):
+    """A translation that begins with any part of the best one is the best one; every answer begins with its prefix."""
+    translator = nmt.load(str(subwords), search=Beam(width=12))
+    lines = ["ein mannschaft hund", "hausboot einen manns", "hunde haus"]
+    for line, best in zip(lines, translator.translate(lines), strict=True):
+        prefixes = [best[:cut] for cut in range(1, len(best) + 1)]
+        constraints = [Constraint(prefix=prefix) for prefix in prefixes]
+        texts = [t.text for t in translator.translations([line] * len(prefixes), constraints)]
+        for prefix, text in zip(prefixes, texts, strict=True):
+            assert f"{text} ".startswith(prefix)
+        assert texts.count(best) >= 0.9 * len(texts)
+    forbidden = Constraint(prefix="hausbo", forbidden=("hausboot",))
+    assert "hausboot" not in translator.translations("hausboot ein", [forbidden]).text.split()
+    with pytest.raises(UserError, match='"日" cannot be written'):
+        translator.translations(["ein"], [Constraint(prefix="日")])
+
+
 def test_every_spelling_is_found(small_run):
     tokenizer = nmt.load(small_run).tokenizer
     spellings = tokenizer.spellings("a b", 1000)

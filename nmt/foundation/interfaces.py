@@ -273,6 +273,8 @@ class Request:
     At most `max_length` tokens, EOS not counted. The output begins with `prefix`, contains every sequence of `required`,
     and contains none of `forbidden`. No continuation piece (`continuing`: the pieces that lengthen a word) may follow a
     required sequence. `seed` is for searches that sample: it depends on the sentence, not on its place in the batch.
+    `spellings`: for each position of a text that the output begins with, the tokens that may follow there and the position
+    after each; the text is complete at a position beyond the last one.
     """
 
     max_length: int
@@ -281,10 +283,11 @@ class Request:
     required: tuple[tuple[int, ...], ...] = ()
     forbidden: tuple[tuple[int, ...], ...] = ()
     continuing: frozenset[int] = frozenset()
+    spellings: tuple[Mapping[int, int], ...] = ()
 
     @property
     def constrained(self) -> bool:
-        return bool(self.prefix or self.required or self.forbidden)
+        return bool(self.prefix or self.spellings or self.required or self.forbidden)
 
 
 @dataclass(frozen=True)

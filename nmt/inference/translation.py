@@ -8,6 +8,7 @@ import numpy as np
 
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import UNK, Hypothesis, Request
+from nmt.inference.prefix_spellings import PrefixSpeller
 from nmt.tokenizer import Tokenizer
 
 TokenIds = tuple[int, ...]
@@ -29,25 +30,30 @@ class Constraint:
     def added_to(
         self,
         request: Request,
-        tokenizer: Tokenizer,
+        speller: PrefixSpeller,
         continuing: frozenset[int],
         spare_tokens: int,
     ) -> Request:
         """Returns the request with this constraint in target ids.
 
+        speller: speller of prefixes
         continuing: pieces that lengthen a word
         spare_tokens: tokens that a translation may have beside the required ones
 
         Raises UserError if the vocabulary cannot spell a text, or the constraint contradicts
         itself.
         """
+        tokenizer = speller.tokenizer
         texts = [self.prefix, *self.required]
         prefix, *required = (tuple(ids) for ids in tokenizer.encode_target(texts))
-        for text, ids in zip(texts, [prefix, *required], strict=True):
-            if UNK in ids:
-                raise UserError(
-                    f'constraints: "{text}" cannot be written with the vocabulary of this model'
-                )
+        spellings = speller.spellings(self.prefix)
+        impossible = [text for text, ids in zip(self.required, required, strict=True) if UNK in ids]
+        if spellings and not spellings[0]:
+            impossible.append(self.prefix)
+        if impossible:
+            raise UserError(
+                f'constraints: "{impossible[0]}" cannot be written with the vocabulary of this model'
+            )
         forbidden = tuple(
             tuple(spelling)
             for text in self.forbidden
@@ -60,7 +66,7 @@ class Constraint:
         return replace(
             request,
             max_length=max(request.max_length, needed),
-            prefix=prefix,
+            spellings=spellings,
             required=tuple(ids for ids in required if ids),
             forbidden=forbidden,
             continuing=continuing,

@@ -23,6 +23,7 @@ from nmt.inference.attention_weights import DecodedPair, ModelAttention, maps_of
 from nmt.inference.model_step import Averaging
 from nmt.inference.networks import Networks
 from nmt.inference.parallel import length_batches, parallel_map
+from nmt.inference.prefix_spellings import PrefixSpeller
 from nmt.inference.translation import Constraint, ForcedDecoding, Translation
 from nmt.inference.unknown_words import Unknown, filled
 from nmt.model.layers.packed import GenerationPrecision
@@ -268,9 +269,10 @@ class Translator:
         requests = [self.request(source) for source in sources]
         if constraints is None:
             return requests
+        speller = PrefixSpeller(self.tokenizer)
         continuing = self.tokenizer.continuing()
         return [
-            constraint.added_to(request, self.tokenizer, continuing, self.max_length_offset)
+            constraint.added_to(request, speller, continuing, self.max_length_offset)
             for request, constraint in zip(requests, constraints, strict=True)
         ]
 

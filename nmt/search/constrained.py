@@ -65,16 +65,17 @@ class Constrained:
         )
 
     def _rule_out(self, request: Request, written: list[int], log_probs: Tensor) -> None:
-        if len(written) < len(request.prefix):
-            forced = request.prefix[len(written)]
-            value = log_probs[forced].item()
+        beginning = beginning_tokens(request, written)
+        if beginning:
+            values = log_probs[beginning]
             log_probs.fill_(-torch.inf)
-            log_probs[forced] = value
-            return
+            log_probs[beginning] = values
         for sequence in request.forbidden:
             begun = len(sequence) - 1
             if not begun or tuple(written[-begun:]) == sequence[:-1]:
                 log_probs[sequence[-1]] = -torch.inf
+        if beginning:
+            return
         if any(len(s) <= len(written) and tuple(written[-len(s) :]) == s for s in request.required):
             wanted = progress(request, written)[
                 1
@@ -82,6 +83,18 @@ class Constrained:
             kept = log_probs[wanted]
             log_probs[self._continuing] = -torch.inf
             log_probs[wanted] = kept
+
+
+def beginning_tokens(request: Request, written: Sequence[int]) -> list[int]:
+    """Tokens that continue the prescribed beginning of an output; none where it is complete."""
+    if len(written) < len(request.prefix):
+        return [request.prefix[len(written)]]
+    position = 0
+    for token in written:
+        if position < len(request.spellings):
+            # Other tokens stand in slots without a hypothesis.
+            position = request.spellings[position].get(token, len(request.spellings))
+    return list(request.spellings[position]) if position < len(request.spellings) else []
 
 
 def progress(request: Request, tokens: Sequence[int]) -> tuple[int, list[int]]:

@@ -138,6 +138,12 @@ class Tokenizer:
         """As `encode_source`, for the target language."""
         return self._encode(self._target, lines, seed)
 
+    def target_spelling(self, text: str) -> str:
+        """A normalised target text as its pieces spell it; a space is ▁."""
+        [line] = prepared([text], self.lowercase)
+        parts = line.split() if self.by_word else [line]
+        return "".join(piece for part in parts for piece in self._target.encode(part, out_type=str))
+
     def _encode(
         self, model: sentencepiece.SentencePieceProcessor, lines: list[str], seed: int | None
     ) -> list[list[int]]:
