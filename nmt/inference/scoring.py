@@ -67,19 +67,24 @@ def score_files(
 
     Raises UserError if the files do not belong together.
     """
-    files = [find_file(source), find_file(str(target or nbest))]
-    source_count, target_count = (sum(1 for _ in stream_lines(file, errors)) for file in files)
+    source_file = find_file(source)
+    target_file = find_file(str(target or nbest))
+    source_count = sum(1 for _ in stream_lines(source_file, errors))
+    target_count = sum(1 for _ in stream_lines(target_file, errors))
     if target:
-        check_aligned(files[0], source_count, files[1], target_count)
-        pairs = _aligned_pairs(*files, errors)
+        check_aligned(source_file, source_count, target_file, target_count)
+        pairs = _aligned_pairs(source_file, target_file, errors)
     elif target_count == 0:
-        raise UserError(f"{files[1]}: it is empty")
+        raise UserError(f"{target_file}: it is empty")
     else:
-        for _ in _nbest_pairs(*files, errors, source_count):  # errors come before any output
+        for _ in _nbest_pairs(
+            source_file, target_file, errors, source_count
+        ):  # errors come before any output
             pass
-        pairs = _nbest_pairs(*files, errors, source_count)
+        pairs = _nbest_pairs(source_file, target_file, errors, source_count)
     translator = load()
-    total, tokens = 0.0, 0
+    total = 0.0
+    tokens = 0
     with (
         open_sink(output, work=work) as sink,
         Progress("scoring", target_count, "lines") as step,
