@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nmt.configuration.build import Group
-from nmt.configuration.faults import ConfigError
-from nmt.configuration.settings import Settings, broken
+from nmt.configuration.faults import ConfigError, broken
+from nmt.configuration.settings import Settings
 from nmt.foundation.ranges import Count, Size
 
 

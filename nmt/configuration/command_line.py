@@ -18,7 +18,7 @@ from itertools import chain
 from typing import Any, NoReturn
 
 from nmt.configuration.compose import CONF, compose_unresolved, search_beside
-from nmt.configuration.faults import ConfigError, ConfigErrors
+from nmt.configuration.faults import ConfigError, broken, refuse
 from nmt.foundation.errors import Stopped, UserError, quoted
 from nmt.foundation.ranks import Silent, connected, of_torchrun
 
@@ -195,11 +195,9 @@ def _print(command: str, what: str, overrides: Sequence[str]) -> None:
         raise UserError("--cfg: give job, as in --cfg job; it prints the configuration of a run")
     from omegaconf import OmegaConf
 
-    from nmt.configuration.configure import swept
+    from nmt.configuration.configure import refuse_sweep
 
-    several = swept(overrides)
-    if several:
-        raise ConfigErrors(several)
+    refuse_sweep(overrides)
     print(OmegaConf.to_yaml(compose_unresolved(command, overrides)), end="")
 
 
@@ -224,29 +222,20 @@ def _run(command: str, run: Callable[[Any], Any], overrides: Sequence[str]) -> N
     from nmt.configuration.configure import configure
     from nmt.foundation.terminal import hush
 
-    of_hydra = [text for text in overrides if text.lstrip("+~").startswith("hydra")]
-    if of_hydra:
-        raise ConfigErrors(
-            [
-                ConfigError(text, "is for sweeps (-m); the folder of a run is run_dir=DIR")
-                for text in of_hydra
-            ]
-        )
+    refuse(
+        ConfigError(text, "is for sweeps (-m); the folder of a run is run_dir=DIR")
+        for text in overrides
+        if text.lstrip("+~").startswith("hydra")
+    )
     if not ranks.first:
         hush()
     settings = configure(command, overrides)
     if ranks.several and command not in TOGETHER:
         raise UserError(f"nmt.{command} runs in one process: start it without torchrun")
     sweep = getattr(settings, "sweep", None)
-    if sweep and not make({"sweep": sweep}, "sweep").single:
-        raise ConfigErrors(
-            [
-                ConfigError(
-                    "sweep",
-                    "says how several runs are made: add -m, or sweep=grid for a single one",
-                )
-            ]
-        )
+    several = sweep and not make({"sweep": sweep}, "sweep").single
+    add = "says how several runs are made: add -m, or sweep=grid for a single one"
+    refuse(broken((several, "sweep", add)))
     _prepare_process()
     run(settings)
 

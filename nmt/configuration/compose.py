@@ -22,7 +22,7 @@ from typing import Any
 
 import yaml
 
-from nmt.configuration.faults import ConfigError, ConfigErrors, not_a_choice, unknown
+from nmt.configuration.faults import ConfigError, ConfigErrors, not_a_choice, refuse, unknown
 from nmt.foundation.errors import UserError
 from nmt.storage.upgrade import with_renamed_targets
 
@@ -58,8 +58,7 @@ def compose_unresolved(command: str, overrides: Sequence[str]) -> Any:
     """The configuration of one run as an OmegaConf object with unresolved ${references}. Raises ConfigErrors for what is
     wrong with the overrides."""
     config, errors = compose_partly(command, overrides)
-    if errors:
-        raise ConfigErrors(errors)
+    refuse(errors)
     return config
 
 
@@ -148,8 +147,7 @@ def _parsed(text: str) -> list[Any]:
 def variants(overrides: Sequence[str]) -> list[list[str]]:
     """The command lines of all runs of a sweep. Raises ConfigErrors for what is not an override."""
     parsed, errors = parse(overrides)
-    if errors:
-        raise ConfigErrors(errors)
+    refuse(errors)
     alternatives = [
         [f"{override.get_key_element()}={value}" for value in override.sweep_string_iterator()]
         if override.is_sweep_override()
@@ -227,13 +225,9 @@ def _by_the_rule(command: str, chosen: Mapping[str, Any]) -> tuple[Any, Mapping[
     if RECIPE not in chosen and chosen.get("data", of_recipe["data"]) != of_recipe["data"]:
         return _composed(command, {**chosen, RECIPE: None})
     config, choices = _composed(command, {**chosen, RECIPE: recipe})
-    replaced = [
-        group for group, choice in chosen.items() if group != RECIPE and choice != of_recipe[group]
-    ]
-    if replaced:
-        plain = _composed(command, {**chosen, RECIPE: None})[0]
-        for group in replaced:
-            config[group] = plain[group]
+    for group, choice in chosen.items():
+        if group != RECIPE and choice != of_recipe[group]:
+            config[group] = _composed(command, {**chosen, RECIPE: None})[0][group]
     return config, choices
 
 

@@ -1,13 +1,13 @@
 """Errors of a configuration as values, which become text when they are printed."""
 
 import difflib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from nmt.foundation.errors import UserError
 from nmt.foundation.part_limits import ConfigError, shown
 
-__all__ = ["ConfigError", "ConfigErrors", "not_a_choice", "shown", "unknown"]
+__all__ = ["ConfigError", "ConfigErrors", "broken", "not_a_choice", "refuse", "shown", "unknown"]
 SIMILARITY = 0.6
 """Least similarity of a suggestion, as difflib measures it."""
 MOST = 3
@@ -21,6 +21,21 @@ class ConfigErrors(UserError):
         lines = "\n".join(f"  - {fault}" for fault in faults)
         super().__init__(f"the configuration has faults:\n{lines}")
         self.faults = tuple(faults)
+
+
+def refuse(errors: Iterable[ConfigError]) -> None:
+    """Raises ConfigErrors if there are any errors."""
+    errors = tuple(errors)
+    if errors:
+        raise ConfigErrors(errors)
+
+
+def broken(*rules: tuple[Any, ...]) -> Iterator[ConfigError]:
+    """Errors of the rules that a configuration breaks. A rule is whether it is broken, a key, the problem with its remedy,
+    and the value of the key where that matters."""
+    for is_broken, key, problem, *value in rules:
+        if is_broken:
+            yield ConfigError(key, problem, *map(shown, value))
 
 
 def unknown(key: str, known: Collection[str], everywhere: Collection[str] = ()) -> ConfigError:

@@ -7,8 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from nmt.configuration import build
 from nmt.configuration.build import Group
-from nmt.configuration.faults import ConfigError
-from nmt.configuration.settings import Settings, broken
+from nmt.configuration.faults import ConfigError, broken
+from nmt.configuration.settings import Settings
 from nmt.data import as_list
 from nmt.data.lines import Errors
 from nmt.foundation.extras import advice, installed

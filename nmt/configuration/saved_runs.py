@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt.configuration.compose import compose, options, parse
-from nmt.configuration.faults import ConfigError, ConfigErrors, shown, unknown
+from nmt.configuration.faults import ConfigError, broken, refuse, shown, unknown
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
 
@@ -29,10 +29,9 @@ SHAPING = ("model.copy", "model.lexical")
 def saved_run(path: str, command: str) -> Checkpoint:
     """The checkpoint to resume a run from. Raises UserError if it is not found, or if another command wrote it."""
     file = Path(path) / ckpt.LAST
-    if not file.is_file():
-        what = f"no {ckpt.LAST} in it" if Path(path).is_dir() else "there is no such folder"
-        problem = f"{what}; there is nothing to go on with"
-        raise ConfigErrors([ConfigError("resume", problem, path)])
+    missing = f"no {ckpt.LAST} in it" if Path(path).is_dir() else "there is no such folder"
+    nothing = f"{missing}; there is nothing to go on with"
+    refuse(broken((not file.is_file(), "resume", nothing, path)))
     saved = ckpt.read(file)
     ckpt.check_kind(saved, command)
     return saved
@@ -66,9 +65,7 @@ def changed(saved: Checkpoint, command: str, changes: Sequence[str]) -> dict[str
             f"What can: {of_groups}, and single keys of {', '.join(CHANGEABLE)}"
         )
 
-    errors = _set(config, [text for text in changes if text not in choices], refusal)
-    if errors:
-        raise ConfigErrors(errors)
+    refuse(_set(config, [text for text in changes if text not in choices], refusal))
     return config
 
 
@@ -105,9 +102,8 @@ def with_network_of(
 def _configuration(key: str, saved: Checkpoint) -> dict[str, Any]:
     """A copy of the configuration of a checkpoint that `key` names."""
     config = saved.meta.get("config")
-    if not isinstance(config, dict):
-        problem = "holds no configuration; it is damaged"
-        raise ConfigErrors([ConfigError(key, problem, str(saved.path))])
+    damaged = "holds no configuration; it is damaged"
+    refuse(broken((not isinstance(config, dict), key, damaged, saved.path)))
     return copy.deepcopy(config)
 
 

@@ -13,19 +13,11 @@ from typing import Any, ClassVar, TypeVar
 from nmt.configuration import build
 from nmt.configuration.build import Group
 from nmt.configuration.check import mismatches
-from nmt.configuration.faults import ConfigError, ConfigErrors, shown, unknown
+from nmt.configuration.faults import ConfigError, refuse, unknown
 from nmt.data import as_list
 from nmt.data.lines import OPENERS
 
 Some = TypeVar("Some", bound="Settings")
-
-
-def broken(*rules: tuple[Any, ...]) -> Iterator[ConfigError]:
-    """Errors of the rules that a configuration breaks. A rule is whether it is broken, a key, the problem with its remedy,
-    and the value of the key where that matters."""
-    for is_broken, key, problem, *value in rules:
-        if is_broken:
-            yield ConfigError(key, problem, *map(shown, value))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +40,7 @@ class Settings:
         errors += cls.impossible(values, {error.key.partition(".")[0] for error in errors})
         if not errors:
             errors += cls(**values).conflicts()
-        if errors:
-            raise ConfigErrors(errors)
+        refuse(errors)
         return cls(**values)
 
     @classmethod

@@ -8,8 +8,8 @@ import torch
 
 from nmt.configuration import build
 from nmt.configuration.build import Group
-from nmt.configuration.faults import ConfigError
-from nmt.configuration.settings import Settings, broken
+from nmt.configuration.faults import ConfigError, broken
+from nmt.configuration.settings import Settings
 from nmt.foundation.errors import UserError
 from nmt.foundation.part_limits import RunView
 from nmt.foundation.ranges import Count, Range, Size
