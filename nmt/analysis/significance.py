@@ -7,11 +7,11 @@ Tukey's range test. The two answer different questions.
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from nmt.foundation.extras import installed
-from nmt.foundation.progress import Progress
+from nmt.foundation.progress import waiting
 from nmt.metric import Metric
 
 LEVEL = 0.05
@@ -67,51 +67,50 @@ def over_sentences(
     judge: Any = CHRF(char_order=metric.char_order, lowercase=metric.lowercase)
     if name == "bleu":
         judge = BLEU(tokenize=metric.tokenize, lowercase=metric.lowercase, force=True)
-    first, *others = systems
-    results: dict[str, SignificanceResult] = {}
-    bootstraps: list[float | None] = []
-    randomizations: list[float | None] = []
-    with Progress("testing differences", max(1, len(others)), "systems") as step:
-        for other in others or [first]:
-            pair = [(name, systems[name]) for name in (first, other)]
-            (baseline, result), signature = _paired_test(pair, references, judge, "bs", samples)
-            for system, scored in ((first, baseline), (other, result)):
-                confidence = float(scored.ci)
-                results[system] = SignificanceResult(
-                    scored.score, confidence, None, None, signature
-                )
-            # sacreBLEU gives equal scores 1 / (samples + 1).
-            is_equal = baseline.score == result.score
-            bootstraps.append(1.0 if is_equal else result.p_value)
-            if trials and not is_equal:
-                (_, result), _ = _paired_test(pair, references, judge, "ar", trials)
-                randomizations.append(result.p_value)
-            else:
-                randomizations.append(1.0 if trials else None)
-            step()
-    bootstraps = holm(bootstraps)
-    randomizations = holm(randomizations)
-    for i, other in enumerate(others):
-        results[other] = replace(
-            results[other], bootstrap=bootstraps[i], randomization=randomizations[i]
+    tested = list(systems.items())
+    if len(tested) == 1:
+        # Against itself, for the confidence of its score.
+        tested *= 2
+    with waiting("testing differences"):
+        results, signature = _paired_tests(tested, references, judge, "bs", samples)
+        bootstraps = _chances(results)
+        randomizations: list[float | None] = [None] * len(results)
+        if trials:
+            trial_results, _ = _paired_tests(tested, references, judge, "ar", trials)
+            randomizations = _chances(trial_results)
+    return {
+        system: SignificanceResult(
+            score=results[i].score,
+            confidence=float(results[i].ci),
+            bootstrap=bootstraps[i],
+            randomization=randomizations[i],
+            signature=signature,
         )
-    return results
+        for i, system in enumerate(systems)
+    }
 
 
-def _paired_test(
-    pair: list[tuple[str, Sequence[str]]],
+def _paired_tests(
+    systems: list[tuple[str, Sequence[str]]],
     references: Sequence[str],
     judge: Any,
     kind: str,
     samples: int,
 ) -> tuple[list[Any], str]:
-    """sacreBLEU's results of both systems, and its signature with the settings of the test."""
+    """sacreBLEU's results of all systems, and its signature with the settings of the test."""
     from sacrebleu.significance import PairedTest
 
-    test = PairedTest(pair, {"": judge}, [list(references)], test_type=kind, n_samples=samples)
+    test = PairedTest(systems, {"": judge}, [list(references)], test_type=kind, n_samples=samples)
     signatures, scores = test()
     [name] = signatures
     return scores[name], str(signatures[name])
+
+
+def _chances(results: Sequence[Any]) -> list[float | None]:
+    """Corrected probabilities of the differences from the first system; None for itself."""
+    first, *others = results
+    # sacreBLEU gives equal scores 1 / (samples + 1).
+    return [None, *holm([1.0 if r.score == first.score else r.p_value for r in others])]
 
 
 def holm(values: Sequence[float | None]) -> list[float | None]:

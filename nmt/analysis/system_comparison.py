@@ -62,12 +62,10 @@ def compare_systems(
     reference_file = find_file(reference)
     reference_lines = read_lines(reference_file)
     if not reference_lines:
-        raise UserError(f"{reference_file}: it is empty")
-    source_lines = None
-    if source:
-        source_file = find_file(source)
-        source_lines = read_lines(source_file)
-        check_aligned(source_file, len(source_lines), reference_file, len(reference_lines))
+        raise UserError(f"{reference_file}: is empty")
+    source_lines = read_lines(find_file(source)) if source else None
+    if source and source_lines is not None:
+        check_aligned(find_file(source), len(source_lines), reference_file, len(reference_lines))
     compared = systems_of(systems, source_lines, (reference_file, reference_lines), load)
     trained = [system.model for system in compared if system.model is not None]
     links = None
@@ -86,22 +84,25 @@ def compare_systems(
         samples=samples,
         trials=trials,
     )
-    tables = comparison.tables()
-    chosen = most_different(comparison, examples)
-    scores = comparison.sentence_scores
-    shown: list[Example] = []
-    with Progress("explaining sentences", len(chosen), "sentences") as step:
-        for number in chosen:
-            shown.append(example(compared, number, source_lines, reference_lines, scores))
+    numbers = most_different(comparison, examples)
+    explained: list[Example] = []
+    with Progress("explaining sentences", len(numbers), "sentences") as step:
+        for number in numbers:
+            explained.append(example(compared, number, comparison))
             step()
+    _write(comparison, explained, output)
+
+
+def _write(comparison: Comparison, examples: Sequence[Example], output: str) -> None:
+    """Writes the files, and then prints the tables, as a reader may close the pipe early."""
+    tables = comparison.tables()
     files = {
-        ".md": "\n".join([*map(markdown, tables), examples_as_markdown(shown)]).encode(),
-        ".json": _as_json(tables, shown).encode(),
-        ".html": _page(tables, shown, len(reference_lines), len(compared)),
+        ".md": "\n".join([*map(markdown, tables), examples_as_markdown(examples)]).encode(),
+        ".json": _as_json(tables, examples).encode(),
+        ".html": _page(tables, examples, comparison),
     }
     for ending, content in files.items():
         write_atomically(Path(output + ending), content)
-    # After the files: a reader may close the pipe early.
     for table in tables:
         sys.stdout.write(terminal(table) + "\n")
     log.info("written: %s", ", ".join(output + ending for ending in files))
@@ -140,9 +141,10 @@ def _as_json(tables: Sequence[ReportTable], examples: Sequence[Example]) -> str:
 
 
 def _page(
-    tables: Sequence[ReportTable], examples: Sequence[Example], sentences: int, systems: int
+    tables: Sequence[ReportTable], examples: Sequence[Example], comparison: Comparison
 ) -> bytes:
     first, *others = [page_table(table) for table in tables]
     parts = [first, f"<div class=beside>{''.join(others)}</div>", HEADING if examples else ""]
     parts += [section(example) for example in examples]
-    return page("Comparison", f"{sentences:,} sentences, {systems} systems.", "\n".join(parts))
+    note = f"{len(comparison.reference):,} sentences, {len(comparison.outputs)} systems."
+    return page("Comparison", note, "\n".join(parts))

@@ -1,12 +1,13 @@
 """Systems of a comparison: runs and models, which translate, and files of translations."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from nmt.analysis.comparison import Comparison
 from nmt.analysis.examples import Example
 from nmt.data import unique_suffixes
 from nmt.data.lines import check_aligned, find_file, read_lines
@@ -87,6 +88,7 @@ def aligned(
     numbers = [i for i in range(len(source)) if words(source[i]) and words(reference[i])]
     maps = model.forced_maps([source[i] for i in numbers], [reference[i] for i in numbers])
     for i, attention in zip(numbers, maps, strict=True):
+        # Without </s> on both sides.
         rows = len(attention.target) - attention.ends
         columns = len(attention.source) - attention.ends
         weights = np.asarray(attention.total)[:rows, :columns]
@@ -95,16 +97,10 @@ def aligned(
     return links
 
 
-def example(
-    systems: Sequence[System],
-    number: int,
-    source: Sequence[str] | None,
-    reference: Sequence[str],
-    scores: Mapping[str, Sequence[float]],
-) -> Example:
+def example(systems: Sequence[System], number: int, comparison: Comparison) -> Example:
     """A sentence with its probabilities and attention maps under each model."""
     texts = {system.name: system.lines[number] for system in systems}
-    sentence = None if source is None else source[number]
+    sentence = None if comparison.source is None else comparison.source[number]
     log_probs = {}
     maps = {}
     for system in systems:
@@ -112,6 +108,7 @@ def example(
         if model is None or sentence is None or not words(sentence):
             continue
         tokens = model.tokenizer.encode_target(list(texts.values()))
+        # Probabilities of the translations of all systems under this model.
         forced = model.force(model.encode([sentence] * len(texts)), tokens, attention=False)
         log_probs[system.name] = {
             name: probabilities.log_prob / len(probabilities.log_probs)
@@ -122,9 +119,9 @@ def example(
     return Example(
         number=number,
         source=sentence,
-        reference=reference[number],
+        reference=comparison.reference[number],
         outputs=texts,
-        scores={name: of_system[number] for name, of_system in scores.items()},
+        scores={name: scores[number] for name, scores in comparison.sentence_scores.items()},
         log_probs=log_probs,
         maps=maps,
     )
