@@ -1,7 +1,8 @@
 """python -m nmt.average models=[A,B,C] output=FILE.safetensors
 
-The mean of the weights of several checkpoints of one network: run directories (their best model) or files, such as the
-last-*.safetensors that trainer.keep leaves. The result is a model like any other.
+The mean of the weights of several checkpoints of one network: run directories (their best model)
+or files, such as the last-*.safetensors that trainer.keep leaves. The result is a model like any
+other.
 """
 
 from nmt.configuration.command_line import command_line

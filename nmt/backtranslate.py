@@ -1,6 +1,7 @@
-"""python -m nmt.backtranslate synthetic.text=FILE run_dir=OUT [what nmt.train takes]      see conf/backtranslate.yaml
+"""python -m nmt.backtranslate synthetic.text=FILE run_dir=OUT [key=value …]
 
-More training pairs from text of one language, and a model trained on all of them. The same command goes on where it stopped.
+Makes training pairs from text of one language, and trains a model on all pairs. Other keys are
+those of nmt.train; see conf/backtranslate.yaml. The same command continues where it stopped.
 """
 
 from nmt.configuration.command_line import command_line

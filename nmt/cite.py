@@ -1,6 +1,6 @@
 """python -m nmt.cite [model=RUN_DIR]
 
-BibTeX of the papers that nmt implements, or of those that the parts and settings of a model come from.
+BibTeX of the papers that nmt implements, or of those that a model's parts and settings come from.
 """
 
 from nmt.configuration.command_line import command_line

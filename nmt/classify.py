@@ -1,8 +1,8 @@
-"""python -m nmt.classify data=tsv data.train=FILE data.validation=FILE data.text=text data.label=label run_dir=OUT
-python -m nmt.classify resume=RUN_DIR                       goes on where a run stopped
+"""python -m nmt.classify data=tsv data.train=FILE data.validation=FILE data.text=text …
+python -m nmt.classify resume=RUN_DIR                       continues a run
 
-Trains a text classifier; see conf/classify.yaml. `python -m nmt.label model=RUN_DIR` labels texts with it. This command
-does the same if it is given model=.
+Trains a text classifier; see conf/classify.yaml. `python -m nmt.label model=RUN_DIR` labels texts
+with it; this command does the same if it is given model=.
 """
 
 from nmt.configuration.command_line import command_line

@@ -1,7 +1,8 @@
 """python -m nmt.compare reference=FILE source=FILE A B …
 
-What translations of the same text have in common and in what they differ. A, B: run directories, models, or files that any
-system has written. Tables on the terminal, and NAME.md, NAME.json and a page NAME.html.
+Common features and differences of translations of the same text. A, B: run directories, models,
+or files that any system has written. Prints tables, and writes NAME.md, NAME.json and a page
+NAME.html.
 """
 
 from nmt.configuration.command_line import command_line

@@ -1,7 +1,8 @@
 """python -m nmt.evaluate model=RUN_DIR source=FILE reference=FILE
 
-Translates the source and compares with the reference, or with several, reference=[FILE,FILE]: BLEU, chrF, TER and exact
-match with sacreBLEU's signatures; for captions of pictures also BLEU-1 to 3.
+Translates the source and compares with the reference, or with several, reference=[FILE,FILE]:
+BLEU, chrF, TER and exact match with sacreBLEU's signatures; for captions of pictures also BLEU-1
+to 3.
 """
 
 from nmt.configuration.command_line import command_line

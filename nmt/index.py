@@ -1,7 +1,7 @@
 """python -m nmt.index model=RUN_DIR source=FILE target=FILE output=FILE.safetensors
 
-An index of training sentences by what the encoder makes of them: nmt.serve index=FILE shows which of them are most like a
-sentence to the model.
+An index of training sentences by their encoder states: nmt.serve index=FILE shows the sentences
+that are most similar to an input for the model.
 """
 
 from nmt.configuration.command_line import command_line

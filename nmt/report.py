@@ -1,7 +1,7 @@
 """python -m nmt.report FOLDER [FOLDER …] [metric=bleu] [output=NAME]
 
-What some runs have shown: a table on the terminal, and as Markdown, CSV, LaTeX and one HTML page with learning curves.
-Sweeps that are still running can be reported too.
+A report of runs: a table on the terminal, and as Markdown, CSV, LaTeX and one HTML page with
+learning curves. Sweeps that are still running can be reported too.
 """
 
 from nmt.configuration.command_line import command_line

@@ -1,5 +1,5 @@
 """python -m nmt.train [group=choice …] [key=value …]        see conf/train.yaml
-python -m nmt.train resume=RUN_DIR                        goes on where a run stopped
+python -m nmt.train resume=RUN_DIR                        continues a run
 """
 
 from nmt.configuration.command_line import command_line

@@ -1,6 +1,7 @@
-"""python -m nmt.translate model=RUN_DIR [input=FILE] [output=FILE] [search=beam search.width=5] [format=jsonl] …
+"""python -m nmt.translate model=RUN_DIR [input=FILE] [output=FILE] [search=beam] [format=jsonl] …
 
-One line out for every line in, in order. Without input=, stdin is translated as it arrives; at a terminal, line by line.
+One line out for every line in, in order. Without input=, stdin is translated as it arrives; at a
+terminal, line by line.
 """
 
 from nmt.configuration.command_line import command_line

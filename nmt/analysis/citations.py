@@ -74,8 +74,8 @@ def print_papers(model: str | None) -> None:
 
 def references(text: str) -> list[str]:
     """Keys of the papers that a text names."""
-    found = REFERENCE.findall(" ".join(text.split()))
-    return ["-".join([*re.findall(r"\w+", authors), year]).lower() for authors, year in found]
+    matches = REFERENCE.findall(" ".join(text.split()))
+    return ["-".join([*re.findall(r"\w+", authors), year]).lower() for authors, year in matches]
 
 
 def papers_of(model: str) -> set[str]:
@@ -84,8 +84,8 @@ def papers_of(model: str) -> set[str]:
     named = set[str]()
     for key, value in settings.items():
         if key.endswith("._target_"):
-            part = pydoc.locate(value)
-            for documented in (part, inspect.getmodule(part)):
+            target = pydoc.locate(value)
+            for documented in (target, inspect.getmodule(target)):
                 named.update(references(inspect.getdoc(documented) or ""))
     return (named - SETTINGS.keys()) | {key for key in SETTINGS if uses(key, settings)}
 

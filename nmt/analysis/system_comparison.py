@@ -46,16 +46,12 @@ def compare_systems(
 ) -> None:
     """Prints the tables, and writes OUTPUT.md, OUTPUT.json and OUTPUT.html.
 
-    load: returns the translator of a path
-    metric: options of the metrics
+    load, metric: returns the translator of a path; options of the metrics
     systems: run directories and checkpoints, which translate, or files of translations
-    reference: file with a translation of each sentence
-    source: file of sentences, needed for models
+    reference, source: files with a line for each sentence; models need the source
     train: file in whose text words are counted; None: the reference
-    output: path of the files without their ending
-    examples: number of sentences shown
-    samples: bootstrap samples of the significance tests
-    trials: randomisation trials of the significance tests
+    output, examples: path of the files without their ending; number of sentences shown
+    samples, trials: bootstrap samples and randomisation trials of the significance tests
 
     Raises UserError if the texts do not belong together.
     """
@@ -84,13 +80,18 @@ def compare_systems(
         samples=samples,
         trials=trials,
     )
-    numbers = most_different(comparison, examples)
-    explained: list[Example] = []
+    _write(comparison, _examples(comparison, compared, examples), output)
+
+
+def _examples(comparison: Comparison, systems: Sequence[System], count: int) -> list[Example]:
+    """Sentences in which the systems differ most."""
+    numbers = most_different(comparison, count)
+    examples = []
     with Progress("explaining sentences", len(numbers), "sentences") as step:
         for number in numbers:
-            explained.append(example(compared, number, comparison))
+            examples.append(example(systems, number, comparison))
             step()
-    _write(comparison, explained, output)
+    return examples
 
 
 def _write(comparison: Comparison, examples: Sequence[Example], output: str) -> None:

@@ -1,4 +1,4 @@
-"""Base of all other folders: values that parts exchange, ranges, errors, progress, ranks. Imports no other folder.
+"""Base of all other folders: values that parts exchange, ranges, errors, progress, ranks.
 
 Read: interfaces, ranges, errors, the rest in any order.
 """

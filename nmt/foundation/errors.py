@@ -1,6 +1,4 @@
-"""Errors for users, and what to type instead."""
-
-from __future__ import annotations
+"""Errors for users, and settings as they are typed."""
 
 import re
 import shlex
@@ -10,9 +8,9 @@ PLAIN = re.compile(r"[A-Za-z0-9_./:@%+*?|\-]+")
 
 
 class UserError(ValueError):
-    """Something the user can fix: the message names the file, line, key or value, and says what to do.
+    """Error that the user can fix; the message names the file, line, key or value, and the remedy.
 
-    The command lines print it without a traceback and exit with status 1.
+    Commands print it without a traceback and exit with status 1.
     """
 
 
@@ -28,20 +26,16 @@ class Stopped(Exception):
 
 
 def typed(**settings: object) -> str:
-    """Settings as they are typed at a shell: key=value, quoted for the configuration's grammar and for the shell where
-    either needs it."""
+    """Settings as typed at a shell, quoted for the grammar of configurations and the shell."""
     return " ".join(shlex.quote(f"{key}={quoted(str(value))}") for key, value in settings.items())
 
 
 def quoted(text: str) -> str:
-    """The text, between quotes if the configuration's grammar would read something else than this text."""
+    """A text, between quotes if the configuration's grammar would read another value."""
     if PLAIN.fullmatch(text) and not _is_a_value(text):
         return text
-    return (
-        "'"
-        + re.sub(r"(\\*)('|$)", lambda found: 2 * found[1] + ("\\'" if found[2] else ""), text)
-        + "'"
-    )
+    escaped = re.sub(r"(\\*)('|$)", lambda match: 2 * match[1] + ("\\'" if match[2] else ""), text)
+    return f"'{escaped}'"
 
 
 def _is_a_value(text: str) -> bool:

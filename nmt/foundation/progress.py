@@ -1,7 +1,7 @@
 """Progress of long work: one display for everything that is going on.
 
-At a terminal and in a notebook, lines of text with bars are redrawn in place, and vanish at the end.
-Elsewhere a line is logged now and then.
+At a terminal and in a notebook, lines of text with bars are redrawn in place, and vanish at the
+end. Elsewhere a line is logged now and then.
 """
 
 import logging

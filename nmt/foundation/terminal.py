@@ -1,7 +1,5 @@
 """Messages for users: on stderr, and optionally in a file."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 
@@ -12,27 +10,27 @@ console = Console(stderr=True)
 
 
 def hush() -> None:
-    """Nothing is shown any more, but errors that `configuration.command_line` tells itself."""
+    """Hides all messages but errors that the command line prints itself."""
     console.quiet = True
     logging.getLogger("nmt").setLevel(logging.CRITICAL + 1)
 
 
 def set_up_logging(file: Path | None = None, level: int = logging.INFO) -> None:
-    """Messages go to stderr, and to a file if given."""
+    """Sends messages to stderr, and to a file if one is given."""
     plain = logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%d %H:%M:%S")
     if console.is_terminal:
-        shown: logging.Handler = RichHandler(
+        screen: logging.Handler = RichHandler(
             console=console, show_path=False, log_time_format="%H:%M:%S"
         )
-        shown.setFormatter(logging.Formatter("%(message)s"))
+        screen.setFormatter(logging.Formatter("%(message)s"))
     else:
-        shown = logging.StreamHandler()
-        shown.setFormatter(plain)
-    handlers = [shown]
+        screen = logging.StreamHandler()
+        screen.setFormatter(plain)
+    handlers = [screen]
     if file is not None:
-        kept = logging.FileHandler(file, encoding="utf-8")
-        kept.setFormatter(plain)
-        handlers.append(kept)
+        log_file = logging.FileHandler(file, encoding="utf-8")
+        log_file.setFormatter(plain)
+        handlers.append(log_file)
     if console.quiet:
         return
     root = logging.getLogger("nmt")

@@ -3,7 +3,7 @@
 import json
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -24,7 +24,7 @@ from nmt.tokenizer.words import SPLITS, Units
 
 log = logging.getLogger(__name__)
 NAACL_LINK = re.compile(r"\s*(\d{1,9})\s+(\d{1,9})\s+(\d{1,9})(?:\s+([SP]))?(?:\s+[\d.]+)?\s*")
-"""Format of the shared tasks of 2003 and 2005: pair, source word, target word, S or P, confidence."""
+"""Format of the shared tasks of 2003 and 2005: pair, source and target word, S or P, confidence."""
 Attend = Callable[[Sequence[str], Sequence[str]], Iterator[AttentionMap]]
 """Attention weights from the words of each target sentence to those of its source sentence."""
 
@@ -54,10 +54,8 @@ def align_files(
 
     forward: attention of target words to source words
     backward: attention of source words to target words, or None
-    source, target: files with a sentence per line
-    gold: file with the links of each pair by annotators, or None
-    output: file; None: stdout
-    work: names and hashes of everything that the output depends on
+    source, target, gold: files with a sentence per line, and with their gold links (or None)
+    output, work: file (None: stdout); names and hashes of everything that it depends on
     format: form of the output lines
     symmetrization: combination of both directions
     attention_map: file with a drawing of the forward attention, or None
@@ -68,32 +66,43 @@ def align_files(
     sources, targets = (read_lines(file) for file in files)
     check_aligned(files[0], len(sources), files[1], len(targets))
     gold_links = _read_gold(gold, files[0], len(sources)) if gold else []
-    links, sizes, maps = list[Links](), list[tuple[int, int]](), list[AttentionMap]()
-    for weights in forward(sources, targets):
+    links: list[Links] = []
+    maps: list[AttentionMap] = []
+    outside = 0
+    for i, weights in enumerate(forward(sources, targets)):
         links.append(strongest_links(weights))
-        sizes.append((len(weights.source) - weights.ends, len(weights.target) - weights.ends))
+        outside += _count_outside(gold_links[i], weights) if gold else 0
         if attention_map:
             maps.append(weights)
     if backward is not None:
-        for i, weights in enumerate(backward(targets, sources)):
-            reverse = frozenset((s, t) for t, s in strongest_links(weights))
-            links[i] = symmetrize(links[i], reverse, symmetrization)
+        links = _symmetrized(links, backward(targets, sources), symmetrization)
     with open_sink(output, work=work) as sink:
         if format == "json":
-            rows = zip(sources, targets, links, strict=True)
-            sink.write([_json_line(*row) for row in rows])
+            sink.write([_json_line(*row) for row in zip(sources, targets, links, strict=True)])
         else:
             sink.write([write_links(pair) for pair in links])
     if attention_map:
         write_map(maps, Path(attention_map))
-    if not gold_links:
-        return None
-    _warn_of_links_outside(str(gold), gold_links, sizes)
-    rate = error_rate(
-        links, [pair.sure for pair in gold_links], [pair.possible for pair in gold_links]
-    )
+    if outside:
+        problem = "links to words that are not in their lines (words are counted from 0)"
+        log.warning("%s: %s %s", gold, f"{outside:,}", problem)
+    return _error_rate(links, gold_links) if gold_links else None
+
+
+def _error_rate(links: Sequence[Links], gold: Sequence[GoldLinks]) -> float:
+    rate = error_rate(links, [pair.sure for pair in gold], [pair.possible for pair in gold])
     log.info("alignment error rate %.4f over %s pairs", rate, f"{len(links):,}")
     return rate
+
+
+def _symmetrized(
+    links: Sequence[Links], backward: Iterable[AttentionMap], how: Symmetrization
+) -> list[Links]:
+    """Links combined with those of the other direction."""
+    reversed_links = (
+        frozenset((s, t) for t, s in strongest_links(weights)) for weights in backward
+    )
+    return [symmetrize(*pair, how) for pair in zip(links, reversed_links, strict=True)]
 
 
 def strongest_links(weights: AttentionMap) -> Links:
@@ -136,7 +145,9 @@ def _naacl_gold(lines: Sequence[str], file: Path, count: int) -> list[GoldLinks]
         fields = NAACL_LINK.fullmatch(line)
         if fields is None:
             continue  # an empty line
-        pair, source_word, target_word = (int(fields[group]) for group in (1, 2, 3))
+        pair = int(fields[1])
+        source_word = int(fields[2])
+        target_word = int(fields[3])
         if not 1 <= pair <= count:
             raise UserError(f"{file}, line {number:,}: pair {pair}, but there are {count:,} pairs")
         if source_word and target_word:  # 0 is a word without a link
@@ -145,20 +156,11 @@ def _naacl_gold(lines: Sequence[str], file: Path, count: int) -> list[GoldLinks]
     return [GoldLinks(frozenset(s), frozenset(p)) for s, p in zip(sure, possible, strict=True)]
 
 
-def _warn_of_links_outside(
-    name: str, gold: Sequence[GoldLinks], sizes: Sequence[tuple[int, int]]
-) -> None:
-    """Logs a warning if gold links lead to words that are not in their sentences."""
-    outside = 0
-    for (source_size, target_size), pair in zip(sizes, gold, strict=True):
-        links = pair.sure | pair.possible
-        outside += sum(s >= source_size or t >= target_size for s, t in links)
-    if outside:
-        log.warning(
-            "%s: %s links to words that are not in their lines (words are counted from 0)",
-            name,
-            f"{outside:,}",
-        )
+def _count_outside(gold: GoldLinks, weights: AttentionMap) -> int:
+    """Number of gold links to words that are not in their sentences."""
+    source_size = len(weights.source) - weights.ends
+    target_size = len(weights.target) - weights.ends
+    return sum(s >= source_size or t >= target_size for s, t in gold.sure | gold.possible)
 
 
 def attention_of_model(
@@ -185,8 +187,8 @@ def attention_of_model(
             _check_directions(translator, reverse())
         with Progress("aligning", len(sources), "pairs") as step:
             for start in range(0, len(sources), CHUNK):
-                part = slice(start, start + CHUNK)
-                yield from translator.forced_maps(sources[part], targets[part], units, step)
+                rows = slice(start, start + CHUNK)
+                yield from translator.forced_maps(sources[rows], targets[rows], units, step)
 
     return attend
 
@@ -210,9 +212,9 @@ def attention_of_vectors(source_file: str, target_file: str, units: Units) -> At
     split = SPLITS[units]
 
     def attend(sources: Sequence[str], targets: Sequence[str]) -> Iterator[AttentionMap]:
-        known = read_vectors(source_file, _forms(sources, split))
-        asked = read_vectors(target_file, _forms(targets, split))
-        sizes = {len(vector) for vector in (*known.values(), *asked.values())}
+        source_table = read_vectors(source_file, _forms(sources, split))
+        target_table = read_vectors(target_file, _forms(targets, split))
+        sizes = {len(vector) for vector in (*source_table.values(), *target_table.values())}
         if len(sizes) != 1:
             raise UserError(
                 f"vectors: {source_file} and {target_file} need vectors of one size "
@@ -220,11 +222,13 @@ def attention_of_vectors(source_file: str, target_file: str, units: Units) -> At
             )
         size = sizes.pop()
         for source, target in zip(sources, targets, strict=True):
-            source_words, target_words = split(source), split(target)
-            source_vectors = _matrix(source_words, known, size)  # [S, D]
-            target_vectors = _matrix(target_words, asked, size)  # [T, D]
-            weights = np.zeros((len(target_vectors), len(source_vectors)))
-            has_source, has_target = source_vectors.any(1), target_vectors.any(1)
+            source_words = split(source)
+            target_words = split(target)
+            source_vectors = _matrix(source_words, source_table, size)  # [S, D]
+            target_vectors = _matrix(target_words, target_table, size)  # [T, D]
+            weights = np.zeros((len(target_vectors), len(source_vectors)))  # [T, S]
+            has_source = source_vectors.any(1)  # [S]
+            has_target = target_vectors.any(1)  # [T]
             if has_source.any() and has_target.any():
                 weights[np.ix_(has_target, has_source)] = nearest(
                     source_vectors[has_source], target_vectors[has_target]

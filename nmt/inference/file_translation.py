@@ -1,4 +1,4 @@
-"""Translation of a file or of stdin, line by line."""
+"""Translation of the lines of a file or of stdin."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 
 from nmt.data import unique_suffixes
-from nmt.data.lines import Errors
 from nmt.data.pictures import check_picture
 from nmt.drawing.attention_map import write_map
 from nmt.foundation.errors import UserError
@@ -14,93 +13,101 @@ from nmt.foundation.progress import Progress
 from nmt.inference.input_lines import InputLines
 from nmt.inference.output_formats import FormatName, details_needed
 from nmt.inference.output_formats import lines as formatted
-from nmt.inference.output_sinks import OnFailure, is_complete, open_sink
+from nmt.inference.output_sinks import OnFailure, StreamSink, is_complete, open_sink
 from nmt.inference.prompt import at_terminal
 from nmt.inference.translation import Translation
 from nmt.inference.translator import Translator
 from nmt.tokenizer.columns import Columns
 from nmt.tokenizer.words import Units
 
+Translated = list[tuple[str, Translation]]
+"""Lines and their translations."""
+
 
 def translate_file(
     load: Callable[[str | None], Translator],
+    source: InputLines,
     *,
-    model: Sequence[str],
-    compare: Sequence[str],
-    input: str | None,
     output: str | None,
     work: Mapping[str, str],
-    format: FormatName,
-    errors: Errors,
     resume: bool,
-    prefix: str | None,
-    constraints: str | None,
-    attention_map: str | None,
+    format: FormatName,
     units: Units,
+    model: Sequence[str],
+    compare: Sequence[str],
+    attention_map: str | None,
 ) -> None:
-    """Writes the translation of each line.
+    """Writes the translations of all lines.
 
-    load: returns the translator of a path, or, of None, the one that translates
-    model: paths of the models that translate, which name their attention maps
-    compare: paths of models whose attention is drawn beside it
-    input, output: files; None: stdin, stdout
-    work: names and hashes of everything that the output depends on
-    format: form of the output lines
-    errors: treatment of lines that are not UTF-8
+    load: returns the translator of a path, or, for None, the one that translates
+    output, work: file (None: stdout); names and hashes of everything that it depends on
     resume: continues an interrupted output
-    prefix, constraints: files with the beginning, and the required words, of each translation
-    attention_map: file with a drawing of the attention weights
-    units: words or pieces in that drawing and in alignments
+    format, units: form of the output lines; words or pieces in alignments
+    model, compare: paths of the models that translate, and of those drawn beside them
+    attention_map: file with a drawing of the attention weights, or None
 
-    Raises UserError if the input or the models cannot do what is asked for.
+    Raises UserError if the models cannot do what is asked for.
     """
-    source = InputLines(input, errors, prefix=prefix, constraints=constraints)
     if resume and is_complete(str(output), source.count, format == "moses"):
-        return
-    finished: list[tuple[str, Translation]] = []
-    on_failure: OnFailure = "resume" if input else "keep"
+        return None
+    on_failure: OnFailure = "keep" if source.is_stdin else "resume"
     with open_sink(output, work=work, resume=resume, on_failure=on_failure) as sink:
         translator = load(None)
-        columns = translator.tokenizer.columns
-        source.require(partial(_check_line, columns))
-        others = {path: load(path) for path in compare}
-        _check_models(translator, others, format, attention_map)
-        interactive = not (input or output or attention_map) and format == "text"
-        if interactive and _is_terminal(sys.stdin) and _is_terminal(sys.stdout):
-            at_terminal(translator, units)
-            return
-        details = max(details_needed(format), 1 if attention_map else 0)
-        number = sink.finished_lines
+        source.require(partial(_check_line, translator.tokenizer.columns))
+        compared = {path: load(path) for path in compare}
+        _check_models(translator, compared, format, attention_map)
+        to_terminal = output is None and _is_terminal(sys.stdout)
+        is_dialogue = to_terminal and source.is_stdin and _is_terminal(sys.stdin)
+        if is_dialogue and format == "text" and not attention_map:
+            return at_terminal(translator, units)
         # No progress between lines on a terminal.
-        total = source.count - number if output or not _is_terminal(sys.stdout) else 0
-        with Progress("translating", total, "lines") as step:
-            for chunk in source.chunks(skip=number):
-                try:
-                    translations = translator.translations(
-                        chunk.lines, chunk.constraints, details, step if total > 0 else _quiet
-                    )
-                except ValueError as error:  # impossible for this search or model
-                    raise UserError(str(error)) from error
-                written = formatted(
-                    format, translator.tokenizer, number, chunk.lines, translations, units
-                )
-                sink.write(written, input_lines=len(chunk.lines))
-                number += len(chunk.lines)
-                if attention_map:
-                    finished += zip(chunk.lines, translations, strict=True)
+        total = 0 if to_terminal else source.count - sink.finished_lines
+        keep = bool(attention_map)
+        lines = _translate(translator, source, sink, format, units, total=total, keep=keep)
     if attention_map:
-        lines = [line for line, _ in finished]
-        translations = [translation for _, translation in finished]
-        paths = [*model, *others]
-        names = dict(zip(paths, unique_suffixes(paths), strict=True))
-        drawn = translator.attention_maps(
-            lines,
-            translations,
-            " + ".join(names[path] for path in model) if others else "",
-            {names[path]: other for path, other in others.items()},
-            units,
-        )
+        names = dict(zip([*model, *compare], unique_suffixes([*model, *compare]), strict=True))
+        name = " + ".join(names[path] for path in model) if compared else ""
+        named = {names[path]: compared[path] for path in compare}
+        texts, translations = zip(*lines, strict=True) if lines else ((), ())
+        drawn = translator.attention_maps(texts, translations, name, named, units)
         write_map(drawn, Path(attention_map))
+    return None
+
+
+def _translate(
+    translator: Translator,
+    source: InputLines,
+    sink: StreamSink,
+    format: FormatName,
+    units: Units,
+    *,
+    total: int,
+    keep: bool,
+) -> Translated:
+    """Writes the translations of the lines that a sink does not have.
+
+    total: number of lines whose progress is shown
+    keep: returns the translations, with the attention weights of the best hypothesis
+    """
+    translated: Translated = []
+    details = max(details_needed(format), 1 if keep else 0)
+    number = sink.finished_lines
+    with Progress("translating", total, "lines") as step:
+        for chunk in source.chunks(skip=number):
+            try:
+                translations = translator.translations(
+                    chunk.lines, chunk.constraints, details, step if total > 0 else _quiet
+                )
+            except ValueError as error:  # impossible for this search or model
+                raise UserError(str(error)) from error
+            written = formatted(
+                format, translator.tokenizer, number, chunk.lines, translations, units
+            )
+            sink.write(written, input_lines=len(chunk.lines))
+            number += len(chunk.lines)
+            if keep:
+                translated += zip(chunk.lines, translations, strict=True)
+    return translated
 
 
 def _is_terminal(stream: object) -> bool:
@@ -121,18 +128,18 @@ def _check_line(columns: Columns, line: str) -> None:
 
 def _check_models(
     translator: Translator,
-    others: Mapping[str, Translator],
+    compared: Mapping[str, Translator],
     format: FormatName,
     attention_map: str | None,
 ) -> None:
     """Raises UserError if a model lacks attention that is to be shown, or reads other columns."""
     columns = translator.tokenizer.columns
-    for path, other in others.items():
-        if not other.attends:
+    for path, model in compared.items():
+        if not model.attends:
             raise UserError(f"compare={path}: this model has no attention to show (decoder=fixed)")
-        if _layout(other.tokenizer.columns) != _layout(columns):
+        if _layout(model.tokenizer.columns) != _layout(columns):
             raise UserError(
-                f"compare={path}: this model reads {other.tokenizer.columns.described}, "
+                f"compare={path}: this model reads {model.tokenizer.columns.described}, "
                 f"the first one {columns.described}"
             )
     if (attention_map or format == "pharaoh") and not translator.attends:

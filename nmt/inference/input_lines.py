@@ -78,6 +78,10 @@ class InputLines:
         for _ in self._constraints():
             pass
 
+    @property
+    def is_stdin(self) -> bool:
+        return self._file is None
+
     def require(self, check: LineCheck) -> None:
         """Applies `check` to every line: now to those of a file, later to those of stdin.
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal
 
-from nmt.data.lines import Errors
 from nmt.drawing.word_importance import Classified, as_json, write_explanations
 from nmt.foundation.errors import UserError
 from nmt.foundation.progress import Progress
@@ -17,28 +16,25 @@ from nmt.tokenizer.words import Units
 
 def label_file(
     load: Callable[[], TextClassifier],
+    source: InputLines,
     *,
-    input: str | None,
     output: str | None,
     work: Mapping[str, str],
     format: Literal["text", "jsonl"],
-    errors: Errors,
     explain: str | None,
     units: Units,
 ) -> None:
     """Writes the labels of each line.
 
     load: returns the classifier
-    input, output: files; None: stdin, stdout
+    output: file; None: stdout
     work: names and hashes of everything that the output depends on
     format: form of the output lines
-    errors: treatment of lines that are not UTF-8
     explain: file with a drawing of the importance of each word, or None
     units: words or pieces in that drawing
 
     Raises UserError if the classifier has no importances to draw.
     """
-    source = InputLines(input, errors)
     drawn: list[Classified] = []
     with open_sink(output, work=work) as sink:
         classifier = load()
@@ -46,7 +42,7 @@ def label_file(
             raise UserError(
                 f"explain={explain}: this model has no importances to show (pooling=last)"
             )
-        with Progress("labelling", source.count if input else 0, "lines") as step:
+        with Progress("labelling", source.count, "lines") as step:
             for chunk in source.chunks():
                 answers = classifier.classify(chunk.lines, units)
                 if format == "jsonl":

@@ -1,7 +1,7 @@
 """The steps of nmt.backtranslate, each done once, in one folder:
 
-    corpus/        real pairs: train.SOURCE, train.TARGET, validation.…, test.…; backtranslation.json describes them
-    reverse/       the model that translates, unless another is given: a run of nmt.train with exchanged languages
+    corpus/        real pairs: train.SOURCE, train.TARGET, validation.…, test.…
+    reverse/       the model that translates, unless another is given: a run of nmt.train
     translations   translations of the text, with log-probabilities; grows while they are made
     synthetic.…    the pairs that are kept
     mixture.yml    their proportion to the real pairs
@@ -80,15 +80,15 @@ def backtranslate(settings: BacktranslateSettings) -> float:
 def _check_direction(settings: BacktranslateSettings, synthetic: Synthetic) -> None:
     """Raises UserError if a model cannot be read, or translates the other way."""
     languages = settings.data.get("source"), settings.data.get("target")
-    wanted = languages if synthetic.direction == "forward" else languages[::-1]
+    needed = languages if synthetic.direction == "forward" else languages[::-1]
     for path in models(synthetic.model):
         saved = ckpt.read(ckpt.find_checkpoint(path, "synthetic.model"))
         ckpt.check_kind(saved, "train")
         learnt = tuple(saved.meta.get("languages") or ())
-        if len(set(languages)) == 2 and learnt == wanted[::-1]:
+        if len(set(languages)) == 2 and learnt == needed[::-1]:
             raise UserError(
                 f"synthetic.model={path}: translates from {learnt[0]} to {learnt[1]}, and "
-                f"{wanted[0]} to {wanted[1]} is needed (synthetic.direction={synthetic.direction})"
+                f"{needed[0]} to {needed[1]} is needed (synthetic.direction={synthetic.direction})"
             )
 
 
@@ -180,7 +180,8 @@ def _check_unchanged(
             "another run_dir"
         )
     for key in sorted({*values, *corpus.settings}):
-        before, now = corpus.settings.get(key), values.get(key)
+        before = corpus.settings.get(key)
+        now = values.get(key)
         if before == now:
             continue
         remedy = "choose another folder"
@@ -205,7 +206,7 @@ def _check_is_free(folder: Path) -> None:
 
 def _check_text(settings: BacktranslateSettings, synthetic: Synthetic) -> None:
     """Raises UserError if a text makes fewer pairs than a mixture takes."""
-    lines = stream_lines(find_file(synthetic.text), "strict")
+    lines = stream_lines(find_file(str(synthetic.text)), "strict")
     count = sum(bool(line.strip()) for line in lines)
     if not count:
         raise UserError(f"synthetic.text={synthetic.text}: there are no words in it")
@@ -278,7 +279,8 @@ class Backtranslation:
             values["vectors"] = self.settings.vectors[::-1]
         if self.settings.freeze:
             values["freeze"] = [OTHER_SIDE.get(name, name) for name in self.settings.freeze]
-        tokenizer, metric = self.settings.tokenizer, self.settings.metric
+        tokenizer = self.settings.tokenizer
+        metric = self.settings.metric
         if tokenizer.get("target"):
             exchanged = {"model": tokenizer["target"], "target": tokenizer["model"]}
             values["tokenizer"] = {**tokenizer, **exchanged}
@@ -325,9 +327,11 @@ class Backtranslation:
 
     def _translate(self, model: str | list[str]) -> None:
         """Translates the text into a file that grows."""
-        output, synthetic = self.folder / "translations", self.synthetic
+        output = self.folder / "translations"
+        synthetic = self.synthetic
         if output.exists():
-            lines, needed = _count_lines(output), _count_lines(find_file(self._text))
+            lines = _count_lines(output)
+            needed = _count_lines(find_file(self._text))
             if lines != needed:
                 raise UserError(
                     f"{output}: is damaged: {lines:,} lines, not {needed:,}. Delete it; the same "
@@ -381,11 +385,10 @@ class Backtranslation:
         partial = [file.with_name(f"{file.name}.partial") for file in files]
         count = 0
         with contextlib.ExitStack() as stack:
-            source, target = (
-                stack.enter_context(file.open("w", encoding="utf-8")) for file in partial
-            )
+            written = [stack.enter_context(file.open("w", encoding="utf-8")) for file in partial]
             if self.synthetic.direction == "backward":
-                source, target = target, source  # the text is of the target language
+                written.reverse()  # the text is of the target language
+            source, target = written
             lines = stream_lines(find_file(self._text), "strict")
             translations = _read_translations(self.folder / "translations")
             for line, translation in zip(lines, translations, strict=True):
@@ -402,17 +405,15 @@ class Backtranslation:
 
     def _train_final(self) -> float:
         """Trains the model of all pairs; returns its test score."""
-        folder, synthetic = self.folder / "model", self.synthetic
-        tags = None
-        if synthetic.tag and synthetic.direction == "backward":
-            tags = {"synthetic": synthetic.tag}
+        folder = self.folder / "model"
+        tag = self.synthetic.tag if self.synthetic.direction == "backward" else None
         data = {
             "_target_": "nmt.data.sources.mix.Mix",
             "config": str(self.folder / "mixture.yml"),
             **self._judged_data,
             "source": self.corpus.languages[0],
             "target": self.corpus.languages[1],
-            "tags": tags,
+            "tags": {"synthetic": tag} if tag else None,
         }
         self._train(
             folder, {**self._training_values, "data": data}, "step 5: the model of all pairs"
@@ -437,9 +438,8 @@ class ScoredTranslation:
 def _read_translations(file: Path) -> Iterator[ScoredTranslation]:
     """Translations of an n-best list with one hypothesis a sentence."""
     for line in stream_lines(file, "strict"):
-        rest, _, _ = line.rpartition(" ||| ")
-        rest, _, log_prob = rest.rpartition(" ||| logprob= ")
-        text = rest.partition(" ||| ")[2]
+        fields, log_prob = line.rsplit(" ||| ", 1)[0].rsplit(" ||| logprob= ", 1)
+        text = fields.partition(" ||| ")[2]
         count = len(words(text))
         # One more token: </s>.
         yield ScoredTranslation(text, float(log_prob) / (count + 1) if count else -np.inf)

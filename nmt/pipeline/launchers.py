@@ -1,4 +1,4 @@
-"""Hands runs to one of Hydra's launchers, which calls `job.train` for each: here, in workers, on a cluster."""
+"""Hands runs to one of Hydra's launchers, which calls `job.train` for each."""
 
 import inspect
 import os

@@ -19,6 +19,7 @@ from nmt.data import as_list
 from nmt.exporting.export_model import export_model
 from nmt.inference.file_alignment import align_files, attention_of_model, attention_of_vectors
 from nmt.inference.file_translation import translate_file
+from nmt.inference.input_lines import InputLines
 from nmt.inference.labelling import label_file
 from nmt.inference.scoring import score_files
 from nmt.inference.sentence_index import index_files
@@ -29,20 +30,20 @@ from nmt.pipeline.fingerprint import fingerprint
 
 def translate(settings: TranslateSettings) -> None:
     """Translates a file or stdin."""
+    source = InputLines(
+        settings.input, settings.errors, prefix=settings.prefix, constraints=settings.constraints
+    )
     translate_file(
         partial(translator_for, settings),
-        model=models(settings.model),
-        compare=models(settings.compare),
-        input=settings.input,
+        source,
         output=settings.output,
         work=fingerprint(settings),
-        format=settings.format,
-        errors=settings.errors,
         resume=settings.resume,
-        prefix=settings.prefix,
-        constraints=settings.constraints,
-        attention_map=settings.attention_map,
+        format=settings.format,
         units=settings.units,
+        model=models(settings.model),
+        compare=models(settings.compare),
+        attention_map=settings.attention_map,
     )
 
 
@@ -104,11 +105,10 @@ def label(settings: LabelSettings) -> None:
     """Labels the lines of a file or of stdin."""
     label_file(
         partial(text_classifier, settings.model, settings.device),
-        input=settings.input,
+        InputLines(settings.input, settings.errors),
         output=settings.output,
         work=fingerprint(settings),
         format=settings.format,
-        errors=settings.errors,
         explain=settings.explain,
         units=settings.units,
     )

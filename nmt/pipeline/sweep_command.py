@@ -265,7 +265,8 @@ class TrainingJob:
         typed = {text.partition("=")[0].lstrip("+~"): text.partition("=")[2] for text in overrides}
         typed.pop("sweep", None)
         try:
-            config, choices = compose(self.command, overrides), choices_of(self.command, overrides)
+            config = compose(self.command, overrides)
+            choices = choices_of(self.command, overrides)
         except ConfigErrors:  # the run will fail with them
             return RunDescription(_digest([self.command, *overrides]), {}, typed)
         values = {key: choices[key] if key in choices else shown(_at(config, key)) for key in typed}
@@ -298,14 +299,16 @@ def _without_paths(data: Mapping[str, Any]) -> dict[str, Any]:
         if key not in FINGERPRINTED or not isinstance(value, str | list)
     }
     if isinstance(data.get("test"), str):
-        base, at, rows = data["test"].partition("@")
+        base = data["test"].partition("@")[0]
         languages = [*as_list(data.get("source") or []), data.get("target")]
         path = Path(base)
         files = [path] if path.is_file() else []
         for language in languages:
             files += sorted(path.parent.glob(f"{glob.escape(path.name)}.{language}*"))
         if files:
-            settings["test"] = hash_of_files(list(map(str, files))) + at + rows
+            settings["test"] = hash_of_files(list(map(str, files))) + data["test"].removeprefix(
+                base
+            )
     return settings
 
 
@@ -386,7 +389,8 @@ def _distribution(override: Any) -> Any:
         plain = bool | int | float | str | None
         choices = override.sweep_iterator()
         return CategoricalDistribution([c if isinstance(c, plain) else str(c) for c in choices])
-    low, step = value.start, value.step if is_range else None
+    low = value.start
+    step = value.step if is_range else None
     high = list(value.range())[-1] if is_range else value.end
     log_scale = "log" in getattr(value, "tags", ())
     if isinstance(low, int) and isinstance(high, int):
@@ -401,6 +405,6 @@ def _digest(value: Any) -> str:
 def _at(config: Mapping[str, Any], key: str) -> Any:
     """Value of a dotted key; None if there is none."""
     node: Any = config
-    for part in key.split("."):
-        node = node.get(part) if isinstance(node, Mapping) else None
+    for name in key.split("."):
+        node = node.get(name) if isinstance(node, Mapping) else None
     return node

@@ -35,7 +35,9 @@ def average_checkpoints(models: Sequence[str], output: str) -> None:
         name: tensor for name, tensor in first.tensors.items() if name.startswith("tokenizer/")
     }
     for name in weights[0]:
-        tensors[f"model/{name}"] = torch.stack([part[name] for part in weights]).mean(0)
+        tensors[f"model/{name}"] = torch.stack(
+            [tensors_of_one[name] for tensors_of_one in weights]
+        ).mean(0)
     meta = {key: value for key, value in first.meta.items() if key not in DROPPED}
     meta["averaged"] = [str(saved.path) for saved in checkpoints]
     ckpt.write(Path(output), meta, tensors)
@@ -58,7 +60,8 @@ def _check_same_network(first: Checkpoint, other: Checkpoint) -> None:
         raise UserError(f"{names} are of different networks, which have no mean")
     if ckpt.tokenizer_from(other).models != ckpt.tokenizer_from(first).models:
         raise UserError(f"{names} have different vocabularies, so their mean says nothing")
-    first_facts, other_facts = _facts(first.meta), _facts(other.meta)
+    first_facts = _facts(first.meta)
+    other_facts = _facts(other.meta)
     keys = sorted({*first_facts, *other_facts})
     differing = [key for key in keys if first_facts.get(key) != other_facts.get(key)]
     if differing:

@@ -1,4 +1,6 @@
-"""Many trainings as one job that can be stopped, continued and added to. Its state is in the folders of its runs.
+"""Many trainings as one job that can be stopped, continued and added to.
+
+The state of a sweep is in the folders of its runs.
 
 Read: this file, run_status, names, grid_search, halving, trials, job, child, watch.
 """

@@ -27,11 +27,11 @@ def _watch(sweeper: int, parent: int) -> None:
 
 
 def main() -> None:
-    sweeper, module, *arguments = sys.argv[1:]
-    process, _, host = sweeper.partition("@")
+    process, host = sys.argv[1].split("@", 1)
+    module = sys.argv[2]
     if host == socket.gethostname():
         threading.Thread(target=_watch, args=(int(process), os.getppid()), daemon=True).start()
-    sys.argv = [module, *arguments]
+    sys.argv = sys.argv[2:]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 

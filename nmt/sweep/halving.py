@@ -5,6 +5,7 @@ resumed bit for bit, never restarted.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from nmt.foundation.errors import UserError
 from nmt.foundation.ranges import Size
@@ -56,13 +57,13 @@ class Halving(Sweeper):
 
     def _best(self, job: Job, runs: Sequence[Run], epochs: int) -> list[Run]:
         """Runs that go on. Raises UserError if no run has a score."""
-        scores = {run.name: job.score(run, epochs) for run in runs}
-        known = {name: score for name, score in scores.items() if score is not None}
-        if not known:
+        scores: dict[str, Any] = {run.name: job.score(run, epochs) for run in runs}
+        scores = {name: score for name, score in scores.items() if score is not None}
+        if not scores:
             raise UserError(
                 f"no run has a validation score after {epochs} epochs: see why runs failed, or "
                 "lower trainer.validate_every"
             )
-        ranked = sorted(known, key=lambda name: known[name], reverse=job.greater)
+        ranked = sorted(scores, key=lambda name: scores[name], reverse=job.greater)
         best = ranked[: max(1, len(runs) // self.factor)]
         return [run for run in runs if run.name in best]

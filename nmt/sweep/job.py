@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import nmt
-from nmt.foundation.errors import UserError, quoted
+from nmt.foundation.errors import quoted
 from nmt.foundation.processes import available_cores
-from nmt.storage.lock import Lock
+from nmt.storage.lock import Lock, LockHeld
 from nmt.sweep.run_status import Run
 
 OUTPUT = "output.log"
-"""File of everything that the process prints; train.log begins after the configuration is checked."""
+"""File of all that the process prints; train.log begins after the configuration is checked."""
 LONGEST = 1000
 """Characters of a message that are recorded."""
 SAVE_SECONDS = 60
@@ -108,7 +108,8 @@ def _environment(launcher: Mapping[str, Any], slots: Path) -> Iterator[dict[str,
     paths = [package, *filter(None, [variables.get("PYTHONPATH")])]
     variables["PYTHONPATH"] = os.pathsep.join(paths)
     variables["NMT_TOKENIZERS"] = str(slots / "tokenizers")
-    jobs, threads = parallel_jobs(launcher), threads_of(launcher)
+    jobs = parallel_jobs(launcher)
+    threads = threads_of(launcher)
     if threads is not None:
         variables["OMP_NUM_THREADS"] = str(threads)
     devices = gpus() if jobs > 1 else []
@@ -157,7 +158,7 @@ def _slot(folder: Path, jobs: int) -> Iterator[int]:
         for slot in range(jobs):
             try:
                 lock = Lock(folder / f"slot-{slot}", "slot")
-            except UserError:
+            except LockHeld:
                 continue
             with lock:
                 yield slot

@@ -26,9 +26,8 @@ def differing(settings: Sequence[Mapping[str, str]]) -> list[str]:
 
 def usual_parts(values: Mapping[str, str], config: Mapping[str, Any]) -> dict[str, str]:
     """Parts of the name of a run that differs from no other."""
-    parts = {key: config.get(key) for key in USUAL}
-    chosen = {key: str(part) for key, part in parts.items() if isinstance(part, str | int)}
-    return chosen or dict(values)
+    keys = [key for key in USUAL if isinstance(config.get(key), str | int)]
+    return {key: str(config[key]) for key in keys} or dict(values)
 
 
 def name_of(parts: Mapping[str, str]) -> str:

@@ -11,6 +11,7 @@ from nmt.foundation.errors import UserError
 from nmt.foundation.processes import is_running
 from nmt.storage.checkpoint import LAST
 from nmt.storage.files import write_atomically
+from nmt.storage.lock import Holder
 from nmt.storage.metrics_file import latest_metrics, read_metrics
 
 RECORD = "sweep.json"
@@ -97,14 +98,12 @@ class Run:
 
     def holder(self) -> int | None:
         """Process that trains the run; 0 for one on another machine, None without any."""
-        try:
-            holder = json.loads((self.folder / LOCK).read_text(encoding="utf-8"))
-            process, host = int(holder["process"]), holder["host"]
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        holder = Holder.read(self.folder / LOCK)
+        if holder is None:
             return None
-        if host != socket.gethostname():
+        if holder.host != socket.gethostname():
             return 0
-        return process if is_running(process) else None
+        return holder.process if is_running(holder.process) else None
 
     def latest(self) -> dict[str, dict[str, Any]]:
         """The last figures of training and of validation, by their kind."""

@@ -1,4 +1,4 @@
-"""Progress of a sweep, read from the folders of its runs: live lines at a terminal, elsewhere log messages."""
+"""Progress of a sweep, read from the folders of its runs."""
 
 import logging
 import statistics
@@ -86,7 +86,8 @@ class SweepProgress:
 def progress_of(run: Run, metric: str) -> str:
     """A run in a line: `epoch 3.2, update 40 of 90, loss 2.31, at most 40 s left`."""
     latest = run.latest()
-    training, validation = latest.get("train"), latest.get("validation")
+    training = latest.get("train")
+    validation = latest.get("validation", {})
     if training is None:
         return "starting"
     parts = [
@@ -94,7 +95,7 @@ def progress_of(run: Run, metric: str) -> str:
         f"update {training['update']:,} of {training['total']:,}",
         f"loss {training['loss']:.3f}",
     ]
-    if validation is not None and metric in validation:
+    if metric in validation:
         parts.append(f"validation {metric} {validation[metric]:.2f}")
     seconds = _seconds_so_far(run)
     share = _share(training)
@@ -145,18 +146,18 @@ def overall(runs: Sequence[Run], states: Mapping[str, RunState]) -> str:
 def time_left(runs: Sequence[Run], states: Mapping[str, RunState]) -> float | None:
     """Seconds until the end, if all runs take as long as the finished ones; None if none is."""
     taken = [run.record().get("seconds") for run in runs if states[run.name] is RunState.FINISHED]
-    known = [seconds for seconds in taken if seconds]
-    if not known:
+    durations = [seconds for seconds in taken if seconds]
+    if not durations:
         return None
-    left = 0.0
+    remaining = 0.0  # runs
     for run in runs:
         if states[run.name] is RunState.RUNNING:
             training = run.latest().get("train")
-            left += 1 - (_share(training) if training else 0.0)
+            remaining += 1 - (_share(training) if training else 0.0)
         elif states[run.name] in (RunState.WAITING, RunState.STOPPED):
-            left += 1
+            remaining += 1
     running = sum(state is RunState.RUNNING for state in states.values())
-    return statistics.mean(known) * left / max(1, running)
+    return statistics.mean(durations) * remaining / max(1, running)
 
 
 def duration(seconds: float) -> str:

@@ -32,13 +32,13 @@ class ProgressBar:
             self._first = update
             self._began = time.monotonic()
         done = update.update - self._first.update
-        left = "…"
+        remaining = "…"
         if done:
             seconds = (time.monotonic() - self._began) / done * (update.total - update.update)
-            left = f"{seconds:,.0f} s left"
+            remaining = f"{seconds:,.0f} s left"
         self._lines.show(
             f"epoch {update.epoch:.2f}  update {update.update:,}/{update.total:,}  "
-            f"loss {update.loss:.3f}  {update.speed:,.0f} {self.unit}/s  {left}",
+            f"loss {update.loss:.3f}  {update.speed:,.0f} {self.unit}/s  {remaining}",
             share=update.update / max(1, update.total),
         )
 
