@@ -1,6 +1,7 @@
 """Exported models: graphs that compute what the network computes, at other sizes than those they were made with."""
 
 import json
+import os
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -79,16 +80,17 @@ def exported(small_run, tmp_path_factory):
 
 def test_the_example_translates_as_the_model_does(exported, small_run):
     """Without nmt and PyTorch: in a process that cannot import them."""
-    lines = ["a b c d", "", "h g f e d c b a a b", "a", "c c c c", "not known ß"]
-    code = f"import sys; sys.modules['torch'] = sys.modules['nmt'] = None; sys.argv = ['translate.py', {str(exported)!r}]; exec(open({str(exported / 'translate.py')!r}).read())"
+    odd = ["a\tb c", "a\rb", "\x1ca \x85 b\x0b", "a b\r", "\u00a0a\u3000b\u2003", " \u2028 ", "\t"]
+    lines = ["a b c d", "", "h g f e d c b a a b", "a", "c c c c", "not known ß", *odd]
+    code = f"import sys; sys.modules['torch'] = sys.modules['nmt'] = None; sys.argv = ['translate.py', {str(exported)!r}]; exec(open({str(exported / 'translate.py')!r}, encoding='utf-8').read())"
     found = subprocess.run(
         [sys.executable, "-c", code],
-        input="\n".join(lines) + "\n",
+        input=("\n".join(lines) + "\n").encode(),
         capture_output=True,
-        text=True,
         check=True,
+        env={**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
     )
-    assert found.stdout.splitlines() == nmt.load(small_run, search="beam").translate(lines)
+    assert found.stdout.decode().splitlines() == nmt.load(small_run, search="beam").translate(lines)
 
 
 def test_what_cannot_be_exported_is_refused_by_name(small_run, tmp_path, exported):

@@ -45,7 +45,7 @@ def test_lines_are_translated_and_questions_answered(translator):
         translator.translations("a b c", details_of=1).details[0].log_prob, abs=0.006
     )
     words = said[0].split()
-    looked = [line.split(" ← ") for line in said[3:]]
+    looked = [line.split(" ← ") for line in said if " ← " in line]
     assert [word for word, _ in looked] == [*words, "</s>"]
     assert all(
         part.rsplit(" ", 1)[0] in ("a", "b", "c", "</s>")

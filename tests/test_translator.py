@@ -76,6 +76,16 @@ def test_a_hypothesis_scores_what_it_scores_when_it_is_given(small_run, other_ru
             assert len(forced.log_probs) == len(hypothesis.tokens) + 1
 
 
+def test_several_sentences_in_one_string_are_warned_about(small_run, caplog):
+    """The server and the page split a text into sentences; Python and the command read a line as it is."""
+    translator = nmt.load(str(small_run))
+    translator.translate("a b. c d e")
+    assert "several" not in caplog.text  # no sentence begins with a small letter
+    for _ in range(2):
+        translator.translate("a b! C d.")
+    assert caplog.text.count("a string with several sentences is translated as one line") == 1
+
+
 def test_a_used_translator_can_be_pickled(small_run):
     translator = nmt.load(str(small_run))
     texts = translator.translate(LINES[:8])

@@ -12,6 +12,9 @@ import numpy as np
 import onnxruntime
 import sentencepiece
 
+BLANKS = dict.fromkeys((*range(9, 14), *range(28, 32), 133), " ")
+"""Control characters that are spaces."""
+
 
 class Model:
     """The graphs of a folder that nmt.export format=onnx wrote."""
@@ -34,6 +37,7 @@ class Model:
         settings = self.settings
         if not line.strip():
             return ""
+        line = line.translate(BLANKS)
         line = line.lower() if settings["lowercase"] else line
         parts = line.split() if settings["by_word"] else [line]
         ids = [token for part in parts for token in self.source.encode(part)]
@@ -92,7 +96,11 @@ def run(graph, values):
 if __name__ == "__main__":
     if len(sys.argv) != 2 or not Path(sys.argv[1], "settings.json").is_file():
         sys.exit(__doc__)
-    sys.stdin.reconfigure(encoding="utf-8", errors="replace")
+    if sys.stdin is None:
+        sys.exit("stdin is closed: give it a file")
+    # Only a newline ends a line; the locale does not matter.
+    sys.stdin.reconfigure(encoding="utf-8", errors="replace", newline="\n")
+    sys.stdout.reconfigure(encoding="utf-8")
     model = Model(sys.argv[1])
     for line in sys.stdin:
-        print(model.translate(line.rstrip("\n")), flush=True)
+        print(model.translate(line.removesuffix("\n")), flush=True)

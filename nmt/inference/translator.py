@@ -12,6 +12,7 @@ from typing import Annotated, TypeVar, get_args, overload
 import numpy as np
 import torch
 
+from nmt.data.documents import sentences
 from nmt.data.lines import check_lines
 from nmt.drawing.attention_map import AttentionMap
 from nmt.foundation.errors import UserError
@@ -94,7 +95,7 @@ class Translator:
         self.unknown = unknown
         self.lexicon = lexicon or {}
         self.languages = languages
-        self._warned_of_tabs = False
+        self._warnings: set[str] = set()
         self._check_options(has_lexicon=lexicon is not None)
 
     def _check_options(self, has_lexicon: bool) -> None:
@@ -155,11 +156,11 @@ class Translator:
     ) -> str | list[str]:
         """Returns one translation per line; an empty line for a line without words.
 
-        lines: a list, or one string for one translation
+        lines: a list, or one string for one translation; lines are not split into sentences
         progress: called after each batch with the number of its lines
         """
         if isinstance(lines, str):
-            return self.translate([lines])[0]
+            return self.translations(lines).text
         return [translation.text for translation in self.translations(lines, progress=progress)]
 
     @overload
@@ -192,6 +193,11 @@ class Translator:
         Raises UserError if a constraint contradicts itself or this vocabulary cannot write it.
         """
         if isinstance(lines, str):
+            if len(sentences(lines)) > 1:
+                self._warn_once(
+                    "a string with several sentences is translated as one line: "
+                    "give a list of sentences, as nmt.data.documents.sentences returns it"
+                )
             return self.translations([lines], constraints, details_of)[0]
         lines = check_lines(lines)
         sources = self._encode(lines)
@@ -224,13 +230,10 @@ class Translator:
         return Request(max_length=limit, seed=zlib.crc32(picture_of(source).encode(), seed))
 
     def _encode(self, lines: list[str]) -> list[list[int]]:
-        if self.tokenizer.columns.plain and not self._warned_of_tabs:
-            self._warned_of_tabs = any("\t" in line for line in lines)
-            if self._warned_of_tabs:
-                log.warning(
-                    "there are tabs in the input: this model reads one text a line, "
-                    "so a tab is a space"
-                )
+        if self.tokenizer.columns.plain and any("\t" in line for line in lines):
+            self._warn_once(
+                "there are tabs in the input: this model reads one text a line, so a tab is a space"
+            )
         sources = self.tokenizer.encode_source(lines)
         for i, source in enumerate(sources):
             if len(source) > self.max_source:
@@ -243,6 +246,11 @@ class Translator:
                 sources[i] = self.tokenizer.columns.shortened(source, self.max_source)
         self._warn_of_unknown_lines(lines, sources)
         return sources
+
+    def _warn_once(self, message: str) -> None:
+        if message not in self._warnings:
+            self._warnings.add(message)
+            log.warning(message)
 
     def _warn_of_unknown_lines(
         self, lines: Sequence[str], sources: Sequence[Sequence[int]]
