@@ -148,6 +148,15 @@ def test_the_table_marks_what_chance_cannot_tell_from_the_best(sweep):
     assert row["p sentences"] == "0.010 · 0.010"
 
 
+def test_runs_of_other_text_are_no_seeds_of_one_configuration(tmp_path):
+    for seed, data in ((1, "old"), (2, "old"), (3, "new")):
+        make_run(tmp_path / f"seed{seed}", "luong", seed, 0.9, data=data)
+    runs = collect([str(tmp_path)], different_data=True).finished
+    found = configurations(runs, "bleu")
+    assert sorted(len(each.runs) for each in found) == [1, 2]
+    assert [*found[0].values] == ["data.content"]
+
+
 def test_equal_systems_do_not_differ_and_are_bold_together(tmp_path):
     for decoder in ("luong", "fixed", "bahdanau"):
         make_run(tmp_path / decoder, decoder, 1, 1.0)

@@ -1,5 +1,6 @@
 """Results of runs, read from their folders, and the configurations with several seeds."""
 
+import hashlib
 import json
 import math
 import statistics
@@ -219,11 +220,14 @@ def _as_text(value: Any) -> str:
 
 
 def configurations(runs: Sequence[RunResult], metric: str) -> list[Configuration]:
-    """Runs grouped by their configuration, the best first."""
-    columns = differing([run.settings for run in runs])
+    """Runs grouped by their configuration and data, the best first."""
+    by_seed = sorted(runs, key=lambda run: run.seed)
+    # Files may change while their names stay: runs of different text are no seeds of one another.
+    settings = [{**run.settings, "data.content": _short_hash(run.data)} for run in by_seed]
+    columns = differing(settings)
     groups: dict[tuple[str, ...], list[RunResult]] = {}
-    for run in sorted(runs, key=lambda run: run.seed):
-        groups.setdefault(tuple(run.settings.get(key, "") for key in columns), []).append(run)
+    for run, of_run in zip(by_seed, settings, strict=True):
+        groups.setdefault(tuple(of_run.get(key, "") for key in columns), []).append(run)
     grouped = [
         Configuration(dict(zip(columns, values, strict=True)), group)
         for values, group in groups.items()
@@ -234,6 +238,12 @@ def configurations(runs: Sequence[RunResult], metric: str) -> list[Configuration
         return sign * statistics.mean(configuration.scores(metric) or [sign * math.inf])
 
     return sorted(grouped, key=rank)
+
+
+def _short_hash(data: Mapping[str, str]) -> str:
+    """Six digits that identify the data of a run."""
+    text = json.dumps(data, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:6]
 
 
 def differing(settings: Sequence[Mapping[str, str]]) -> list[str]:
