@@ -18,7 +18,7 @@ class DecodedPair:
 
     line: str
     text: str
-    source: list[int]
+    source: Sequence[int]
     target: list[int]
     decoding: ForcedDecoding
 

@@ -121,7 +121,7 @@ class Translation:
     details: probabilities and attention of the first hypotheses, as many as requested
     """
 
-    source: list[int]
+    source: Sequence[int]
     hypotheses: list[Hypothesis]
     texts: list[str]
     details: list[ForcedDecoding]

@@ -219,7 +219,7 @@ class Translator:
             return translations
         return self._with_replaced_unknown_words(lines, translations)
 
-    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+    def encode(self, lines: Sequence[str]) -> list[Sequence[int]]:
         """Source ids of each line, cut to `max_source`. Raises TypeError for a string."""
         return self._encode(check_lines(lines))
 
@@ -229,7 +229,7 @@ class Translator:
         seed = zlib.crc32(np.asarray(source, np.int64).tobytes())
         return Request(max_length=limit, seed=zlib.crc32(picture_of(source).encode(), seed))
 
-    def _encode(self, lines: list[str]) -> list[list[int]]:
+    def _encode(self, lines: list[str]) -> list[Sequence[int]]:
         if self.tokenizer.columns.plain and any("\t" in line for line in lines):
             self._warn_once(
                 "there are tabs in the input: this model reads one text a line, so a tab is a space"
@@ -286,7 +286,7 @@ class Translator:
 
     @torch.inference_mode()
     def _translate_batch(
-        self, sources: list[list[int]], requests: list[Request], details_of: int
+        self, sources: list[Sequence[int]], requests: list[Request], details_of: int
     ) -> list[Translation]:
         memories = self.networks.memories(sources)
         with self.networks.generating():
@@ -301,7 +301,7 @@ class Translator:
         return translations
 
     def _with_texts(
-        self, sources: list[list[int]], hypotheses: list[list[Hypothesis]]
+        self, sources: list[Sequence[int]], hypotheses: list[list[Hypothesis]]
     ) -> list[Translation]:
         """Translations ranked by their texts if the search does so, otherwise without repeats."""
         texts = iter(self.tokenizer.decode([h.tokens for several in hypotheses for h in several]))

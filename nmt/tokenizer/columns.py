@@ -1,57 +1,78 @@
-"""What a line of the source holds: a text; several texts; a text and factors, a value for each of its words; a picture; or
-a text and a picture.
+"""Columns of a source line: a text; several texts; a text and factors, a value for each of its words;
+a picture; or a text and a picture.
 
     A dog runs .⇥Un chien court .        two sources, a tab between them (Zoph & Knight 2016)
     A dog runs .⇥DT NN VBZ .             a text and one factor (Sennrich & Haddow 2016)
     dog.jpg                              the name of a picture (nmt/data/pictures.py; Xu et al. 2015)
     A dog runs .⇥dog.jpg                 a text and a picture; no name: no picture
 
-In ids, several texts stand one after another, with EOS between them. A piece p and its factors are one number, whose digits
-they are: p + V (f₁ + F₁ (f₂ + …)). The values of a factor are numbered from 1; 0 stands for the end of a sentence, and for
-values that training did not have.
+In ids, several texts stand one after another, with EOS between them. A piece p and its factors are
+one number, whose digits they are: p + V (f₁ + F₁ (f₂ + …)). The values of a factor are numbered
+from 1; 0 stands for the end of a sentence, and for values that training did not have.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import overload
 
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import EOS
 
 TAB = "\t"
 PICTURE = 32
-"""A picture counts as so many tokens where lengths count: for the longest caption, and for what is searched together."""
+"""Tokens that a picture counts as, for the longest caption and for the size of a batch."""
 LARGEST = 2**32
-"""Ids are kept as unsigned integers of 32 bits."""
+"""Number of ids that fit into unsigned integers of 32 bits."""
 
 
-class Pictured(list[int]):
-    """The ids of a line with a picture, whose name travels with them. It is false only if there is neither."""
+@dataclass(frozen=True)
+class Pictured(Sequence[int]):
+    """Ids of a line with a picture. It is false only if it has neither words nor a picture."""
 
-    def __init__(self, ids: Iterable[int], picture: str) -> None:
-        super().__init__(ids)
-        self.picture = picture
+    ids: list[int]
+    picture: str
+
+    def __len__(self) -> int:
+        return len(self.ids)
 
     def __bool__(self) -> bool:
-        return bool(self.picture) or len(self) > 0
+        return bool(self.picture or self.ids)
+
+    @overload
+    def __getitem__(self, i: int, /) -> int: ...
+    @overload
+    def __getitem__(self, i: slice, /) -> list[int]: ...
+    def __getitem__(self, i: int | slice, /) -> int | list[int]:
+        return self.ids[i]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.ids)
 
 
 def picture_of(ids: Sequence[int]) -> str:
-    """The name of a line's picture, "" if it has none."""
+    """Name of a line's picture, "" if it has none."""
     return ids.picture if isinstance(ids, Pictured) else ""
 
 
 def length_of(ids: Sequence[int]) -> int:
-    """A line's length in tokens, its picture counted too."""
+    """Length of a line in tokens, its picture included."""
     return len(ids) + PICTURE * bool(picture_of(ids))
 
 
 @dataclass(frozen=True)
 class Columns:
-    """`sources` texts; `factors`: the values of each; `names` of all columns, for messages; `picture`: the last column names
-    one. Raises ValueError if there are several texts, and factors or a picture too."""
+    """Columns of the source lines that a model reads.
+
+    sources: number of texts.
+    factors: values of each factor.
+    names: names of all columns, for messages.
+    picture: whether the last column names a picture.
+
+    Raises ValueError if there are several texts, and factors or a picture too.
+    """
 
     sources: int = 1
     factors: tuple[tuple[str, ...], ...] = ()
@@ -75,124 +96,153 @@ class Columns:
         names: Sequence[str] = (),
         picture: bool = False,
     ) -> Columns:
-        """The columns of a training text, with the values that its factors have there."""
-        seen: list[set[str]] = [set() for _ in range(factors)]
+        """The columns of a training text, with the values that its factors have there.
+
+        lines: the training text.
+        sources: number of texts in a line.
+        factors: number of factors in a line.
+        names: see `Columns`.
+        picture: see `Columns`.
+        """
+        values: list[set[str]] = [set() for _ in range(factors)]
         for line in lines if factors else ():
-            for values, column in zip(seen, line.split(TAB)[1:], strict=True):
-                values.update(column.split())
-        return cls(sources, tuple(tuple(sorted(values)) for values in seen), tuple(names), picture)
+            for values_of_factor, column in zip(values, line.split(TAB)[1:], strict=True):
+                values_of_factor.update(column.split())
+        return cls(
+            sources, tuple(tuple(sorted(column)) for column in values), tuple(names), picture
+        )
 
     @property
     def plain(self) -> bool:
+        """Whether a line is one text."""
         return self.number == 1 and not self.picture
 
     @property
     def number(self) -> int:
+        """Number of columns."""
         return self.sources + len(self.factors) + self.picture
 
     @property
     def described(self) -> str:
-        """What a line holds, in words."""
+        """Content of a line, in words."""
         if self.plain:
             return "one text"
         if self.picture:
             return "a text and the name of a picture" if self.sources else "the name of a picture"
-        named = f" ({', '.join(self.names)})" if self.names else ""
+        names = f" ({', '.join(self.names)})" if self.names else ""
         if self.sources > 1:
-            return f"{self.sources} sources{named}"
-        return f"a text and {len(self.factors)} factor{'s' * (len(self.factors) > 1)}{named}"
+            return f"{self.sources} sources{names}"
+        return f"a text and {len(self.factors)} factor{'s' * (len(self.factors) > 1)}{names}"
 
     @property
     def radices(self) -> list[int]:
-        """How many values each factor has, 0 included."""
+        """Number of values of each factor, 0 included."""
         return [len(values) + 1 for values in self.factors]
 
     def size(self, pieces: int) -> int:
-        """How many ids there are with so many pieces. Raises UserError if they are too many."""
-        found = pieces * math.prod(self.radices)
-        if found > LARGEST:
+        """Number of ids, given the number of pieces. Raises UserError if there are too many."""
+        ids = pieces * math.prod(self.radices)
+        if ids > LARGEST:
             raise UserError(
-                f"data.factors: {found:,} combinations of pieces and values; leave out the largest factors"
+                f"data.factors: {ids:,} combinations of pieces and values; leave out the largest "
+                "factors"
             )
-        return found
+        return ids
 
     def split(self, line: str) -> list[str]:
-        """The columns of a line; all empty if it holds no word. Raises UserError if there are not as many as in training,
-        or if a factor has not a value for each word."""
+        """The columns of a line, all empty if it holds no word.
+
+        Raises UserError if their number is not that of training, or if a factor does not have a
+        value for each word.
+        """
         if self.plain:
             return [line]
         if not line.strip():
             return [""] * self.number
-        parts = line.split(TAB)
-        if len(parts) != self.number:
-            wanted = f"the model reads {self.described}, with a tab between them"
+        columns = line.split(TAB)
+        if len(columns) != self.number:
             raise UserError(
-                f'"{line[:40]}": {len(parts)} column{"s" * (len(parts) > 1)}, but {wanted}'
+                f'"{line[:40]}": {len(columns)} column{"s" * (len(columns) > 1)}, but the model '
+                f"reads {self.described}, with a tab between them"
             )
         if self.factors:
-            check_values(parts, self.names)
-        return parts
+            check_values(columns, self.names)
+        return columns
 
     def words(self, line: str) -> str:
-        """The part of a line that is text."""
+        """The text in a line."""
         if not self.sources:
             return ""
         return line.split(TAB)[0] if self.factors or self.picture else line
 
     def picture_in(self, line: str) -> str:
-        """The name of a line's picture, "" if it has none."""
+        """Name of a line's picture, "" if it has none."""
         return self.split(line)[-1].strip() if self.picture else ""
 
     def joined(self, texts: Sequence[list[int]]) -> list[int]:
-        """The ids of a line from those of its texts; nothing if all are empty."""
-        if len(texts) == 1 or not any(texts):
-            return texts[0]
-        return [i for k, ids in enumerate(texts) for i in ([EOS, *ids] if k else ids)]
+        """Ids of a line from those of its texts, with EOS between them; none if all are empty."""
+        if not any(texts):
+            return []
+        ids = list(texts[0])
+        for text in texts[1:]:
+            ids += [EOS, *text]
+        return ids
 
     def texts(self, ids: Sequence[int]) -> list[list[int]]:
         """The inverse of `joined`."""
-        found: list[list[int]] = [[]]
+        texts: list[list[int]] = [[]]
         for i in ids:
             if i == EOS:
-                found.append([])
+                texts.append([])
             else:
-                found[-1].append(i)
-        return found
+                texts[-1].append(i)
+        return texts
 
-    def shortened(self, ids: list[int], most: int) -> list[int]:
+    def shortened(self, ids: Sequence[int], most: int) -> Sequence[int]:
         """At most `most` ids, of several texts equally many of each."""
+        if isinstance(ids, Pictured):
+            return replace(ids, ids=ids.ids[:most])
         if len(ids) <= most or self.sources == 1:
-            return Pictured(ids[:most], picture_of(ids)) if self.picture else ids[:most]
-        each = max(1, most // self.sources)
-        return self.joined([text[:each] for text in self.texts(ids)])
+            return ids[:most]
+        share = max(1, most // self.sources)
+        return self.joined([text[:share] for text in self.texts(ids)])
 
     def unknown(self, values: Sequence[str]) -> set[str]:
-        """Values of a line that training did not have; `values`: its columns of factors."""
-        return {
-            v
-            for names, column in zip(self.factors, values, strict=True)
-            for v in {*column.split()} - {*names}
-        }
+        """Values that training did not have, in the columns of a line's factors."""
+        unknown: set[str] = set()
+        for names, column in zip(self.factors, values, strict=True):
+            unknown |= {*column.split()} - {*names}
+        return unknown
 
     def with_factors(
         self, ids: Sequence[int], places: Sequence[range], values: Sequence[str], pieces: int
     ) -> list[int]:
-        """Pieces with the factors of their words. `places`: which words each is a part of; `values`: a column for each
-        factor, a value for each word; `pieces`: V."""
-        digits, weight = [0] * len(ids), pieces
+        """Pieces with the factors of their words.
+
+        ids: pieces of the text.
+        places: numbers of the words that each piece is a part of.
+        values: for each factor, a value for each word.
+        pieces: number of pieces of the vocabulary, V.
+        """
+        combined = list(ids)
+        weight = pieces
         for names, column in zip(self.factors, values, strict=True):
-            numbers, of_word = {name: i for i, name in enumerate(names, 1)}, column.split()
-            for at, place in enumerate(places):
-                digits[at] += weight * numbers.get(of_word[place.start], 0)
+            numbers = {name: number for number, name in enumerate(names, 1)}
+            values_of_words = column.split()
+            for i, place in enumerate(places):
+                combined[i] += weight * numbers.get(values_of_words[place.start], 0)
             weight *= len(names) + 1
-        return [i + digit for i, digit in zip(ids, digits, strict=True)]
+        return combined
 
 
-def check_values(parts: Sequence[str], names: Sequence[str] = ()) -> None:
-    """Raises UserError unless all columns of a line have as many words."""
-    words = len(parts[0].split())
-    for k, column in enumerate(parts[1:], 1):
+def check_values(columns: Sequence[str], names: Sequence[str] = ()) -> None:
+    """Raises UserError unless all columns of a line have as many words as its text, the first one."""
+    words = len(columns[0].split())
+    for k, column in enumerate(columns[1:], 1):
         values = len(column.split())
         if values != words:
-            few = f"{values} value{'s' * (values != 1)} of {names[k] if len(names) > k else f'factor {k}'}"
-            raise UserError(f'"{parts[0][:40]}" has {words} words between spaces, but {few}')
+            name = names[k] if len(names) > k else f"factor {k}"
+            raise UserError(
+                f'"{columns[0][:40]}" has {words} words between spaces, but {values} '
+                f"value{'s' * (values != 1)} of {name}"
+            )

@@ -28,7 +28,7 @@ def influence(
 
 
 def _log_probs(
-    translator: Translator, sources: Sequence[list[int]], target: Sequence[int]
+    translator: Translator, sources: Sequence[Sequence[int]], target: Sequence[int]
 ) -> np.ndarray:
     """[sources] log-probability of a translation given each source."""
     targets = [list(target)] * len(sources)
