@@ -59,7 +59,7 @@ def upgraded(meta: dict[str, Any], version: int) -> dict[str, Any]:
     if not isinstance(config, dict):
         return meta
     config = with_renamed_targets(config)
-    obsolete = SWEEPING
+    obsolete: tuple[str, ...] = SWEEPING
     if version == 1 and meta.get("command") == "classify":
         obsolete += ANSWERING
     current = {key: value for key, value in config.items() if key not in obsolete}
