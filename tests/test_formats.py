@@ -9,6 +9,7 @@ import zipfile
 import numpy as np
 import pytest
 
+from nmt.configuration.configure import configure
 from nmt.data.lines import read_lines
 from nmt.data.sources.captions import Captions
 from nmt.data.sources.hub import HubData
@@ -265,3 +266,26 @@ def test_images_of_every_mode_have_the_values_of_numpy(tmp_path, mode):
     image.save(file)
     pixels = image_of(str(file)).astype(int).mean(2)
     assert np.abs(pixels - expected).max() <= 1, mode
+
+
+def test_paths_from_the_home_folder_get_advice_that_works(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for language in ("en", "de"):
+        written(tmp_path / f"t.{language}", "".join(f"{line}\n" for line in ENGLISH))
+    keys = ["data=text", "data.split=0.1", "data.source=en", "data.target=de"]
+    with pytest.raises(UserError, match=r"Write data.train=\$HOME/t") as caught:
+        configure("train", ["data.train=~/t", *keys])
+    typed = str(caught.value).partition("Write ")[2].splitlines()[0]
+    echo = subprocess.run(f"echo {typed}", shell=True, capture_output=True, text=True)
+    assert (
+        configure("train", [echo.stdout.strip(), *keys]).values["data"]["train"] == f"{tmp_path}/t"
+    )
+
+
+def test_a_text_with_commas_gets_advice_that_works():
+    keys = ["data=text", "data.split=0.1", "data.source=en", "data.target=de"]
+    with pytest.raises(UserError, match="where the key takes a list") as caught:
+        configure("train", ["data.train=a.ha,b.en", *keys])
+    typed = str(caught.value).rpartition("quotes twice, ")[2].splitlines()[0]
+    echo = subprocess.run(f"echo {typed}", shell=True, capture_output=True, text=True)
+    assert configure("train", [echo.stdout.strip(), *keys]).values["data"]["train"] == "a.ha,b.en"

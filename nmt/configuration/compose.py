@@ -132,6 +132,8 @@ def parse(overrides: Sequence[str]) -> tuple[list[Any], list[ConfigError]]:
             key, equals, value = text.partition("=")
             quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("'", "'\\''")
             remedy = f". Put the value between quotes twice: {key}='\"{quoted}\"'" if equals else ""
+            if value.startswith("~/"):  # the shell expands ~ at the beginning of a word only
+                remedy = f". Write {key}=$HOME{value[1:]}"
             errors.append(ConfigError(text, f"not of the form key=value{remedy}"))
     return parsed, errors
 

@@ -60,7 +60,10 @@ def _usual_data(faults: Sequence[ConfigError], overrides: Sequence[str]) -> Iter
 
 def refuse_sweep(overrides: Sequence[str]) -> None:
     """Raises ConfigErrors for keys with several values, which only a sweep has."""
-    why = "several values make a sweep: add -m; a list is written in brackets, {}=[{}]"
+    why = (
+        "several values make a sweep: add -m; where the key takes a list, it is written in "
+        "brackets, {0}=[{1}]; a text with commas is written between quotes twice, {0}='\"{1}\"'"
+    )
     refuse(
         ConfigError(text, why.format(*text.split("=", 1)))
         for text in overrides
