@@ -240,3 +240,43 @@ def test_a_command_composes_once_for_the_usual_recipe_and_twice_for_another_choi
         composition.compose("train", overrides)
         assert len(counted) <= most, overrides
     composition.forget()
+
+
+@pytest.fixture
+def own_choices(tmp_path, monkeypatch):
+    """A folder of --config-dir."""
+    monkeypatch.setattr(composition, "_beside", [])
+    composition.search_beside(str(tmp_path))
+    yield tmp_path
+    monkeypatch.undo()
+    composition.forget()
+
+
+@pytest.mark.parametrize("group", ["trainer", "metric"])
+def test_a_class_in_a_group_without_a_choice_of_classes_is_refused(own_choices, group):
+    (own_choices / group).mkdir()
+    (own_choices / group / "mine.yaml").write_text("_target_: my.Class\n")
+    with pytest.raises(ConfigErrors, match=rf"{group}\._target_: no such key"):
+        configure("train", [f"{group}=mine"])
+
+
+@pytest.mark.parametrize(
+    ("group", "text", "key", "value"),
+    [
+        ("trainer", "max_epochs: 3\n", "precision", "float32"),
+        ("tokenizer", "_target_: nmt.tokenizer.SentencePiece\n", "sampling", 0.0),
+        ("metric", "name: chrf\n", "lowercase", False),
+    ],
+)
+def test_keys_that_a_choice_leaves_out_have_their_defaults(own_choices, group, text, key, value):
+    (own_choices / group).mkdir()
+    (own_choices / group / "mine.yaml").write_text(text)
+    assert getattr(configure("train", [f"{group}=mine"]), group)[key] == value
+
+
+def test_a_file_that_is_not_yaml_is_named_without_a_traceback(own_choices):
+    (own_choices / "hydra/launcher").mkdir(parents=True)
+    (own_choices / "hydra/launcher/basic.yaml").write_text("a: [\n")
+    for command in ("train", "translate"):
+        with pytest.raises(ConfigErrors, match=r"basic\.yaml"):
+            composition.compose(command, [])

@@ -1,5 +1,6 @@
 """The one place where configuration becomes objects, and where their sizes are matched."""
 
+import inspect
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from nmt.configuration.check import locate, mismatches
+from nmt.configuration.check import locate, mismatches, signature
 from nmt.configuration.faults import ConfigError, shown, unknown
 from nmt.data.batching import Batching
 from nmt.data.filters import Filters
@@ -113,6 +114,9 @@ def faults_of(group: str, node: Group) -> list[ConfigError]:
     """Errors in the keys and values of one group."""
     if group == "attention" and "_target_" not in node:  # attention=none
         return [unknown(f"attention.{key}", []) for key in node]
+    chosen = isinstance(GROUPS[group].by, str)
+    if not chosen and "_target_" in node:
+        return [unknown(f"{group}._target_", [key for key in node if key != "_target_"])]
     if group == "translation":  # null: as the model was trained
         node = {key: value for key, value in node.items() if value is not None}
     try:
@@ -121,6 +125,17 @@ def faults_of(group: str, node: Group) -> list[ConfigError]:
     except UserError:
         problem = f"not a class of {GROUPS[group].by}"
         return [ConfigError(f"{group}._target_", problem, shown(node.get("_target_")))]
+
+
+def completed(config: Config) -> dict[str, Any]:
+    """A configuration without errors, with the defaults of the keys that its groups leave out."""
+    groups = {}
+    for group, part in view(config).parts.items():
+        defaults = signature(part, GROUPS[group].supplied + GROUPS[group].optional)[1]
+        unset = (None, inspect.Parameter.empty)
+        given = {key: value for key, value in defaults.items() if value not in unset}
+        groups[group] = {**given, **config[group]}
+    return {**config, **groups}
 
 
 def faults_of_building(group: str, node: Group, **supplied: Any) -> list[ConfigError]:

@@ -319,9 +319,12 @@ def hydra_errors() -> tuple[type[Exception], ...]:
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    return (HydraException, OmegaConfBaseException)
+    return (HydraException, OmegaConfBaseException, yaml.YAMLError)
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an error's text."""
+    """The first line of an error's text; the place in a file that is not YAML."""
+    mark = getattr(error, "problem_mark", None)
+    if isinstance(error, yaml.MarkedYAMLError) and mark is not None:
+        return f"{mark.name}, line {mark.line + 1}: not YAML ({error.problem})"
     return str(error).splitlines()[0]

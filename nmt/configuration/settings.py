@@ -41,7 +41,7 @@ class Settings:
         if not errors:
             errors += cls(**values).conflicts()
         refuse(errors)
-        return cls(**values)
+        return cls(**build.completed(values))
 
     @classmethod
     def impossible(cls, values: Mapping[str, Any], faulty: Set[str]) -> list[ConfigError]:
