@@ -447,7 +447,7 @@ def test_labels_that_training_has_not_seen_are_missed(tokenizer, caplog):
     assert (
         "validation: labels that do not occur in training, and so count as missed: c" in caplog.text
     )
-    found = task.validate()
+    found = task.validate().metrics
     assert found["accuracy"] == 25.0
     assert found["macro_f1"] == pytest.approx((100 * 2 / (4 + 1) + 0 + 0) / 3)
 

@@ -583,11 +583,11 @@ def test_hangups_save_as_well(tmp_path):
 def test_a_signal_during_averaging_is_obeyed(tmp_path, monkeypatch):
     """It is noticed, the state is saved, and the run ends as one that can go on."""
     from nmt.foundation.errors import Stopped
-    from nmt.training.trainer import _Loop
+    from nmt.training.trainer import TrainingLoop
 
-    averaged = _Loop.try_average
+    averaged = TrainingLoop.try_average
     monkeypatch.setattr(
-        _Loop, "try_average", lambda self: (os.kill(os.getpid(), signal.SIGTERM), averaged(self))[1]
+        TrainingLoop, "try_average", lambda self: (os.kill(os.getpid(), signal.SIGTERM), averaged(self))[1]
     )
     with pytest.raises(Stopped):
         fit(Trainer(max_epochs=3, average=2), network("luong", "dot"), [batch()])

@@ -28,6 +28,7 @@ from nmt.storage import checkpoint as ckpt
 from nmt.tokenizer import SentencePiece
 from nmt.tokenizer.columns import Columns, Pictured
 from nmt.training.objective.cross_entropy import CrossEntropy
+from nmt.training.objective.reinforce import likelihood_loss
 
 ENCODERS = {
     "grid": ["encoder=grid", "encoder.channels=3"],
@@ -215,7 +216,7 @@ def test_the_gradient_is_that_of_all_choices_together(monkeypatch):
             lambda weights, steps=steps: torch.full(weights.shape[:2], next(steps)),
         )
         output, memory = model.teacher_forcing(data)
-        loss, nll = model.loss(output, memory, data.targets, 0.0)
+        loss, nll = likelihood_loss(model, output, memory, data.targets, 0.0)
         probability = output.state.attention[1][1].sum().exp()
         gradient = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
         for held, g in zip(estimated, gradient, strict=True):
@@ -250,7 +251,7 @@ def test_the_baseline_is_a_moving_average_that_is_kept(tmp_path):
     for _ in range(3):
         torch.manual_seed(len(seen))
         output, memory = model.teacher_forcing(data)
-        model.loss(output, memory, data.targets, 0.0)
+        likelihood_loss(model, output, memory, data.targets, 0.0)
         with torch.no_grad():
             seen.append(
                 (model.log_probs_of(output, memory, data.targets) * (data.targets != 0))

@@ -50,10 +50,10 @@ def found_steps(folder):
 def test_being_watched_changes_nothing_that_is_learnt(tmp_path, monkeypatch):
     from safetensors.torch import load_file
 
-    from nmt.pipeline import run_training as runs
+    from nmt.pipeline import assembly
 
     watched = trained(tmp_path / "watched")
-    monkeypatch.setattr(runs, "_trackers", lambda config: [])
+    monkeypatch.setattr(assembly, "_trackers", lambda config: [])
     alone = trained(tmp_path / "alone")
     one, other = (load_file(folder / "best.safetensors") for folder in (watched, alone))
     assert all((one[name] == other[name]).all() for name in one)

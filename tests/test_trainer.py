@@ -24,7 +24,7 @@ from nmt.training import schedule
 from nmt.training.objective.cross_entropy import CrossEntropy
 from nmt.training.objective.scheduled_sampling import ScheduledSampling
 from nmt.training.state import TrainingState
-from nmt.training.task import Task
+from nmt.training.task import Task, Validation, never
 from nmt.training.trainer import Trainer
 
 RUN = [
@@ -120,8 +120,8 @@ class Watch:
     def on_update(self, update):
         self.updates.append(update)
 
-    def on_validation(self, update, epoch, metrics, best):
-        self.validations.append((update, metrics, best))
+    def on_validation(self, update, epoch, validation, best):
+        self.validations.append((update, validation.metrics, best))
 
 
 class Fixed(list):
@@ -148,8 +148,8 @@ class Known(Task):
     def batches(self, epoch):
         return self.fixed
 
-    def validate(self):
-        return {"loss": next(self.losses)}
+    def validate(self, interrupted=never):
+        return Validation(metrics={"loss": next(self.losses)})
 
 
 def fit(trainer, model, batches, losses=None, optimizer=None, rule=None, resume=None):

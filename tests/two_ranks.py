@@ -27,7 +27,7 @@ from nmt.training.objective.cross_entropy import CrossEntropy
 from nmt.training.objective.minimum_risk import MinimumRisk
 from nmt.training.objective.r_drop import RDrop
 from nmt.training.objective.scheduled_sampling import ScheduledSampling
-from nmt.training.task import Task
+from nmt.training.task import Task, Validation, never
 from nmt.training.trainer import Trainer
 
 UPDATES = 50
@@ -57,8 +57,8 @@ class Known(Task):
     def batches(self, epoch):
         return self.fixed
 
-    def validate(self):
-        return {"loss": 1.0}
+    def validate(self, interrupted=never):
+        return Validation(metrics={"loss": 1.0})
 
 
 class Nowhere:

@@ -1,57 +1,146 @@
-"""What is trained: settings, or a checkpoint with its tokenizer, become a task with data, network and objective."""
-
-from __future__ import annotations
+"""Assembly of a training run: the checked settings, and a checkpoint if there is one, become the parts of the run."""
 
 import inspect
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from nmt.configuration import build
-from nmt.configuration.saved_runs import read_initial
 from nmt.configuration.training_settings import ClassifySettings, TrainingSettings, TrainSettings
 from nmt.data import LabelledSplits, Splits, as_list
 from nmt.data.filters import Filters
 from nmt.data.labels import LabelSet
-from nmt.data.preparation import prepare, texts, train_once
+from nmt.data.preparation import Prepared, Untrained, prepare, texts, train_once
 from nmt.data.store import Storing
 from nmt.foundation.errors import UserError
+from nmt.foundation.extras import installed
 from nmt.foundation.ranks import ALONE, Ranks
 from nmt.inference.candidates import Candidates
 from nmt.inference.translator import Translator
 from nmt.loading import load
+from nmt.metric import Metric
 from nmt.model.freezing import freeze, shared_tables
+from nmt.model.precision import usable_precision
+from nmt.model.seq2label import Seq2Label
 from nmt.model.seq2seq import Seq2Seq
 from nmt.pipeline.fine_tuning import take_weights
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
 from nmt.tokenizer import Tokenizer
+from nmt.training.schedule import Schedule
 from nmt.training.task import Task
 from nmt.training.task.classification_task import ClassificationTask
 from nmt.training.task.classification_task import fingerprints as of_classification
 from nmt.training.task.pretrained_vectors import load_vectors
 from nmt.training.task.translation_task import TranslationTask
 from nmt.training.task.translation_task import fingerprints as of_translation
+from nmt.training.tracker import Tracker
+from nmt.training.tracker.tensorboard import TensorBoard
+from nmt.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
+Config = Mapping[str, Any]
+SAMPLES = 5
+"""Validation sentences that trackers get with their translations."""
 
 
-def fingerprints(command: str, config: Mapping[str, Any]) -> Mapping[str, str]:
-    """What identifies the data of a configuration. Raises UserError if it cannot be read."""
+@dataclass(frozen=True)
+class Fresh:
+    """A new run, with random weights."""
+
+
+@dataclass(frozen=True)
+class FromCheckpoint:
+    """A new run from the weights and the vocabulary of a trained model (init=)."""
+
+    checkpoint: Checkpoint
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """A run that continues from its last checkpoint (resume=)."""
+
+    checkpoint: Checkpoint
+
+
+Beginning = Fresh | FromCheckpoint | Resumed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """Parts of a training run, built once, right after the configuration is checked.
+
+    task: network, objective, data, tokenizer, batching, metric and search.
+    trainer: settings of the training loop, with the precision that the device has.
+    optimizer, schedule: of the network's weights.
+    trackers: of rank 0.
+    """
+
+    task: Task
+    trainer: Trainer
+    optimizer: torch.optim.Optimizer
+    schedule: Schedule
+    trackers: Sequence[Tracker]
+
+
+def parts_of(
+    settings: TrainingSettings, beginning: Beginning, device: torch.device, ranks: Ranks = ALONE
+) -> Parts:
+    """All parts of a run. Raises UserError if the data or a model that the settings name cannot be used."""
+    config = settings.values
+    trackers = _trackers(config) if ranks.first else []
+    if isinstance(settings, TrainSettings):
+        samples = SAMPLES if trackers else 0
+        task: Task = _translation(settings, beginning, device, ranks, samples)
+    else:
+        assert isinstance(settings, ClassifySettings)
+        task = _classification(settings, beginning, device, ranks)
+    precision = usable_precision(settings.trainer["precision"], device)
+    trainer = build.make({"trainer": {**settings.trainer, "precision": precision}}, "trainer")
+    if trainer.shard and not ranks.several:
+        raise UserError(
+            "trainer.shard: there is one process only; start several by torchrun, or set it to false"
+        )
+    weights = [p for p in task.network.parameters() if p.requires_grad]
+    optimizer = build.make(config, "optimizer", parameters=weights)
+    return Parts(
+        task=task,
+        trainer=trainer,
+        optimizer=ranks.sharded(optimizer) if trainer.shard else optimizer,
+        schedule=build.make(config, "schedule"),
+        trackers=trackers,
+    )
+
+
+def _trackers(config: Config) -> list[Tracker]:
+    """The chosen tracker, which may refuse to begin; then TensorBoard, if it is installed."""
+    trackers: list[Tracker] = []
+    if config.get("tracker"):
+        tracker = build.make(config, "tracker")
+        if not isinstance(tracker, TensorBoard):
+            trackers.append(tracker)
+    if installed("tensorboard"):
+        trackers.append(TensorBoard())
+    return trackers
+
+
+def fingerprints(command: str, config: Config) -> Mapping[str, str]:
+    """Hashes of the data of a configuration. Raises UserError if it cannot be read."""
     if command == "train":
         return of_translation(loaded(config, filters_of(config)))
     return of_classification(build.make(config, "data").labelled())
 
 
-def filters_of(config: Mapping[str, Any]) -> Filters:
-    """The filters of a configuration, which know the tags of its data."""
+def filters_of(config: Config) -> Filters:
+    """The filters of a configuration, with the tags of its data."""
     tags = config["data"].get("tags") or {}
     return build.make(config, "filters", tags=tuple(tags.values()))
 
 
-def loaded(config: Mapping[str, Any], filters: Filters) -> Splits:
+def loaded(config: Config, filters: Filters) -> Splits:
     """The parallel text of a configuration; large training text is stored, filtered."""
     data = build.make(config, "data")
     if "keep" in inspect.signature(data.load).parameters:
@@ -59,72 +148,111 @@ def loaded(config: Mapping[str, Any], filters: Filters) -> Splits:
     return data.load()
 
 
-def task_of(
-    settings: TrainingSettings, device: torch.device, saved: Checkpoint | None, ranks: Ranks = ALONE
-) -> Task:
-    """A new task, as the settings describe it, with the tokenizer of the saved run if there is one."""
-    if isinstance(settings, TrainSettings):
-        return _translation(settings, device, saved, ranks)
-    assert isinstance(settings, ClassifySettings)
-    return _classification(settings, device, saved, ranks)
-
-
 def _translation(
-    settings: TrainSettings, device: torch.device, saved: Checkpoint | None, ranks: Ranks
+    settings: TrainSettings, beginning: Beginning, device: torch.device, ranks: Ranks, samples: int
 ) -> TranslationTask:
     config = settings.values
-    start = read_initial(settings.init) if settings.init and saved is None else None
-    accepted = inspect.signature(build.class_of("objective", config["objective"])).parameters
-    supplied: dict[str, Any] = {}
-    paths = as_list(config["objective"].get("teacher") or [])
-    teachers = _teachers(paths, device) if "teachers" in accepted else None
-    if teachers is not None:
-        supplied["teachers"] = teachers.models
+    # Random numbers: teachers are built before the network, as they always were.
+    teachers = _Teachers.of(config, device)
     filters = filters_of(config)
     splits = loaded(config, filters)
-    if saved is not None:
-        tokenizer = ckpt.tokenizer_from(saved)
-    elif start is not None:
-        tokenizer = _tokenizer_from(start, settings, filters, splits, ranks)
-    elif teachers is not None:
-        tokenizer = teachers.tokenizer.sampled(config["tokenizer"]["sampling"])
-    else:
-        tokenizer = build.make(config, "tokenizer")
+    tokenizer = _tokenizer(settings, beginning, teachers, filters, splits, ranks)
     data = prepare(splits, filters, tokenizer, ranks)
-    tokenizer = data.tokenizer
+    metric = build.make(config, "metric").of(splits.languages[1])
     if teachers is not None:
-        _check_teachers(teachers, paths, splits.languages, tokenizer)
-        needs_joint = Seq2Seq.needs_joint(settings.model)
-        if needs_joint and not tokenizer.joint:
-            key, instead = next(iter(needs_joint.items()))
-            raise UserError(
-                f"{key}: needs one vocabulary for both languages, and the teacher has two: set {instead}"
-            )
+        teachers.check_text(data, settings)
+    objective = _objective(settings, beginning, teachers, data, metric)
+    network = _network(settings, beginning, data.tokenizer)
+    if teachers is not None:
+        teachers.check_readers(network)
+    return TranslationTask(
+        data,
+        network.to(device),
+        objective,
+        batching=build.make(config, "batching"),
+        metric=metric,
+        search=build.make(config, "search"),
+        seed=settings.seed,
+        max_validation=settings.max_validation,
+        options=settings.translation,
+        ranks=ranks,
+        samples=samples,
+    )
+
+
+def _tokenizer(
+    settings: TrainSettings,
+    beginning: Beginning,
+    teachers: "_Teachers | None",
+    filters: Filters,
+    splits: Splits,
+    ranks: Ranks,
+) -> Tokenizer | Untrained:
+    """The vocabulary of a checkpoint or of the teachers, or a tokenizer that is trained on the data."""
+    sampling = settings.tokenizer["sampling"]
+    match beginning:
+        case Resumed(checkpoint):
+            return ckpt.tokenizer_from(checkpoint)
+        case FromCheckpoint(checkpoint):
+            tokenizer = ckpt.tokenizer_from(checkpoint)
+            if settings.init_vocabulary == "grow":
+                train = filters.text(splits.train) if splits.train.store is None else splits.train
+                source = texts(train.source, tokenizer.columns)
+                untrained = build.make(settings.values, "tokenizer")
+                tokenizer = tokenizer.grown(train_once(untrained, source, train.target, ranks))
+            return tokenizer.sampled(sampling)
+    if teachers is not None:
+        return teachers.translator.tokenizer.sampled(sampling)
+    return build.make(settings.values, "tokenizer")
+
+
+def _objective(
+    settings: TrainSettings,
+    beginning: Beginning,
+    teachers: "_Teachers | None",
+    data: Prepared,
+    metric: Metric,
+) -> Any:
+    """The objective, with those of `teachers` and `critic` that its constructor takes."""
+    accepted = _arguments(settings.values)
+    supplied: dict[str, Any] = {}
+    if teachers is not None:
+        supplied["teachers"] = teachers.translator.models
     if "critic" in accepted:
-        if start is None and saved is None:
+        if isinstance(beginning, Fresh):
             log.warning(
                 "this objective learns from what the model writes, and an untrained one writes noise: train it by "
                 "objective=cross_entropy first, then give init=RUN_DIR"
             )
-        lengths = {
-            key: settings.translation[key] for key in ("max_length_factor", "max_length_offset")
-        }
-        judge = build.make(config, "metric").of(splits.languages[1])
-        supplied["critic"] = Candidates(tokenizer.decode, **lengths, judged=judge.options)
-    objective = build.make(config, "objective", **supplied)
-    network = build.network(config, tokenizer.source_size, tokenizer.target_size, tokenizer.columns)
-    if teachers is not None:
-        _check_readers(teachers.models, paths, network)
-    if start is not None:
-        take_weights(network, start)
-        log.info(
-            "started from %s; vocabulary %s/%s",
-            start.path,
-            tokenizer.source_size,
-            tokenizer.target_size,
+        supplied["critic"] = Candidates(
+            data.tokenizer.decode,
+            max_length_factor=settings.translation["max_length_factor"],
+            max_length_offset=settings.translation["max_length_offset"],
+            judged=metric.options,
         )
-    elif settings.vectors and saved is None:
+    return build.make(settings.values, "objective", **supplied)
+
+
+def _arguments(config: Config) -> Mapping[str, Any]:
+    """Arguments of the chosen objective's constructor."""
+    return inspect.signature(build.class_of("objective", config["objective"])).parameters
+
+
+def _network(settings: TrainSettings, beginning: Beginning, tokenizer: Tokenizer) -> Seq2Seq:
+    """The network with its first weights."""
+    sizes = tokenizer.source_size, tokenizer.target_size
+    network = build.network(settings.values, *sizes, tokenizer.columns)
+    if isinstance(beginning, FromCheckpoint):
+        take_weights(network, beginning.checkpoint)
+        log.info("started from %s; vocabulary %s/%s", beginning.checkpoint.path, *sizes)
+    elif isinstance(beginning, Fresh) and settings.vectors:
         _use_vectors(network, tokenizer, settings.vectors)
+    _freeze(network, settings)
+    return network
+
+
+def _freeze(network: Seq2Seq, settings: TrainSettings) -> None:
+    """Freezes parts of the network, with a warning about embeddings that share their weights."""
     frozen = settings.freeze or []
     freeze(network, frozen)
     shared = shared_tables(network, frozen)
@@ -136,72 +264,68 @@ def _translation(
             " and ".join(shared) + (" are" if len(shared) > 1 else " is"),
             settings.model["tying"],
         )
-    network = network.to(device)
-    return TranslationTask(
-        data,
-        network,
-        objective,
-        batching=build.make(config, "batching"),
-        metric=build.make(config, "metric").of(splits.languages[1]),
-        search=build.make(config, "search"),
-        seed=settings.seed,
-        max_validation=settings.max_validation,
-        options=settings.translation,
-    )
 
 
-def _tokenizer_from(
-    start: Checkpoint, settings: TrainSettings, filters: Filters, splits: Splits, ranks: Ranks
-) -> Tokenizer:
-    """That of the model that training starts from, with the pieces that the new text needs if they are asked for."""
-    tokenizer = ckpt.tokenizer_from(start)
-    if settings.init_vocabulary == "grow":
-        train = filters.text(splits.train) if splits.train.store is None else splits.train
-        source = texts(train.source, tokenizer.columns)
-        new = train_once(build.make(settings.values, "tokenizer"), source, train.target, ranks)
-        tokenizer = tokenizer.grown(new)
-    return tokenizer.sampled(settings.values["tokenizer"]["sampling"])
+@dataclass(frozen=True)
+class _Teachers:
+    """The trained models of objective.teacher.
 
+    translator: all of them, as an ensemble.
+    paths: the paths that name them.
+    """
 
-def _teachers(paths: Sequence[str], device: torch.device) -> Translator:
-    """The models of objective.teacher, which share one vocabulary. Raises UserError if they are no translation models."""
-    found = load(paths, str(device), key="objective.teacher")
-    if not isinstance(found, Translator):
-        raise UserError(
-            f"objective.teacher={', '.join(paths)}: is a classifier; name a model made by nmt.train"
-        )
-    return found
+    translator: Translator
+    paths: Sequence[str]
 
-
-def _check_teachers(
-    teachers: Translator, paths: Sequence[str], languages: tuple[str, str], tokenizer: Tokenizer
-) -> None:
-    """Raises UserError if they translate the other way, or have another vocabulary or read other columns."""
-    named = f"objective.teacher={', '.join(paths)}"
-    if teachers.languages == languages[::-1] != languages:
-        source, target = teachers.languages
-        raise UserError(f"{named}: translates from {source} to {target}, the other way")
-    theirs = teachers.tokenizer
-    if (theirs.models, theirs.lowercase) != (tokenizer.models, tokenizer.lowercase):
-        raise UserError(f"{named}: has another vocabulary than the model to train")
-    if theirs.columns != tokenizer.columns:
-        raise UserError(
-            f"{named}: reads {theirs.columns.described}, and the model to train {tokenizer.columns.described}"
-        )
-
-
-def _check_readers(teachers: Sequence[Seq2Seq], paths: Sequence[str], network: Seq2Seq) -> None:
-    """Raises UserError if a teacher reads pictures in another way: the batches are made for the network to train."""
-    for teacher, path in zip(teachers, paths, strict=True):
-        theirs, ours = (_reading(each) for each in (teacher, network))
-        if theirs != ours:
+    @classmethod
+    def of(cls, config: Config, device: torch.device) -> "_Teachers | None":
+        """The teachers that the objective needs; None if it needs none. Raises UserError if they do not translate."""
+        if "teachers" not in _arguments(config):
+            return None
+        paths = as_list(config["objective"]["teacher"])
+        teachers = load(paths, str(device), key="objective.teacher")
+        if not isinstance(teachers, Translator):
             raise UserError(
-                f"objective.teacher={path}: reads pictures as {theirs}, and the model to train as {ours}"
+                f"objective.teacher={', '.join(paths)}: is a classifier; name a model made by nmt.train"
             )
+        return cls(teachers, paths)
+
+    def check_text(self, data: Prepared, settings: TrainSettings) -> None:
+        """Raises UserError if the teachers translate the other way, or have another vocabulary or other columns."""
+        key = f"objective.teacher={', '.join(self.paths)}"
+        languages = self.translator.languages
+        if languages == data.splits.languages[::-1] != data.splits.languages:
+            source, target = languages
+            raise UserError(f"{key}: translates from {source} to {target}, the other way")
+        theirs = self.translator.tokenizer
+        ours = data.tokenizer
+        if (theirs.models, theirs.lowercase) != (ours.models, ours.lowercase):
+            raise UserError(f"{key}: has another vocabulary than the model to train")
+        if theirs.columns != ours.columns:
+            raise UserError(
+                f"{key}: reads {theirs.columns.described}, and the model to train "
+                f"{ours.columns.described}"
+            )
+        for needing, instead in Seq2Seq.needs_joint(settings.model).items():
+            if not ours.joint:
+                raise UserError(
+                    f"{needing}: needs one vocabulary for both languages, and the teacher has two: "
+                    f"set {instead}"
+                )
+
+    def check_readers(self, network: Seq2Seq) -> None:
+        """Raises UserError if a teacher reads pictures in another way: the batches are made for the network to train."""
+        ours = _reading(network)
+        for teacher, path in zip(self.translator.models, self.paths, strict=True):
+            theirs = _reading(teacher)
+            if theirs != ours:
+                raise UserError(
+                    f"objective.teacher={path}: reads pictures as {theirs}, and the model to train as {ours}"
+                )
 
 
 def _reading(network: Seq2Seq) -> str:
-    """How a network reads pictures."""
+    """The settings by which a network reads pictures, as text."""
     reader = network.encoder.reader
     if reader is None:
         return "none"
@@ -213,7 +337,7 @@ def _reading(network: Seq2Seq) -> str:
 
 
 def _use_vectors(network: Seq2Seq, tokenizer: Tokenizer, paths: Sequence[str | None]) -> None:
-    """Word vectors of the source and of the target; with one matrix for both, the source's come first."""
+    """Loads the word vectors of source and target. With one matrix for both, those of the source take precedence."""
     source = tokenizer.source_pieces(list(range(tokenizer.source_size)))
     target = tokenizer.target_pieces(list(range(tokenizer.target_size)))
     sides: list[tuple[Any, list[str], Sequence[str | None]]] = [
@@ -223,31 +347,32 @@ def _use_vectors(network: Seq2Seq, tokenizer: Tokenizer, paths: Sequence[str | N
     if network.source_embedding is network.target_embedding:
         sides = [(network.source_embedding, source, paths)]
     for table, pieces, files in sides:
-        given = [file for file in files if file and table is not None]
-        if given:
-            load_vectors(table, pieces, given, "model.embedding_size")
+        names = [file for file in files if file and table is not None]
+        if names:
+            load_vectors(table, pieces, names, "model.embedding_size")
 
 
 def _classification(
-    settings: ClassifySettings, device: torch.device, saved: Checkpoint | None, ranks: Ranks
+    settings: ClassifySettings, beginning: Beginning, device: torch.device, ranks: Ranks
 ) -> ClassificationTask:
-    config: Mapping[str, Any] = settings.values
+    config = settings.values
     splits: LabelledSplits = build.make(config, "data").labelled()
     labels = LabelSet.of(splits.train.labels, splits.multi_label)
     if len(labels.names) < (1 if splits.multi_label else 2):
         raise UserError(
             f"{splits.train.name}: too few labels ({', '.join(labels.names) or 'none'}); give two or more"
         )
-    if saved is not None and list(labels.names) != saved.meta["labels"]["names"]:
-        raise UserError(
-            f"resume={saved.path.parent}: the data has other labels than when this run began"
-        )
-    if saved is None:
-        tokenizer = train_once(build.make(config, "tokenizer"), splits.train.texts, [], ranks)
-    else:
+    if isinstance(beginning, Resumed):
+        saved = beginning.checkpoint
+        if list(labels.names) != saved.meta["labels"]["names"]:
+            raise UserError(
+                f"resume={saved.path.parent}: the data has other labels than when this run began"
+            )
         tokenizer = ckpt.tokenizer_from(saved)
-    network = build.classifier(config, tokenizer.source_size, labels)
-    if settings.vectors and saved is None:
+    else:
+        tokenizer = train_once(build.make(config, "tokenizer"), splits.train.texts, [], ranks)
+    network: Seq2Label = build.classifier(config, tokenizer.source_size, labels)
+    if settings.vectors and isinstance(beginning, Fresh):
         pieces = tokenizer.source_pieces(list(range(tokenizer.source_size)))
         load_vectors(network.embedding, pieces, [settings.vectors], "network.embedding_size")
     network.embedding.weight.requires_grad_(not settings.freeze)
@@ -260,4 +385,5 @@ def _classification(
         metric=settings.choose_by,
         seed=settings.seed,
         max_tokens=settings.max_tokens,
+        ranks=ranks,
     )

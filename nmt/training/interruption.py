@@ -1,34 +1,48 @@
-"""Ctrl-C, SIGTERM and SIGHUP: noticed at once, obeyed where everything can be saved."""
-
-from __future__ import annotations
+"""Ctrl-C, SIGTERM and SIGHUP: noted at once, obeyed where everything can be saved."""
 
 import contextlib
 import signal
+import time
 from collections.abc import Iterator
 from typing import Any
 
+SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
+REPEAT = 1.0
+"""Seconds after the first signal in which further ones count as the same: supervisors signal a process and its group."""
+
+
+class Interruption:
+    """Whether a signal has arrived.
+
+    A later Ctrl-C raises KeyboardInterrupt at once; all other repetitions are ignored.
+    """
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._first = 0.0
+
+    def note(self, number: int, _: Any) -> None:
+        """Handler of the signals."""
+        now = time.monotonic()
+        if not self.requested:
+            self.requested = True
+            self._first = now
+        elif number == signal.SIGINT and now - self._first > REPEAT:
+            raise KeyboardInterrupt
+
 
 @contextlib.contextmanager
-def interruptible() -> Iterator[list[int]]:
-    """A list that gets an entry when Ctrl-C, SIGTERM or SIGHUP arrives; a second one interrupts at once."""
-    received: list[int] = []
-
-    def note(number: int, _: Any) -> None:
-        if received:
-            raise KeyboardInterrupt
-        received.append(number)
-
+def interruptible() -> Iterator[Interruption]:
+    """Handles the signals for a while. Outside the main thread, where Python has no handlers, it does nothing."""
+    interruption = Interruption()
+    previous: dict[int, Any] = {}
+    with contextlib.suppress(ValueError):
+        for name in SIGNALS:
+            if hasattr(signal, name):
+                number = getattr(signal, name)
+                previous[number] = signal.signal(number, interruption.note)
     try:
-        numbers = [
-            getattr(signal, name)
-            for name in ("SIGINT", "SIGTERM", "SIGHUP")
-            if hasattr(signal, name)
-        ]
-        previous = {number: signal.signal(number, note) for number in numbers}
-    except ValueError:  # not in the main thread: whoever started us handles signals
-        previous = {}
-    try:
-        yield received
+        yield interruption
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)

@@ -1,32 +1,37 @@
-"""How this process keeps and returns memory."""
-
-from __future__ import annotations
+"""Memory of this process: how the C library keeps and returns it."""
 
 import ctypes
 import os
 import sys
 from typing import Any
 
-_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3  # malloc.h
+# Parameters of mallopt, from malloc.h.
+_TRIM_THRESHOLD = -1
+_TOP_PAD = -2
+_MMAP_THRESHOLD = -3
 CACHES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
-"""Of oneDNN and of PyTorch's layer above it: how many prepared products they keep, one for each combination of sizes."""
-
-
+"""Environment variables of oneDNN and of PyTorch's layer above it: number of prepared products that they keep, one for
+each combination of sizes."""
 OFTEN = 5
-"""Reports of the training between two returns of memory: the pages must be zeroed when they are needed again."""
+"""Reports between two returns of memory: returned pages cost time, as they are zeroed when they are needed again."""
 
 
 def keep_few_products(count: int = 128) -> None:
-    """Bounds the caches of products in bfloat16, before the first of them. By default it is 1,024, each with its working
-    memory, which batches of all sizes fill with gigabytes; those that come again in every batch are few."""
+    """Bounds the caches of products in bfloat16; call it before the first product.
+
+    By default they keep 1,024, each with its working memory, which batches of all sizes fill with gigabytes. Few of
+    them come again in every batch.
+    """
     for name in CACHES:
         os.environ.setdefault(name, str(count))
 
 
 def keep_freed_memory() -> None:
-    """Asks the C library to reuse freed memory: by default it hands every large block back to the kernel when a tensor dies,
-    and the next tensor pays for fresh, zeroed pages, about a tenth of a training step on a CPU. Does nothing where the C
-    library is not glibc."""
+    """Makes the C library reuse freed memory. Does nothing where the C library is not glibc.
+
+    By default glibc returns every large block to the kernel, and the next tensor pays for fresh, zeroed pages: about a
+    tenth of a training step on a CPU.
+    """
     mallopt = _function("mallopt")
     if mallopt is not None:
         mallopt(_MMAP_THRESHOLD, 2**30)
@@ -35,7 +40,7 @@ def keep_freed_memory() -> None:
 
 
 def peak_memory() -> float | None:
-    """The most memory that this process has had at a time, in MB; None where the system does not say."""
+    """Largest memory of this process so far, in MB; None where the system does not report it."""
     try:
         import resource
     except ImportError:
@@ -45,23 +50,21 @@ def peak_memory() -> float | None:
 
 
 class Trimming:
-    """Observer that returns memory to the system now and then: holes between tensors that no other size has filled."""
+    """Observer that returns freed memory to the system now and then: holes that no later tensor has filled."""
 
     def __init__(self) -> None:
-        self._trim, self._calls = _function("malloc_trim"), 0
+        self._trim = _function("malloc_trim") or (lambda _: None)
+        self._reports = 0
 
     def on_update(self, update: Any) -> None:
-        self._calls += 1
-        if self._trim is not None and self._calls % OFTEN == 0:
+        self._reports += 1
+        if self._reports % OFTEN == 0:
             self._trim(0)
 
-    def on_validation(
-        self, update: int, epoch: float, metrics: dict[str, float], best: bool
-    ) -> None:
-        if self._trim is not None:
-            self._trim(0)
+    def on_validation(self, update: int, epoch: float, validation: Any, best: bool) -> None:
+        self._trim(0)
 
 
 def _function(name: str) -> Any:
-    """A function of the C library; None where there is no such."""
+    """A function of the C library; None if it has no function of this name."""
     return getattr(ctypes.CDLL(None), name, None) if sys.platform.startswith("linux") else None

@@ -4,6 +4,7 @@ import logging
 import time
 
 from nmt.foundation.progress import QUIET_SECONDS, ProgressLines
+from nmt.training.task import Validation
 from nmt.training.trainer import Update
 
 log = logging.getLogger(__name__)
@@ -42,9 +43,7 @@ class ProgressBar:
             share=update.update / max(1, update.total),
         )
 
-    def on_validation(
-        self, update: int, epoch: float, metrics: dict[str, float], best: bool
-    ) -> None:
-        figures = "  ".join(f"{name} {value:.2f}" for name, value in metrics.items())
+    def on_validation(self, update: int, epoch: float, validation: Validation, best: bool) -> None:
+        figures = "  ".join(f"{name} {value:.2f}" for name, value in validation.metrics.items())
         note = "  ← best so far" if best else ""
         log.info("validation after %.2f epochs: %s%s", epoch, figures, note)

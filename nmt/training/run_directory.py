@@ -20,6 +20,7 @@ import platform
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from nmt.storage import checkpoint as ckpt
 from nmt.storage.files import remove_unfinished, write_atomically
 from nmt.storage.lock import Lock
 from nmt.storage.metrics_file import read_metrics
+from nmt.training.task import Validation
 from nmt.training.trainer import Update
 
 log = logging.getLogger(__name__)
@@ -110,16 +112,20 @@ def _is_record(file: Path) -> bool:
 
 
 def claim_fresh(base: Path) -> tuple[Path, Lock]:
-    """A new folder of that name, or with a number behind it if there is one already, and its lock."""
-    base.parent.mkdir(parents=True, exist_ok=True)
+    """A new folder of a name, with a number behind it if the name is taken, and its lock. Raises UserError."""
     for number in itertools.count(1):
         path = base if number == 1 else base.with_name(f"{base.name}-{number}")
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.mkdir()
         except FileExistsError:
+            if not path.parent.is_dir():
+                raise UserError(f"run_dir={path}: {path.parent} is a file, not a folder") from None
             continue
         except OSError as error:
-            raise UserError(f"run_dir={path}: cannot be made ({error.strerror})") from error
+            raise UserError(
+                f"run_dir={path}: cannot be made ({error.strerror}); choose another folder by run_dir="
+            ) from error
         return path, Lock(path / LOCK, f"run_dir={path}")
     raise AssertionError("itertools.count has an end")
 
@@ -140,21 +146,22 @@ def clear(path: Path) -> None:
             file.unlink()
 
 
+@dataclass(frozen=True, kw_only=True)
 class RunDirectory:
-    """A folder that one run owns; checkpoints, figures and records go into it. `keep`: how many checkpoints."""
+    """A folder that one run owns, for its checkpoints, figures and records; store and observer of the trainer.
 
-    def __init__(
-        self,
-        path: Path,
-        meta: Mapping[str, Any],
-        fixed: Mapping[str, Tensor],
-        resume_at: int | None,
-        *,
-        keep: int = 1,
-    ) -> None:
-        self.path, self.meta, self.fixed, self.keep = path, dict(meta), dict(fixed), keep
-        if resume_at is not None:
-            self._forget_after(resume_at)
+    path: the folder.
+    meta: header of every checkpoint.
+    tensors: tensors of every checkpoint, such as the tokenizer.
+    keep: number of checkpoints to resume from.
+    keep_answers: whether the answers of every validation are kept.
+    """
+
+    path: Path
+    meta: Mapping[str, Any]
+    tensors: Mapping[str, Tensor]
+    keep: int = 1
+    keep_answers: bool = False
 
     def describe(self, config: Mapping[str, Any], fingerprints: Mapping[str, str]) -> None:
         """Writes run.json, which keeps every command, and config.yaml."""
@@ -165,12 +172,10 @@ class RunDirectory:
             "threads": threads,
             "data": dict(fingerprints),
         }
-        self.write_text(
-            "run.json", json.dumps(record, indent=2) + "\n"
-        )  # the first file: see _is_record
-        self.write_text(
-            "config.yaml", yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
-        )
+        text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
+        # run.json is the first file of a run: see _is_record.
+        self.write_text("run.json", json.dumps(record, indent=2) + "\n")
+        self.write_text("config.yaml", text)
 
     def _commands(self) -> list[Any]:
         """What was typed before. A damaged record is no reason to stop."""
@@ -188,12 +193,11 @@ class RunDirectory:
     def write_text(self, name: str, text: str) -> None:
         write_atomically(self.path / name, text.encode())
 
-    # Store: where the trainer keeps checkpoints
+    # Store of the trainer
 
     def save_last(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        ckpt.write(
-            self.path / ckpt.LAST, {**self.meta, "training": state}, {**self.fixed, **tensors}
-        )
+        meta = {**self.meta, "training": state}
+        ckpt.write(self.path / ckpt.LAST, meta, {**self.tensors, **tensors})
         if self.keep > 1:
             self._keep_last(state["progress"]["update"])
 
@@ -213,8 +217,8 @@ class RunDirectory:
             old.unlink(missing_ok=True)
 
     def save_best(self, state: dict[str, Any], weights: dict[str, Tensor]) -> None:
-        tensors = {f"model/{name}": t for name, t in weights.items()}
-        ckpt.write(self.path / ckpt.BEST, {**self.meta, **state}, {**self.fixed, **tensors})
+        model = {f"model/{name}": tensor for name, tensor in weights.items()}
+        ckpt.write(self.path / ckpt.BEST, {**self.meta, **state}, {**self.tensors, **model})
 
     def save_snapshot(self, update: int, weights: dict[str, Tensor], keep: Sequence[int]) -> None:
         if update in keep:
@@ -230,17 +234,17 @@ class RunDirectory:
     def _snapshot(self, update: int) -> Path:
         return self.path / f"snapshot-{update:08d}.safetensors"
 
-    # Observer: figures as they come
+    # Observer of the trainer
 
     def on_update(self, update: Update) -> None:
         self.record({"kind": "train", **vars(update)})
 
-    def on_validation(
-        self, update: int, epoch: float, metrics: dict[str, float], best: bool
-    ) -> None:
-        self.record(
-            {"kind": "validation", "update": update, "epoch": epoch, "best": best, **metrics}
-        )
+    def on_validation(self, update: int, epoch: float, validation: Validation, best: bool) -> None:
+        entry = {"kind": "validation", "update": update, "epoch": epoch, "best": best}
+        self.record({**entry, **validation.metrics})
+        if self.keep_answers:
+            lines = "".join(line + "\n" for line in validation.answers)
+            self.write_text(f"validation-{update:08d}.txt", lines)
 
     def record(self, entry: Mapping[str, Any]) -> None:
         """Adds a line to metrics.jsonl."""
@@ -255,7 +259,7 @@ class RunDirectory:
     def records(self) -> list[dict[str, Any]]:
         return read_metrics(self.path)
 
-    def _forget_after(self, update: int) -> None:
-        """Drops what was recorded after the checkpoint that is resumed: it will be done again."""
-        kept = [entry for entry in self.records() if entry["update"] <= update]
-        self.write_text("metrics.jsonl", "".join(json.dumps(entry) + "\n" for entry in kept))
+    def drop_records_after(self, update: int) -> None:
+        """Removes figures of updates after the checkpoint to resume from: they will be made again."""
+        entries = [entry for entry in self.records() if entry["update"] <= update]
+        self.write_text("metrics.jsonl", "".join(json.dumps(entry) + "\n" for entry in entries))

@@ -1,8 +1,6 @@
 """Everything that changes while a model is trained: weights, their moving average, optimizer, schedule and the position in
 the data, from which random numbers follow. It can be split into JSON and tensors, and restored from them, bit for bit."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Iterator, Mapping
@@ -23,48 +21,68 @@ class TrainingProgress:
 
     update: int = 0
     epoch: int = 0
-    batch: int = 0  # batches of this epoch that are done
+    batch: int = 0
+    """Batches of this epoch that are done."""
     best: float | None = None
     best_loss: float = math.inf
     best_update: int = 0
-    worse: int = 0  # validations in a row without improvement
+    worse: int = 0
+    """Validations in a row without improvement."""
     finished: bool = False
+    validating: bool = False
+    """Whether a validation was interrupted and has to be repeated."""
     seconds: float = 0.0
-    snapshots: list[tuple[int, float]] = field(
-        default_factory=list
-    )  # (update, score) of the kept validations
-    averaged: bool = False  # whether the snapshots have been averaged
-    halvings: int = 0  # of the learning rate, by rollbacks
-    skipped: int = 0  # updates that were left out because their gradient was not a number
+    snapshots: list[tuple[int, float]] = field(default_factory=list)
+    """Update and score of each validation whose weights are kept."""
+    averaged: bool = False
+    """Whether the snapshots have been averaged."""
+    halvings: int = 0
+    """Halvings of the learning rate by rollbacks."""
+    skipped: int = 0
+    """Updates that were skipped because their gradient was NaN or infinite."""
 
     @classmethod
-    def of(cls, saved: Mapping[str, Any]) -> TrainingProgress:
-        """What `asdict` took apart. Raises KeyError, TypeError or ValueError if it is something else."""
-        kinds: dict[str, Any] = {
-            "best": (float, int, type(None)),
-            "best_loss": (float, int),
-            "seconds": (float, int),
-        }
-        kinds |= {"finished": (bool,), "averaged": (bool,), "snapshots": (list, tuple)}
+    def of(cls, saved: Mapping[str, Any]) -> "TrainingProgress":
+        """The progress that `asdict` made plain. Raises KeyError, TypeError or ValueError if it is damaged."""
         for name, value in saved.items():
-            if type(value) not in kinds.get(name, (int,)):  # a Boolean is no number
+            if type(value) not in KINDS.get(name, (int,)):  # isinstance takes a Boolean for an int
                 raise TypeError(f"{name} is {type(value).__name__}")
-        found = cls(**saved)
-        found.snapshots = [(int(update), float(score)) for update, score in found.snapshots]
-        if min(found.update, found.epoch, found.batch, found.best_update, found.worse) < 0:
+        progress = cls(**saved)
+        progress.snapshots = [(int(update), float(score)) for update, score in progress.snapshots]
+        counts = (progress.update, progress.epoch, progress.batch, progress.best_update)
+        if min(*counts, progress.worse) < 0:
             raise ValueError("a negative count")
-        return found
+        return progress
+
+
+KINDS: Mapping[str, tuple[type, ...]] = {
+    "best": (float, int, type(None)),
+    "best_loss": (float, int),
+    "seconds": (float, int),
+    "finished": (bool,),
+    "validating": (bool,),
+    "averaged": (bool,),
+    "snapshots": (list, tuple),
+}
+"""Types of the fields of a saved progress; all others are whole numbers."""
 
 
 class TrainingState:
-    """What an update changes, and how it is saved. `ema`: decay of the moving average (0: none); `scale`: scale the
-    loss against underflow (float16); `shard`: of the moving average and of what the optimizer remembers, each of the
-    `ranks` holds its share only (the optimizer is `Ranks.sharded`)."""
+    """Everything that an update changes.
+
+    network: the network to train.
+    optimizer: one of torch.optim, or sharded (`Ranks.sharded`).
+    schedule: of the learning rate.
+    ema: decay of the moving average of the weights; 0: no average.
+    scale: whether the loss is scaled against underflow (float16).
+    ranks: the processes that train together.
+    shard: whether each rank holds only its share of the moving average and of the optimizer's state.
+    """
 
     def __init__(
         self,
         network: nn.Module,
-        optimizer: Any,  # torch.optim.Optimizer, or sharded
+        optimizer: Any,
         schedule: Schedule,
         *,
         ema: float,
@@ -72,8 +90,12 @@ class TrainingState:
         ranks: Ranks = ALONE,
         shard: bool = False,
     ) -> None:
-        self.network, self.optimizer, self.schedule, self.ema = network, optimizer, schedule, ema
-        self.ranks, self.sharing = ranks, ranks if shard else ALONE
+        self.network = network
+        self.optimizer = optimizer
+        self.schedule = schedule
+        self.ema = ema
+        self.ranks = ranks
+        self.sharing = ranks if shard else ALONE
         self.progress = TrainingProgress()
         self.names, self.parameters = zip(*network.named_parameters(), strict=True)
         self._averaged = self.sharing.share(self.parameters) if ema else ()
@@ -88,22 +110,21 @@ class TrainingState:
         return self.optimizer.param_groups[0]["lr"]
 
     def set_rate(self, total: int, epoch: float) -> None:
-        """The learning rates of the next update, by the schedule."""
-        factor = (
-            self.schedule.factor(self.progress.update, total, epoch) * 0.5**self.progress.halvings
-        )
+        """Sets the learning rates of the next update."""
+        factor = self.schedule.factor(self.progress.update, total, epoch)
+        factor *= 0.5**self.progress.halvings
         for group, rate in zip(self.optimizer.param_groups, self.base_rates, strict=True):
             group["lr"] = rate * factor
 
     def gradient_norm(self, clip_norm: float, clip_value: float) -> Tensor:
-        """The norm of the gradient before its norm is clipped; single values are clipped before that, the norm then."""
+        """Clips the values of the gradient, then its norm; returns the norm between the two."""
         self.scaler.unscale_(self.optimizer)
         if clip_value:
             nn.utils.clip_grad_value_(self.parameters, clip_value)
         return nn.utils.clip_grad_norm_(self.parameters, clip_norm or math.inf)
 
     def skip(self) -> None:
-        """Leaves an update out."""
+        """Skips an update."""
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
 
@@ -118,31 +139,30 @@ class TrainingState:
                 torch._foreach_lerp_(self._average, list(self._averaged), 1 - decay)
 
     def sound(self) -> bool:
-        """Whether all weights are numbers."""
+        """Whether all weights of all ranks are finite."""
+        weights = (*self.parameters, *self._average)
         with torch.no_grad():
-            wrong = sum(
-                not bool(torch.isfinite(p).all()) for p in (*self.parameters, *self._average)
-            )
-        return self.ranks.sums(wrong) == [0]
+            damaged = not all(bool(torch.isfinite(tensor).all()) for tensor in weights)
+        return not self.ranks.any(damaged)
 
     def weights(self) -> dict[str, Tensor]:
-        """What is validated and kept: the moving average if there is one. All ranks call it."""
-        kept = (
-            self.sharing.collected(self._average, self.parameters) if self.ema else self.parameters
-        )
-        return dict(zip(self.names, kept, strict=True))
+        """The weights to validate and keep: the moving average if there is one. All ranks call it."""
+        weights = self.parameters
+        if self.ema:
+            weights = self.sharing.collected(self._average, self.parameters)
+        return dict(zip(self.names, weights, strict=True))
 
     @contextlib.contextmanager
     def using(self, weights: dict[str, Tensor]) -> Iterator[None]:
         """The network in evaluation mode with other weights for a while."""
-        own = [p.data for p in self.parameters]
+        trained = [p.data for p in self.parameters]
         for name, parameter in zip(self.names, self.parameters, strict=True):
             parameter.data = weights[name].data
         self.network.eval()
         try:
             yield
         finally:
-            for parameter, data in zip(self.parameters, own, strict=True):
+            for parameter, data in zip(self.parameters, trained, strict=True):
                 parameter.data = data
             self.network.train()
 
@@ -187,36 +207,36 @@ class TrainingState:
             raise TypeError(f"schedule: {state['schedule']!r}")
         self.schedule.load(state["schedule"])
         self.scaler.load_state_dict(state["scaler"])
-        held = [(f"model/{n}", p) for n, p in zip(self.names, self.parameters, strict=True)]
-        held += [
-            (f"ema/{n}", p)
-            for n, p in zip(self.sharing.share(self.names), self._average, strict=False)
-        ]
+        averaged_names = self.sharing.share(self.names)
+        weights = {f"model/{n}": p for n, p in zip(self.names, self.parameters, strict=True)}
+        # Without a moving average, there are names only.
+        weights |= {f"ema/{n}": p for n, p in zip(averaged_names, self._average, strict=False)}
         with torch.no_grad():
-            for name, parameter in held:
+            for name, parameter in weights.items():
                 _expect(name, tensors[name], parameter)
                 parameter.copy_(tensors[name])
+        self._load_optimizer(state["optimizer"], tensors)
+
+    def _load_optimizer(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         values: dict[int, dict[str, Any]] = {
-            int(i): dict(v) for i, v in state["optimizer"]["plain"].items()
+            int(index): dict(plain) for index, plain in state["plain"].items()
         }
         for name, tensor in tensors.items():
             if name.startswith("optimizer/"):
                 _, index, key = name.split("/")
-                _expect(name, tensor, _kept(key, self.optimized[int(index)]))
+                _expect(name, tensor, _optimizer_tensor(key, self.optimized[int(index)]))
                 values.setdefault(int(index), {})[key] = tensor
-        chosen = [
-            {k: v for k, v in group.items() if k != "params"}
+        configured = [
+            {key: value for key, value in group.items() if key != "params"}
             for group in self.optimizer.param_groups
         ]
-        self.optimizer.load_state_dict(
-            {"state": values, "param_groups": state["optimizer"]["groups"]}
-        )
-        for group, now in zip(self.optimizer.param_groups, chosen, strict=True):
-            group.update(now)  # the configuration's, which may have changed since
+        self.optimizer.load_state_dict({"state": values, "param_groups": state["groups"]})
+        for group, settings in zip(self.optimizer.param_groups, configured, strict=True):
+            group.update(settings)  # they may have changed since
 
 
-def _kept(key: str, parameter: Tensor) -> Tensor:
-    """A tensor of the shape that an optimizer keeps for a parameter under a name."""
+def _optimizer_tensor(key: str, parameter: Tensor) -> Tensor:
+    """A tensor of the shape that an optimizer stores under a key for a parameter."""
     if key in ("step", "eta", "mu", "mu_product"):
         return parameter.new_empty(())
     if key == "row_var":
@@ -224,13 +244,10 @@ def _kept(key: str, parameter: Tensor) -> Tensor:
     return parameter[..., :1, :] if key == "col_var" else parameter
 
 
-def _expect(name: str, found: Tensor, like: Tensor) -> None:
-    """Raises ValueError unless a tensor of a checkpoint can stand for another: kernels trust sizes that they are given."""
-    if (
-        found.shape != like.shape
-        or not found.is_floating_point()
-        or not bool(torch.isfinite(found).all())
-    ):
+def _expect(name: str, tensor: Tensor, like: Tensor) -> None:
+    """Raises ValueError unless a tensor of a checkpoint has the shape of another, and is finite: kernels trust sizes."""
+    fits = tensor.shape == like.shape and tensor.is_floating_point()
+    if not fits or not bool(torch.isfinite(tensor).all()):
         raise ValueError(
-            f"{name} is {tuple(found.shape)} {found.dtype}, or holds what is no number"
+            f"{name} is {tuple(tensor.shape)} {tensor.dtype}, or contains NaN or infinite values"
         )

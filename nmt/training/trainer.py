@@ -1,13 +1,14 @@
-"""The training loop. It does not know the model: it gets a task, which has the network, the objective, batches and a
-way to validate. Its whole state (state.py) can be saved after any update and resumed, bit for bit."""
+"""The training loop: batch, forward, backward, step, log, validate, save.
 
-from __future__ import annotations
+It is independent of the model: a task brings the network, the objective, the batches and the validation. The whole state
+(state.py) can be saved after any update and resumed, bit for bit.
+"""
 
 import hashlib
 import logging
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -19,22 +20,33 @@ from nmt.foundation.interfaces import Batches, TrainingBatch
 from nmt.foundation.part_limits import RunView
 from nmt.foundation.ranges import Count, Fraction, NonNegative, Positive, Size
 from nmt.model.precision import Precision
-from nmt.training.interruption import interruptible
+from nmt.training.epoch_plan import EpochPlan, PlannedBatch
+from nmt.training.interruption import Interruption, interruptible
 from nmt.training.schedule import Schedule
 from nmt.training.state import TrainingProgress, TrainingState
-from nmt.training.task import Task
+from nmt.training.task import Task, Validation, ValidationStopped
 
 log = logging.getLogger(__name__)
 OnNaN = Literal["stop", "skip", "rollback"]
 REMEDY = "lower optimizer.lr or trainer.clip_norm, or use trainer.precision=float32"
 PATIENCE = 10
-"""Updates that may be left out one after another, and how often one state may be taken up again, before training stops."""
+"""Updates: training stops after this many skipped in a row, or after this many rollbacks to one saved state."""
+AUTOCAST = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
+"""Type of the matrix products under autocast; None: no autocast."""
 
 
 @dataclass(frozen=True)
 class Update:
-    """What is logged every few updates. loss: nats per token, with smoothing; speed: tokens per second (target tokens
-    when translating, texts when classifying: whatever a batch's `num_tokens` counts)."""
+    """Figures of training, logged every few updates.
+
+    update: number of the update, from 1.
+    total: number of updates of the training.
+    epoch: epochs that are done.
+    loss: nats per token since the last report, with label smoothing.
+    rate: learning rate.
+    gradient_norm: before clipping.
+    speed: tokens per second, as `num_tokens` of the batches counts them.
+    """
 
     update: int
     total: int
@@ -47,17 +59,17 @@ class Update:
 
 @runtime_checkable
 class Observer(Protocol):
-    """What is informed about the training: progress bar, metrics file, TensorBoard."""
+    """Callbacks of the trainer: progress bar, metrics file, trackers."""
 
     def on_update(self, update: Update) -> None: ...
     def on_validation(
-        self, update: int, epoch: float, metrics: dict[str, float], best: bool
+        self, update: int, epoch: float, validation: Validation, best: bool
     ) -> None: ...
 
 
 @runtime_checkable
 class Store(Protocol):
-    """Where checkpoints go. `state` is JSON, tensors by name."""
+    """Storage of checkpoints. `state` is JSON, tensors are given by name."""
 
     def save_last(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None: ...
     def load_last(self) -> tuple[dict[str, Any], dict[str, Tensor]]: ...
@@ -68,72 +80,63 @@ class Store(Protocol):
     def average(self, updates: Sequence[int]) -> dict[str, Tensor]: ...
 
 
+@dataclass(frozen=True, kw_only=True)
 class Trainer:
-    """How long and how to train.
+    """Settings of the training loop."""
 
-    max_epochs; max_updates (0: no bound); stop_after: epochs after which training is saved and stopped, to be resumed
-    later as if nothing had been (0: no); accumulate: batches per update; clip_norm: largest gradient norm (0: any);
-    clip_value: largest value in the gradient (0: any); precision: autocast type of the products; validate_every: in
-    epochs, or validate_every_updates: in updates (0: by epochs); patience: validations without improvement before
-    stopping (0: never); ema: decay of an exponential moving average of the weights, which is then what is validated
-    and kept as best (0: none); average: at the end, average the weights of this many best validations and keep them
-    if they are better (0: no); save_every: minutes between saves of everything needed to resume; log_every: updates;
-    keep: how many of the latest checkpoints to keep.
+    max_epochs: Size = 10
+    """Epochs of the training."""
+    max_updates: Count = 0
+    """Updates of the training; 0: no bound."""
+    stop_after: Count = 0
+    """Epochs after which training is saved and stopped, to be resumed later; 0: it is not."""
+    accumulate: Size = 1
+    """Batches per update and rank."""
+    clip_norm: NonNegative = 1.0
+    """Largest norm of the gradient; 0: no clipping."""
+    clip_value: NonNegative = 0.0
+    """Largest value in the gradient; 0: no clipping."""
+    precision: Precision = "float32"
+    """Autocast type of the matrix products."""
+    validate_every: Positive = 1.0
+    """Epochs between two validations."""
+    validate_every_updates: Count = 0
+    """Updates between two validations, which count instead of epochs; 0: by epochs."""
+    patience: Count = 0
+    """Validations without improvement before training stops; 0: it does not."""
+    ema: Fraction = 0.0
+    """Decay of an exponential moving average of the weights, which is validated and kept as best; 0: none."""
+    average: Count = 0
+    """Best validations whose weights are averaged at the end, and kept if they are better; 0: none."""
+    save_every: NonNegative = 5.0
+    """Minutes between two saves of everything needed to resume."""
+    log_every: Size = 20
+    """Updates between two reports."""
+    keep: Size = 1
+    """Latest checkpoints that are kept."""
+    on_nan: OnNaN = "stop"
+    """Reaction to a NaN or infinite loss or gradient. Weights that contain NaN or inf are never saved.
 
-    on_nan: what happens when the loss or the gradient of an update is not a number. stop: an error, and the last good state
-    stays saved; skip: the update is left out, and after PATIENCE of them in a row training stops; rollback: the last saved
-    state is taken up again with half the learning rate. Weights that are not numbers are never saved.
-
-    shard: of several processes, each keeps its share only of what the optimizer remembers and of the moving average.
+    stop: an error; the last saved state remains.
+    skip: the update is skipped; an error after PATIENCE of them in a row.
+    rollback: the last saved state is loaded again, with half the learning rate.
     """
-
-    def __init__(
-        self,
-        *,
-        max_epochs: Size = 10,
-        max_updates: Count = 0,
-        stop_after: Count = 0,
-        accumulate: Size = 1,
-        clip_norm: NonNegative = 1.0,
-        clip_value: NonNegative = 0.0,
-        precision: Precision = "float32",
-        validate_every: Positive = 1.0,
-        validate_every_updates: Count = 0,
-        patience: Count = 0,
-        ema: Fraction = 0.0,
-        average: Count = 0,
-        save_every: NonNegative = 5.0,
-        log_every: Size = 20,
-        keep: Size = 1,
-        on_nan: OnNaN = "stop",
-        shard: bool = False,
-    ) -> None:
-        self.max_epochs, self.max_updates, self.accumulate = max_epochs, max_updates, accumulate
-        self.stop_after = stop_after
-        self.clip_norm, self.clip_value, self.precision, self.patience = (
-            clip_norm,
-            clip_value,
-            precision,
-            patience,
-        )
-        self.validate_every, self.validate_every_updates = validate_every, validate_every_updates
-        self.ema, self.average = ema, average
-        self.save_every, self.log_every = save_every, log_every
-        self.keep, self.on_nan, self.shard = keep, on_nan, shard
+    shard: bool = False
+    """Whether each rank keeps only its share of the optimizer's state and of the moving average."""
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
         """Keys of averaging and validation that change nothing."""
-        average, updates, epochs, last = (
-            run.value(f"trainer.{key}")
-            for key in ("average", "validate_every_updates", "validate_every", "max_epochs")
-        )
+        average = run.value("trainer.average")
+        updates = run.value("trainer.validate_every_updates")
+        interval = run.value("trainer.validate_every") or cls.validate_every
+        epochs = run.value("trainer.max_epochs") or cls.max_epochs
         reasons = {}
         if average == 1:
             reasons["trainer.average"] = "is the best model alone; give at least 2, or 0"
         if updates:
             reasons["trainer.validate_every"] = f"validation is every {updates} updates"
-        elif average and average > 1 and (last or 10) <= (epochs or 1.0):
+        elif average and average > 1 and epochs <= interval:
             reasons["trainer.average"] = (
                 "there is only one validation; lower trainer.validate_every"
             )
@@ -149,48 +152,35 @@ class Trainer:
         observers: Sequence[Observer] = (),
         resume: tuple[dict[str, Any], dict[str, Tensor]] | None = None,
     ) -> TrainingProgress:
-        """Trains the task's network to the end. Raises Stopped after saving if interrupted, UserError if the loss is no
-        longer a number."""
-        scale = self.precision == "float16"
+        """Trains the task's network to the end.
+
+        resume: state and tensors of the checkpoint to continue from.
+
+        Raises Stopped, after saving, if it is interrupted; UserError if the loss is NaN or infinite.
+        """
         state = TrainingState(
             task.network,
             optimizer,
             schedule,
             ema=self.ema,
-            scale=scale,
+            scale=self.precision == "float16",
             ranks=task.ranks,
             shard=self.shard,
         )
         if resume is not None:
             state.load(*resume)
-            state.progress.finished = (
-                0 < self.patience <= state.progress.worse
-            )  # max_epochs may be larger now
-        loop = _Loop(self, task, state, store, observers)
-        if resume is None:
-            loop.save()  # from now on, the run can always be resumed
-        task.network.train()
-        with interruptible() as interrupted:
-            while not state.progress.finished and state.progress.epoch < min(
-                self.max_epochs, task.epochs
-            ):
-                if 0 < self.stop_after <= state.progress.epoch:
-                    raise Stopped(planned=True)
-                loop.epoch(task.batches(state.progress.epoch), interrupted)
-                if state.progress.epoch == self.stop_after and not state.progress.finished:
-                    loop.save()
-            state.progress.finished = True
-            [stop] = task.ranks.sums(len(interrupted))
-            if self.average and not stop and not state.progress.averaged:
-                loop.try_average()
-            [stop] = task.ranks.sums(len(interrupted))
-            loop.save()
-            if stop:
-                raise Stopped
+            # Longer trainings may follow: only patience has ended this one for good.
+            state.progress.finished = 0 < self.patience <= state.progress.worse
+        with interruptible() as interruption:
+            loop = TrainingLoop(self, task, state, store, observers, interruption)
+            if resume is None:
+                loop.save()  # the run can be resumed from now on
+            task.network.train()
+            loop.run()
         return state.progress
 
 
-class _Loop:
+class TrainingLoop:
     """One call of `Trainer.fit`: its parts, and the figures since the last report."""
 
     def __init__(
@@ -200,262 +190,332 @@ class _Loop:
         state: TrainingState,
         store: Store,
         observers: Sequence[Observer],
+        interruption: Interruption,
     ) -> None:
-        self.trainer, self.task, self.state, self.store, self.observers = (
-            trainer,
-            task,
-            state,
-            store,
-            observers,
-        )
-        self.ranks, self.network = task.ranks, task.ranks.wrapped(task.network)
+        self.trainer = trainer
+        self.task = task
+        self.state = state
+        self.store = store
+        self.observers = observers
+        self.interruption = interruption
+        self.ranks = task.ranks
+        self.network = task.ranks.wrapped(task.network)
         self.estimates = task.network.estimates()
         self.device = state.parameters[0].device
-        self.autocast = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}[
-            trainer.precision
-        ]
-        self.saved_at = self.counted_from = time.monotonic()
-        self._unsound, self._saved = 0, state.progress.update
-        self._reset()
+        self.autocast = AUTOCAST[trainer.precision]
+        self.epochs = min(trainer.max_epochs, task.epochs)
+        self._saved_at = self._counted_from = time.monotonic()
+        self._failures = 0
+        self._saved_update = state.progress.update
+        self._reset_figures()
 
-    def _reset(self) -> None:
-        self._tokens, self._loss, self._since = 0, 0.0, time.monotonic()
+    def _reset_figures(self) -> None:
+        self._tokens = 0
+        self._loss = 0.0
+        self._reported_at = time.monotonic()
 
-    def epoch(self, batches: Batches, interrupted: list[int]) -> None:
-        """Trains the rest of an epoch. Raises Stopped if interrupted."""
-        trainer, progress, together = (
-            self.trainer,
-            self.state.progress,
-            self.trainer.accumulate * self.ranks.count,
+    def run(self) -> None:
+        """Trains to the end. Raises Stopped after saving."""
+        stop_after = self.trainer.stop_after
+        while not self.state.progress.finished and self.state.progress.epoch < self.epochs:
+            if 0 < stop_after <= self.state.progress.epoch:
+                raise Stopped(planned=True)
+            self.epoch(self.task.batches(self.state.progress.epoch))
+            if self.state.progress.epoch == stop_after and not self.state.progress.finished:
+                self.save()
+        self.state.progress.finished = True
+        if self.trainer.average and not self.state.progress.averaged and not self._is_stopped():
+            self.try_average()
+        stopped = self._is_stopped()
+        self.save()
+        if stopped:
+            raise Stopped
+
+    def _is_stopped(self) -> bool:
+        """Whether a signal has arrived on some rank."""
+        return self.ranks.any(self.interruption.requested)
+
+    def epoch(self, batches: Batches) -> None:
+        """Trains the rest of an epoch. Raises Stopped, after saving, if interrupted."""
+        progress = self.state.progress
+        plan = self._plan(batches)
+        if progress.validating:
+            self._validate(plan.position(progress.batch))
+        for update, share in self._updates(plan, batches):
+            if progress.finished:
+                break
+            self.state.set_rate(plan.total_updates, plan.position(progress.batch))
+            norm = self._update(share, plan.total_updates)
+            if norm is None:
+                return  # rolled back, perhaps into another epoch
+            progress.update += 1
+            progress.batch = update.stop
+            progress.averaged = False
+            if progress.update % self.trainer.log_every == 0:
+                self._report(plan, norm)
+            if self._is_validation_due(plan):
+                self._validate(plan.position(progress.batch))
+            self._save_if_due()
+        if progress.update >= plan.total_updates:
+            progress.finished = True
+        if progress.batch >= len(batches):
+            progress.epoch += 1
+            progress.batch = 0
+
+    def _plan(self, batches: Batches) -> EpochPlan:
+        """The plan of the present epoch. Raises UserError if it has too few batches for the ranks."""
+        progress = self.state.progress
+        updates_done = math.ceil(progress.batch / (self.trainer.accumulate * self.ranks.count))
+        plan = EpochPlan(
+            epoch=progress.epoch,
+            batches=len(batches),
+            ranks=self.ranks,
+            accumulate=self.trainer.accumulate,
+            updates_before=progress.update - updates_done,
+            epochs=self.epochs,
+            epochs_of_data=self.task.epochs,
+            max_updates=self.trainer.max_updates,
         )
-        per_epoch = math.ceil(len(batches) / together)
-        last, whole = (
-            min(trainer.max_epochs, self.task.epochs),
-            per_epoch / min(1, self.task.epochs - progress.epoch),
-        )
-        before = progress.update - math.ceil(
-            progress.batch / together
-        )  # updates of the epochs before this one
-        total = before + math.ceil((last - progress.epoch) * whole - 1e-9)
         if len(batches) < self.ranks.count and self.task.epochs - progress.epoch >= 1:
             raise UserError(
-                f"an epoch has only {len(batches):,} batch{'es' * (len(batches) > 1)} for {self.ranks.count} processes: "
-                "start fewer, or make batches smaller (batching.sentences)"
+                f"an epoch has only {len(batches):,} batch{'es' * (len(batches) > 1)} for "
+                f"{self.ranks.count} processes: start fewer, or make batches smaller "
+                "(batching.sentences)"
             )
-        total = min(total, trainer.max_updates) if trainer.max_updates else total
         warmup = self.state.schedule.warmup
-        if not progress.update and warmup >= total:
+        if not progress.update and warmup >= plan.total_updates:
             log.warning(
                 "schedule.warmup=%s: the training has %s updates and never reaches its rate",
                 warmup,
-                total,
+                plan.total_updates,
             )
-        groups = [
-            self._mine(range(start, min(start + together, len(batches))))
-            for start in range(progress.batch, len(batches), together)
-        ]
-        made, coming = batches.read([i for group in groups for i, _ in group]), iter(groups)
-        while progress.batch < len(batches) and progress.update < total and not progress.finished:
-            end = min(progress.batch + together, len(batches))
-            group = [(i, next(made), counts) for i, counts in next(coming)]
-            self.state.set_rate(total, progress.epoch + progress.batch / len(batches))
-            norm = self._update(group, total)
-            if norm is None:
-                return  # rolled back: perhaps into another epoch
-            progress.update, progress.batch, progress.averaged = progress.update + 1, end, False
-            if progress.update % trainer.log_every == 0:
-                self._report(total, progress.epoch + end / len(batches), norm)
-            at_end = end == len(batches) and progress.epoch + 1 >= last
-            due = self._due(progress.epoch, (progress.update - before) / per_epoch, 1 / per_epoch)
-            if due or at_end or progress.update == total:
-                self._validate(progress.epoch + end / len(batches))
-            old = self.ranks.first and time.monotonic() - self.saved_at > 60 * trainer.save_every
-            stop, save = self.ranks.sums(len(interrupted), old)
-            if stop or save:
-                self.save()
-            if stop:
-                raise Stopped
-        if progress.update >= total:
-            progress.finished = True
-        if progress.batch >= len(batches):
-            progress.epoch, progress.batch = progress.epoch + 1, 0
+        return plan
 
-    def _due(self, epoch: int, done: float, step: float) -> bool:
-        """Whether to validate after an update, the last `step` of an epoch of which so much is `done`."""
-        if self.trainer.validate_every_updates:
-            return self.state.progress.update % self.trainer.validate_every_updates == 0
-        every = max(self.trainer.validate_every, step)
-        count, before = ((epoch + place) / every + 1e-9 for place in (done, done - step))
-        return math.floor(count) > math.floor(before)
+    def _updates(
+        self, plan: EpochPlan, batches: Batches
+    ) -> Iterator[tuple[range, list[tuple[PlannedBatch, TrainingBatch]]]]:
+        """The batches of each further update: numbers of all ranks' batches, and this rank's batches."""
+        updates = plan.updates_from(self.state.progress.batch)
+        shares = [plan.share(update) for update in updates]
+        numbers = [planned.number for share in shares for planned in share]
+        reader = batches.read(numbers)
+        for update, share in zip(updates, shares, strict=True):
+            yield update, [(planned, next(reader)) for planned in share]
 
-    def _mine(self, batches: range) -> list[tuple[int, bool]]:
-        """Which batches of an update this rank makes, and whether they count. As the others wait for its gradient, a rank
-        for which none is left goes through one that does not count."""
-        own = [(i, True) for i in self.ranks.share(batches)]
-        return own + [(batches[0], False)] * (math.ceil(len(batches) / self.ranks.count) - len(own))
+    def _is_validation_due(self, plan: EpochPlan) -> bool:
+        progress = self.state.progress
+        return plan.is_validation_due(
+            update=progress.update,
+            batch=progress.batch,
+            every=self.trainer.validate_every,
+            every_updates=self.trainer.validate_every_updates,
+        )
 
-    def _update(self, group: list[tuple[int, TrainingBatch, bool]], total: int) -> Tensor | None:
-        """One update (of `total`) from the gradient of the mean loss per token of all ranks' batches; the gradient's norm
-        before clipping, or None if training was rolled back instead. `group`: the batches of this rank with their numbers
-        in the epoch, and whether they count."""
-        progress, here = self.state.progress, torch.zeros((), device=self.device)
-        [tokens] = self.ranks.sums(sum(batch.num_tokens for _, batch, counts in group if counts))
-        for place, (number, batch, counts) in enumerate(group, 1):
-            _draw_for(self.task.seed, progress.epoch, number)
-            with self.ranks.last(self.network, place == len(group)):
-                with torch.autocast(
-                    self.device.type, self.autocast, enabled=self.autocast is not None
-                ):
-                    loss = self.network(
-                        self.task.objective, batch.to(self.device), progress.update, total
-                    )
-                summed = loss.total * (
-                    counts * self.ranks.count
-                )  # the gradients of several ranks are averaged
-                self.state.scaler.scale(summed / tokens).backward()
-            here = here + loss.total.detach() * counts
+    def _save_if_due(self) -> None:
+        """Saves now and then, and before a stop. Raises Stopped."""
+        minutes = (time.monotonic() - self._saved_at) / 60
+        is_old = self.ranks.first and minutes > self.trainer.save_every
+        stopped = self._is_stopped()
+        if stopped or self.ranks.any(is_old):
+            self.save()
+        if stopped:
+            raise Stopped
+
+    def _update(self, share: list[tuple[PlannedBatch, TrainingBatch]], total: int) -> Tensor | None:
+        """One update of `total`, from the gradient of the mean loss per token of all ranks' batches.
+
+        Returns the gradient's norm before clipping, or None if training was rolled back instead.
+        """
+        counted = sum(batch.num_tokens for planned, batch in share if planned.weight)
+        [tokens] = self.ranks.sums(counted)
+        loss = torch.zeros((), device=self.device)
+        for place, (planned, batch) in enumerate(share, 1):
+            is_last = place == len(share)
+            loss = loss + self._backward(planned, batch, total, tokens, is_last)
         self.ranks.mean(self.estimates)
-        [found] = self.ranks.sums(float(here))
+        [loss_of_all] = self.ranks.sums(float(loss))
         norm = self.state.gradient_norm(self.trainer.clip_norm, self.trainer.clip_value)
-        scaled = self.state.scaler.is_enabled() and math.isfinite(
-            found
-        )  # the scaler looks by itself
-        if scaled or math.isfinite(float(norm) + found):
-            self.state.step()
-            self._tokens, self._loss = self._tokens + int(tokens), self._loss + found
-            if self.trainer.on_nan != "rollback":
-                self._unsound = 0
-            return norm
-        self._unsound += 1
-        return self._without(norm)
+        # With float16, the scaler skips updates whose gradients overflow.
+        scaled = self.state.scaler.is_enabled() and math.isfinite(loss_of_all)
+        if not scaled and not math.isfinite(float(norm) + loss_of_all):
+            self._failures += 1
+            return self._without_update(norm)
+        self.state.step()
+        self._tokens += int(tokens)
+        self._loss += loss_of_all
+        if self.trainer.on_nan != "rollback":
+            self._failures = 0
+        return norm
 
-    def _without(self, norm: Tensor) -> Tensor | None:
-        """What is done instead of an update that is not a number."""
-        progress, policy = self.state.progress, self.trainer.on_nan
-        where = (
+    def _backward(
+        self, planned: PlannedBatch, batch: TrainingBatch, total: int, tokens: float, is_last: bool
+    ) -> Tensor:
+        """Adds the gradient of one batch, per token of the update; returns the loss, summed over tokens."""
+        progress = self.state.progress
+        _seed(self.task.seed, progress.epoch, planned.number)
+        with self.ranks.last(self.network, is_last):
+            with torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None):
+                loss = self.network(
+                    self.task.objective, batch.to(self.device), progress.update, total
+                )
+            # Gradients of several ranks are averaged, not summed.
+            summed = loss.total * (planned.weight * self.ranks.count)
+            self.state.scaler.scale(summed / tokens).backward()
+        return loss.total.detach() * planned.weight
+
+    def _without_update(self, norm: Tensor) -> Tensor | None:
+        """Handles a NaN or infinite loss or gradient as `on_nan` says."""
+        progress = self.state.progress
+        policy = self.trainer.on_nan
+        problem = (
             f"the loss or its gradient is not a number any more (update {progress.update + 1:,})"
         )
-        if policy == "stop" or self._unsound >= PATIENCE:
-            raise UserError(f"{where}: {self._remedy}")
+        if policy == "stop" or self._failures >= PATIENCE:
+            raise UserError(f"{problem}: {self._remedy}")
         if policy == "skip":
-            log.warning("%s: left out", where)
+            log.warning("%s: left out", problem)
             progress.skipped += 1
             self.state.skip()
             return torch.zeros_like(norm)
-        log.warning("%s: back to the last saved state, with half the learning rate", where)
+        log.warning("%s: back to the last saved state, with half the learning rate", problem)
         halvings = progress.halvings + 1
         self.state.skip()
-        self.ranks.wait()  # until it is written
+        self.ranks.wait()  # until rank 0 has written it
         self.state.load(*self.store.load_last())
         self.state.progress.halvings = halvings
-        self._reset()
+        self._reset_figures()
         return None
 
-    def _report(self, total: int, epoch: float, norm: Tensor) -> None:
+    def _report(self, plan: EpochPlan, norm: Tensor) -> None:
+        """Calls the observers, unless all updates since the last report were skipped."""
         if not self._tokens:
-            return  # nothing but updates that were left out
-        loss, seconds = self._loss / self._tokens, time.monotonic() - self._since
-        update = self.state.progress.update
-        speed, rate = self._tokens / seconds, self.state.rate
+            return
+        progress = self.state.progress
+        update = Update(
+            update=progress.update,
+            total=plan.total_updates,
+            epoch=plan.position(progress.batch),
+            loss=self._loss / self._tokens,
+            rate=self.state.rate,
+            gradient_norm=float(norm),
+            speed=self._tokens / (time.monotonic() - self._reported_at),
+        )
         for observer in self.observers:
-            observer.on_update(Update(update, total, epoch, loss, rate, float(norm), speed))
-        self._reset()
+            observer.on_update(update)
+        self._reset_figures()
+
+    def _validation_of(self, weights: dict[str, Tensor]) -> Validation:
+        """Validates some weights. Raises Stopped, after saving, if interrupted: it is repeated when resumed."""
+        try:
+            with self.state.using(weights):
+                return self.task.validate(lambda: self.interruption.requested)
+        except ValidationStopped:
+            self.save()
+            raise Stopped from None
 
     def _validate(self, epoch: float) -> None:
-        """Validates, keeps the best weights, tells the schedule and the observers, decides whether to stop."""
-        progress, weights = self.state.progress, self.state.weights()
-        with self.state.using(weights):
-            metrics = self.task.validate()
-        score = metrics[self.task.metric]
-        loss = metrics.get("loss", math.inf)
+        """Validates, keeps the best weights, calls schedule and observers, and decides whether to stop."""
+        progress = self.state.progress
+        weights = self.state.weights()
+        progress.validating = True
+        validation = self._validation_of(weights)
+        progress.validating = False
+        score = validation.metrics[self.task.metric]
+        loss = validation.metrics.get("loss", math.inf)
         if not math.isfinite(score) or math.isnan(loss):
             raise UserError(
-                f"the validation {self.task.metric} or loss is not a number (update {progress.update:,}): {self._remedy}"
+                f"the validation {self.task.metric} or loss is not a number "
+                f"(update {progress.update:,}): {self._remedy}"
             )
-        best = self.task.better(score, progress.best) or (
-            score == progress.best and loss < progress.best_loss
-        )
+        is_tie = score == progress.best and loss < progress.best_loss
+        best = self.task.better(score, progress.best) or is_tie
         progress.worse = 0 if best else progress.worse + 1
         self.state.schedule.observe(best)
         if best:
-            progress.best, progress.best_loss, progress.best_update = score, loss, progress.update
-            self._keep_best({"update": progress.update, "metrics": metrics}, weights)
+            progress.best = score
+            progress.best_loss = loss
+            self._keep_best(validation, weights)
         if self.trainer.average:
             self._snapshot(score, weights)
         for observer in self.observers:
-            observer.on_validation(progress.update, epoch, metrics, best)
+            observer.on_validation(progress.update, epoch, validation, best)
         if self.trainer.patience and progress.worse >= self.trainer.patience:
             progress.finished = True
         self.save()
-        self._reset()
+        self._reset_figures()
 
     def _snapshot(self, score: float, weights: dict[str, Tensor]) -> None:
         """Keeps the weights of the best validations."""
-        kept = [*self.state.progress.snapshots, (self.state.progress.update, score)]
-        while len(kept) > self.trainer.average:
-            worst = kept[0]
-            for snapshot in kept[1:]:
-                worst = snapshot if self.task.better(worst[1], snapshot[1]) else worst
-            kept.remove(worst)
-        self.state.progress.snapshots = kept
+        progress = self.state.progress
+        snapshots = [*progress.snapshots, (progress.update, score)]
+        while len(snapshots) > self.trainer.average:
+            worst = snapshots[0]
+            for snapshot in snapshots[1:]:
+                if self.task.better(worst[1], snapshot[1]):
+                    worst = snapshot
+            snapshots.remove(worst)
+        progress.snapshots = snapshots
         if self.ranks.first:
-            self.store.save_snapshot(
-                self.state.progress.update, weights, [update for update, _ in kept]
-            )
+            updates = [update for update, _ in snapshots]
+            self.store.save_snapshot(progress.update, weights, updates)
 
-    def _keep_best(self, state: dict[str, Any], weights: dict[str, Tensor]) -> None:
+    def _keep_best(self, validation: Validation, weights: dict[str, Tensor], **facts: Any) -> None:
+        """Saves the best weights so far, with further facts in the checkpoint."""
+        update = self.state.progress.update
+        self.state.progress.best_update = update
         if self.ranks.first:
+            state = {"update": update, "metrics": dict(validation.metrics), **facts}
             self.store.save_best(state, weights)
 
     def try_average(self) -> None:
-        """Averages the snapshots; they become the best if they are better."""
+        """Averages the snapshots; the average becomes the best if it is better."""
         progress = self.state.progress
-        progress.averaged = True
-        if len(progress.snapshots) < 2:
-            return
         updates = [update for update, _ in progress.snapshots]
-        self.ranks.wait()  # until they are written
+        if len(updates) < 2:
+            progress.averaged = True
+            return
+        self.ranks.wait()  # until rank 0 has written them
         weights = self.store.average(updates)
-        with self.state.using(weights):
-            metrics = self.task.validate()
-        score, name = metrics[self.task.metric], self.task.metric
+        validation = self._validation_of(weights)
+        progress.averaged = True
+        name = self.task.metric
+        score = validation.metrics[name]
         if not self.task.better(score, progress.best):
             log.info("the mean of the %s best is no better: %s %.2f", len(updates), name, score)
             return
-        progress.best, progress.best_update = score, progress.update
-        self._keep_best(
-            {"update": progress.update, "metrics": metrics, "averaged": updates}, weights
-        )
+        progress.best = score
+        self._keep_best(validation, weights, averaged=updates)
         for observer in self.observers:
-            observer.on_validation(progress.update, float(progress.epoch), metrics, True)
+            observer.on_validation(progress.update, float(progress.epoch), validation, True)
 
     def save(self) -> None:
-        """Everything needed to go on from here. Raises UserError, and saves nothing, if weights are not numbers."""
+        """Saves everything needed to resume. Raises UserError, and saves nothing, if weights are NaN or infinite."""
+        progress = self.state.progress
         if not self.state.sound():
             raise UserError(
-                f"weights are not numbers any more (update {self.state.progress.update:,}): {self._remedy}"
+                f"weights are not numbers any more (update {progress.update:,}): {self._remedy}"
             )
         now = time.monotonic()
-        self.state.progress.seconds += now - self.counted_from
-        self.counted_from = now
-        if (state := self.state.save()) is not None:
-            self.store.save_last(*state)
-        if self.state.progress.update != self._saved:
-            self._saved, self._unsound = self.state.progress.update, 0
-        self.saved_at = time.monotonic()
+        progress.seconds += now - self._counted_from
+        self._counted_from = now
+        saved = self.state.save()
+        if saved is not None:
+            self.store.save_last(*saved)
+        if progress.update != self._saved_update:
+            self._saved_update = progress.update
+            self._failures = 0
+        self._saved_at = time.monotonic()
 
     @property
     def _remedy(self) -> str:
-        """What to do against numbers that are none."""
-        return (
-            f"{REMEDY}. Update {self._saved:,} is saved, and resume= takes these too"
-            if self._saved
-            else REMEDY
-        )
+        """Advice for a NaN or infinite loss."""
+        if not self._saved_update:
+            return REMEDY
+        return f"{REMEDY}. Update {self._saved_update:,} is saved, and resume= takes these too"
 
 
-def _draw_for(seed: int, epoch: int, batch: int) -> None:
-    """Random numbers of dropout and samples, as a pure function of the batch: whatever number of ranks share the work, and
-    wherever a run is resumed."""
+def _seed(seed: int, epoch: int, batch: int) -> None:
+    """Seeds dropout and samples as a pure function of the batch: they depend neither on the number of ranks nor on a
+    stop."""
     key = hashlib.blake2b(f"{seed} {epoch} {batch}".encode(), digest_size=8).digest()
     torch.manual_seed(int.from_bytes(key, "little", signed=True))

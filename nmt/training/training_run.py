@@ -1,11 +1,10 @@
-"""One training run, from its parts to its results: train, test the best weights, draw, say what to type next."""
-
-from __future__ import annotations
+"""One training run, from its parts to its results: train, test the best weights, draw, suggest the next commands."""
 
 import json
 import logging
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,64 +20,61 @@ from nmt.training.progress_bar import ProgressBar
 from nmt.training.run_directory import RunDirectory
 from nmt.training.schedule import Schedule
 from nmt.training.state import TrainingProgress
-from nmt.training.task import Task
+from nmt.training.task import FinalResult, Task
 from nmt.training.tracking import Tracking
-from nmt.training.trainer import Observer, Trainer, Update
+from nmt.training.trainer import Observer, Trainer
 
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, kw_only=True)
 class TrainingRun:
-    """A task, how it is trained, and the folder that it owns. `saved`: the checkpoint to resume from. `facts` are kept
-    with the results."""
+    """A task, its training, and the folder that it owns.
 
-    def __init__(
-        self,
-        task: Task,
-        trainer: Trainer,
-        optimizer: torch.optim.Optimizer,
-        schedule: Schedule,
-        files: RunDirectory,
-        tracking: Tracking,
-        *,
-        saved: Checkpoint | None = None,
-        keep_answers: bool = False,
-        facts: Mapping[str, Any],
-    ) -> None:
-        self.task, self.trainer, self.optimizer, self.schedule = task, trainer, optimizer, schedule
-        self.files, self.tracking, self.saved = files, tracking, saved
-        self.keep_answers, self.facts = keep_answers, facts
+    task: network, data, objective and metrics.
+    trainer: settings of the training loop.
+    optimizer, schedule: of the network's weights.
+    files: the run directory.
+    tracking: calls of the trackers.
+    checkpoint: the checkpoint to resume from; None for a new run.
+    facts: kept with the results.
+    """
+
+    task: Task
+    trainer: Trainer
+    optimizer: torch.optim.Optimizer
+    schedule: Schedule
+    files: RunDirectory
+    tracking: Tracking
+    checkpoint: Checkpoint | None = None
+    facts: Mapping[str, Any]
 
     @property
     def folder(self) -> Path:
         return self.files.path
 
-    def go(self) -> float:
-        """Trains to the end; returns the test score of the task's metric."""
-        task, bar = self.task, ProgressBar(self.task.unit)
+    def run(self) -> float:
+        """Trains to the end; returns the test score of the task's metric. Raises Stopped after saving."""
+        bar = ProgressBar(self.task.unit)
         observers: list[Observer] = [Trimming()]
-        if task.ranks.first:
+        if self.task.ranks.first:
             observers = [bar, self.files, self.tracking, *observers]
-            observers += [_Answers(task, self.files)] if self.keep_answers else []
-        resumed = None if self.saved is None else (self.saved.meta["training"], self.saved.tensors)
+        saved = self.checkpoint
         try:
             with bar:
                 progress = self.trainer.fit(
-                    task,
+                    self.task,
                     optimizer=self.optimizer,
                     schedule=self.schedule,
                     observers=observers,
                     store=self.files,
-                    resume=resumed,
+                    resume=None if saved is None else (saved.meta["training"], saved.tensors),
                 )
         except Stopped:
-            if task.ranks.first:
+            if self.task.ranks.first:
                 self._draw_curve()
-            log.warning(
-                "stopped and saved. Go on with: python -m nmt.%s %s",
-                task.command,
-                typed(resume=self.folder),
-            )
+            resume = f"python -m nmt.{self.task.command} {typed(resume=self.folder)}"
+            log.warning("stopped and saved. Go on with: %s", resume)
             self.tracking.close(None)
             raise
         except BaseException:
@@ -87,21 +83,42 @@ class TrainingRun:
         return self._finish(progress)
 
     def _finish(self, progress: TrainingProgress) -> float:
-        ranks = self.task.ranks
-        ranks.wait()  # until it is written
+        """Tests the best weights, and writes and draws the results."""
+        task = self.task
+        task.ranks.wait()  # until rank 0 has written the best weights
         best = ckpt.read(self.folder / ckpt.BEST)
-        ckpt.load_weights(self.task.network, best.part("model"), best.path)
-        self.task.network.eval()
-        part, results, lines = self.task.test(
-            self.files.write_text if ranks.first else lambda *_: None
-        )
-        scores, chosen = results["scores"], self.task.metric
-        score = scores[chosen]["score"] if chosen in scores else best.meta["metrics"][chosen]
-        if not ranks.first:
+        ckpt.load_weights(task.network, best.part("model"), best.path)
+        task.network.eval()
+        write = self.files.write_text if task.ranks.first else _write_nothing
+        final = task.test(write)
+        scores = {name: result["score"] for name, result in final.results["scores"].items()}
+        score = scores.get(task.metric, best.meta["metrics"][task.metric])
+        if not task.ranks.first:
             return score
+        self._write_results(progress, best, final)
+        self.tracking.close(scores)
+        self._draw_curve()
+        task.draw(self.folder)
+        for line in final.lines:
+            log.info("%s %s", final.part, line)
+        log.info(
+            "trained %.0f s, best at update %s; everything is in %s",
+            progress.seconds,
+            progress.best_update,
+            self.folder,
+        )
+        commands = task.next_commands(self.folder)
+        if installed("tensorboard"):
+            commands.append(f"tensorboard --logdir={shlex.quote(str(self.folder))}")
+        _print_next(commands)
+        return score
+
+    def _write_results(
+        self, progress: TrainingProgress, best: Checkpoint, final: FinalResult
+    ) -> None:
         record = {
-            "part": part,
-            **results,
+            "part": final.part,
+            **final.results,
             "validation": best.meta["metrics"],
             "best_update": best.meta["update"],
             "updates": progress.update,
@@ -111,24 +128,6 @@ class TrainingRun:
             **self.facts,
         }
         self.files.write_text("results.json", json.dumps(record, indent=2, ensure_ascii=False))
-        self.tracking.close({name: each["score"] for name, each in results["scores"].items()})
-        self._draw_curve()
-        self.task.draw(self.folder)
-        for line in lines:
-            log.info("%s %s", part, line)
-        log.info(
-            "trained %.0f s, best at update %s; everything is in %s",
-            progress.seconds,
-            progress.best_update,
-            self.folder,
-        )
-        shown = (
-            [f"tensorboard --logdir={shlex.quote(str(self.folder))}"]
-            if installed("tensorboard")
-            else []
-        )
-        _say_next([*self.task.next_commands(self.folder), *shown])
-        return score
 
     def _draw_curve(self) -> None:
         records = self.files.records()
@@ -139,25 +138,11 @@ class TrainingRun:
             plots.learning_curve(records, self.task.metric, file, self.task.title, self.task.unit)
 
 
-class _Answers:
-    """Observer that keeps what each validation answered, in validation-UPDATE.txt."""
-
-    def __init__(self, task: Task, files: RunDirectory) -> None:
-        self.task, self.files = task, files
-
-    def on_update(self, update: Update) -> None:
-        pass
-
-    def on_validation(
-        self, update: int, epoch: float, metrics: dict[str, float], best: bool
-    ) -> None:
-        self.files.write_text(
-            f"validation-{update:08d}.txt", "".join(line + "\n" for line in self.task.answers)
-        )
+def _write_nothing(name: str, text: str) -> None:
+    """Stands for writing on ranks that write nothing."""
 
 
-def _say_next(commands: list[str]) -> None:
-    say: Callable[..., None] = console.print
-    say("\nNext:", style="bold", highlight=False)
+def _print_next(commands: Sequence[str]) -> None:
+    console.print("\nNext:", style="bold", highlight=False)
     for command in commands:
-        say("  " + command, highlight=False, markup=False, soft_wrap=True)
+        console.print("  " + command, highlight=False, markup=False, soft_wrap=True)

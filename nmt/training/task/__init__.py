@@ -1,14 +1,13 @@
-"""What can be trained: a task is one file here. It owns the network, the data, and how the network is judged. The
-training code uses only what this file declares.
+"""Tasks: each is one file here. A task owns the network, the data and the validation; training uses only what this file
+declares.
 
-Read: this file, translation, classification, vectors.
+Read: this file, translation_task, classification_task, pretrained_vectors.
 """
-
-from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,26 +19,65 @@ from nmt.foundation.ranks import ALONE, Ranks
 from nmt.model import Network
 
 
-class Task(ABC):
-    """What is trained and how it is judged: a network, its data, an objective, metrics.
+class ValidationStopped(Exception):
+    """A validation that was interrupted: its figures are incomplete."""
 
-    `command` is the command line's name; `unit` is what batches are counted in; `metric` names the figure that chooses the
-    best weights; the text ends after `epochs`; `seed` is that of order and dropout; `ranks` are the processes that train
-    together; `fingerprints` identify the data; `meta` and `tensors` are what a checkpoint needs besides weights. If
-    `watched`, each validation leaves a few answers in `samples` (Markdown), and the attention of one in `looked`.
+
+@dataclass(frozen=True, kw_only=True)
+class Validation:
+    """Results of a validation.
+
+    metrics: figures by name, among them `loss` and the metric of the task.
+    answers: outputs of the network, one line each.
+    samples: a few inputs and outputs in Markdown; empty if nobody asked for samples.
+    attention: the attention over one of the inputs.
+    """
+
+    metrics: Mapping[str, float]
+    answers: Sequence[str] = ()
+    samples: str = ""
+    attention: AttentionMap | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinalResult:
+    """Results of a test.
+
+    part: name of the part of the data: test, or validation if there is no test part.
+    results: figures for results.json; `scores` has a `score` for each metric.
+    lines: the same as lines for the log.
+    """
+
+    part: str
+    results: Mapping[str, Any]
+    lines: Sequence[str]
+
+
+def never() -> bool:
+    """The default check for an interruption."""
+    return False
+
+
+class Task(ABC):
+    """A network, its data, an objective and metrics.
+
+    command: name of the command line.
+    unit: name of what the batches count.
+    metric: name of the figure that chooses the best weights.
+    epochs: epochs after which the data ends.
+    seed: of order and dropout.
+    ranks: the processes that train together.
+    fingerprints: hashes of the parts of the data.
+    meta, tensors: contents of a checkpoint besides the weights.
     """
 
     command: str
     unit: str
     network: Network
     metric: str
-    answers: Sequence[str] = ()
     epochs: float = math.inf
     seed: int = 0
     ranks: Ranks = ALONE
-    watched: bool = False
-    samples: str = ""
-    looked: AttentionMap | None = None
     title: str
     fingerprints: Mapping[str, str]
     meta: Mapping[str, Any]
@@ -51,29 +89,35 @@ class Task(ABC):
 
     @abstractmethod
     def objective(self, network: Any, batch: Any, update: int, total: int) -> Loss:
-        """What is minimised."""
+        """The loss to minimise."""
 
     @abstractmethod
     def batches(self, epoch: int) -> Batches:
         """An epoch's batches, a pure function of its number."""
 
     @abstractmethod
-    def validate(self) -> dict[str, float]:
-        """Figures on the validation part, `loss` and `metric` among them. The network is in evaluation mode. What it
-        answered is in `answers` afterwards, a line each."""
+    def validate(self, interrupted: Callable[[], bool] = never) -> Validation:
+        """Validates the network, which is in evaluation mode.
+
+        interrupted: called between batches; whether to stop.
+
+        Raises ValidationStopped on all ranks if one of them was interrupted.
+        """
 
     @abstractmethod
     def better(self, new: float, old: float | None) -> bool:
         """Whether the metric has improved."""
 
     @abstractmethod
-    def test(self, write: Callable[[str, str], None]) -> tuple[str, dict[str, Any], list[str]]:
-        """Judges the network on the test part, or the validation part if there is none, and writes its answers with
-        `write(name, text)`. Returns (name of the part, results with a `score` for each metric, lines for people)."""
+    def test(self, write: Callable[[str, str], None]) -> FinalResult:
+        """Judges the network on the test part, or on the validation part if there is none.
+
+        write: called with the name of a file and the answers in it.
+        """
 
     @abstractmethod
     def draw(self, folder: Path) -> None:
-        """Pictures of what the network has learnt."""
+        """Draws pictures of what the network has learnt."""
 
     @abstractmethod
     def next_commands(self, folder: Path) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -20,23 +20,35 @@ from nmt.data.labels import LabelSet, report
 from nmt.drawing.word_importance import write_explanations
 from nmt.foundation.errors import typed
 from nmt.foundation.interfaces import Loss, TextBatch
-from nmt.foundation.ranks import Ranks
+from nmt.foundation.ranks import ALONE, Ranks
 from nmt.inference.explanations.word_removal import removal
 from nmt.inference.text_classifier import TextClassifier
 from nmt.model.seq2label import Seq2Label, label_loss
 from nmt.storage.checkpoint import tokenizer_parts
 from nmt.tokenizer import Tokenizer
-from nmt.training.task import Task
+from nmt.training.task import FinalResult, Task, Validation, ValidationStopped, never
 
 log = logging.getLogger(__name__)
 MOST_LINES = 30
-"""Labels that are told one by one."""
+"""Largest number of labels that are listed individually."""
 
 
 class ClassificationTask(Task):
-    """See `Task`. `metric`: macro_f1, accuracy or loss; texts are cut to `max_tokens`."""
+    """Training to classify.
 
-    command, unit = "classify", "texts"
+    splits: texts with labels.
+    labels: the labels of the training part.
+    tokenizer: trained on the training part.
+    network: what is trained.
+    batching: sizes and order of batches.
+    metric: macro_f1, accuracy or loss; it chooses the best weights.
+    seed: of order and dropout.
+    max_tokens: longer texts are cut.
+    ranks: the processes that train together.
+    """
+
+    command = "classify"
+    unit = "texts"
     network: Seq2Label
 
     def __init__(
@@ -50,9 +62,16 @@ class ClassificationTask(Task):
         metric: str,
         seed: int,
         max_tokens: int,
+        ranks: Ranks = ALONE,
     ) -> None:
-        self.splits, self.labels, self.tokenizer, self.network = splits, labels, tokenizer, network
-        self.batching, self.metric, self.seed = batching, metric, seed
+        self.splits = splits
+        self.labels = labels
+        self.tokenizer = tokenizer
+        self.network = network
+        self.batching = batching
+        self.metric = metric
+        self.seed = seed
+        self.ranks = ranks
         for part in (splits.validation, splits.test):
             unseen = [] if part is None else labels.unseen(part.labels)
             if part is not None and unseen:
@@ -102,61 +121,56 @@ class ClassificationTask(Task):
         order = self.batching.indices(lengths, lengths, seed=self.seed, epoch=epoch)
         return _Batches(documents, self.gold, order)
 
-    def validate(self) -> dict[str, float]:
-        found = self._judge(self.splits.validation, self.ranks)[0]
-        return {name: found[name] for name in ("loss", "macro_f1", "accuracy")}
+    def validate(self, interrupted: Callable[[], bool] = never) -> Validation:
+        if self.ranks.any(interrupted()):
+            raise ValidationStopped
+        figures, _ = self._judge(self.splits.validation)
+        metrics = {name: figures[name] for name in ("loss", "macro_f1", "accuracy")}
+        return Validation(metrics=metrics)
 
     def better(self, new: float, old: float | None) -> bool:
         return old is None or (new < old if self.metric == "loss" else new > old)
 
-    def _judge(self, part: Labelled, ranks: Ranks) -> tuple[dict[str, Any], np.ndarray]:
-        """Metrics of the model's answers, and the answers as a Boolean table. Labels not seen in training count as
-        missed; the loss (nats per text) includes only labels seen in training."""
+    def _judge(self, part: Labelled) -> tuple[dict[str, Any], np.ndarray]:
+        """Figures of the model's answers, and the answers as a Boolean table.
+
+        Labels that do not occur in training count as missed; the loss (nats per text) leaves them out.
+        """
+        texts = self.ranks.share(part.texts)
+        share = self.reader.probabilities(texts) if len(texts) else []
+        probabilities = np.stack(self.ranks.whole(share))  # [texts, labels]
+        answers = self.labels.chosen(probabilities)
         gold = self.labels.table(part.labels)
-        texts = ranks.share(part.texts)
-        probabilities = np.stack(
-            ranks.whole(self.reader.probabilities(texts) if len(texts) else [])
-        )
-        chosen = self.labels.chosen(probabilities)
-        right = np.where(gold, probabilities, 1 - probabilities if self.labels.several else 1.0)
+        absent = 1 - probabilities if self.labels.several else 1.0
+        right = np.where(gold, probabilities, absent)
         loss = float(-np.log(np.maximum(right, 1e-30)).sum(1).mean())
         names = [*self.labels.names, *self.labels.unseen(part.labels)]
-        table = LabelSet(tuple(names), self.labels.several).table(part.labels)
-        guessed = np.pad(chosen, ((0, 0), (0, len(names) - len(self.labels.names))))
-        return {"loss": loss, **report(table, guessed, names)}, chosen
+        truth = LabelSet(tuple(names), self.labels.several).table(part.labels)
+        guesses = np.pad(answers, ((0, 0), (0, len(names) - len(self.labels.names))))
+        return {"loss": loss, **report(truth, guesses, names)}, answers
 
-    def test(self, write: Callable[[str, str], None]) -> tuple[str, dict[str, Any], list[str]]:
-        name, part = (
-            ("test", self.splits.test)
-            if self.splits.test
-            else ("validation", self.splits.validation)
-        )
-        found, chosen = self._judge(part, self.ranks)
-        rows = [",".join(np.array(self.labels.names)[row]) for row in chosen]
-        right = [",".join(labels) for labels in part.labels]
-        for file, written in (
-            (name, rows),
-            (f"{name}.source", part.texts),
-            (f"{name}.reference", right),
-        ):
-            write(f"{file}.txt", "".join(" ".join(row.split("\n")) + "\n" for row in written))
-        scores = {metric: {"score": found[metric]} for metric in ("macro_f1", "accuracy", "loss")}
-        lines = [f"macro-F1 {found['macro_f1']:.2f}   accuracy {found['accuracy']:.2f}"]
-        lines += [
-            f"{label}: precision {f['precision']:.1f}, recall {f['recall']:.1f}, F1 {f['f1']:.1f}, {f['texts']:,} texts"
-            for label, f in list(found["labels"].items())[:MOST_LINES]
-        ]
-        if len(found["labels"]) > MOST_LINES:
-            lines.append(
-                f"… and {len(found['labels']) - MOST_LINES:,} more labels, in results.json"
-            )
+    def test(self, write: Callable[[str, str], None]) -> FinalResult:
+        name = "test" if self.splits.test else "validation"
+        part = self.splits.test or self.splits.validation
+        figures, answers = self._judge(part)
+        label_names = np.array(self.labels.names)
+        files = {
+            name: [",".join(label_names[row]) for row in answers],
+            f"{name}.source": part.texts,
+            f"{name}.reference": [",".join(labels) for labels in part.labels],
+        }
+        for file, lines in files.items():
+            write(f"{file}.txt", "".join(" ".join(line.split("\n")) + "\n" for line in lines))
         gap = removal(self.reader, part.texts)
+        lines = _figures(figures)
         if gap.texts:
             lines.append(
                 f"without the 3 most important words the guess loses {100 * gap.most_important:.1f} points of "
                 f"probability, without 3 random words {100 * gap.random:.1f}"
             )
-        return name, {"scores": scores, "labels": found["labels"], "removal": asdict(gap)}, lines
+        scores = {metric: {"score": figures[metric]} for metric in ("macro_f1", "accuracy", "loss")}
+        results = {"scores": scores, "labels": figures["labels"], "removal": asdict(gap)}
+        return FinalResult(part=name, results=results, lines=lines)
 
     def draw(self, folder: Path) -> None:
         """A few validation texts with their most important words."""
@@ -175,6 +189,20 @@ class ClassificationTask(Task):
             f"echo {shlex.quote(self.splits.validation.texts[0])} | python -m nmt.classify {typed(model=folder)}",
             f"python -m nmt.classify {typed(model=folder)} input=FILE output=FILE explain=page.html",
         ]
+
+
+def _figures(figures: Mapping[str, Any]) -> list[str]:
+    """Figures of a test for people, with those of each label."""
+    lines = [f"macro-F1 {figures['macro_f1']:.2f}   accuracy {figures['accuracy']:.2f}"]
+    for label, figure in list(figures["labels"].items())[:MOST_LINES]:
+        lines.append(
+            f"{label}: precision {figure['precision']:.1f}, recall {figure['recall']:.1f}, "
+            f"F1 {figure['f1']:.1f}, {figure['texts']:,} texts"
+        )
+    others = len(figures["labels"]) - MOST_LINES
+    if others > 0:
+        lines.append(f"… and {others:,} more labels, in results.json")
+    return lines
 
 
 def _some(labels: Sequence[str], most: int = 10) -> str:

@@ -7,6 +7,7 @@ import logging
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,11 @@ from nmt.data.filters import fingerprint
 from nmt.data.mixing import Mixing
 from nmt.data.preparation import EpochBatches, Prepared
 from nmt.data.ragged import Corpus
-from nmt.drawing.attention_map import write_map
+from nmt.drawing.attention_map import AttentionMap, write_map
 from nmt.foundation.errors import typed
 from nmt.foundation.extras import installed
 from nmt.foundation.interfaces import Batch, Loss, Search
+from nmt.foundation.ranks import ALONE, Ranks
 from nmt.inference.explanations.pointing_game import pointing
 from nmt.inference.output_formats import one_line
 from nmt.inference.translator import Translator
@@ -31,11 +33,9 @@ from nmt.model.seq2seq import Seq2Seq
 from nmt.search.greedy import Greedy
 from nmt.storage.checkpoint import tokenizer_parts
 from nmt.tokenizer.words import Units
-from nmt.training.task import Task
+from nmt.training.task import FinalResult, Task, Validation, ValidationStopped, never
 
 log = logging.getLogger(__name__)
-SAMPLES = 5
-"""Validation sentences that are shown to who watches the training."""
 
 
 def fingerprints(splits: Splits) -> dict[str, str]:
@@ -50,10 +50,23 @@ def fingerprints(splits: Splits) -> dict[str, str]:
 
 
 class TranslationTask(Task):
-    """See `Task`. At most `max_validation` sentences (0: all) are translated to validate; `search` translates the test
-    part. `options` are those of `Translator`."""
+    """Training to translate.
 
-    command, unit = "train", "target tokens"
+    data: the encoded text, with its tokenizer.
+    network: what is trained.
+    objective: the loss.
+    batching: sizes and order of batches.
+    metric: chooses the best weights.
+    search: of the test part; validation is greedy.
+    seed: of order and dropout.
+    max_validation: most sentences that are translated for a validation; 0: all.
+    options: arguments of `Translator`.
+    ranks: the processes that train together.
+    samples: sentences in the samples of a validation; 0: neither samples nor attention.
+    """
+
+    command = "train"
+    unit = "target tokens"
     network: Seq2Seq
 
     def __init__(
@@ -68,26 +81,36 @@ class TranslationTask(Task):
         seed: int,
         max_validation: int,
         options: Mapping[str, Any],
+        ranks: Ranks = ALONE,
+        samples: int = 0,
     ) -> None:
-        self.data, self.network, self._objective = data, network, objective
-        self.batching, self.judge, self.search = batching, metric, search
-        self.seed, self.max_validation, self.options = seed, max_validation, options
+        self.data = data
+        self.network = network
+        self._objective = objective
+        self.batching = batching
+        self.judge = metric
+        self.search = search
+        self.seed = seed
+        self.max_validation = max_validation
+        self.options = options
+        self.ranks = ranks
+        self.samples = samples
         self.device = next(network.parameters()).device
         self.metric = metric.name
         self._planned: tuple[int, EpochBatches] | None = None
-        mixture = data.splits.mixture
+        splits = data.splits
         self.mixing = None
-        if mixture is not None:
+        if splits.mixture is not None:
             usual = batching.usual(data.train.source.lengths, data.train.target.lengths)
-            self.mixing = Mixing.of(mixture, data.kept, seed, usual)
+            self.mixing = Mixing.of(splits.mixture, data.kept, seed, usual)
             self.epochs = self.mixing.epochs
             for line in self.mixing.described():
                 log.info("mixture: %s", line)
         if data.tokenizer.lowercase and not metric.lowercase:
             log.warning(
-                "tokenizer.lowercase=true, but references are compared as they are: set metric.lowercase=true too"
+                "tokenizer.lowercase=true, but references are compared as they are: "
+                "set metric.lowercase=true too"
             )
-        splits = data.splits
         self.title = f"{type(network.decoder).__name__} · {' → '.join(splits.languages)}"
         self.fingerprints = fingerprints(splits)
         tokenizer_meta, self.tensors = tokenizer_parts(data.tokenizer)
@@ -115,69 +138,98 @@ class TranslationTask(Task):
 
     def batches(self, epoch: int) -> EpochBatches:
         if self._planned is None or self._planned[0] != epoch:
-            reader, made = (
-                self.network.encoder.reader,
-                bool(self.data.tokenizer.sampling) or self.device.type == "cuda",
-            )
-            modified = self.mixing is not None and any(
-                stage.modifiers for stage in self.mixing.mixture.stages
-            )
             batches = EpochBatches(
                 self.data,
                 self.batching,
                 self.seed,
                 epoch,
-                reader,
-                ahead=int(made or modified),
+                self.network.encoder.reader,
+                ahead=int(self._reads_ahead),
                 mixing=self.mixing,
             )
             self._planned = epoch, batches
         return self._planned[1]
 
-    def validate(self) -> dict[str, float]:
+    @property
+    def _reads_ahead(self) -> bool:
+        """Whether batches take so long to make that another process makes them."""
+        stages = () if self.mixing is None else self.mixing.mixture.stages
+        is_modified = any(stage.modifiers for stage in stages)
+        return bool(self.data.tokenizer.sampling) or self.device.type == "cuda" or is_modified
+
+    def validate(self, interrupted: Callable[[], bool] = never) -> Validation:
         """Teacher-forced loss (nats per token, no smoothing) and the metrics of greedy translations; those of further
         validation sets under their names."""
-        splits, found = self.data.splits, dict[str, float]()
-        self.answers, figures = self._judged(self.data.validation, splits.validation)
-        if self.watched:
-            self._show(splits.validation)
+        splits = self.data.splits
+        first = self._validation_of(self.data.validation, splits.validation, interrupted)
+        metrics = dict(first.metrics)
         for name, pairs in splits.more_validation.items():
-            _, others = self._judged(self.data.beside[name], pairs)
-            found |= {f"{name}/{figure}": value for figure, value in others.items()}
-        return {**figures, **found}
+            other = self._validation_of(self.data.beside[name], pairs, interrupted)
+            metrics |= {f"{name}/{figure}": value for figure, value in other.metrics.items()}
+        if not self.samples:
+            return replace(first, metrics=metrics)
+        return replace(
+            first,
+            metrics=metrics,
+            samples=_table(splits.validation, first.answers, self.samples),
+            attention=self._attention(splits.validation),
+        )
 
-    def _judged(self, corpus: Corpus, part: Pairs) -> tuple[list[str], dict[str, float]]:
-        """Translations of a validation set, and its figures."""
-        total = tokens = 0.0
+    def _validation_of(
+        self, corpus: Corpus, part: Pairs, interrupted: Callable[[], bool]
+    ) -> Validation:
+        """Figures and translations of one validation set."""
+        count = self.max_validation or len(part)
+        loss, tokens = self._loss_of(corpus, interrupted)
+        answers = self._share_translated(Greedy(), part.source[:count], interrupted)
+        if self.ranks.any(interrupted()):
+            raise ValidationStopped
+        loss, tokens = self.ranks.sums(loss, tokens)
+        answers = self.ranks.whole(answers)
+        others = [other[:count] for other in part.more_references]
+        scores = self.judge.score(answers, part.target[:count], others=others)
+        metrics = {name: result.score for name, result in scores.items()}
+        return Validation(metrics={"loss": loss / tokens, **metrics}, answers=answers)
+
+    def _loss_of(self, corpus: Corpus, interrupted: Callable[[], bool]) -> tuple[float, float]:
+        """Loss of this rank's share of a validation set, summed over tokens, and the number of tokens."""
+        loss = tokens = 0.0
         lengths = corpus.source.lengths, corpus.target.lengths
         with torch.inference_mode():
             for indices in self.ranks.share(self.batching.in_order(*lengths)):
+                if interrupted():
+                    break
                 batch = collate(corpus, indices, self.network.encoder.reader)
-                loss = self.network(self.objective, batch.to(self.device), 0)
-                total, tokens = total + float(loss.nll), tokens + loss.num_tokens
-        total, tokens = self.ranks.sums(total, tokens)
-        most = self.max_validation or len(part)
-        answers = self._answers(Greedy(), part.source[:most])
-        others = [other[:most] for other in part.more_references]
-        scores = self.judge.score(answers, part.target[:most], others=others)
-        return answers, {
-            "loss": total / tokens,
-            **{name: result.score for name, result in scores.items()},
-        }
+                result = self.network(self.objective, batch.to(self.device), 0)
+                loss += float(result.nll)
+                tokens += result.num_tokens
+        return loss, tokens
 
-    def _show(self, part: Pairs) -> None:
-        """A few sentences for who watches the training."""
-        rows = [("source", "reference", "translation"), ("---",) * 3]
-        rows += list(zip(part.source, part.target, self.answers, strict=False))[:SAMPLES]
-        self.samples = "\n".join(
-            f"| {' | '.join(cell.replace('|', ' ') for cell in row)} |" for row in rows
-        )
-        translator, lines = self._translator(Greedy()), self._shown_of(part, 1)
-        if translator.attends and lines:
-            maps = translator.attention_maps(
-                lines, translator.translations(lines, details_of=1), units="piece"
-            )
-            self.looked = maps[0] if maps else None
+    def _share_translated(
+        self, search: Search, lines: Sequence[str], interrupted: Callable[[], bool] = never
+    ) -> list[str]:
+        """Translations of this rank's share of some lines, each on one line; none if interrupted."""
+
+        def check(_: int) -> None:
+            if interrupted():
+                raise ValidationStopped
+
+        share = list(self.ranks.share(lines))
+        try:
+            check(0)
+            return [one_line(text) for text in self._translator(search).translate(share, check)]
+        except ValidationStopped:
+            return []
+
+    def _attention(self, part: Pairs) -> AttentionMap | None:
+        """The attention over one sentence."""
+        translator = self._translator(Greedy())
+        lines = self._shown_of(part, 1)
+        if not translator.attends or not lines:
+            return None
+        translations = translator.translations(lines, details_of=1)
+        maps = translator.attention_maps(lines, translations, units="piece")
+        return maps[0] if maps else None
 
     def _shown_of(self, part: Pairs, count: int) -> list[str]:
         """Source lines whose attention is drawn: pictures as they come, or sentences of middling length."""
@@ -188,44 +240,36 @@ class TranslationTask(Task):
     def _translator(self, search: Search) -> Translator:
         return Translator(self.network, self.data.tokenizer, search, **self.options)
 
-    def _answers(self, search: Search, lines: Sequence[str]) -> list[str]:
-        """Translations, each on one line; every rank makes some of them, and has all."""
-        mine = self._translator(search).translate(list(self.ranks.share(lines)))
-        return self.ranks.whole(one_line(text) for text in mine)
-
     @property
     def _last_part(self) -> tuple[str, Pairs]:
         splits = self.data.splits
         return ("test", splits.test) if splits.test else ("validation", splits.validation)
 
-    def test(self, write: Callable[[str, str], None]) -> tuple[str, dict[str, Any], list[str]]:
-        (name, part), splits = self._last_part, self.data.splits
+    def test(self, write: Callable[[str, str], None]) -> FinalResult:
+        name, part = self._last_part
         began = time.monotonic()
-        hypotheses = self._answers(self.search, part.source)
+        hypotheses = self.ranks.whole(self._share_translated(self.search, part.source))
         seconds = time.monotonic() - began
         scores = self.judge.score(
-            hypotheses, part.target, others=part.more_references, orders=splits.pictures
+            hypotheses,
+            part.target,
+            others=part.more_references,
+            orders=self.data.splits.pictures,
         )
-        further = [
-            (f"{name}.reference{k}", other) for k, other in enumerate(part.more_references, 2)
-        ]
-        sides = (
-            (name, hypotheses),
-            (f"{name}.source", part.source),
-            (f"{name}.reference", part.target),
-        )
-        for file, lines in (*sides, *further):
+        files = {name: hypotheses, f"{name}.source": part.source, f"{name}.reference": part.target}
+        for number, references in enumerate(part.more_references, 2):
+            files[f"{name}.reference{number}"] = references
+        for file, lines in files.items():
             write(f"{file}.txt", "".join(one_line(line) + "\n" for line in lines))
         if part.regions is not None and self.network.decoder.attends:
             scores["pointing"] = pointing(self._translator(self.search), part)
-        results = {
-            "scores": {metric: vars(result) for metric, result in scores.items()},
-            "translation_seconds": round(seconds, 2),
-        }
-        return (
-            name,
-            results,
-            [f"{m} {result.score:.2f}   {result.signature}" for m, result in scores.items()],
+        return FinalResult(
+            part=name,
+            results={
+                "scores": {metric: vars(result) for metric, result in scores.items()},
+                "translation_seconds": round(seconds, 2),
+            },
+            lines=[f"{m} {result.score:.2f}   {result.signature}" for m, result in scores.items()],
         )
 
     def draw(self, folder: Path) -> None:
@@ -245,6 +289,14 @@ class TranslationTask(Task):
             f"python -m nmt.translate {typed(model=folder)} input=FILE output=FILE attention_map=map.html",
             f"python -m nmt.evaluate {typed(model=folder)} source=FILE reference=FILE",
         ]
+
+
+def _table(part: Pairs, answers: Sequence[str], count: int) -> str:
+    """A Markdown table of a few sentences with their references and translations."""
+    rows = [("source", "reference", "translation"), ("---",) * 3]
+    rows += list(zip(part.source, part.target, answers, strict=False))[:count]
+    cells = [[cell.replace("|", " ") for cell in row] for row in rows]
+    return "\n".join(f"| {' | '.join(row)} |" for row in cells)
 
 
 def _says(line: str) -> str:
