@@ -17,12 +17,12 @@ from nmt.configuration.model_settings import (
 )
 from nmt.data import as_list
 from nmt.exporting.export_model import export_model
+from nmt.inference.explanations.neighbors import index_files
 from nmt.inference.file_alignment import align_files, attention_of_model, attention_of_vectors
 from nmt.inference.file_translation import translate_file
 from nmt.inference.input_lines import InputLines
 from nmt.inference.labelling import label_file
 from nmt.inference.scoring import score_files
-from nmt.inference.sentence_index import index_files
 from nmt.loading import text_classifier, translator, translator_for
 from nmt.metric import Metric
 from nmt.pipeline.fingerprint import fingerprint

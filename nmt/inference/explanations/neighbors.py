@@ -1,8 +1,9 @@
-"""Index of training sentences by the encoder's final state, searched exactly."""
+"""Index of training sentences by the encoder's final state: nmt.index writes it, nmt.serve reads it."""
 
 import hashlib
+import logging
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,12 +12,14 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from nmt.data.lines import check_aligned, find_file, read_lines
 from nmt.foundation.errors import UserError
 from nmt.foundation.progress import Progress
 from nmt.inference.translator import Translator
 from nmt.model.encoder import Encoder
 from nmt.storage.files import write_atomically
 
+log = logging.getLogger(__name__)
 CHUNK = 200
 """Sentences encoded at a time."""
 
@@ -108,3 +111,27 @@ def read_index(file: Path) -> Index:
     if vectors.ndim != 2 or len(vectors) != len(sources) or len(sources) != len(targets):
         raise UserError(f"index={file}: its parts do not fit together; make it again by nmt.index")
     return Index(vectors, sources, targets, model)
+
+
+def index_files(
+    load: Callable[[], Translator], *, model: str, source: str, target: str, output: str
+) -> None:
+    """Writes the index of aligned files.
+
+    load: returns the model
+    model: its path, in messages
+    source, target: files with a sentence per line
+    output: file of the index
+
+    Raises UserError if the files are not aligned, or the model reads other than plain text.
+    """
+    files = [find_file(source), find_file(target)]
+    sources, targets = (read_lines(file) for file in files)
+    check_aligned(files[0], len(sources), files[1], len(targets))
+    translator = load()
+    columns = translator.tokenizer.columns
+    if not columns.plain:
+        raise UserError(f"model={model}: reads {columns.described}; an index is of plain texts")
+    index = make_index(translator, sources, targets)
+    index.write(Path(output))
+    log.info("%s: %s sentences", output, f"{len(index.sources):,}")
