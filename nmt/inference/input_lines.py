@@ -30,7 +30,7 @@ LineCheck = Callable[[str], object]
 
 
 @dataclass(frozen=True)
-class Chunk:
+class InputChunk:
     """Some lines, and the constraints on their translations (None: no constraints)."""
 
     lines: list[str]
@@ -92,16 +92,18 @@ class InputLines:
             for number, line in enumerate(stream_lines(self._file, self.errors), 1):
                 _apply(check, line, f"{self._file}, line {number:,}")
 
-    def chunks(self, skip: int = 0) -> Iterator[Chunk]:
+    def chunks(self, skip: int = 0) -> Iterator[InputChunk]:
         """All lines but the first `skip`."""
         if self._file is None:
-            yield from (Chunk(lines, None) for lines in _stdin_chunks(self.errors, self._check))
+            yield from (
+                InputChunk(lines, None) for lines in _stdin_chunks(self.errors, self._check)
+            )
             return
         lines = itertools.islice(stream_lines(self._file, self.errors), skip, None)
         constraints = itertools.islice(self._constraints(), skip, None)
         while chunk := list(itertools.islice(lines, CHUNK)):
             chunk_constraints = list(itertools.islice(constraints, len(chunk)))
-            yield Chunk(chunk, chunk_constraints if self._constraint_files else None)
+            yield InputChunk(chunk, chunk_constraints if self._constraint_files else None)
 
     def _count_lines(self, file: Path) -> int:
         return sum(1 for _ in stream_lines(file, self.errors))

@@ -109,7 +109,9 @@ def _check(
         raise UserError(f"attention can be directed to positions 0 to {len(source)} of this text")
 
 
-def _heads(translator: Translator, source: Sequence[int], hypothesis: Hypothesis) -> np.ndarray | None:
+def _heads(
+    translator: Translator, source: Sequence[int], hypothesis: Hypothesis
+) -> np.ndarray | None:
     decoder = translator.models[0].decoder
     has_heads = decoder.attends and decoder.attention.score.heads > 1
     if len(translator.models) > 1 or not has_heads:
