@@ -42,6 +42,7 @@ def _axes(count: int, width: float, height: float) -> tuple[Figure, Sequence[Any
 
 def _coloured(configurations: Sequence[Configuration]) -> list[tuple[Configuration, str]]:
     """Configurations, the best first, with their colours."""
+    # The worst keeps a colour, as a baseline is often the last.
     colours = list(PALETTE[: len(configurations)])
     if len(configurations) > len(PALETTE):
         grey = [GREY] * (len(configurations) - len(PALETTE))
@@ -59,6 +60,7 @@ def learning_curves(ranking: Ranking) -> Figure:
             values = _by_epoch(configuration.runs, name)
             epochs = sorted(values)
             means = [statistics.fmean(values[epoch]) for epoch in epochs]
+            # Without validations there is no curve.
             if epochs:
                 ax.plot(epochs, means, color=colour, lw=1.6, label=configuration.label)
                 lows = [min(values[epoch]) for epoch in epochs]
@@ -132,7 +134,9 @@ def by_length(ranking: Ranking) -> Figure | None:
 
 def _scores_by_length(run: RunResult, judge: Metric) -> list[tuple[float, float]]:
     """Number of source words and BLEU of each length group."""
-    source, answers, references = (run.lines(side) or [] for side in (".source", "", ".reference"))
+    source = run.lines(".source") or []
+    answers = run.lines() or []
+    references = run.lines(".reference") or []
     if not len(source) == len(answers) == len(references):
         return []
     points = []
@@ -149,6 +153,7 @@ def _legend(figure: Figure, ax: Any) -> None:
     handles, labels = ax.get_legend_handles_labels()
     columns = max(1, round(figure.get_figwidth() / LEGEND_WIDTH))
     rows = math.ceil(len(labels) / columns)
+    # Room for the legend, so that the axes keep their size.
     figure.set_figheight(figure.get_figheight() + 0.2 * rows)
     figure.legend(
         handles,
@@ -173,6 +178,7 @@ def bars(ranking: Ranking) -> Figure:
             ax.plot([statistics.fmean(scores)], [row], "|", ms=15, mew=2, color=colour)
     labels = [literal(configuration.label) for configuration in configurations]
     ax.set_yticks(range(len(labels)), labels, fontsize=8)
+    # From the bottom to the top, so that the best is the first.
     ax.set_ylim(len(labels) - 0.4, -0.6)
     ax.grid(axis="y", visible=False)
     ax.set_xlabel(f"{ranking.part} {ranking.metric}: a dot for each seed, a line for the mean")

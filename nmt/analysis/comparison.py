@@ -289,9 +289,11 @@ class Comparison:
         for other in others:
             gains: Counter[str] = Counter()
             for texts in zip(self.reference, self.outputs[first], self.outputs[other], strict=True):
-                reference, one, two = (ngrams(tokens(text), LONGEST) for text in texts)
-                gains.update({" ".join(gram): count for gram, count in (reference & one).items()})
-                gains.subtract({" ".join(gram): count for gram, count in (reference & two).items()})
+                reference, *outputs = (ngrams(tokens(text), LONGEST) for text in texts)
+                # Each n-gram counts as often as it is in the reference, at most.
+                right = [reference & output for output in outputs]
+                gains.update({" ".join(gram): count for gram, count in right[0].items()})
+                gains.subtract({" ".join(gram): count for gram, count in right[1].items()})
             ordered = sorted(gains.items(), key=lambda item: (-item[1], item[0]))
             won = [[gram, str(gain)] for gram, gain in ordered if gain > 0]
             lost = [[gram, str(-gain)] for gram, gain in reversed(ordered) if gain < 0]

@@ -54,6 +54,7 @@ def most_different(comparison: Comparison, count: int) -> list[int]:
     first, *others = comparison.sentence_scores.values()
     if not others:
         return sorted(range(len(first)), key=lambda i: (first[i], i))[:count]
+    # By how much the first is better (positive) or worse, against the most different other system.
     leads = [max((first[i] - other[i] for other in others), key=abs) for i in range(len(first))]
     ordered = sorted(range(len(leads)), key=lambda i: (-leads[i], i))
     won = [i for i in ordered if leads[i] > 0]
@@ -90,6 +91,7 @@ def marked(text: str, reference: str) -> str:
     """HTML of a text, with a mark on each word that the reference does not have at its place.
     Punctuation at a word does not count."""
     written = words(text)
+    # A mark that stands alone is compared as it is.
     expected = [bare(word) or word for word in words(reference)]
     compared = [bare(word) or word for word in written]
     matcher = difflib.SequenceMatcher(None, compared, expected, autojunk=False)

@@ -82,6 +82,7 @@ class Ranking:
             columns.append(Column("run", lambda row: row.label))
         columns.append(Column("n", lambda row: str(len(row.runs))))
         columns += [Column(name, partial(_spread, name)) for name in metrics]
+        # A test that could not be made has no column.
         columns += [
             Column("p seeds", lambda row: as_chances(row.over_seeds), self._has_seeds),
             Column("p sentences", _sentence_chances, self._has_sentences),
@@ -170,6 +171,7 @@ def _over_sentences(
         expected = run.lines(".reference")
         if answers is None or expected is None:
             continue
+        # Translations that were cut, by hand or by a full disk, cannot be aligned.
         if len(answers) != len(expected):
             log.warning(
                 "%s: %s.txt has %s lines, its reference %s; left out of the test over sentences",
@@ -179,6 +181,7 @@ def _over_sentences(
                 len(expected),
             )
             continue
+        # Paired tests need the same sentences.
         references = references or expected
         if references == expected:
             systems[str(number)] = answers

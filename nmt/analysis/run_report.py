@@ -51,6 +51,7 @@ class Report:
         trials: randomisation trials; 0 for none
         """
         states = {run.name: run.state for run in swept}
+        # Runs of several sweeps may share a name; then their states cannot be told apart.
         has_state = swept and len(states) == len({run.folder for run in swept})
         notes = [(run.name, run.record().get("failure")) for run in swept]
         rankings = []
@@ -84,6 +85,7 @@ def csv_text(report: Report) -> str:
     """A row for each run, with numbers as they are."""
     keys = differing([run.settings for run in report.runs])
     scores = list(dict.fromkeys(name for run in report.runs for name in run.scores))
+    # Scores of another part must not be read as test scores.
     prefix = "test" if all(run.part == "test" for run in report.runs) else "final"
     metric = report.runs[0].metric if report.runs else "score"
     head = ["folder", *keys, "seed", "part", *(f"{prefix}_{name}" for name in scores)]

@@ -108,6 +108,7 @@ class Configuration:
 
     def best_by_validation(self) -> RunResult:
         metric = self.runs[0].metric
+        # Runs without a validation are the last choice.
         sign = -1 if metric in LOWER_IS_BETTER else 1
         return max(self.runs, key=lambda run: sign * run.validation.get(metric, -sign * math.inf))
 
@@ -151,9 +152,9 @@ def collect(names: Sequence[str], *, different_data: bool = False) -> CollectedR
         )
     of_data = {json.dumps(result.data, sort_keys=True): result.folder for result in results}
     if len(of_data) > 1 and not different_data:
-        first, second, *_ = of_data.values()
+        differing_folders = " and ".join(map(str, list(of_data.values())[:2]))
         raise UserError(
-            f"{first} and {second} were trained or validated on different data: their scores "
+            f"{differing_folders} were trained or validated on different data: their scores "
             "cannot be compared. Name runs of the same data, or add different_data=true"
         )
     return CollectedRuns(results, list(swept.values()), problems)
@@ -251,12 +252,15 @@ def differing(settings: Sequence[Mapping[str, str]]) -> list[str]:
     Of options that divide the runs in the same way, the first stays."""
     keys = dict.fromkeys(key for of_run in settings for key in of_run)
     columns = []
+    # How each key divides the runs: for each run, the first run with the same value.
     divisions = set()
     for key in keys:
-        group, is_option, _ = key.partition(".")
+        group = key.partition(".")[0]
+        is_option = group != key
         values = [of_run.get(key, "") for of_run in settings]
         choices = [of_run.get(group, "") for of_run in settings]
         if is_option and group in keys:
+            # An option that each choice has with one value says no more than the choice.
             follows_choice = len({*zip(choices, values, strict=True)}) == len({*choices})
             if len({*choices}) > 1 and follows_choice:
                 continue

@@ -117,6 +117,7 @@ def holm(values: Sequence[float | None]) -> list[float | None]:
     """Probabilities corrected for their number (Holm 1979); None stays None."""
     ascending = sorted((value, i) for i, value in enumerate(values) if value is not None)
     corrected = list(values)
+    # The k-th smallest of n is multiplied by n - k + 1; the result never decreases.
     largest = 0.0
     for rank, (value, i) in enumerate(ascending):
         largest = max(largest, min(1.0, value * (len(ascending) - rank)))

@@ -64,9 +64,7 @@ def compare_systems(
         check_aligned(find_file(source), len(source_lines), reference_file, len(reference_lines))
     compared = systems_of(systems, source_lines, (reference_file, reference_lines), load)
     trained = [system.model for system in compared if system.model is not None]
-    links = None
-    if trained and source_lines is not None:
-        links = aligned(trained[0], source_lines, reference_lines)
+    has_links = trained and source_lines is not None
     counted = read_lines(find_file(train)) if train else reference_lines
     _warn_of_tokenised_text(compared, metric)
     comparison = Comparison(
@@ -76,7 +74,7 @@ def compare_systems(
         metric=metric.of(trained[0].languages[1] if trained else ""),
         counts=Counter(token for line in counted for token in tokens(line)),
         counted=train or "the reference",
-        links=links,
+        links=aligned(trained[0], source_lines or [], reference_lines) if has_links else None,
         samples=samples,
         trials=trials,
     )
@@ -95,7 +93,7 @@ def _examples(comparison: Comparison, systems: Sequence[System], count: int) -> 
 
 
 def _write(comparison: Comparison, examples: Sequence[Example], output: str) -> None:
-    """Writes the files, and then prints the tables, as a reader may close the pipe early."""
+    """Writes the files, and prints the tables."""
     tables = comparison.tables()
     files = {
         ".md": "\n".join([*map(markdown, tables), examples_as_markdown(examples)]).encode(),
@@ -104,6 +102,7 @@ def _write(comparison: Comparison, examples: Sequence[Example], output: str) -> 
     }
     for ending, content in files.items():
         write_atomically(Path(output + ending), content)
+    # After the files: a reader may close the pipe early.
     for table in tables:
         sys.stdout.write(terminal(table) + "\n")
     log.info("written: %s", ", ".join(output + ending for ending in files))

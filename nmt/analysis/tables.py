@@ -63,6 +63,7 @@ def terminal(table: ReportTable, width: int | None = None) -> str:
     from rich.table import Table
 
     def cells(mark: str, row: Sequence[str]) -> list[str]:
+        # rich reads brackets as markup.
         return [*([mark] if table.strong else []), *(cell.replace("[", "\\[") for cell in row)]
 
     drawn = Table(
@@ -72,11 +73,13 @@ def terminal(table: ReportTable, width: int | None = None) -> str:
         caption_justify="left",
         box=None,
     )
+    # With a column of stars, the first column is at -1.
     for number, name in enumerate(cells("", table.head), -1 if table.strong else 0):
         drawn.add_column(name, justify="left" if number < table.keys else "right", overflow="fold")
     for number, row in enumerate(table.rows):
         is_strong = number in table.strong
         drawn.add_row(*cells("*" if is_strong else "", row), style="bold" if is_strong else None)
+    # rich would take 80 columns for a pipe or a file.
     if width is None and not sys.stdout.isatty():
         width = TERMINAL_WIDTH
     output = io.StringIO()

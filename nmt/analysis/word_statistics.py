@@ -47,7 +47,7 @@ class LengthGroup:
 def length_groups(lines: Sequence[str], fewest: int = 1) -> list[LengthGroup]:
     """Sentences by their number of words, in ascending order. A group of fewer than `fewest` joins
     the one before it, the first the one after it."""
-    members: dict[int, list[int]] = {}
+    members: dict[int, list[int]] = {}  # numbers of sentences by group
     for number, line in enumerate(lines):
         if words(line):
             members.setdefault((len(words(line)) - 1) // WIDTH, []).append(number)
@@ -80,6 +80,7 @@ def case_class(word: str) -> str:
         return "lower case"
     if word.isupper() and len(word) > 1:
         return "UPPER CASE"
+    # A single capital, such as "I", counts as capitalised.
     return "Capitalised" if word[0].isupper() and word[1:].lower() == word[1:] else "miXed"
 
 
@@ -106,6 +107,7 @@ def word_accuracy(
     """Accuracy by group of words."""
     right: Counter[str] = Counter()
     for output, reference in zip(outputs, references, strict=True):
+        # Each word of the reference matches once.
         matches = Counter(output) & Counter(reference)
         right.update(map(group, matches.elements()))
     written = Counter(group(word) for output in outputs for word in output)

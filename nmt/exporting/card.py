@@ -66,6 +66,7 @@ def write_card(saved: Checkpoint, results: Mapping[str, Any], folder: Path) -> N
     folder: path of the folder
     """
     folder.mkdir(parents=True)
+    # Averaged weights in place of the last ones, if there are any.
     weights = saved.part("ema") or saved.part("model")
     tensors = {f"model/{name}": tensor for name, tensor in weights.items()}
     tensors |= {f"tokenizer/{name}": tensor for name, tensor in saved.part("tokenizer").items()}
@@ -130,6 +131,7 @@ def _metadata(
     task = "text-classification" if meta.get("command") == "classify" else "translation"
     if tokenizer.columns.picture:
         task = "image-to-text"
+    # The hub takes codes of two or three letters without a script or region.
     codes = [str(language).partition("_")[0] for language in meta.get("languages") or []]
     cells = {
         group["cell"]

@@ -52,12 +52,13 @@ def write_html(translator: Translator, name: str, file: Path) -> None:
     """
     settings = _settings(translator, name)
     settings["weights"], weights = _packed(translator.models[0])
+    # "<" escaped, as "</script>" would end the element.
     text = json.dumps(settings, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     encoded_weights = base64.b64encode(weights).decode()
     code = "\n".join((BROWSER / part).read_text(encoding="utf-8") for part in FILES)
-    page, style, script = (
-        (PAGE / part).read_text(encoding="utf-8") for part in ("page.html", "page.css", "page.js")
-    )
+    page = (PAGE / "page.html").read_text(encoding="utf-8")
+    style = (PAGE / "page.css").read_text(encoding="utf-8")
+    script = (PAGE / "page.js").read_text(encoding="utf-8")
     scripts = [
         f'<script type="application/json" id="model-settings">{text}</script>',
         f'<script type="text/plain" id="model-weights">{encoded_weights}</script>',
@@ -70,6 +71,7 @@ def write_html(translator: Translator, name: str, file: Path) -> None:
         '<script type="module" src="page.js"></script>': "",
         "</body>": "\n".join(scripts),
     }
+    # Each is in page.html once.
     for old, new in replaced.items():
         assert page.count(old) == 1
         page = page.replace(old, new)
@@ -96,7 +98,8 @@ def _is_matrix(name: str) -> bool:
 
 def _int8(matrix: Tensor) -> tuple[np.ndarray, np.ndarray]:
     """Rounded rows, and the scale of each."""
-    values = matrix.detach().float().cpu().flatten(0, -2).numpy()
+    values = matrix.detach().float().cpu().flatten(0, -2).numpy()  # [rows, columns]
+    # A row of zeros has a scale too.
     scales = np.maximum(np.abs(values).max(1), 1e-30).astype(np.float32) / np.float32(127)
     return np.round(values / scales[:, None]).astype(np.int8), scales
 
@@ -109,12 +112,14 @@ def _packed(model: Seq2Seq) -> tuple[list[dict[str, Any]], bytes]:
     names: dict[int, str] = {}
 
     def add(array: np.ndarray) -> int:
+        # JavaScript's Float32Array begins at multiples of four bytes.
         packed.extend(b"\0" * (-len(packed) % 4))
         packed.extend(array.tobytes())
         return len(packed) - array.nbytes
 
     for name, parameter in model.named_parameters(remove_duplicate=False):
         first_name = names.setdefault(id(parameter), name)
+        # Tied parameters are stored once.
         if first_name != name:
             places.append({"name": name, "same": first_name})
         elif _is_matrix(name):

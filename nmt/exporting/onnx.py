@@ -96,7 +96,8 @@ def write_onnx(translator: Translator, folder: Path) -> None:
 def write_graphs(model: Seq2Seq, folder: Path) -> None:
     """Writes the three graphs of a network."""
     model = copy.deepcopy(model).eval().requires_grad_(False)
-    source = torch.full((2, POSITIONS), EOS)
+    # Two sentences of different lengths, so that no size is 1 and the mask is not constant.
+    source = torch.full((2, POSITIONS), EOS)  # [B, S]
     lengths = torch.tensor([POSITIONS, 3])
     memory = model.encode(source, lengths)
     state = model.start(memory)
@@ -191,6 +192,7 @@ def _write(module: nn.Module, inputs: dict[str, Tensor], outputs: list[str], fil
     """Writes the graph of a call of a module."""
     values = tuple(inputs.values())
     rows = "rows" if file.stem == "step" else "sentences"
+    # Axes that depend on the example are free; all others belong to the model.
     named = dict(zip([*inputs, *outputs], [*values, *module(*values)], strict=True))
     axes = {}
     for name, value in named.items():

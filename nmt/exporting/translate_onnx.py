@@ -23,10 +23,10 @@ class Model:
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
         self.settings = json.loads(Path(folder, "settings.json").read_text(encoding="utf-8"))
-        self.encoder, self.start, self.step = (
-            onnxruntime.InferenceSession(str(Path(folder, f"{name}.onnx")), options)
+        self.graphs = {
+            name: onnxruntime.InferenceSession(str(Path(folder, f"{name}.onnx")), options)
             for name in ("encoder", "start", "step")
-        )
+        }
         self.source, self.target = (
             sentencepiece.SentencePieceProcessor(model_file=str(Path(folder, f"{side}.model")))
             for side in ("source", "target")
@@ -42,7 +42,9 @@ class Model:
         parts = line.split() if settings["by_word"] else [line]
         ids = [token for part in parts for token in self.source.encode(part)]
         source = {"source": [[*ids, settings["eos"]]], "lengths": [len(ids) + 1]}
-        memory = run(self.encoder, {name: np.array(value) for name, value in source.items()})
+        memory = run(
+            self.graphs["encoder"], {name: np.array(value) for name, value in source.items()}
+        )
         longest = int(settings["max_length_factor"] * len(ids)) + settings["max_length_offset"]
         return self.target.decode(self.search(memory, longest))
 
@@ -50,16 +52,18 @@ class Model:
         """Tokens of the best hypothesis of at most `longest` tokens. There are W live hypotheses
         and V tokens."""
         settings = self.settings
-        state = run(self.start, memory)
+        state = run(self.graphs["start"], memory)
         hypotheses = [[]]
         totals = np.zeros(1)  # [W]
         finished = []
         for length in range(longest + 1):
             last = np.array([tokens[-1] if tokens else settings["bos"] for tokens in hypotheses])
             memories = {name: value.repeat(len(last), 0) for name, value in memory.items()}
-            outputs = run(self.step, {"words": last, **state, **memories})
+            outputs = run(self.graphs["step"], {"words": last, **state, **memories})
             log_probs = outputs["log_probs"].astype(np.float64)  # [W, V]
+            # PAD and BOS are never written.
             log_probs[:, [settings["pad"], settings["bos"]]] = -np.inf
+            # The longest hypotheses end here.
             if length == longest:
                 log_probs[:, np.arange(log_probs.shape[1]) != settings["eos"]] = -np.inf
             scores = (totals[:, None] + log_probs).ravel()  # [W · V]
@@ -70,6 +74,7 @@ class Model:
                 if token == settings["eos"] and total > -np.inf:
                     finished.append((total / (length + 1), hypotheses[parent]))
             is_live = (tokens != settings["eos"]) & (totals > -np.inf)
+            # No live hypothesis can reach the mean of the best finished one any more.
             highest = max((mean for mean, _ in finished), default=-np.inf)
             if not is_live.any() or highest >= totals[is_live].max() / max(length + 2, longest + 1):
                 break

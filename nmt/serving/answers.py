@@ -64,6 +64,7 @@ class Passage:
             return AlignedSentence(place, "", [])
         text = translation.texts[rank]
         answer = hypothesis_record(self.tokenizer, self.sentence(number), translation, rank, "word")
+        # A word without an alignment gets the tags of the first source word.
         source_of = {target: source for source, target in answer["alignment"]["pairs"]}
         source_words = [source_of.get(word, 0) for word in range(len(words(text)))]
         return AlignedSentence(place, text, source_words)
@@ -114,8 +115,10 @@ async def _documents(served: ServedModel[ServedTranslator], fields: Fields) -> l
     once."""
     is_html = fields["format"] == "html"
     texts = [blocks(text) if is_html else [Part(text)] for text in as_list(fields["q"])]
+    # One request per sentence of each part; the answers come in the same order.
     parts = [block for text in texts for block in text if isinstance(block, Part)]
     places = {part: spans(part.text) for part in parts}
+    # Tags follow the alignment, which is one of the details.
     needs_details = is_html or any(fields[name] for name in DETAILS)
     requests = []
     for part in places:
@@ -191,6 +194,7 @@ def scored(served: ServedModel[ServedTranslator], fields: Fields) -> dict[str, A
     scores = token_probabilities(served.model.translator, sources, targets)
     for score in scores:
         mean = score["log_prob"] / len(score["tokens"])
+        # Bounded, as exp overflows beyond about 709.
         score["perplexity"] = round(math.exp(min(-mean, 700)), 4)
     return {"scores": per_text(scores, fields)}
 

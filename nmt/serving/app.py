@@ -148,6 +148,7 @@ class Server:
         """Reads a request, checks the limits, and answers."""
         key = request.headers.get("authorization", "").removeprefix("Bearer ")
         host = request.client.host if request.client else ""
+        # A key in the header is checked before the body is read; one in the body has precedence.
         if key:
             self._check_key(key, host)
         values = await _values(request, self.limits.bytes)
@@ -159,6 +160,7 @@ class Server:
         self._check_sizes(fields)
         if self.show_texts:
             log.info("request: %s", json.dumps(fields, ensure_ascii=False))
+        # After the body, so that slow clients take no place.
         if self._open >= self.limits.open:
             raise Refused(503, f"{self._open:,} requests are open already", retry_after=1)
         self._open += 1
@@ -257,6 +259,7 @@ class Server:
 
     async def _http_error(self, request: Request, error: HTTPException) -> Response:
         """Unknown path, or another method."""
+        # Unknown paths share one label, as their number is unlimited.
         path = request.url.path if "endpoint" in request.scope else "other"
         self.measures.count_request(path, error.status_code, 0.0)
         return JSONResponse({"error": error.detail}, error.status_code, error.headers)
@@ -270,6 +273,7 @@ async def _values(request: Request, max_bytes: int) -> Fields:
         raise Refused(415, "send application/json or application/x-www-form-urlencoded")
     too_large = f"the body is larger than {max_bytes:,} bytes"
     length = request.headers.get("content-length", "0")
+    # The header first, then the bytes: a chunked body has no length.
     if not length.isdecimal() or int(length) > max_bytes:
         raise Refused(413, too_large)
     body = b""

@@ -65,6 +65,7 @@ class Batcher(Generic[Item, Result]):
             _Waiting(item, self.size(item), self._callers, loop.create_future()) for item in items
         ]
         self._waiting += waiting
+        # One task computes batches until nothing waits.
         if self._running is None:
             self._running = loop.create_task(self._run())
         try:
@@ -82,6 +83,7 @@ class Batcher(Generic[Item, Result]):
             while batch := self._next_batch():
                 items = [waiting.item for waiting in batch]
                 results = await loop.run_in_executor(self._pool, self._results, items)
+                # A caller may have given up meanwhile.
                 for waiting, result in zip(batch, results, strict=True):
                     if waiting.result.done():
                         continue

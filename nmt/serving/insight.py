@@ -80,6 +80,7 @@ def _explanation(explanation: Explanation, tokenizer: Tokenizer) -> dict[str, An
     tree = []
     for node in explanation.tree:
         total = round(node.total, 4)
+        # Five of the likeliest tokens are enough for the tree; steps list all.
         likely = following(node)[:5]
         tree.append(described(node, parent=node.parent, fate=node.fate, total=total, next=likely))
     path = [explanation.tree[i] for i in explanation.path]

@@ -144,6 +144,7 @@ def _element(start_tag: re.Match[str], name: str) -> str:
     """An element with its content; all of the text if it has no end tag."""
     text = start_tag.string
     tags = re.compile(rf"<(/?){re.escape(name)}\b[^<>]*(?<!/)>", re.IGNORECASE)
+    # Elements of the same name may be nested, except in raw text, whose first end tag ends it.
     depth = 1
     for tag in tags.finditer(text, start_tag.end()):
         depth += -1 if tag[1] else name not in RAW_TEXT
@@ -159,6 +160,7 @@ def _part(tokens: Sequence[_Token]) -> Part:
     spans: dict[int, Span] = {}  # by the number of the token that begins it
     open_tags: dict[int, int] = {}  # positions in the text, by the number of the start tag
     for number, token in enumerate(tokens):
+        # The innermost element of this name, so that overlapping elements are closed as well.
         same_name = (i for i in reversed(open_tags) if tokens[i].name == token.name)
         partner = next(same_name, None) if token.kind == "end" else None
         if token.kind == "text":
@@ -177,6 +179,7 @@ def _part(tokens: Sequence[_Token]) -> Part:
         else:
             start = open_tags.pop(partner)
             spans[partner] = Span(tokens[partner].html, token.html, start, len(text))
+            # Without words it moves as one mark, with all marks in it.
             if not text[start:].strip():
                 inner = "".join(spans.pop(i).opening for i in sorted(spans) if i > partner)
                 opening = tokens[partner].html + inner + token.html
@@ -222,6 +225,7 @@ def _source_segments(part: Part, start: int, stop: int) -> list[_Segment]:
 
 
 def _mark_segment(part: Part, mark: Span) -> _Segment:
+    # Elements with text on both sides of the mark; one that begins or ends here is not around it.
     return _Segment(mark.opening, part.around(mark.start - 1, mark.start + 1))
 
 
@@ -275,7 +279,9 @@ def _joined(segments: Iterable[_Segment], elements: Iterable[Span]) -> str:
     """Segments with the tags of their elements. Elements without a segment are empty at the end."""
     written = ""
     open_elements: tuple[Span, ...] = ()
+    # Elements are removed as soon as they have content.
     empty = dict.fromkeys(elements)
+    # An empty segment at the end closes all elements.
     for segment in [*segments, _Segment("")]:
         pairs = zip(open_elements, segment.elements, strict=False)
         shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

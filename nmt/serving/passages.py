@@ -25,6 +25,7 @@ def _cut(text: str, place: range) -> list[range]:
     any."""
     if len(place) <= LONGEST_SENTENCE:
         return [place]
+    # The last space that keeps the limit; without any, the limit.
     space = text.rfind(" ", place.start + 1, place.start + LONGEST_SENTENCE + 1)
     end = space if space > 0 else place.start + LONGEST_SENTENCE
     rest = text[end : place.stop]

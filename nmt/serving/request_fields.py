@@ -69,6 +69,7 @@ def number(maximum: int) -> FieldType:
 
     def parse(value: Any) -> int | None:
         text = str(value) if isinstance(value, int | str) else ""
+        # Python refuses to read very long numbers.
         is_valid = text.isdecimal() and len(text) < 12 and int(text) <= maximum
         return int(text) if is_valid else None
 
@@ -121,6 +122,7 @@ class Post:
         fields = {}
         for name, kind in {**self.required, **self.optional}.items():
             value = values.get(name)
+            # An empty text is a text to translate; an empty field of a form is a missing field.
             is_missing = value is None or (value == "" and name != "q")
             if is_missing and name in self.required:
                 raise Refused(400, f"Invalid request: missing {name} parameter")
@@ -193,6 +195,7 @@ def parse_body(body: bytes, content_type: str) -> Fields:
             pairs = urllib.parse.parse_qs(text, keep_blank_values=True, errors="strict")
             return {name: v[0] if len(v) == 1 else v for name, v in pairs.items()}
         values = json.loads(text)
+        # JSON may escape halves of characters, which no answer can hold.
         json.dumps(values, ensure_ascii=False).encode()
         if isinstance(values, dict):
             return values
@@ -207,6 +210,7 @@ def constraint_of(fields: Fields, sentence: str, *, is_first: bool) -> Constrain
     """The constraint of a sentence: with translations of its words by the glossary; with the prefix
     if it is the first of its text."""
     text = sentence.casefold()
+    # Punctuation as spaces, so that a word of the glossary is found as a whole word.
     separated = f" {''.join(c if c.isalnum() else ' ' for c in text)} "
     required = list(fields["required"])
     for source_word, translation in fields["glossary"].items():

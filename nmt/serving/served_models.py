@@ -89,10 +89,12 @@ class ServedModel(Generic[Model]):
 
     def translate_batch(self, requests: list[SentenceRequest]) -> list[Translation]:
         """Translations of sentences, by one checkpoint, those with the same options together."""
+        # Taken once: a newer checkpoint may replace it meanwhile.
         model = self.model
         assert isinstance(model, ServedTranslator)
         groups: dict[tuple[bool, int, bool], list[int]] = {}
         for number, request in enumerate(requests):
+            # A translator has one search, one number of details, and constraints for all or none.
             options = (request.n_best, request.details_of, request.constraint is not None)
             groups.setdefault(options, []).append(number)
         translations: dict[int, Translation] = {}
@@ -114,11 +116,13 @@ class ServedModel(Generic[Model]):
     def reload(self) -> None:
         """Reads the checkpoint at the path. The model before stays if that fails, or if the new one
         is of another kind or has other languages."""
+        # Before reading, so that a file that changes meanwhile is read again.
         self._stamp = _stamp(self.path)
         try:
             model = self._load(self.path)
             if _kind(model) != _kind(self.model):
                 raise UserError(f"it is {_kind(model)}, not {_kind(self.model)}")
+        # Any error: the watcher goes on, and so does the model before.
         except Exception as error:
             self.status = "the newer checkpoint cannot be used, the one before answers"
             log.error("%s: %s: %s", self.name, self.status, error)
