@@ -144,8 +144,9 @@ def faults_of_building(group: str, node: Group, **supplied: Any) -> list[ConfigE
 
 
 def impossible(config: Config, faulty: Set[str]) -> list[ConfigError]:
-    """The errors that the parts of a training raise when they are built, on the meta device and with a small
-    vocabulary. Groups in `faulty` are left out."""
+    """The errors that the parts of a training raise when they are built, on the meta device and
+    with a small vocabulary. Groups in `faulty` are left out.
+    """
     alone = {group for group, configured in GROUPS.items() if not configured.supplied} - faulty
     errors: list[ConfigError] = []
     for group, node in config.items():
@@ -184,8 +185,9 @@ def view(config: Config) -> RunView:
 def network(
     config: Config, source_vocabulary: int, target_vocabulary: int, columns: Columns | None = None
 ) -> Seq2Seq:
-    """The model of a configuration, newly initialised, for source lines of some `columns` (None: a text). Raises
-    ValueError if its parts do not fit together."""
+    """The model of a configuration, newly initialised, for source lines of some `columns` (None: a
+    text). Raises ValueError if its parts do not fit together.
+    """
     columns = columns or Columns()
     embedding_size = config["model"]["embedding_size"]
     factors = len(columns.factors) * config["model"].get("factor_size", 32)
@@ -224,7 +226,9 @@ def network(
 
 
 def classifier(config: Config, vocabulary: int, labels: LabelSet) -> Seq2Label:
-    """The network of nmt.classify, newly initialised. Raises ValueError if its parts do not fit together."""
+    """The network of nmt.classify, newly initialised. Raises ValueError if its parts do not fit
+    together.
+    """
     encoder: Encoder = make(config, "encoder", embedding_size=config["network"]["embedding_size"])
     pooling = make(config, "pooling", memory_size=encoder.memory_size)
     return make(

@@ -1,7 +1,7 @@
 """Compares values with the signature of what they configure, and reports all errors at once.
 
-A signature is the schema: parameter names are the keys, annotations the types (see nmt/foundation/ranges.py for ranges),
-defaults make a key optional.
+A signature is the schema: parameter names are the keys, annotations the types (see
+nmt/foundation/ranges.py for ranges), defaults make a key optional.
 """
 
 import dataclasses
@@ -27,8 +27,9 @@ WORDS: Mapping[Any, str] = {
 
 
 def locate(target: str, package: str, key: str) -> Callable[..., Any]:
-    """The class or function that `_target_` names. Only what `package` itself defines is allowed, also when the
-    configuration comes from a downloaded checkpoint. Raises UserError otherwise."""
+    """The class or function that `_target_` names. Only what `package` itself defines is allowed,
+    also when the configuration comes from a downloaded checkpoint. Raises UserError otherwise.
+    """
     module_name, _, name = str(target).rpartition(".")
     inside = module_name == package or module_name.startswith(package + ".")
     try:
@@ -71,7 +72,9 @@ def mismatches(
 def signature(
     target: Callable[..., Any], given: Collection[str] = ()
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Annotations and defaults of the keyword parameters, by name; parameters in `given` have no default here."""
+    """Annotations and defaults of the keyword parameters, by name; parameters in `given` have no
+    default here.
+    """
     plain_class = inspect.isclass(target) and not dataclasses.is_dataclass(target)
     function = target.__init__ if plain_class else target
     hints = typing.get_type_hints(function, include_extras=True)

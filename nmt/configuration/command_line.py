@@ -1,4 +1,5 @@
-"""The `main` of every command: composes and checks the configuration, runs, reports errors. Completion is left to Hydra.
+"""The `main` of every command: composes and checks the configuration, runs, reports errors.
+Completion is left to Hydra.
 
 Heavy modules are imported where they are needed: --help and TAB completion must be quick.
 """
@@ -202,7 +203,9 @@ def _print(command: str, what: str, overrides: Sequence[str]) -> None:
 
 
 def _complete(command: str) -> None:
-    """Leaves the completion of a shell to Hydra. Raises UserError unless a shell calls it, or it is to be installed."""
+    """Leaves the completion of a shell to Hydra. Raises UserError unless a shell calls it, or it
+    is to be installed.
+    """
     actions = [f"{action}={shell}" for action in ("install", "uninstall") for shell in SHELLS]
     if "COMP_LINE" not in os.environ and not {*actions} & {*sys.argv}:
         raise UserError(f"-sc: give one of {', '.join(actions[: len(SHELLS)])}")

@@ -1,13 +1,15 @@
-"""Makes one plain configuration from conf/ and the command line, with Hydra's grammar and defaults lists.
+"""Makes one plain configuration from conf/ and the command line, with Hydra's grammar and defaults
+lists.
 
 The rule:
 
-1. A data file only describes the data. An experiment is a complete recipe: choices of groups, values for their keys.
-2. A group or key given on the command line always wins. If it replaces a choice of the recipe, the recipe's values for
-   that group are dropped too, and the group is as its own file says. `sizes` belong to no choice: they stay as in the
-   recipe.
-3. If nothing is chosen, the experiment named in conf/train.yaml is used. If other data is chosen, but no experiment, no
-   recipe is used.
+1. A data file only describes the data. An experiment is a complete recipe: choices of groups,
+   values for their keys.
+2. A group or key given on the command line always wins. If it replaces a choice of the recipe, the
+   recipe's values for that group are dropped too, and the group is as its own file says. `sizes`
+   belong to no choice: they stay as in the recipe.
+3. If nothing is chosen, the experiment named in conf/train.yaml is used. If other data is chosen,
+   but no experiment, no recipe is used.
 """
 
 import copy
@@ -55,8 +57,9 @@ def compose(command: str, overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def compose_unresolved(command: str, overrides: Sequence[str]) -> Any:
-    """The configuration of one run as an OmegaConf object with unresolved ${references}. Raises ConfigErrors for what is
-    wrong with the overrides."""
+    """The configuration of one run as an OmegaConf object with unresolved ${references}. Raises
+    ConfigErrors for what is wrong with the overrides.
+    """
     config, errors = compose_partly(command, overrides)
     refuse(errors)
     return config
@@ -78,8 +81,9 @@ def choices_of(command: str, overrides: Sequence[str]) -> Mapping[str, Any]:
 
 
 def apply(config: Any, overrides: Sequence[Any], groups: Collection[str] = ()) -> list[ConfigError]:
-    """Sets the keys of the overrides in a configuration; returns an error for each key that it does not have. `groups`:
-    more names to suggest at the top level."""
+    """Sets the keys of the overrides in a configuration; returns an error for each key that it
+    does not have. `groups`: more names to suggest at the top level.
+    """
     from hydra.core.override_parser.types import OverrideType
     from omegaconf import OmegaConf
 
@@ -160,8 +164,9 @@ def variants(overrides: Sequence[str]) -> list[list[str]]:
 
 
 def resolve(config: Any) -> dict[str, Any]:
-    """A configuration as plain containers, with current class paths. Raises ConfigErrors if a ${reference} in it leads
-    nowhere."""
+    """A configuration as plain containers, with current class paths. Raises ConfigErrors if a
+    ${reference} in it leads nowhere.
+    """
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
@@ -184,7 +189,9 @@ def _tell_renamed(old: str, new: str) -> None:
 
 
 def _read(command: str, overrides: Sequence[str]) -> Typed:
-    """The parts of a command line. Settings of Hydra itself are left out: they are no part of the configuration."""
+    """The parts of a command line. Settings of Hydra itself are left out: they are no part of the
+    configuration.
+    """
     parsed, errors = parse(overrides)
     typed = Typed(errors=errors)
     groups = groups_of(command)
@@ -219,7 +226,9 @@ def groups_of(command: str) -> Mapping[str, Any]:
 
 
 def _by_the_rule(command: str, chosen: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
-    """The configuration of these choices (see the top of this file), and the choices of all groups."""
+    """The configuration of these choices (see the top of this file), and the choices of all
+    groups.
+    """
     recipe = chosen.get(RECIPE, groups_of(command).get(RECIPE))
     if recipe is None:
         return _composed(command, chosen)
@@ -234,7 +243,9 @@ def _by_the_rule(command: str, chosen: Mapping[str, Any]) -> tuple[Any, Mapping[
 
 
 def _composed(command: str, chosen: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
-    """The configuration that Hydra composes from some choices (a fresh copy), and the choices of all groups."""
+    """The configuration that Hydra composes from some choices (a fresh copy), and the choices of
+    all groups.
+    """
     config, choices = _cached(command, tuple(sorted(chosen.items())))
     return copy.deepcopy(config), choices
 
@@ -252,7 +263,9 @@ def _cached(command: str, chosen: tuple[tuple[str, Any], ...]) -> tuple[Any, Map
 
 
 def by_hydra(command: str | None, overrides: Sequence[str]) -> Any:
-    """The configuration that Hydra composes, with its own settings. Raises ConfigErrors if it cannot."""
+    """The configuration that Hydra composes, with its own settings. Raises ConfigErrors if it
+    cannot.
+    """
     from hydra import compose as hydra_compose
 
     try:

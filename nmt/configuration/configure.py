@@ -13,8 +13,9 @@ from nmt.configuration.training_settings import BacktranslateSettings, TrainingS
 
 
 def configure(command: str, overrides: Sequence[str]) -> Settings:
-    """The settings of a command. Raises ConfigErrors listing everything that is wrong with the command line and with
-    the rest of the configuration."""
+    """The settings of a command. Raises ConfigErrors listing everything that is wrong with the
+    command line and with the rest of the configuration.
+    """
     kind = COMMANDS[command]
     refuse_sweep(overrides)
     if issubclass(kind, TrainingSettings) and not issubclass(kind, BacktranslateSettings):

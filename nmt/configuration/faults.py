@@ -31,8 +31,9 @@ def refuse(errors: Iterable[ConfigError]) -> None:
 
 
 def broken(*rules: tuple[Any, ...]) -> Iterator[ConfigError]:
-    """Errors of the rules that a configuration breaks. A rule is whether it is broken, a key, the problem with its remedy,
-    and the value of the key where that matters."""
+    """Errors of the rules that a configuration breaks. A rule is whether it is broken, a key, the
+    problem with its remedy, and the value of the key where that matters.
+    """
     for is_broken, key, problem, *value in rules:
         if is_broken:
             yield ConfigError(key, problem, *map(shown, value))
@@ -61,8 +62,9 @@ def not_a_choice(group: str, value: Any, choices: Sequence[str]) -> ConfigError:
 def near_matches(
     name: str, known: Collection[str], everywhere: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """Names that were probably meant: whole keys that end in this name, the most similar name of `known`, or whole keys
-    that end in the most similar name."""
+    """Names that were probably meant: whole keys that end in this name, the most similar name of
+    `known`, or whole keys that end in the most similar name.
+    """
     endings: dict[str, list[str]] = {}
     for key in everywhere:
         endings.setdefault(key.rpartition(".")[2], []).append(key)

@@ -1,4 +1,6 @@
-"""--help: what conf/ says of a command, with the values that would be used. The YAML files are the only source."""
+"""--help: what conf/ says of a command, with the values that would be used. The YAML files are the
+only source.
+"""
 
 import re
 import textwrap
@@ -27,8 +29,9 @@ FLAGS = """\
 
 
 def help_of(command: str, overrides: Sequence[str]) -> str:
-    """Usage, groups with their choices, and every key with its value and what it means. Raises ConfigErrors for
-    overrides that do not fit."""
+    """Usage, groups with their choices, and every key with its value and what it means. Raises
+    ConfigErrors for overrides that do not fit.
+    """
     config, chosen = compose(command, overrides), choices_of(command, overrides)
     usage, defaults, keys = _read(command)
     for other in re.findall(

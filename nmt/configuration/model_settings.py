@@ -47,7 +47,9 @@ class ModelSettings(Settings):
         return {key: value for key, value in self.translation.items() if value is not None}
 
     def _search(self, search: Group, one_best: str | None) -> Iterator[ConfigError]:
-        """Errors of a search; `one_best`: why it must not return several hypotheses, None if it may."""
+        """Errors of a search; `one_best`: why it must not return several hypotheses, None if it
+        may.
+        """
         most = search.get("n_best", 1)
         yield from build.faults_of_building("search", search)
         yield from broken((one_best and most > 1, "search.n_best", str(one_best), most))

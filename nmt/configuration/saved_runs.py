@@ -1,4 +1,6 @@
-"""Configurations that begin with a saved one: of a run that is resumed (resume=), or of a model to start from (init=)."""
+"""Configurations that begin with a saved one: of a run that is resumed (resume=), or of a model to
+start from (init=).
+"""
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +29,9 @@ SHAPING = ("model.copy", "model.lexical")
 
 
 def saved_run(path: str, command: str) -> Checkpoint:
-    """The checkpoint to resume a run from. Raises UserError if it is not found, or if another command wrote it."""
+    """The checkpoint to resume a run from. Raises UserError if it is not found, or if another
+    command wrote it.
+    """
     file = Path(path) / ckpt.LAST
     missing = f"no {ckpt.LAST} in it" if Path(path).is_dir() else "there is no such folder"
     nothing = f"{missing}; there is nothing to go on with"
@@ -45,8 +49,9 @@ def read_initial(path: str) -> Checkpoint:
 
 
 def changed(saved: Checkpoint, command: str, changes: Sequence[str]) -> dict[str, Any]:
-    """The configuration of a run with some of its values changed. What a file says is data: no reference in it is followed.
-    Raises ConfigErrors for what cannot change."""
+    """The configuration of a run with some of its values changed. What a file says is data: no
+    reference in it is followed. Raises ConfigErrors for what cannot change.
+    """
     config = _configuration("resume", saved)
     choices = [text for text in changes if _is_another_choice(text)]
     for text in choices:
@@ -77,10 +82,11 @@ def _is_another_choice(text: str) -> bool:
 def with_network_of(
     config: Mapping[str, Any], path: str, overrides: Sequence[str]
 ) -> tuple[dict[str, Any], list[ConfigError]]:
-    """A configuration with the network and the tokenizer of the model in `path`, and the errors of the overrides.
+    """A configuration with the network and the tokenizer of the model in `path`, and the errors of
+    the overrides.
 
-    Single keys of these groups count where they are typed, such as model.dropout. Another choice of such a group is an
-    error, and so is a key that the group of the model does not have.
+    Single keys of these groups count where they are typed, such as model.dropout. Another choice
+    of such a group is an error, and so is a key that the group of the model does not have.
     """
     initial = _configuration("init", read_initial(path))
     taken = {**config, **{name: initial[name] for name in NETWORK if name in initial}}
@@ -110,7 +116,9 @@ def _configuration(key: str, saved: Checkpoint) -> dict[str, Any]:
 def _set(
     config: dict[str, Any], overrides: Sequence[str], refusal: Callable[[str, Any], str | None]
 ) -> list[ConfigError]:
-    """Sets single keys of a configuration; returns the errors. `refusal`: why a key must not have a value."""
+    """Sets single keys of a configuration; returns the errors. `refusal`: why a key must not have
+    a value.
+    """
     parsed, errors = parse(overrides)
     for override in parsed:
         key, value = override.key_or_group, override.value()

@@ -1,6 +1,6 @@
-"""The settings of a command as a typed object. Each YAML at the top of conf/ has a class here, in training_settings.py,
-model_settings.py or analysis_settings.py. Fields are the keys, annotations are their types, and a field of type `Group`
-is a group whose keys configure an object (build.py).
+"""The settings of a command as a typed object. Each YAML at the top of conf/ has a class here, in
+training_settings.py, model_settings.py or analysis_settings.py. Fields are the keys, annotations
+are their types, and a field of type `Group` is a group whose keys configure an object (build.py).
 """
 
 import dataclasses
@@ -34,8 +34,9 @@ class Settings:
 
     @classmethod
     def of(cls: type[Some], values: Mapping[str, Any], also: Sequence[ConfigError] = ()) -> Some:
-        """The settings that a configuration describes. Raises ConfigErrors with all its errors, and with those in `also`,
-        which were found before."""
+        """The settings that a configuration describes. Raises ConfigErrors with all its errors,
+        and with those in `also`, which were found before.
+        """
         errors = [*also, *cls._wrong_values(values)]
         errors += cls.impossible(values, {error.key.partition(".")[0] for error in errors})
         if not errors:
@@ -76,7 +77,9 @@ class Settings:
         return {f.name: f.default is dataclasses.MISSING for f in fields}
 
     def conflicts(self) -> Iterator[ConfigError]:
-        """Combinations of values that are not allowed: an output that is also an input, or written twice."""
+        """Combinations of values that are not allowed: an output that is also an input, or written
+        twice.
+        """
         users: dict[Path, str] = {}
         for key in (*self.read, *self.written):
             for name in as_list(getattr(self, key, None) or []):
@@ -93,7 +96,9 @@ class Settings:
                 users[file] = key
 
     def idle(self) -> dict[str, str]:
-        """Keys without effect in this configuration, and the reasons. Typed on the command line, they are errors."""
+        """Keys without effect in this configuration, and the reasons. Typed on the command line,
+        they are errors.
+        """
         return {}
 
     @property

@@ -7,8 +7,9 @@ A part declares them beside its class, in two optional class methods:
     @classmethod
     def idle(cls, run: RunView) -> Mapping[str, str]: ...
 
-`conflicts` yields an error for each setting that the part does not allow. `idle` returns the keys without effect, each
-with the reason; such a key is an error only where it is typed. nmt/configuration calls both for every part of a run.
+`conflicts` yields an error for each setting that the part does not allow. `idle` returns the keys
+without effect, each with the reason; such a key is an error only where it is typed.
+nmt/configuration calls both for every part of a run.
 """
 
 from collections.abc import Iterator, Mapping
@@ -66,7 +67,9 @@ class RunView:
     parts: Mapping[str, Any]
 
     def value(self, key: str) -> Any:
-        """The value of a key such as window.estimator; None where the configuration has no such key."""
+        """The value of a key such as window.estimator; None where the configuration has no such
+        key.
+        """
         node: Any = self.values
         for name in key.split("."):
             node = node.get(name) if isinstance(node, Mapping) else None

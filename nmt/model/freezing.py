@@ -11,7 +11,9 @@ TABLES = ("source_embedding", "target_embedding", "output")
 
 
 def frozen_tables(network: nn.Module) -> list[str]:
-    """Those of the tables of words whose weights are not trained, by whatever name they were frozen."""
+    """Tables of words whose weights are not trained, by whatever name they were
+    frozen.
+    """
     tables = {name: getattr(network, name, None) for name in TABLES}
     return [
         name
@@ -45,5 +47,7 @@ def freeze(network: nn.Module, names: Sequence[str]) -> None:
 
 
 def shared_tables(network: nn.Module, names: Sequence[str]) -> list[str]:
-    """Tables of words that are frozen without being named, because they share weights with a part that is."""
+    """Tables of words that are frozen without being named, because they share weights with a part
+    that is.
+    """
     return [table for table in frozen_tables(network) if table not in names]
