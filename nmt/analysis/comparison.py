@@ -13,7 +13,7 @@ from nmt.analysis.significance import (
     as_chances,
     over_sentences,
 )
-from nmt.analysis.tables import Column, ReportTable, table_of
+from nmt.analysis.tables import ReportColumn, ReportTable, table_of
 from nmt.analysis.word_statistics import (
     CASES,
     FREQUENCIES,
@@ -118,13 +118,15 @@ class Comparison:
             for name, lines in self.outputs.items()
         }
         expected = max(1, sum(len(words(line)) for line in self.reference))
-        columns: list[Column[str]] = [Column("system", str)]
+        columns: list[ReportColumn[str]] = [ReportColumn("system", str)]
         for metric, title in (("bleu", "BLEU"), ("chrf", "chrF")):
             columns += self._score_columns(metric, title)
         columns += [
-            Column("TER", lambda name: f"{scores[name]['ter'].score:.2f}"),
-            Column("exact", lambda name: f"{scores[name]['exact'].score:.2f}"),
-            Column("length", lambda name: f"{_count_words(self.outputs[name]) / expected:.3f}"),
+            ReportColumn("TER", lambda name: f"{scores[name]['ter'].score:.2f}"),
+            ReportColumn("exact", lambda name: f"{scores[name]['exact'].score:.2f}"),
+            ReportColumn(
+                "length", lambda name: f"{_count_words(self.outputs[name]) / expected:.3f}"
+            ),
         ]
         signatures = "; ".join(tests[first].signature for tests in self.tests.values())
         note = (
@@ -139,7 +141,7 @@ class Comparison:
             )
         return table_of("Scores", columns, list(self.outputs), note=note)
 
-    def _score_columns(self, metric: str, title: str) -> list[Column[str]]:
+    def _score_columns(self, metric: str, title: str) -> list[ReportColumn[str]]:
         tests = self.tests[metric]
         first = next(iter(tests))
         are_several = len(tests) > 1
@@ -149,9 +151,11 @@ class Comparison:
             return f"{share:.0f} %" if share is not None and name != first else "–"
 
         return [
-            Column(title, lambda name: f"{tests[name].score:.2f} ± {tests[name].confidence:.2f}"),
-            Column("p", lambda name: as_chances(*tests[name].probabilities), are_several),
-            Column("people", people, are_several),
+            ReportColumn(
+                title, lambda name: f"{tests[name].score:.2f} ± {tests[name].confidence:.2f}"
+            ),
+            ReportColumn("p", lambda name: as_chances(*tests[name].probabilities), are_several),
+            ReportColumn("people", people, are_several),
         ]
 
     def faults(self) -> ReportTable:

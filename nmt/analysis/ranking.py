@@ -17,7 +17,7 @@ from nmt.analysis.significance import (
     over_seeds,
     over_sentences,
 )
-from nmt.analysis.tables import Column, ReportTable, table_of
+from nmt.analysis.tables import ReportColumn, ReportTable, table_of
 from nmt.foundation.extras import installed
 from nmt.metric import Metric
 
@@ -77,21 +77,27 @@ class Ranking:
         ]
         metrics.sort(key=lambda name: name != self.metric)
         keys = first.values
-        columns: list[Column[Configuration]] = [Column(key, partial(_value, key)) for key in keys]
+        columns: list[ReportColumn[Configuration]] = [
+            ReportColumn(key, partial(_value, key)) for key in keys
+        ]
         if not keys:
-            columns.append(Column("run", lambda row: row.label))
-        columns.append(Column("n", lambda row: str(len(row.runs))))
-        columns += [Column(name, partial(_spread, name)) for name in metrics]
+            columns.append(ReportColumn("run", lambda row: row.label))
+        columns.append(ReportColumn("n", lambda row: str(len(row.runs))))
+        columns += [ReportColumn(name, partial(_spread, name)) for name in metrics]
         # A test that could not be made has no column.
         columns += [
-            Column("p seeds", lambda row: as_chances(row.over_seeds), self._has_seeds),
-            Column("p sentences", _sentence_chances, self._has_sentences),
-            Column("parameters", lambda row: _figure(max, (run.parameters for run in row.runs))),
-            Column("tokens/s", lambda row: _figure(statistics.median, (r.speed for r in row.runs))),
-            Column(
+            ReportColumn("p seeds", lambda row: as_chances(row.over_seeds), self._has_seeds),
+            ReportColumn("p sentences", _sentence_chances, self._has_sentences),
+            ReportColumn(
+                "parameters", lambda row: _figure(max, (run.parameters for run in row.runs))
+            ),
+            ReportColumn(
+                "tokens/s", lambda row: _figure(statistics.median, (r.speed for r in row.runs))
+            ),
+            ReportColumn(
                 "minutes", lambda row: f"{statistics.fmean(r.seconds for r in row.runs) / 60:.1f}"
             ),
-            Column(
+            ReportColumn(
                 "MB",
                 lambda row: _figure(max, (run.memory for run in row.runs)),
                 any(run.memory for run in self.runs),

@@ -34,7 +34,7 @@ class ReportTable:
 
 
 @dataclass(frozen=True)
-class Column(Generic[Row]):
+class ReportColumn(Generic[Row]):
     """A column of a table: its name, and the text of a row in it."""
 
     name: str
@@ -44,7 +44,7 @@ class Column(Generic[Row]):
 
 def table_of(
     title: str,
-    columns: Sequence[Column[Row]],
+    columns: Sequence[ReportColumn[Row]],
     rows: Sequence[Row],
     *,
     keys: int = 1,

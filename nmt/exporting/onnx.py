@@ -58,7 +58,7 @@ class _Start(nn.Module):
         return tuple(_tensors(self.model.start(_filled(self.memory, memory))))
 
 
-class _Step(nn.Module):
+class _DecoderStep(nn.Module):
     def __init__(self, model: Seq2Seq, state: State, memory: Prepared) -> None:
         super().__init__()
         self.model = model
@@ -109,7 +109,9 @@ def write_graphs(model: Seq2Seq, folder: Path) -> None:
     weights = ["weights"] if model.decoder.attends else []
     outputs = ["log_probs", *weights, *(f"next.{name}" for name in states)]
     words = {"words": torch.tensor([BOS, BOS])}
-    _write(_Step(model, state, memory), words | states | memories, outputs, folder / "step.onnx")
+    _write(
+        _DecoderStep(model, state, memory), words | states | memories, outputs, folder / "step.onnx"
+    )
 
 
 def _settings(translator: Translator) -> dict[str, Any]:
