@@ -188,12 +188,12 @@ def modifier(name: str, probability: Any, settings: Mapping[str, Any]) -> Modifi
     if not is_number or not 0 <= probability <= 1:
         raise UserError(f"modifier {name}: {probability!r} is no probability from 0 to 1")
     function = MODIFIERS[name]
-    _, _, *known = inspect.signature(function).parameters
-    unknown = [key for key in settings if key not in known]
+    _, _, *parameters = inspect.signature(function).parameters
+    unknown = [key for key in settings if key not in parameters]
     if unknown and function is not typos:
         raise UserError(
             f"modifier {name} has no {', '.join(unknown)} "
-            f"(it has: {', '.join(known) or 'no settings'})"
+            f"(it has: {', '.join(parameters) or 'no settings'})"
         )
     modify = partial(function, **settings)
     try:

@@ -37,8 +37,8 @@ def read_rows(file: Path, columns: Sequence[str], header: bool, **dialect: Any) 
             names = names or [str(i + 1) for i in range(len(chunk[0]))]
             asked = present(names, columns)
             if any(names.count(name) > 1 for name in asked):
-                shown = ", ".join(names)
-                raise UserError(f"{file}, line 1: two columns have the same name ({shown})")
+                header_names = ", ".join(names)
+                raise UserError(f"{file}, line 1: two columns have the same name ({header_names})")
             cells = {name: [row[names.index(name)] for row in chunk] for name in asked}
             yield Rows(str(file), names, cells, first)
             first += len(chunk)

@@ -49,8 +49,8 @@ def read(file: Path, columns: Sequence[str]) -> Iterator[Rows]:
         raise UserError(f"{file}: cannot be read as TMX ({error})") from error
     asked = " and ".join(columns)
     if not count:
-        known = ", ".join(sorted(languages)) or "none"
-        raise UserError(f"{file}: no translation units with {asked}. It has: {known}")
+        available = ", ".join(sorted(languages)) or "none"
+        raise UserError(f"{file}: no translation units with {asked}. It has: {available}")
     if count < units:
         missing = f"{units - count:,} of {units:,}"
         log.warning("%s: %s translation units lack %s", file, missing, asked)

@@ -125,9 +125,10 @@ class Captions:
 
     def _with_references(self, rows: Sequence[Captioned], name: str) -> Pairs:
         """A pair for each picture; its other captions are further references."""
-        most = max((len(row.captions) for row in rows), default=1)
+        longest = max((len(row.captions) for row in rows), default=1)
         first, *others = [
-            [row.captions[k] if k < len(row.captions) else "" for row in rows] for k in range(most)
+            [row.captions[k] if k < len(row.captions) else "" for row in rows]
+            for k in range(longest)
         ]
         lines = [self._source_line(row) for row in rows]
         return _not_empty(Pairs(lines, first, name, more_references=others, content=_content(rows)))
@@ -205,13 +206,13 @@ class Captions:
 
     def _report(self, faults: list[str], rows: int, file: Path) -> None:
         """Logs the faulty rows, or raises UserError."""
-        shown = "; ".join(faults[:SHOWN_FAULTS]) + (" …" if len(faults) > SHOWN_FAULTS else "")
+        listing = "; ".join(faults[:SHOWN_FAULTS]) + (" …" if len(faults) > SHOWN_FAULTS else "")
         count = f"{len(faults):,} of {rows:,} rows"
         if self.bad == "refuse":
             raise UserError(
-                f"{file}: {count} cannot be used: {shown}. To go on without them: data.bad=skip"
+                f"{file}: {count} cannot be used: {listing}. To go on without them: data.bad=skip"
             )
-        log.warning("%s: %s are skipped: %s", file, count, shown)
+        log.warning("%s: %s are skipped: %s", file, count, listing)
 
 
 def _content(rows: Sequence[Captioned]) -> str:

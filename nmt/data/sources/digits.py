@@ -241,7 +241,8 @@ def page(name: str) -> np.ndarray:
     images, _ = _digits()  # [1797, 8, 8]
     pixels = np.full((int(size[1]), int(size[2])), 255, np.uint8)
     for number in filter(None, numbers):
-        top, left = int(number[2]), int(number[3])
+        top = int(number[2])
+        left = int(number[3])
         for k, i in enumerate(map(int, number[1].split(","))):
             region = pixels[top : top + SIDE, left + SIDE * k : left + SIDE * (k + 1)]
             if i >= len(images):

@@ -174,15 +174,15 @@ class TableFiles(Table):
         )
         self._read = reader(format)
         self._settings = format
-        known = inspect.signature(self._read).parameters
-        if "header" in known:
+        parameters = inspect.signature(self._read).parameters
+        if "header" in parameters:
             self._read = partial(self._read, header=header)
             self._settings += f" {header}"
         elif not header:
             raise ValueError(
                 f"data.header=false: is for tsv and csv; columns of {format} have names"
             )
-        if quotes and "quotes" not in known:
+        if quotes and "quotes" not in parameters:
             raise ValueError(f"data.quotes=true: is for tsv, not for {format}; leave it out")
         if quotes:
             self._read = partial(self._read, quotes=True)
