@@ -4,7 +4,7 @@ decoder. The numbers of sentences, rows and positions are free.
     encoder.onnx   source [B S], lengths [B]                → memory.… [B …]
     start.onnx     memory.… [B …]                           → state.… [B …]
     step.onnx      words [N], state.… [N …], memory.… [N …] → log_probs [N V], weights [N S],
-    state.… [N …]
+                                                              next.state.… [N …]
 
 A search repeats the memory of a sentence for each of its rows. translate_onnx.py, a copy of which
 is written beside the graphs, is an example.
