@@ -587,7 +587,9 @@ def test_a_signal_during_averaging_is_obeyed(tmp_path, monkeypatch):
 
     averaged = TrainingLoop.try_average
     monkeypatch.setattr(
-        TrainingLoop, "try_average", lambda self: (os.kill(os.getpid(), signal.SIGTERM), averaged(self))[1]
+        TrainingLoop,
+        "try_average",
+        lambda self: (os.kill(os.getpid(), signal.SIGTERM), averaged(self))[1],
     )
     with pytest.raises(Stopped):
         fit(Trainer(max_epochs=3, average=2), network("luong", "dot"), [batch()])

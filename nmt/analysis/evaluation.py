@@ -39,7 +39,7 @@ def evaluate_file(
     if not sentences:
         raise UserError(f"{source_file}: it is empty")
     translator = load()
-    metric = metric.of(translator.languages[1])
+    metric = metric.of(translator.languages[1], reference_lines[0])
     with Progress("translating", len(sentences), "lines") as step:
         hypotheses = [one_line(text) for text in translator.translate(sentences, step)]
     if output:

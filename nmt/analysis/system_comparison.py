@@ -71,7 +71,7 @@ def compare_systems(
         source=source_lines,
         reference=reference_lines,
         outputs={system.name: system.lines for system in compared},
-        metric=metric.of(trained[0].languages[1] if trained else ""),
+        metric=metric.of(trained[0].languages[1] if trained else "", reference_lines),
         counts=Counter(token for line in counted for token in tokens(line)),
         counted=train or "the reference",
         links=aligned(trained[0], source_lines or [], reference_lines) if has_links else None,

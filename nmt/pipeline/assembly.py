@@ -158,7 +158,7 @@ def _translation(
     splits = loaded(config, filters)
     tokenizer = _tokenizer(settings, beginning, teachers, filters, splits, ranks)
     data = prepare(splits, filters, tokenizer, ranks)
-    metric = build.make(config, "metric").of(splits.languages[1])
+    metric = build.make(config, "metric").of(splits.languages[1], splits.validation.target)
     if teachers is not None:
         teachers.check_text(data, settings)
     objective = _objective(settings, beginning, teachers, data, metric)
@@ -258,8 +258,7 @@ def _freeze(network: Seq2Seq, settings: TrainSettings) -> None:
     shared = shared_tables(network, frozen)
     if shared:
         log.warning(
-            "freeze=[%s]: %s not trained either, because the weights are the same "
-            "(model.tying=%s)",
+            "freeze=[%s]: %s not trained either, because the weights are the same (model.tying=%s)",
             ",".join(frozen),
             " and ".join(shared) + (" are" if len(shared) > 1 else " is"),
             settings.model["tying"],

@@ -1,0 +1,79 @@
+"""Metrics: several references in any order, and tokenisers that fit the language or the script."""
+
+import itertools
+import logging
+
+import pytest
+
+from nmt.metric import Metric, script_tokenizer
+
+CHINESE = ["一只狗在草地上奔跑。", "两个孩子在海边玩耍。"]
+
+
+def test_the_order_of_references_does_not_matter():
+    hypotheses = ["a dog runs fast today", "two cats sleep on a mat", "the bird sings a song"]
+    files = [
+        ["a dog runs fast now", "", "the bird sings"],
+        ["", "two cats sleep on the mat", "a bird sings a song"],
+        ["a dog runs very fast", "", ""],
+    ]
+    results = [
+        {
+            name: result.score
+            for name, result in Metric().of("de").score(hypotheses, first, ter=True, others=rest).items()
+        }
+        for first, *rest in itertools.permutations(files)
+    ]
+    for result in results[1:]:
+        assert result == pytest.approx(results[0])
+
+
+def test_an_empty_line_is_no_reference():
+    alone = Metric().of("de").score(["a dog runs fast now"], ["a dog runs fast now"], ter=True)
+    both = Metric().of("de").score(["a dog runs fast now"], [""], ter=True, others=[["a dog runs fast now"]])
+    assert {k: v.score for k, v in both.items()} == {k: v.score for k, v in alone.items()}
+
+
+def test_lines_without_a_reference_are_warned_about_once(caplog):
+    metric = Metric().of("de")
+    with caplog.at_level(logging.WARNING, "nmt"):
+        for _ in range(2):
+            metric.score(["a dog", "a cat", ""], ["a dog", "", ""])
+    assert [r.getMessage() for r in caplog.records] == [
+        "reference: 1 of 3 lines have no reference; their translations count as wrong"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("language", "tokenize"),
+    [
+        ("zh", "zh"), ("zho", "zh"), ("cmn", "zh"), ("zho_Hans", "zh"), ("zh-Hant-TW", "zh"), ("yue", "zh"),
+        ("tha", "char"), ("khm", "char"), ("lao", "char"), ("mya", "char"), ("de", "13a"), ("deu_Latn", "13a"),
+    ],
+)  # fmt: skip
+def test_codes_and_scripts_choose_the_tokeniser(language, tokenize):
+    assert Metric().of(language).tokenize == tokenize
+
+
+@pytest.mark.parametrize("language", ["jpn", "kor", "jpn_Jpan"])
+def test_tokenisers_that_are_not_installed_are_replaced_by_characters(language, monkeypatch):
+    monkeypatch.setattr("nmt.metric.find_spec", lambda _: None)
+    assert Metric().of(language).tokenize == "char"
+
+
+def test_the_script_of_the_references_decides_where_the_name_says_nothing(caplog):
+    metric = Metric().of("target", CHINESE)
+    assert metric.tokenize == "zh"
+    assert metric.score(CHINESE, CHINESE)["bleu"].score == pytest.approx(100)
+    with caplog.at_level(logging.WARNING, "nmt"):
+        Metric(tokenize="13a").of("2", CHINESE).score(CHINESE, CHINESE)
+    assert "metric.tokenize=13a: the references are written without spaces" in caplog.text
+    assert "set metric.tokenize=zh" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "tokenize"),
+    [("犬が走っています。", "ja-mecab"), ("สุนัขวิ่ง", "char"), ("Ein Hund läuft.", None), ("", None)],
+)
+def test_scripts_are_recognised(text, tokenize):
+    assert script_tokenizer([text]) == tokenize
