@@ -18,13 +18,16 @@ from builders import NO_DROPOUT, SIZES, batch, choices, compose, network
 from safetensors.torch import load_file, save_file
 
 from nmt.configuration import build
+from nmt.foundation.errors import Stopped, UserError
 from nmt.metric import Metric
 from nmt.storage import checkpoint as ckpt
 from nmt.training import schedule
+from nmt.training.interruption import interruptible
 from nmt.training.objective.cross_entropy import CrossEntropy
 from nmt.training.objective.scheduled_sampling import ScheduledSampling
+from nmt.training.run_directory import claim_fresh
 from nmt.training.state import TrainingState
-from nmt.training.task import Task, Validation, never
+from nmt.training.task import Task, Validation, ValidationStopped, never
 from nmt.training.trainer import Trainer
 
 RUN = [
@@ -500,3 +503,50 @@ def test_validation_follows_epochs_of_different_lengths(every, places):
         observers=[watch],
     )
     assert [update for update, *_ in watch.validations] == places
+
+
+def test_a_repeated_sigterm_is_the_same_stop():
+    """Supervisors signal a process and its group: only a later Ctrl-C interrupts at once."""
+    with interruptible() as interruption:
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGINT)
+        assert interruption.requested
+
+
+class Interrupted(Known):
+    """Receives SIGTERM in its first validation, and looks for it between batches."""
+
+    def validate(self, interrupted=never):
+        os.kill(os.getpid(), signal.SIGTERM)
+        if interrupted():
+            raise ValidationStopped
+        return super().validate()
+
+
+def test_a_validation_that_is_interrupted_is_repeated():
+    """The state is saved at once, and the resumed training equals the uninterrupted one."""
+    models = [network("luong", "dot").train() for _ in range(2)]
+    _, truth, watched = fit(Trainer(max_epochs=2), models[0], [batch()])
+    store = Store()
+    settings = {"schedule": schedule.Constant(), "store": store}
+    optimizer = torch.optim.SGD(models[1].parameters(), lr=0.1)
+    with pytest.raises(Stopped):
+        Trainer(max_epochs=2).fit(
+            Interrupted(models[1], [batch()]), optimizer=optimizer, **settings
+        )
+    assert store.last[0]["progress"]["validating"]
+    _, resumed, watch = fit(Trainer(max_epochs=2), models[1], [batch()], resume=store.last)
+    assert [update for update, _, _ in watch.validations] == [1, 2]
+    assert len(watched.validations) == 2
+    for name, tensor in truth.last[1].items():
+        assert torch.equal(tensor, resumed.last[1][name]), name
+
+
+def test_a_folder_that_cannot_be_made_is_one_message(tmp_path, monkeypatch):
+    def refused(self, *_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "mkdir", refused)
+    with pytest.raises(UserError, match="run_dir=.*cannot be made .Permission denied"):
+        claim_fresh(tmp_path / "runs" / "now")
