@@ -732,3 +732,12 @@ def test_a_sweep_of_many_keys_has_names_that_file_systems_take(tmp_path):
 
 def test_composed_configurations_have_no_run_dir_of_their_own():
     assert compose()["run_dir"] is None
+
+
+def test_a_finished_run_names_settings_that_change_nothing(tmp_path):
+    folder = trained(tmp_path / "run", *TINY)
+    result = run("train", f"resume={folder}", "optimizer.lr=0.1")
+    assert result.returncode == 0
+    assert b"is finished" in result.stderr
+    assert b"optimizer.lr changed nothing" in result.stderr
+    assert b"changed nothing" not in run("train", f"resume={folder}").stderr
