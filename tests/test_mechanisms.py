@@ -356,7 +356,7 @@ def test_uniform_attention_is_the_mean_of_the_memory():
     memory = memory_for(model)
     weights = model.weights(torch.randn(B, T, SIZE, dtype=DOUBLE), memory)
     assert weights[1, 0].tolist() == pytest.approx([1 / 3, 1 / 3, 1 / 3, 0, 0])
-    assert model.each(weights) is None  # one head: nothing to show beside the weights
+    assert model.by_head(weights) is None  # one head: nothing to show beside the weights
 
 
 # The penalty

@@ -6,12 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from nmt.foundation.interfaces import (
-    PAD,
     Batch,
     DecoderOutput,
     Layout,
@@ -28,13 +26,10 @@ from nmt.model.decoder import Decoder
 from nmt.model.encoder import Encoder
 from nmt.model.layers.dropout import Dropout, WordDropout
 from nmt.model.layers.embedding import Factored, Words, draw, embedding
-from nmt.model.layers.fused_cross_entropy import linear_cross_entropy
-from nmt.model.layers.numeric import to_float
 from nmt.model.layers.packed import PackableLinear
 from nmt.model.lexical import Lexical
+from nmt.model.output import OutputLayer
 
-LOGITS = 2**23
-"""The number of logits held at a time when given words are scored."""
 Tying = Literal["none", "output", "all"]
 """Which embeddings share weights: none; `output`: target embedding and output layer; `all`: the source's too."""
 
@@ -104,7 +99,9 @@ class Seq2Seq(Network):
             self.output.weight = self.target_embedding.weight
         nn.init.zeros_(self.output.bias)
         self.lexical = Lexical(embedding_size, target_vocabulary) if lexical else None
-        self.copying = Copying(decoder.readout_size + lexical * embedding_size) if copy else None
+        features = decoder.readout_size + (embedding_size if lexical else 0)
+        self.copying = Copying(features) if copy else None
+        self.output_layer = OutputLayer(self.output, self.lexical, self.copying)
         drops = WordDropout(word_dropout), Dropout(dropout, variational_dropout)
         if self.source_embedding is not None:
             factored = (
@@ -151,31 +148,34 @@ class Seq2Seq(Network):
         lengths: Int[Tensor, " B"],
         pictures: Pictures | None = None,
     ) -> Prepared:
-        """The memory of B sentences or pictures, prepared for the decoder."""
+        """Memory of B sources, prepared for the decoder.
+
+        source: ids, padded with PAD
+        lengths: words of each source, EOS included
+        pictures: pictures of the sources, if the encoder reads them
+        """
         memory = self.decoder.prepare(self.encoder(source, lengths, pictures))
         if self.source_embedding is None or (self.copying is None and self.lexical is None):
             return memory
-        words = source % self.source_embedding.num_embeddings
-        vectors = memory.values.new_empty(*words.shape, 0)  # [B, W, 0]
+        ids = source % self.source_embedding.num_embeddings  # [B, W], without factors
+        vectors = memory.values.new_empty(*ids.shape, 0)  # [B, W, 0]
         if self.lexical is not None:
-            vectors = self.words.dropout(self.source_embedding(words))  # [B, W, E]
-        return replace(memory, source_words=SourceWords(ids=words, vectors=vectors))
+            vectors = self.words.dropout(self.source_embedding(ids))  # [B, W, E]
+        return replace(memory, source_words=SourceWords(ids=ids, vectors=vectors))
 
     def start(self, memory: Prepared) -> State:
-        """The state before the first word, one row a sentence. In training, it says what variational dropout drops."""
+        """State before the first word, one row per sentence; in training with new masks of variational dropout."""
         state = self.decoder.initial(memory)
-        like, rows = memory.encoded.final_state, memory.mask.size(0)
-        masks = {
-            "words": self.words.dropout.mask(like, rows, 1, self.target_embedding.embedding_dim),
-            "readout": self.readout_dropout.mask(like, rows, 1, self.decoder.readout_size),
-        }
-        return replace(
-            state,
-            masks={
-                **state.masks,
-                **{name: mask for name, mask in masks.items() if mask is not None},
-            },
-        )
+        sentences = memory.mask.size(0)
+        like = memory.encoded.final_state
+        words = self.words.dropout.mask(like, sentences, 1, self.target_embedding.embedding_dim)
+        readout = self.readout_dropout.mask(like, sentences, 1, self.decoder.readout_size)
+        masks = dict(state.masks)
+        if words is not None:
+            masks["words"] = words  # [B, 1, E]
+        if readout is not None:
+            masks["readout"] = readout  # [B, 1, D]
+        return replace(state, masks=masks)
 
     def decode(
         self,
@@ -184,87 +184,20 @@ class Seq2Seq(Network):
         memory: Prepared,
         layout: Layout | None = None,
     ) -> DecoderOutput:
-        """Readouts after each of the input words (BOS first), all dropout applied."""
-        output = self.decoder(self.words(inputs, state.masks.get("words")), state, memory, layout)
+        """Features after each of the input words, all dropout applied.
+
+        inputs: words before those to predict, BOS first
+        state: state before the first of them
+        memory: memory of the sentences
+        layout: rows of a search (None: equally many rows per sentence)
+        """
+        embedded = self.words(inputs, state.masks.get("words"))  # [N, T, E]
+        output = self.decoder(embedded, state, memory, layout)
         readout = self.readout_dropout(output.readout, state.masks.get("readout"))
-        if self.lexical is not None and output.weights is not None:
-            readout = torch.cat([readout, self.lexical(output.weights, memory, layout)], -1)
-        return replace(output, readout=readout)
+        output = replace(output, readout=readout)
+        return replace(output, readout=self.output_layer.features(output, memory, layout))
 
     def teacher_forcing(self, batch: Batch) -> tuple[DecoderOutput, Prepared]:
-        """Teacher forcing: readouts and attention of a whole batch, and its memory."""
+        """Features and attention of a whole batch, read with the right words before each position, and its memory."""
         memory = self.encode(batch.source, batch.source_lengths, batch.pictures)
         return self.decode(batch.inputs, self.start(memory), memory), memory
-
-    def logits(self, readout: Float[Tensor, "N T D"]) -> Float[Tensor, "N T V"]:
-        """Unnormalised log-probabilities of the words of the vocabulary."""
-        if self.lexical is None:
-            return to_float(self.output(readout))
-        own, seen = readout.split([self.output.in_features, self.lexical.output.in_features], -1)
-        return to_float(self.output(own)) + to_float(self.lexical.output(seen))
-
-    def log_probs(
-        self, output: DecoderOutput, memory: Prepared, layout: Layout | None = None
-    ) -> Float[Tensor, "N T V"]:
-        """Log-probabilities of the next word at each position."""
-        logits = self.logits(output.readout)
-        if self.copying is None:
-            return torch.log_softmax(logits, -1, out=None if torch.is_grad_enabled() else logits)
-        return self.copying.log_probs(logits, output, memory, layout)
-
-    def log_probs_of(
-        self, output: DecoderOutput, memory: Prepared, words: Int[Tensor, "N T"]
-    ) -> Float[Tensor, "N T"]:
-        """Log-probabilities of given words, a slice of positions at a time."""
-        steps = max(1, LOGITS // (self.output.out_features * len(words)))
-        found = []
-        for start in range(0, words.size(1), steps):
-            part = slice(start, start + steps)
-            weights = None if output.weights is None else output.weights[:, part]
-            one = replace(output, readout=output.readout[:, part], weights=weights)
-            found.append(
-                self.log_probs(one, memory).gather(2, words[:, part].unsqueeze(2)).squeeze(2)
-            )
-        return torch.cat(found, 1)
-
-    def loss(
-        self,
-        output: DecoderOutput,
-        memory: Prepared,
-        targets: Int[Tensor, "N T"],
-        smoothing: float,
-        weights: Float[Tensor, "N T"] | None = None,
-        agreement: float = 0.0,
-    ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-        """Cross-entropy of the real words among the targets: (smoothed, plain), sums in nats; only the first has a
-        gradient, and a weight for each word, if there are `weights`. With an `agreement`, each sentence has two rows, one beside the other, whose distributions are
-        compared: see fused_cross_entropy.py."""
-        real = targets != PAD if weights is None else (targets != PAD) & (weights != 0)
-        passes, copying = 2 if agreement else 1, {}
-
-        def words(held: Tensor) -> Tensor:
-            # The passes of a word one beside the other.
-            side_by_side, chosen = (
-                x.unflatten(0, (-1, passes)).transpose(1, 2) for x in (held, real)
-            )
-            return side_by_side[chosen]
-
-        readout, each = words(output.readout), None if weights is None else words(weights)
-        if self.copying is not None:
-            copying = {
-                "generated": self.copying.generated(readout).squeeze(-1),
-                "copied": words(self.copying.copied(output, memory, targets)),
-            }
-        weight = self.output.weight
-        if self.lexical is not None:
-            weight = torch.cat([weight, self.lexical.output.weight], 1)
-        return linear_cross_entropy(
-            readout,
-            weight,
-            self.output.bias,
-            words(targets),
-            smoothing,
-            **copying,
-            weights=each,
-            agreement=agreement,
-        )

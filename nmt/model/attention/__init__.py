@@ -2,15 +2,17 @@
 
     α_ts = normalise_s(score(q_t, h_s)), within the window        c_t = β_t Σ_s α_ts h_s
 
-β is 1, or the gate of Xu et al. 2015 (section 4.2.1), σ(f(q_t)): how much of what is seen counts for the next word.
+β is 1, or the gate of Xu et al. 2015 (section 4.2.1), σ(f(q_t)): how much the context counts for the next word.
 
 The three parts are independent of each other: a score is a file beside this one, a window a file in window/, a normaliser
-a file in normalizer/; each has a YAML in conf/.
+a file in normalizer/; each has a YAML in conf/. With H heads, a row of weights has H·S entries, head by head.
 
 Read: this file, dot, general, concat, contract, the rest in any order.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -19,23 +21,23 @@ from torch import Tensor, nn
 from nmt.foundation.interfaces import Encoded, Layout, Prepared, gather_rows, scatter_rows
 from nmt.model.attention.normalizer import Normalizer
 from nmt.model.attention.normalizer.softmax import Softmax
-from nmt.model.attention.window import Window
+from nmt.model.attention.window import Window, WindowState
 from nmt.model.layers.numeric import to_float
 from nmt.model.layers.packed import WeightBlock
 
-AttentionState = tuple[tuple[Tensor, ...], ...]
-"""What score and window remember from step to step: tensors whose first dimension is the row."""
+AttentionState = tuple[tuple[Tensor, ...], WindowState]
+"""State of the score, total weights so far [N S] if it recurs, and state of the window; rows first."""
 
 
 class Score(nn.Module):
-    """How well each query fits each position of the memory.
+    """Base of all scores: how well each query fits each position of the memory.
 
     A score is built with `query_size` and `memory_size`. Two parts are computed before `forward`: `keys`, once per
     sentence, and `query_layer`, a linear map of the query (None: the query is used as it is). Decoders that recur
     through attention multiply by `query_layer` and by their own recurrent weights in one product.
 
-    A score with several `heads` gives one row of scores per head, side by side, and may have separate `values` for each
-    head. A score that `recurs` depends on the attention weights of earlier steps, so it is called step by step.
+    heads: number of heads H, each with its own scores and perhaps its own values
+    recurs: whether the score depends on the weights of earlier steps, so that it is called step by step
     """
 
     heads = 1
@@ -47,11 +49,11 @@ class Score(nn.Module):
         self.query_layer = None
 
     def keys(self, values: Float[Tensor, "B S M"]) -> Float[Tensor, "B S K"]:
-        """The memory as it is compared with queries."""
+        """The annotations as they are compared with queries."""
         raise NotImplementedError
 
     def values(self, values: Float[Tensor, "B S M"]) -> Float[Tensor, "B S HM"]:
-        """The memory as it is summed, heads side by side."""
+        """The annotations as they are summed, heads side by side."""
         return values
 
     def forward(
@@ -60,16 +62,33 @@ class Score(nn.Module):
         keys: Float[Tensor, "B S K"],
         *attended: Float[Tensor, "B T S"],
     ) -> Float[Tensor, "B T HS"]:
-        """Unnormalised scores; `query` is the output of `query_layer`. If the score recurs, `attended` is the total
-        weight that each position received in earlier steps; other scores may ignore it."""
+        """Unnormalised scores.
+
+        query: outputs of `query_layer`
+        keys: results of `keys`
+        attended: if the score recurs, the total weight of each position in earlier steps
+        """
         raise NotImplementedError
+
+
+class ProjectedQuery(NamedTuple):
+    """A query [N T P] split into the parts of score, window and gate."""
+
+    score: Tensor
+    window: Tensor | None
+    gate: Tensor | None
 
 
 class Attention(nn.Module):
     """Attention weights of each query over the real positions of its sentence's memory. Stateless between calls.
 
-    All rows of one sentence (the hypotheses of a beam) are queries of the same memory, which is never copied. Raises
-    ValueError if several heads are combined with a window, or a normaliser with a window that does not normalise.
+    All rows of one sentence (the hypotheses of a beam) are queries of the same memory, which is never copied.
+
+    score: how well queries fit positions
+    window: positions that each query may attend to (None: all)
+    normalizer: function from scores to weights (None: softmax)
+
+    Raises ValueError if several heads are combined with a window, or a normaliser with a window that does not normalise.
     """
 
     def __init__(
@@ -91,27 +110,19 @@ class Attention(nn.Module):
             )
 
     def add_gate(self, query_size: int) -> None:
-        """From now on, a gate decides how much of the context counts."""
+        """Adds the gate β of the context; the constructor of a decoder calls this."""
         self.gate = nn.Linear(query_size, 1)
         nn.init.xavier_uniform_(self.gate.weight)
         nn.init.zeros_(self.gate.bias)
 
     @property
-    def _layers(self) -> list[nn.Linear]:
-        """The linear maps of the query."""
-        return [
-            layer
-            for layer in (self.score.query_layer, self.window.query_layer, self.gate)
-            if layer is not None
-        ]
-
-    @property
     def recurs(self) -> bool:
+        """Whether the weights of a step depend on those of earlier steps."""
         return self.score.recurs or self.window.recurs
 
     def prepare(self, encoded: Encoded) -> Prepared:
         """Keys and values of an encoder's output, once per sentence."""
-        values = self.score.values(encoded.values)
+        values = self.score.values(encoded.values)  # [B, S, H·M]
         return Prepared(
             encoded=encoded,
             keys=to_float(self.score.keys(encoded.values)),
@@ -121,25 +132,43 @@ class Attention(nn.Module):
         )
 
     def initial_attention_state(self, memory: Prepared, rows: int) -> AttentionState:
-        """State of the attention before the first step."""
-        attended = (
-            (memory.values.new_zeros(rows, memory.mask.size(1)),) if self.score.recurs else ()
-        )
+        """State before the first step, for `rows` rows."""
+        attended: tuple[Tensor, ...] = ()
+        if self.score.recurs:
+            attended = (memory.values.new_zeros(rows, memory.mask.size(1)),)
         return attended, self.window.initial_state(memory.encoded, rows)
 
+    @property
+    def _query_layers(self) -> list[nn.Linear]:
+        layers = (self.score.query_layer, self.window.query_layer, self.gate)
+        return [layer for layer in layers if layer is not None]
+
     def query_blocks(self) -> list[WeightBlock]:
-        """The weight matrices that `query` needs, as blocks for `fused_linear`; an empty list if the query is used as it is."""
-        return [(layer.weight, layer.bias) for layer in self._layers]
+        """Weight blocks whose products with the query `query` needs; none if the query is used as it is."""
+        return [(layer.weight, layer.bias) for layer in self._query_layers]
 
     def query(self, query: Float[Tensor, "*rows Q"], *products: Tensor) -> Float[Tensor, "*rows P"]:
-        """The query's projections for score, window and gate, side by side. `products`: its products with `query_blocks`."""
+        """The query's projections for score, window and gate, side by side.
+
+        query: decoder states
+        products: their products with `query_blocks`
+        """
         parts = [] if self.score.query_layer is not None else [query]
         parts += products
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
     def project(self, query: Float[Tensor, "N T Q"]) -> Float[Tensor, "N T P"]:
         """The query's projections for score, window and gate, side by side."""
-        return self.query(query, *(layer(query) for layer in self._layers))
+        return self.query(query, *(layer(query) for layer in self._query_layers))
+
+    def _split(self, query: Float[Tensor, "N T P"]) -> ProjectedQuery:
+        gate, window = None, None
+        if self.gate is not None:
+            query, gate = query.split([query.size(-1) - 1, 1], -1)
+        if self.window.query_layer is not None:
+            size = self.window.query_layer.out_features
+            query, window = query.split([query.size(-1) - size, size], -1)
+        return ProjectedQuery(query, window, gate)
 
     def attend(
         self,
@@ -148,13 +177,19 @@ class Attention(nn.Module):
         state: AttentionState,
         layout: Layout | None = None,
     ) -> tuple[Float[Tensor, "N T HS"], AttentionState]:
-        """Weights of projected queries, heads side by side: each whole row sums to 1 (to β with a gate), padding gets
-        exactly 0."""
+        """Weights, and the state after the last step. Each row of weights sums to 1 (to β with a gate); padding gets
+        exactly 0.
+
+        query: projected queries
+        memory: memory of the sentences
+        state: state before the first step
+        layout: rows of a search (None: equally many rows per sentence)
+        """
         if not self.recurs or query.size(1) == 1:
             return self._attend(query, memory, state, layout)
         steps = []
-        for one in query.split(1, 1):
-            weights, state = self._attend(one, memory, state, layout)
+        for query_t in query.split(1, 1):
+            weights, state = self._attend(query_t, memory, state, layout)  # [N, 1, H·S]
             steps.append(weights)
         return torch.cat(steps, 1), state
 
@@ -162,56 +197,52 @@ class Attention(nn.Module):
         self, query: Tensor, memory: Prepared, state: AttentionState, layout: Layout | None
     ) -> tuple[Tensor, AttentionState]:
         sentences = memory.mask.size(0)
-        query, steps, heads, open_ = to_float(query), query.size(1), self.score.heads, None
-        if self.gate is not None:
-            query, open_ = query.split([query.size(-1) - 1, 1], -1)
-        seen_by_window = None
-        if self.window.query_layer is not None:
-            query, seen_by_window = query.split(
-                [
-                    query.size(-1) - self.window.query_layer.out_features,
-                    self.window.query_layer.out_features,
-                ],
-                -1,
-            )
-        attended, remembered = state
+        heads = self.score.heads
+        attended, window_state = state
+        parts = self._split(to_float(query))
         scores = self.score(
-            scatter_rows(query, sentences, layout),
+            scatter_rows(parts.score, sentences, layout),
             memory.keys,
-            *(scatter_rows(a.unsqueeze(1), sentences, layout) for a in attended),
-        )
-        mask = ~memory.mask.unsqueeze(1)
-        scores = scores.masked_fill(mask if heads == 1 else mask.repeat(1, 1, heads), -torch.inf)
-        scores = gather_rows(scores, steps, layout)
+            *(scatter_rows(weights.unsqueeze(1), sentences, layout) for weights in attended),
+        )  # [B, n, H·S]
+        is_padding = ~memory.mask.unsqueeze(1)  # [B, 1, S]
+        if heads > 1:
+            is_padding = is_padding.repeat(1, 1, heads)  # [B, 1, H·S]
+        scores = scores.masked_fill(is_padding, -torch.inf)
+        scores = gather_rows(scores, query.size(1), layout)  # [N, T, H·S]
         if heads == 1:
-            weights, remembered = self.window(scores, seen_by_window, remembered, self.normalizer)
+            weights, window_state = self.window(scores, parts.window, window_state, self.normalizer)
         else:
-            weights = self.normalizer(scores.unflatten(-1, (heads, -1))).flatten(-2) / heads
-        state = tuple(a + weights.squeeze(1) for a in attended), remembered
-        return weights if open_ is None else weights * torch.sigmoid(open_), state
+            by_head = self.normalizer(scores.unflatten(-1, (heads, -1)))  # [N, T, H, S]
+            weights = by_head.flatten(-2) / heads
+        state = tuple(total + weights.squeeze(1) for total in attended), window_state
+        if parts.gate is not None:
+            weights = weights * torch.sigmoid(parts.gate)
+        return weights, state
 
     def weights(self, query: Float[Tensor, "N T P"], memory: Prepared) -> Float[Tensor, "N T S"]:
-        """Weights of all steps, starting at the first step; the mean over the heads."""
-        return self.shown(
-            self.attend(query, memory, self.initial_attention_state(memory, query.size(0)))[0]
-        )
+        """Weights of all steps, starting at the first step, without the gate; the mean over the heads."""
+        start = self.initial_attention_state(memory, query.size(0))
+        weights, _ = self.attend(query, memory, start)
+        return self.mean_over_heads(weights)
 
-    def shown(self, weights: Float[Tensor, "N T HS"]) -> Float[Tensor, "N T S"]:
-        """The total weight of each position over all heads, without the gate."""
-        if self.gate is not None:
-            weights = weights / weights.sum(-1, keepdim=True)
-        return (
-            weights
-            if self.score.heads == 1
-            else weights.unflatten(-1, (self.score.heads, -1)).sum(-2)
-        )
+    def mean_over_heads(self, weights: Float[Tensor, "N T HS"]) -> Float[Tensor, "N T S"]:
+        """Weight of each position over all heads, without the gate; each row sums to 1."""
+        weights = self._without_gate(weights)
+        if self.score.heads == 1:
+            return weights
+        return weights.unflatten(-1, (self.score.heads, -1)).sum(-2)
 
-    def each(self, weights: Float[Tensor, "N T HS"]) -> Float[Tensor, "N H T S"] | None:
-        """The weights of each head, rescaled so that each row sums to 1; None if there is only one head."""
+    def by_head(self, weights: Float[Tensor, "N T HS"]) -> Float[Tensor, "N H T S"] | None:
+        """Weights of each head, without the gate; each row sums to 1. None if there is only one head."""
         heads = self.score.heads
-        if self.gate is not None:
-            weights = weights / weights.sum(-1, keepdim=True)
-        return None if heads == 1 else heads * weights.unflatten(-1, (heads, -1)).transpose(1, 2)
+        if heads == 1:
+            return None
+        by_head = self._without_gate(weights).unflatten(-1, (heads, -1))  # [N, T, H, S]
+        return heads * by_head.transpose(1, 2)
+
+    def _without_gate(self, weights: Tensor) -> Tensor:
+        return weights if self.gate is None else weights / weights.sum(-1, keepdim=True)
 
 
 def check_unused(window: Window | None, normalizer: Normalizer | None) -> None:
@@ -226,8 +257,7 @@ def average(
     weights: Float[Tensor, "N T HS"], memory: Prepared, layout: Layout | None = None
 ) -> Float[Tensor, "N T M"]:
     """Weighted sums of the memory's values, one for each row and step."""
-    summed = torch.bmm(
-        scatter_rows(weights, memory.mask.size(0), layout).to(memory.values.dtype),
-        memory.by_head(memory.values),
-    )
-    return gather_rows(summed, weights.size(1), layout)
+    by_sentence = scatter_rows(weights, memory.mask.size(0), layout)  # [B, n, H·S]
+    by_head = memory.by_head(memory.values)  # [B, H·S, M]
+    sums = torch.bmm(by_sentence.to(memory.values.dtype), by_head)  # [B, n, M]
+    return gather_rows(sums, weights.size(1), layout)

@@ -1,52 +1,53 @@
-"""What every decoder is: a recurrence over the target words that reads the memory.
+"""Decoders: recurrences over the target words that read the memory.
 
 `forward` serves both training (the whole sentence at once) and generation (T = 1, with the state of the step before). A
 decoder that recurs through attention has a loop over time. The loop contains only what recurs; everything else is
-computed outside it, for all T at once. A decoder is one file here and one YAML in conf/decoder.
+computed outside of it, for all T at once. A decoder is one file here and one YAML in conf/decoder.
 
-Read: this file, bridge, luong, bahdanau, conditional, luong_feed, fixed, stack, readout.
+Read: this file, bridge, luong, attention_step, bahdanau, conditional, luong_feed, fixed, stack, readout.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nmt.foundation.interfaces import (
-    DecoderOutput,
-    Encoded,
-    Layout,
-    Prepared,
-    State,
-    gather_rows,
-    scatter_rows,
-)
+from nmt.foundation.interfaces import DecoderOutput, Encoded, Layout, Prepared, State
 from nmt.foundation.part_limits import RunView
 from nmt.foundation.ranges import Depth, Fraction, Width
-from nmt.model.attention import Attention, AttentionState
+from nmt.model.attention import Attention
 from nmt.model.decoder.bridge import Bridge, BridgeName
 from nmt.model.decoder.stack import Stack
 from nmt.model.layers.cells import CellName, cell_class, recurrent
 from nmt.model.layers.dropout import Dropout, idle_layers
-from nmt.model.layers.loop_products import LoopProduct
 from nmt.model.layers.numeric import to_float
 from nmt.model.layers.packed import linear
 from nmt.model.layers.recurrence import DropoutOf, Recurrent
-
-AttentionStep = Callable[
-    [Tensor, Sequence[Tensor], AttentionState], tuple[Tensor, Tensor, AttentionState]
-]
 
 
 class Decoder(nn.Module):
     """Base of all decoders: sizes, the bridge from the encoder, dropout.
 
-    hidden_size is Q, readout_size D; `dropout` acts between layers, `recurrent_dropout` inside them; `residual`: every
-    layer but the first adds its input to its output; `transition_depth`: see `Recurrent`; `layer_norm` normalises the
-    readout; `context_gate`: see nmt/model/attention. Raises ValueError if a score is missing or superfluous.
+    attention: attention over the memory (None for decoders without)
+    embedding_size: E, features of a target word
+    memory_size: M, features of an annotation
+    hidden_size: Q, units of each layer
+    readout_size: D, features of the readout
+    num_layers: layers on top of one another
+    cell: recurrent cell, see nmt/model/layers/cells
+    transition_depth: cells one after another in each step
+    residual: each layer but the first adds its input to its output
+    bridge: makes the first state, see bridge.py
+    dropout: probability of dropout between layers
+    variational_dropout: the same features are dropped at every step
+    recurrent_dropout, recurrent_dropout_of: dropout inside of the layers, see `Recurrent`
+    layer_norm: normalises the readout
+    context_gate: gate of the context, see nmt/model/attention
+
+    Raises ValueError if a score is missing or superfluous.
     """
 
     attends: ClassVar[bool] = True
@@ -72,34 +73,24 @@ class Decoder(nn.Module):
         context_gate: bool = False,
     ) -> None:
         super().__init__()
-        if self.attends != (attention is not None):
-            name = type(self).__name__.lower()
-            remedy = (
-                "choose attention=concat, general, dot …" if self.attends else "add attention=none"
-            )
-            need = (
-                "needs an attention score"
-                if self.attends
-                else "uses no attention, yet a score is given"
-            )
-            raise ValueError(f"decoder: {name} {need}: {remedy}")
-        self.cell_name, self.state_parts = cell, cell_class(cell).state_parts
-        self.embedding_size, self.memory_size = embedding_size, memory_size
-        self.hidden_size, self.readout_size, self.num_layers = hidden_size, readout_size, num_layers
-        self.attention: Attention = attention  # type: ignore[assignment]  # None where `attends` is False
-        if context_gate and attention is None:
-            raise ValueError(
-                "decoder.context_gate: there is no context without attention; set it to false"
-            )
+        self._check_attention(attention, context_gate)
+        self.cell_name = cell
+        self.embedding_size = embedding_size
+        self.memory_size = memory_size
+        self.hidden_size = hidden_size
+        self.readout_size = readout_size
+        self.num_layers = num_layers
+        # None where `attends` is False
+        self.attention: Attention = attention  # type: ignore[assignment]
         if context_gate:
             self.attention.add_gate(hidden_size)
-        self.transition_depth, self.residual = transition_depth, residual
-        self.bridge = Bridge(bridge, memory_size, hidden_size, num_layers, self.state_parts)
+        self.transition_depth = transition_depth
+        self.residual = residual
+        state_parts = cell_class(cell).state_parts
+        self.bridge = Bridge(bridge, memory_size, hidden_size, num_layers, state_parts)
         self.dropout = Dropout(dropout, variational_dropout)
-        self.inside, self.inside_of = (
-            Dropout(recurrent_dropout, variational=True),
-            recurrent_dropout_of,
-        )
+        self.recurrent_dropout = Dropout(recurrent_dropout, variational=True)
+        self.recurrent_dropout_of = recurrent_dropout_of
         self.norm = nn.LayerNorm(readout_size) if layer_norm else nn.Identity()
         self.make_layers()
 
@@ -108,86 +99,83 @@ class Decoder(nn.Module):
         """Keys that need more than one layer, or dropout."""
         return idle_layers(run, "decoder")
 
+    @classmethod
+    def _check_attention(cls, attention: Attention | None, context_gate: bool) -> None:
+        name = cls.__name__.lower()
+        if cls.attends and attention is None:
+            raise ValueError(
+                f"decoder: {name} needs an attention score: choose attention=concat, general, dot …"
+            )
+        if attention is not None and not cls.attends:
+            raise ValueError(
+                f"decoder: {name} uses no attention, yet a score is given: add attention=none"
+            )
+        if context_gate and attention is None:
+            raise ValueError(
+                "decoder.context_gate: there is no context without attention; set it to false"
+            )
+
     def make_layers(self) -> None:
         """Creates the layers of a particular decoder, from the sizes above."""
         raise NotImplementedError
 
     def recurrent(self, input_size: int, depth: int | None = None) -> Recurrent:
-        """A layer with this decoder's cells. `depth`: if not `transition_depth`."""
+        """A layer with this decoder's cell; `depth` instead of `transition_depth`."""
         return recurrent(
             self.cell_name,
             input_size,
             self.hidden_size,
             depth=depth or self.transition_depth,
-            dropout=self.inside.p,
-            dropout_of=self.inside_of,
+            dropout=self.recurrent_dropout.p,
+            dropout_of=self.recurrent_dropout_of,
         )
 
     def stack(self, input_size: int, first: int = 0) -> Stack:
         """Layers on top of one another, from number `first` on; layer 0 has inputs of `input_size`."""
         sizes = [input_size] + [self.hidden_size] * (self.num_layers - 1)
-        return Stack(
-            [self.recurrent(size) for size in sizes[first:]], self.dropout, self.residual, first
-        )
+        layers = [self.recurrent(size) for size in sizes[first:]]
+        return Stack(layers, self.dropout, self.residual, first)
 
     def prepare(self, encoded: Encoded) -> Prepared:
         """Tensors that the decoder needs once per source."""
-        decoder_init = self.bridge.reads(encoded)
+        decoder_init = self.bridge.input(encoded)  # [B, M]
         memory = self.attention.prepare(encoded)
         return Prepared(
             encoded=encoded,
             keys=memory.keys,
             values=memory.values,
-            projected_values=self.project(memory.values, memory.heads),
+            projected_values=self.project(memory),
             decoder_init=decoder_init,
         )
 
-    def project(self, values: Float[Tensor, "B S HM"], heads: int) -> Float[Tensor, "B S HG"]:
-        """Values as a loop over time adds them to its gates; the values themselves if there is no such loop."""
-        return values
+    def project(self, memory: Prepared) -> Float[Tensor, "B S HG"]:
+        """Values multiplied by the matrix of the context in a loop; the values themselves without a loop."""
+        return memory.values
 
-    def multiplied(
-        self, values: Float[Tensor, "B S HM"], heads: int, weight: Float[Tensor, "G M"]
+    def multiply_values(
+        self, memory: Prepared, weight: Float[Tensor, "G M"]
     ) -> Float[Tensor, "B S HG"]:
-        """The values of each head multiplied by what a loop would multiply the context by."""
-        by_head = values.unflatten(-1, (heads, -1))  # [B, S, H, M]
+        """The values of each head multiplied by a matrix."""
+        by_head = memory.values.unflatten(-1, (memory.heads, -1))  # [B, S, H, M]
         return to_float(linear(self, "inputs", by_head, (weight, None)).flatten(-2))
 
-    def attention_step(self, memory: Prepared, layout: Layout | None) -> AttentionStep:
-        """One step of attention in a loop: from h, its products with `Attention.query_blocks` and the state of the
-        attention, to the weights [N 1 HS], their sum of projected values [N G], and the next state."""
-        attention = self.attention
-        cached_values = LoopProduct(memory.by_head(memory.projected_values))
-
-        def attend(
-            h: Tensor, products: Sequence[Tensor], state: AttentionState
-        ) -> tuple[Tensor, Tensor, AttentionState]:
-            query = attention.query(h, *products).unsqueeze(1)
-            weights, state = attention.attend(query, memory, state, layout)
-            summed = cached_values(scatter_rows(weights, memory.mask.size(0), layout))
-            return weights, gather_rows(summed, 1, layout).squeeze(1), state
-
-        return attend
-
     def initial(self, memory: Prepared) -> State:
-        """The state before the first word, one row a sentence. In training, it says what variational dropout drops."""
+        """State before the first word, one row per sentence; in training with new dropout masks."""
         cells = self.bridge.states(memory.decoder_init)
-        attention_state = (
-            self.attention.initial_attention_state(memory, memory.mask.size(0))
-            if self.attends
-            else ()
-        )
-        return State(cells=cells, attention=attention_state, masks=self.masks(cells[0][0]))
+        masks = self.masks(cells[0][0])
+        if not self.attends:
+            return State(cells=cells, masks=masks)
+        attention = self.attention.initial_attention_state(memory, memory.mask.size(0))
+        return State(cells=cells, attention=attention, masks=masks)
 
     def masks(self, like: Float[Tensor, "N Q"]) -> Mapping[str, Tensor]:
-        """New masks: "between i" of what enters layer i, "inside i" of its recurrent products."""
-        made: dict[str, Tensor | None] = {}
+        """New masks: "between i" of the input of layer i, "inside i" of its recurrent products."""
+        masks: dict[str, Tensor | None] = {}
         for i in range(self.num_layers):
-            made[f"between {i}"] = (
-                self.dropout.mask(like, len(like), 1, self.hidden_size) if i else None
-            )
-            made[f"inside {i}"] = self.inside.mask(like, len(like), self.hidden_size)
-        return {name: mask for name, mask in made.items() if mask is not None}
+            if i:
+                masks[f"between {i}"] = self.dropout.mask(like, len(like), 1, self.hidden_size)
+            masks[f"inside {i}"] = self.recurrent_dropout.mask(like, len(like), self.hidden_size)
+        return {name: mask for name, mask in masks.items() if mask is not None}
 
     def forward(
         self,
@@ -198,7 +186,10 @@ class Decoder(nn.Module):
     ) -> DecoderOutput:
         """Readouts for T more words: position t sees embedded[:, :t+1], the state and the memory.
 
-        embedded holds the vectors of the words *before* those to predict; N is a multiple of the memory's sentences.
+        embedded: vectors of the words *before* those to predict
+        state: state before the first of them
+        memory: memory of the sentences
+        layout: rows of a search (None: equally many rows per sentence)
         """
         raise NotImplementedError
 
@@ -208,8 +199,13 @@ class Decoder(nn.Module):
         state: State,
         weights: Float[Tensor, "N T HS"] | None = None,
     ) -> DecoderOutput:
-        """The last part of every decoder: normalises the readout; attention weights over all heads and per head."""
+        """The last part of every decoder: normalisation of the readout, weights over all heads and of each head."""
+        readout = self.norm(readout)
         if weights is None:
-            return DecoderOutput(readout=self.norm(readout), weights=None, state=state)
-        shown, heads = self.attention.shown(weights), self.attention.each(weights)
-        return DecoderOutput(readout=self.norm(readout), weights=shown, state=state, heads=heads)
+            return DecoderOutput(readout=readout, weights=None, state=state)
+        return DecoderOutput(
+            readout=readout,
+            weights=self.attention.mean_over_heads(weights),
+            state=state,
+            heads=self.attention.by_head(weights),
+        )

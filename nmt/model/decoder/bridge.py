@@ -1,4 +1,4 @@
-"""The bridge from encoder to decoder: the state before the first word, made from what the encoder says of the sentence.
+"""The bridge from encoder to decoder: the state before the first word, made from the encoder's output.
 
     tanh      s_0 = tanh(W [→h_S; ←h_1] + b)          Bahdanau et al. 2015, appendix A.2.2, with both directions
     linear    s_0 = W [→h_S; ←h_1] + b
@@ -8,8 +8,6 @@
 
 for every layer. An LSTM's c_0 is made likewise, but `last` leaves it 0: it is h that the encoder hands over.
 """
-
-from __future__ import annotations
 
 from typing import Literal
 
@@ -25,7 +23,13 @@ BridgeName = Literal["tanh", "linear", "mean", "last", "none"]
 
 
 class Bridge(nn.Module):
-    """Makes the states of `num_layers` layers, each of `parts` tensors [B hidden_size] (an LSTM has two).
+    """Initial states of the decoder's layers.
+
+    kind: one of the equations above
+    memory_size: M
+    hidden_size: Q
+    num_layers: number of layers
+    parts: tensors of each layer's state (two for an LSTM)
 
     Raises ValueError for `last` if the sizes differ.
     """
@@ -36,33 +40,35 @@ class Bridge(nn.Module):
         super().__init__()
         if kind == "last" and memory_size != hidden_size:
             raise ValueError(
-                f"decoder.bridge=last hands over the encoder's state ({memory_size} features) as the decoder's "
-                f"({hidden_size}): make them equal, e.g. sizes.decoder={memory_size}, or choose decoder.bridge=tanh"
+                f"decoder.bridge=last hands over the encoder's state ({memory_size} features) "
+                f"as the decoder's ({hidden_size}): make them equal, "
+                f"e.g. sizes.decoder={memory_size}, or choose decoder.bridge=tanh"
             )
-        self.kind, self.hidden_size, self.num_layers, self.parts = (
-            kind,
-            hidden_size,
-            num_layers,
-            parts,
-        )
+        self.kind = kind
+        self.hidden_size = hidden_size
+        self.num_layers = num_layers
+        self.parts = parts
         if kind in ("tanh", "linear", "mean"):
             layer = nn.Linear(memory_size, num_layers * parts * hidden_size)
-            self.weight, self.bias = layer.weight, layer.bias
+            self.weight = layer.weight
+            self.bias = layer.bias
 
-    def reads(self, encoded: Encoded) -> Float[Tensor, "B M"]:
-        """What of the memory the state is made from."""
+    def input(self, encoded: Encoded) -> Float[Tensor, "B M"]:
+        """Summary of each source from which the states are made."""
         if self.kind != "mean":
             return encoded.final_state
-        real = encoded.mask.unsqueeze(-1)
+        real = encoded.mask.unsqueeze(-1)  # [B, S, 1]
         return (encoded.values * real).sum(1) / real.sum(1)
 
-    def states(self, start: Float[Tensor, "B M"]) -> tuple[CellState, ...]:
-        """The state of each layer."""
+    def states(self, summary: Float[Tensor, "B M"]) -> tuple[CellState, ...]:
+        """State of each layer, tensors [B Q]."""
         if self.kind in ("last", "none"):
-            start = to_float(start)  # like the states that follow
-            nothing = start.new_zeros(start.size(0), self.hidden_size)
-            first = start if self.kind == "last" else nothing
-            return tuple((first, nothing)[: self.parts] for _ in range(self.num_layers))
-        made = to_float(linear(self, "states", start, (self.weight, self.bias)))
-        states = (made if self.kind == "linear" else tanh(made)).split(self.hidden_size, -1)
-        return tuple(tuple(states[i : i + self.parts]) for i in range(0, len(states), self.parts))
+            summary = to_float(summary)  # the type of the states that follow
+            zeros = summary.new_zeros(summary.size(0), self.hidden_size)
+            h = summary if self.kind == "last" else zeros
+            return tuple((h, zeros)[: self.parts] for _ in range(self.num_layers))
+        states = to_float(linear(self, "states", summary, (self.weight, self.bias)))
+        if self.kind != "linear":
+            states = tanh(states)
+        parts = states.split(self.hidden_size, -1)  # layers · parts of [B, Q]
+        return tuple(tuple(parts[i : i + self.parts]) for i in range(0, len(parts), self.parts))

@@ -4,8 +4,6 @@ baseline of Bahdanau et al. 2015, there called RNNencdec).
     s_t = GRU([E y_{t-1}; c], s_{t-1})        readout_t = maxout(U s_t + V E y_{t-1} + C c)        c = summary
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import ClassVar
 
@@ -31,10 +29,10 @@ class Fixed(Decoder):
     def prepare(self, encoded: Encoded) -> Prepared:
         return Prepared(
             encoded=encoded,
-            keys=encoded.values[..., :0],  # without attention there is nothing to compare
+            keys=encoded.values[..., :0],  # without attention nothing is compared
             values=encoded.values,
             projected_values=encoded.values,
-            decoder_init=self.bridge.reads(encoded),
+            decoder_init=self.bridge.input(encoded),
         )
 
     def forward(
@@ -46,9 +44,9 @@ class Fixed(Decoder):
     ) -> DecoderOutput:
         summary = memory.encoded.final_state  # [B, M]
         width = embedded.size(0) // summary.size(0) if layout is None else layout.width
-        rows = gather_rows(summary.unsqueeze(1).expand(-1, width, -1), 1, layout)  # [N, 1, M]
-        context = rows.expand(-1, embedded.size(1), -1)
-        hidden, cells = self.layers(torch.cat([embedded, context], -1), state.cells, state.masks)
-        return self.output(
-            self.readout(torch.cat([hidden, embedded, context], -1)), replace(state, cells=cells)
-        )
+        slots = summary.unsqueeze(1).expand(-1, width, -1)  # [B, W, M]
+        context = gather_rows(slots, 1, layout).expand(-1, embedded.size(1), -1)  # [N, T, M]
+        inputs = torch.cat([embedded, context], -1)
+        hidden, cells = self.layers(inputs, state.cells, state.masks)  # [N, T, Q]
+        readout = self.readout(torch.cat([hidden, embedded, context], -1))  # [N, T, D]
+        return self.output(readout, replace(state, cells=cells))

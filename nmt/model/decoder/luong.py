@@ -1,11 +1,9 @@
-"""The decoder of Luong et al. 2015 (section 3) without input feeding: update first, then look.
+"""The decoder of Luong et al. 2015 (section 3) without input feeding: update first, then attend.
 
     h_t = GRU(E y_{t-1}, h_{t-1})        c_t = attend(h_t)        readout_t = h̃_t = tanh(W_c [c_t; h_t])
 
 Nothing recurs through attention: training is one pass of the recurrence and one batched attention over all T.
 """
-
-from __future__ import annotations
 
 from dataclasses import replace
 
@@ -36,12 +34,10 @@ class Luong(Decoder):
         memory: Prepared,
         layout: Layout | None = None,
     ) -> DecoderOutput:
-        hidden, cells = self.layers(embedded, state.cells, state.masks)
-        weights, attention_state = self.attention.attend(
-            self.attention.project(hidden), memory, state.attention, layout
-        )
-        context = average(weights, memory, layout)
-        attentional = tanh(to_float(self.combine(torch.cat([context, hidden], -1))))
-        return self.output(
-            attentional, replace(state, cells=cells, attention=attention_state), weights
-        )
+        hidden, cells = self.layers(embedded, state.cells, state.masks)  # [N, T, Q]
+        query = self.attention.project(hidden)  # [N, T, P]
+        weights, attention_state = self.attention.attend(query, memory, state.attention, layout)
+        context = average(weights, memory, layout)  # [N, T, M]
+        attentional = tanh(to_float(self.combine(torch.cat([context, hidden], -1))))  # [N, T, D]
+        state = replace(state, cells=cells, attention=attention_state)
+        return self.output(attentional, state, weights)

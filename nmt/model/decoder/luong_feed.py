@@ -2,12 +2,18 @@
 
     h_t = GRU([E y_{t-1}; h̃_{t-1}], h_{t-1})        c_t = attend(h_t)        readout_t = h̃_t = tanh(W_c [c_t; h_t])
 
-h and h̃ recur, so they are in the loop: one product of the top h_t with [W_hh | W_c's right half | W_query], one of h̃ with
-its part of W_ih, and α_t times the memory already projected by W_c's left half.
+h and h̃ recur, so they are in the loop. W_ih [E y; h̃] is the sum of two products, and so is W_c [c; h]. The products with
+E y and with the memory are computed outside of the loop. The loop multiplies
+
+    h̃_{t-1}  by its part of W_ih        gates of the input
+    h_t      by W_hh                    gates of the state at t + 1
+    h_t      by the right half of W_c   readout
+    h_t      by W_query                 attention
+
+and `_top_products` makes the last three one product.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -16,15 +22,16 @@ from torch import Tensor, nn
 
 from nmt.foundation.interfaces import DecoderOutput, Layout, Prepared, State
 from nmt.model.decoder import Decoder
+from nmt.model.decoder.attention_step import AttentionStep
 from nmt.model.layers.loop_products import fused_linear
 from nmt.model.layers.numeric import tanh
 from nmt.model.layers.packed import linear
-from nmt.model.layers.recurrence import Recurrent
+from nmt.model.layers.recurrence import Loop, Recurrent
 
 
 @dataclass(frozen=True, kw_only=True)
 class FeedState(State):
-    """`feed`: the attentional vector of the previous step (zeros at the start)."""
+    """Adds the attentional vector h̃ of the previous step, zeros at the start."""
 
     feed: Float[Tensor, "N D"]
 
@@ -33,20 +40,20 @@ class LuongFeed(Decoder):
     """Luong's decoder whose attentional vector is fed to the next step."""
 
     def make_layers(self) -> None:
-        sizes = [self.embedding_size + self.readout_size] + [self.hidden_size] * (
-            self.num_layers - 1
-        )
+        inputs = self.embedding_size + self.readout_size
+        sizes = [inputs] + [self.hidden_size] * (self.num_layers - 1)
         self.layers = nn.ModuleList(self.recurrent(size) for size in sizes)
         self.combine = nn.Linear(self.memory_size + self.hidden_size, self.readout_size)
         nn.init.xavier_uniform_(self.combine.weight)
         nn.init.zeros_(self.combine.bias)
 
-    def project(self, values: Float[Tensor, "B S HM"], heads: int) -> Float[Tensor, "B S HG"]:
-        return self.multiplied(values, heads, self.combine.weight[:, : self.memory_size])
+    def project(self, memory: Prepared) -> Float[Tensor, "B S HG"]:
+        return self.multiply_values(memory, self.combine.weight[:, : self.memory_size])
 
     def initial(self, memory: Prepared) -> FeedState:
         start = super().initial(memory)
-        feed = start.cells[0][0].new_zeros(start.cells[0][0].size(0), self.readout_size)
+        h = start.cells[0][0]  # [B, Q]
+        feed = h.new_zeros(h.size(0), self.readout_size)
         return FeedState(cells=start.cells, attention=start.attention, masks=start.masks, feed=feed)
 
     def forward(
@@ -58,45 +65,61 @@ class LuongFeed(Decoder):
     ) -> DecoderOutput:
         assert isinstance(state, FeedState)
         layers: list[Recurrent] = list(self.layers)  # type: ignore[arg-type]
-        first, attend = layers[0], self.attention_step(memory, layout)
-        gates = linear(
-            self, "gates", embedded, first.weight_block("ih", slice(self.embedding_size))
-        )
-        fed = fused_linear(
-            self, "feed", (first.weight_block("ih", slice(self.embedding_size, None))[0], None)
-        )
-        inputs = [fused_linear(layer, "input", layer.weight_block("ih")) for layer in layers[1:]]
-        right = (self.combine.weight[:, self.memory_size :], self.combine.bias)
-        asks = (right, *self.attention.query_blocks())
+        embedding_block = layers[0].weight_block("ih", slice(self.embedding_size))
+        feed_weight, _ = layers[0].weight_block("ih", slice(self.embedding_size, None))
+        embedded_gates = linear(self, "gates", embedded, embedding_block)  # [N, T, G]
+        feed_gates = fused_linear(self, "feed", (feed_weight, None))
+        layer_gates = [
+            fused_linear(layer, "input", layer.weight_block("ih")) for layer in layers[1:]
+        ]
         masks = [state.masks.get(f"inside {i}") for i in range(len(layers))]
-        joined = (
-            not self.residual and masks[-1] is None
-        )  # then h of the top layer multiplies all of these
-        loops = [layer.loop(mask=mask) for layer, mask in zip(layers[:-1], masks, strict=False)]
-        loops.append(layers[-1].loop(*(asks if joined else ()), mask=masks[-1]))
-        apart = None if joined else fused_linear(self, "asks", *asks)
-        cells, feed, attention_state, readouts, weights = (
-            list(state.cells),
-            state.feed,
-            state.attention,
-            [],
-            [],
-        )
-        u_top, x = loops[-1].products(cells[-1][0])[0], cells[-1][0]
-        for a in gates.unbind(1):
-            a = first.input_norm(a + fed(feed)[0])
+        lower = [layer.loop(mask=masks[i]) for i, layer in enumerate(layers[:-1])]
+        top, top_products = self._top_products(layers[-1], masks[-1])
+        loops = [*lower, top]
+        attend = AttentionStep(self.attention, memory, layout)
+        cells = list(state.cells)
+        feed = state.feed
+        attention_state = state.attention
+        u_top = top.products(cells[-1][0])[0]  # [N, G], gates of the top layer's state
+        readouts = []
+        weights = []
+        for a in embedded_gates.unbind(1):
+            a = layers[0].input_norm(a + feed_gates(feed)[0])
+            x = cells[0][0]
             for i, loop in enumerate(loops):
                 if i:
                     below = self.dropout(x.unsqueeze(1), state.masks.get(f"between {i}")).squeeze(1)
-                    a = layers[i].input_norm(inputs[i - 1](below)[0])
-                u = loop.products(cells[i][0])[0] if i < len(loops) - 1 else u_top
+                    a = layers[i].input_norm(layer_gates[i - 1](below)[0])
+                u = u_top if loop is top else loop.products(cells[i][0])[0]
                 cells[i] = loop.step(a, u, cells[i])
-                x = x + cells[i][0] if self.residual and i else cells[i][0]
-            u_top, *asked = loops[-1].products(cells[-1][0])
-            own, *query = asked if apart is None else apart(x)
-            w, seen, attention_state = attend(x, query, attention_state)
-            feed = tanh(own + seen)
+                h = cells[i][0]  # [N, Q]
+                x = x + h if self.residual and i else h
+            u_top, combined, *query = top_products(h, x)
+            attended = attend(x, query, attention_state)
+            attention_state = attended.state
+            feed = tanh(combined + attended.projected_context)  # [N, D]
             readouts.append(feed)
-            weights.append(w)
-        after = replace(state, cells=tuple(cells), attention=attention_state, feed=feed)
-        return self.output(torch.stack(readouts, 1), after, torch.cat(weights, 1))
+            weights.append(attended.weights)
+        state = replace(state, cells=tuple(cells), attention=attention_state, feed=feed)
+        return self.output(torch.stack(readouts, 1), state, torch.cat(weights, 1))
+
+    def _top_products(
+        self, top: Recurrent, mask: Tensor | None, fuse: bool = True
+    ) -> tuple[Loop, Callable[[Tensor, Tensor], tuple[Tensor, ...]]]:
+        """The loop of the top layer, and a function from its h and its output x [N Q] to the products of a step:
+        (gates of the state, W_c x, query projections …).
+
+        They are one product if x is h, that is, without residual connection and recurrent dropout.
+
+        top: the top layer
+        mask: its mask of recurrent dropout
+        fuse: False for separate products in any case
+        """
+        combine = (self.combine.weight[:, self.memory_size :], self.combine.bias)
+        blocks = [combine, *self.attention.query_blocks()]
+        if fuse and not self.residual and mask is None:
+            loop = top.loop(*blocks)
+            return loop, lambda h, x: loop.products(h)
+        loop = top.loop(mask=mask)
+        output_products = fused_linear(self, "asks", *blocks)
+        return loop, lambda h, x: (*loop.products(h), *output_products(x))

@@ -3,8 +3,6 @@
 t̃ = U s + V E y + C c        readout_k = max(t̃_{2k-1}, t̃_{2k})
 """
 
-from __future__ import annotations
-
 from jaxtyping import Float
 from torch import Tensor, nn
 
