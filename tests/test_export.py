@@ -55,7 +55,7 @@ def test_graphs_compute_what_the_network_computes(choice, tmp_path):
         words = torch.full((4,), BOS)
         for _ in range(3):
             output = model.decode(words.unsqueeze(1), state, memory)
-            truth = model.log_probs(output, memory).squeeze(1)
+            truth = model.output_layer.log_probs(output, memory).squeeze(1)
             found = run_graph(step, {"words": words.numpy(), **parts, **held})
             assert found["log_probs"] == pytest.approx(truth.numpy(), abs=1e-4)
             if output.weights is not None:

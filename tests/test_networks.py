@@ -365,7 +365,7 @@ def test_copying_is_its_equation():
     """See et al. 2017, eq. 9, word by word; a distribution; the same for the rows of a beam, and in every place that asks."""
     model, data = copying()
     output, memory = run(model, data)
-    found = model.log_probs(output, memory).exp()
+    found = model.output_layer.log_probs(output, memory).exp()
     g = torch.sigmoid(model.copying.gate(output.readout))
     vocabulary = model.output(output.readout).softmax(-1)
     for b in range(3):
@@ -377,12 +377,18 @@ def test_copying_is_its_equation():
     torch.testing.assert_close(found.sum(-1), torch.ones(found.shape[:2], dtype=torch.float64))
     real = data.targets != PAD
     gold = found.gather(2, data.targets.unsqueeze(2)).squeeze(2)[real].log()
-    torch.testing.assert_close(model.log_probs_of(output, memory, data.targets)[real], gold)
-    torch.testing.assert_close(model.loss(output, memory, data.targets, 0.0)[1], -gold.sum())
+    torch.testing.assert_close(
+        model.output_layer.log_probs_of(output, memory, data.targets)[real], gold
+    )
+    torch.testing.assert_close(
+        model.output_layer.loss(output, memory, data.targets, 0.0)[1], -gold.sum()
+    )
     rows = torch.tensor([0, 0, 1, 2, 2])
     layout = Layout(width=2, slots=torch.tensor([0, 1, 2, 4, 5]))
     step = model.decode(data.inputs[rows, :1], model.start(memory).select(rows), memory, layout)
-    torch.testing.assert_close(model.log_probs(step, memory, layout)[:, 0].exp(), found[rows, 0])
+    torch.testing.assert_close(
+        model.output_layer.log_probs(step, memory, layout)[:, 0].exp(), found[rows, 0]
+    )
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
@@ -420,7 +426,7 @@ def test_the_lexical_model_is_its_equation():
     """Nguyen & Chiang 2018, word by word; the loss; a beam's rows; and what a source word is, not where it stands, decides."""
     model, data = network("bahdanau", "concat", "model.lexical=true"), batch()
     output, memory = run(model, data)
-    found, lexical = model.log_probs(output, memory), model.lexical
+    found, lexical = model.output_layer.log_probs(output, memory), model.lexical
     size = model.output.in_features
     for b in range(3):
         for t in range(data.inputs.size(1)):
@@ -437,13 +443,17 @@ def test_the_lexical_model_is_its_equation():
             torch.testing.assert_close(found[b, t], logits.log_softmax(0))
     real = data.targets != PAD
     gold = found.gather(2, data.targets.unsqueeze(2)).squeeze(2)[real]
-    torch.testing.assert_close(model.loss(output, memory, data.targets, 0.0)[1], -gold.sum())
+    torch.testing.assert_close(
+        model.output_layer.loss(output, memory, data.targets, 0.0)[1], -gold.sum()
+    )
     rows, layout = (
         torch.tensor([0, 0, 1, 2, 2]),
         Layout(width=2, slots=torch.tensor([0, 1, 2, 4, 5])),
     )
     step = model.decode(data.inputs[rows, :1], model.start(memory).select(rows), memory, layout)
-    torch.testing.assert_close(model.log_probs(step, memory, layout)[:, 0], found[rows, 0])
+    torch.testing.assert_close(
+        model.output_layer.log_probs(step, memory, layout)[:, 0], found[rows, 0]
+    )
 
 
 @pytest.mark.parametrize("copying", [False, True])

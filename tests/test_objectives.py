@@ -309,8 +309,10 @@ def test_distillation_is_its_equation(decoder, weight):
     found = objective(model, data, 0)
     given = CrossEntropy()(model, data, 0)
     output, memory = model.teacher_forcing(data)
-    mine, truth = model.log_probs(output, memory), 0.0
-    theirs = [teacher.log_probs(*teacher.teacher_forcing(data)).exp() for teacher in teachers]
+    mine, truth = model.output_layer.log_probs(output, memory), 0.0
+    theirs = [
+        teacher.output_layer.log_probs(*teacher.teacher_forcing(data)).exp() for teacher in teachers
+    ]
     for b, t in itertools.product(range(3), range(data.targets.size(1))):
         if data.targets[b, t] != PAD:
             for v in range(mine.size(-1)):
@@ -437,7 +439,11 @@ def test_r_drop_is_its_equation(decoder, slice_, monkeypatch):
     found = RDrop(agreement=alpha, label_smoothing=smoothing)(model, data, 0)
     assert found.num_tokens == data.num_tokens
     torch.manual_seed(4)
-    log_p, truth, nll = model.log_probs(*model.teacher_forcing(data.repeated(2))), 0.0, 0.0
+    log_p, truth, nll = (
+        model.output_layer.log_probs(*model.teacher_forcing(data.repeated(2))),
+        0.0,
+        0.0,
+    )
     for b, t in itertools.product(range(3), range(data.targets.size(1))):
         gold = data.targets[b, t]
         if gold != PAD:

@@ -221,7 +221,7 @@ def test_the_gradient_is_that_of_all_choices_together(monkeypatch):
         gradient = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
         for held, g in zip(estimated, gradient, strict=True):
             held += 0 if g is None else probability.detach() * g
-        log_likelihood = model.log_probs_of(output, memory, data.targets).sum()
+        log_likelihood = model.output_layer.log_probs_of(output, memory, data.targets).sum()
         assert float(nll) == pytest.approx(-float(log_likelihood.detach()))
         exact = exact - probability * log_likelihood
         total += float(probability.detach())
@@ -254,7 +254,7 @@ def test_the_baseline_is_a_moving_average_that_is_kept(tmp_path):
         likelihood_loss(model, output, memory, data.targets, 0.0)
         with torch.no_grad():
             seen.append(
-                (model.log_probs_of(output, memory, data.targets) * (data.targets != 0))
+                (model.output_layer.log_probs_of(output, memory, data.targets) * (data.targets != 0))
                 .sum(1)
                 .mean()
                 .item()

@@ -197,16 +197,16 @@ def network(
     ]
     encoder = encoders[0] if len(encoders) == 1 else MultiSource(encoders)
     query_size = config["decoder"]["hidden_size"]
-    window, normalizer, attention = None, None, None
-    if config.get("window"):
-        window = make(config, "window", query_size=query_size)
-    if config.get("normalizer"):
-        normalizer = make(config, "normalizer")
-    if "_target_" in config["attention"]:
+    score = None
+    if "_target_" in config["attention"]:  # before the window: the order of initial values
         score = make(config, "attention", query_size=query_size, memory_size=encoder.memory_size)
-        attention = Attention(score, window, normalizer)
-    else:
+    window = make(config, "window", query_size=query_size) if config.get("window") else None
+    normalizer = make(config, "normalizer") if config.get("normalizer") else None
+    attention = None
+    if score is None:
         check_unused(window, normalizer)
+    else:
+        attention = Attention(score, window, normalizer)
     decoder = make(
         config,
         "decoder",

@@ -71,9 +71,9 @@ class _DecoderStep(nn.Module):
         memory = _filled(self.memory, list(remaining))
         output = self.model.decode(words.unsqueeze(1), state, memory)  # words: [N, 1]
         if self.model.copying is None:
-            log_probs = torch.log_softmax(self.model.logits(output.readout), -1)
+            log_probs = torch.log_softmax(self.model.output_layer.logits(output.readout), -1)
         else:
-            log_probs = self.model.log_probs(output, memory)
+            log_probs = self.model.output_layer.log_probs(output, memory)
         weights = [] if output.weights is None else [output.weights.squeeze(1)]
         return log_probs.squeeze(1), *weights, *_tensors(output.state)
 

@@ -43,7 +43,9 @@ class ModelStep:
     ) -> Prediction:
         assert isinstance(state, State)
         output = self.model.decode(tokens.unsqueeze(1), state, self.memory, layout)
-        log_probs = self.model.log_probs(output, self.memory, layout).squeeze(1)  # [N, V]
+        log_probs = self.model.output_layer.log_probs(output, self.memory, layout).squeeze(
+            1
+        )  # [N, V]
         log_probs[:, [PAD, BOS]] = -torch.inf
         weights = None if output.weights is None else output.weights.squeeze(1)  # [N, S]
         return Prediction(log_probs, output.state, weights)

@@ -123,7 +123,7 @@ class Networks:
         with self.generating():
             for model, memory in zip(self.models, memories, strict=True):
                 output = model.decode(inputs, model.start(memory), memory)
-                gold_log_probs = model.log_probs_of(output, memory, golds)  # [B, T]
+                gold_log_probs = model.output_layer.log_probs_of(output, memory, golds)  # [B, T]
                 member_log_probs.append(gold_log_probs.masked_fill(golds == PAD, 0.0))
                 outputs.append(output)
         log_probs = average_log_probs(member_log_probs, self.shares, self.averaging).cpu().numpy()

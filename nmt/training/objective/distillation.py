@@ -70,13 +70,16 @@ class Distillation:
         )
         if model.training:
             real = batch.targets != PAD
-            learnt = -(self._taught(batch)[real] * model.log_probs(output, memory)[real]).sum()
+            learnt = -(
+                self._taught(batch)[real] * model.output_layer.log_probs(output, memory)[real]
+            ).sum()
             loss = (1 - self.weight) * loss + self.weight * learnt
         return Loss(total=loss, nll=nll, num_tokens=batch.num_tokens)
 
     @torch.no_grad()
     def _taught(self, batch: Batch) -> Float[Tensor, "B T V"]:
         each = [
-            teacher.log_probs(*teacher.teacher_forcing(batch)).exp() for teacher in self.teachers
+            teacher.output_layer.log_probs(*teacher.teacher_forcing(batch)).exp()
+            for teacher in self.teachers
         ]
         return sum(each[1:], each[0]) / len(each)

@@ -87,7 +87,7 @@ class MinimumRisk:
                 num_tokens=batch.num_tokens,
             )
         output = model.decode(batch.inputs, state, memory)
-        loss, nll = model.loss(output, memory, batch.targets, self.label_smoothing)
+        loss, nll = model.output_layer.loss(output, memory, batch.targets, self.label_smoothing)
         return Loss((1 - self.likelihood) * risk + self.likelihood * loss, nll, batch.num_tokens)
 
     def _risk(
@@ -119,10 +119,16 @@ class MinimumRisk:
         rows = torch.arange(len(proposed), device=device).repeat_interleave(most)
         output, real = model.decode(inputs, state.select(rows), memory), targets != PAD
         with torch.no_grad():
-            log_p = (model.log_probs_of(output, memory, targets) * real).sum(1).view(-1, most)
+            log_p = (
+                (model.output_layer.log_probs_of(output, memory, targets) * real)
+                .sum(1)
+                .view(-1, most)
+            )
             q = torch.softmax((self.sharpness * log_p).masked_fill(~there, -torch.inf), 1)
             risk = (q * costs.to(q.dtype)).sum(1)
             weights = self.sharpness * q * (costs - risk.unsqueeze(1))  # ∂R/∂ log P
             each = (scale * weights).view(-1, 1).expand_as(targets).to(output.readout.dtype)
-        likelihood, _ = model.loss(output, memory, targets, 0.0, each)  # −Σ weight · log P
+        likelihood, _ = model.output_layer.loss(
+            output, memory, targets, 0.0, each
+        )  # −Σ weight · log P
         return scale * risk.sum().to(likelihood.dtype) + likelihood.detach() - likelihood

@@ -20,8 +20,8 @@ def likelihood_loss(
     smoothing: float,
     agreement: float = 0.0,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """`Seq2Seq.loss`, and in training the REINFORCE loss of a sampling window, if the attention has one."""
-    loss, nll = model.loss(output, memory, targets, smoothing, agreement=agreement)
+    """`OutputLayer.loss`, and in training the REINFORCE loss of a sampling window, if the attention has one."""
+    loss, nll = model.output_layer.loss(output, memory, targets, smoothing, agreement=agreement)
     if model.training and model.decoder.attends and model.decoder.attention.window.needs_reward:
         loss = loss + _reinforce_loss(model, output, memory, targets)
     return loss, nll
@@ -32,7 +32,7 @@ def _reinforce_loss(
 ) -> Float[Tensor, ""]:
     is_word = targets != PAD  # [N, T]
     with torch.no_grad():
-        log_probs = model.log_probs_of(output, memory, targets)  # [N, T]
+        log_probs = model.output_layer.log_probs_of(output, memory, targets)  # [N, T]
         log_likelihood = (log_probs * is_word).sum(1)  # [N]
     _, window_state = output.state.attention
     return model.decoder.attention.window.reinforce_loss(window_state, log_likelihood, is_word)

@@ -93,7 +93,7 @@ class ScheduledSampling:
             if t + 1 < batch.inputs.size(1):
                 reference = batch.inputs[:, t + 1 : t + 2]
                 with torch.no_grad():  # the choice of a word is not differentiated
-                    log_probs = model.log_probs(output, memory)
+                    log_probs = model.output_layer.log_probs(output, memory)
                     log_probs[..., [PAD, BOS]] = -torch.inf  # no search would choose them
                     sampled = torch.distributions.Categorical(logits=log_probs).sample()
                     coin = torch.rand(reference.shape, device=reference.device) < ratio
