@@ -88,7 +88,7 @@ def test_each_encoder_reads_its_own_source(encoder):
         length = int(data.source_lengths[row])
         cut = [data.source[row, : end + 1], data.source[row, end + 1 : length]]
         alone = [
-            encoder(part.unsqueeze(0), torch.tensor([len(part)]))
+            encoder.encode(model.encoder.input(part.unsqueeze(0)), torch.tensor([len(part)]))
             for encoder, part in zip(model.encoder.encoders, cut, strict=True)
         ]
         torch.testing.assert_close(

@@ -21,7 +21,7 @@ from nmt.inference.translator import Translator
 from nmt.metric import Metric
 from nmt.model.attention import Attention, check_unused
 from nmt.model.encoder import Encoder
-from nmt.model.encoder.several import MultiSource
+from nmt.model.encoder.multi_source import MultiSource
 from nmt.model.seq2label import Seq2Label
 from nmt.model.seq2seq import Seq2Seq
 from nmt.tokenizer.columns import Columns

@@ -22,7 +22,7 @@ from nmt.exporting import only_model
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Search
 from nmt.inference.translator import Translator
-from nmt.model.encoder.layered import RNNEncoder
+from nmt.model.encoder.rnn_encoder import RNNEncoder
 from nmt.model.seq2seq import Seq2Seq
 from nmt.search.beam import Beam
 from nmt.search.greedy import Greedy

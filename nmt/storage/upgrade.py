@@ -10,6 +10,7 @@ RENAMED = {
     "nmt.attention": "nmt.model.attention",
     "nmt.window": "nmt.model.attention.window",
     "nmt.normalizer": "nmt.model.attention.normalizer",
+    "nmt.model.encoder.beside": "nmt.model.encoder.multi_modal",
     "nmt.encoder": "nmt.model.encoder",
     "nmt.decoder": "nmt.model.decoder",
     "nmt.pooling": "nmt.model.pooling",

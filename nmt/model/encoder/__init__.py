@@ -1,7 +1,6 @@
-"""What reads a source and makes the memory. An encoder is one file here and one YAML in conf/encoder.
+"""Encoders: from a source to its memory. An encoder is one file here and one YAML in conf/encoder.
 
-Read: this file, layered, bidirectional, unidirectional, alternating, several, grid, convolution,
-beside.
+Read: this file, rnn_encoder, bidirectional, unidirectional, alternating, multi_source, grid, convolution, multi_modal.
 """
 
 from __future__ import annotations

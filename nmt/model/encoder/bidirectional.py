@@ -10,7 +10,7 @@ from typing import ClassVar
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nmt.model.encoder.layered import RNNEncoder
+from nmt.model.encoder.rnn_encoder import RNNEncoder
 
 
 class Bidirectional(RNNEncoder):

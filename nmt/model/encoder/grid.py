@@ -88,7 +88,7 @@ class Grid(Encoder):
         values, mask = self.dropout((values * real.unsqueeze(-1)).flatten(1, 2)), real.flatten(1)
         summary = values.sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
         if not pictures.even:
-            values, mask = packed(values, mask)
+            values, mask = real_first(values, mask)
         return Encoded(values=values, mask=mask, final_state=summary, grids=sizes)
 
     def position(
@@ -120,7 +120,7 @@ def inside(sizes: Int[Tensor, "B 2"], rows: int, columns: int) -> Bool[Tensor, "
     return (down < sizes[:, :1]).unsqueeze(2) & (right < sizes[:, 1:]).unsqueeze(1)
 
 
-def packed(values: Float[Tensor, "B P M"], mask: Bool[Tensor, "B P"]) -> tuple[Tensor, Tensor]:
+def real_first(values: Float[Tensor, "B P M"], mask: Bool[Tensor, "B P"]) -> tuple[Tensor, Tensor]:
     """What is real first, in its order, and all padding after it, so that scores and windows that count positions find
     the same in every batch."""
     order = (~mask).long().sort(stable=True, dim=1).indices

@@ -8,7 +8,7 @@ from __future__ import annotations
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nmt.model.encoder.layered import RNNEncoder
+from nmt.model.encoder.rnn_encoder import RNNEncoder
 from nmt.model.layers.recurrence import at_end
 
 

@@ -1,0 +1,93 @@
+"""Recurrent layers on top of one another, the base of the recurrent encoders."""
+
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from nmt.foundation.interfaces import Encoded, Pictures
+from nmt.foundation.ranges import Depth, Fraction, Width
+from nmt.model.encoder import Encoder
+from nmt.model.layers.cells import CellName, recurrent
+from nmt.model.layers.dropout import Dropout
+from nmt.model.layers.recurrence import DropoutOf
+
+
+class RNNEncoder(Encoder):
+    """Recurrent layers over the words of a source.
+
+    embedding_size: features of each input vector
+    hidden_size: units per direction
+    num_layers: layers on top of one another
+    cell: recurrent cell, see nmt/model/layers/cells
+    transition_depth: cells one after another in each step
+    residual: each layer but the first adds its input to its output
+    dropout: probability of dropout between layers
+    variational_dropout: the same features are dropped at every position
+    recurrent_dropout, recurrent_dropout_of: dropout inside of the layers, see `Recurrent`
+    layer_norm: normalises the output of each layer
+    """
+
+    directions: ClassVar[int] = 1
+
+    def __init__(
+        self,
+        *,
+        embedding_size: int,
+        hidden_size: Width,
+        num_layers: Depth = 1,
+        cell: CellName = "gru",
+        transition_depth: Depth = 1,
+        residual: bool = False,
+        dropout: Fraction = 0.0,
+        variational_dropout: bool = False,
+        recurrent_dropout: Fraction = 0.0,
+        recurrent_dropout_of: DropoutOf = "state",
+        layer_norm: bool = False,
+    ) -> None:
+        super().__init__()
+        self.memory_size = self.directions * hidden_size
+        self.cell_name = cell
+        self.residual = residual
+        sizes = [embedding_size] + [self.memory_size] * (num_layers - 1)
+        self.layers = nn.ModuleList(
+            recurrent(
+                cell,
+                size,
+                hidden_size,
+                self.directions,
+                depth=transition_depth,
+                dropout=recurrent_dropout,
+                dropout_of=recurrent_dropout_of,
+            )
+            for size in sizes
+        )
+        self.norms = nn.ModuleList(
+            nn.LayerNorm(self.memory_size) if layer_norm else nn.Identity() for _ in sizes
+        )
+        self.dropout = Dropout(dropout, variational_dropout)
+
+    def run(
+        self, i: int, x: Float[Tensor, "B S I"], lengths: Int[Tensor, " B"]
+    ) -> tuple[Float[Tensor, "B S M"], Float[Tensor, "B M"]]:
+        """Output of layer i at each position, and its final state."""
+        raise NotImplementedError
+
+    def encode(self, x: Float[Tensor, "B S E"], lengths: Int[Tensor, " B"]) -> Encoded:
+        """Memory of B sources, from their input vectors."""
+        for i, norm in enumerate(self.norms):
+            y, final_state = self.run(i, self.dropout(x) if i else x, lengths)
+            y = norm(y)
+            final_state = norm(final_state)
+            x = x + y if self.residual and i else y  # [B, S, M]
+        mask = torch.arange(x.size(1), device=x.device) < lengths.unsqueeze(1)  # [B, S]
+        return Encoded(values=x, mask=mask, final_state=final_state)
+
+    def forward(
+        self,
+        source: Int[Tensor, "B S"],
+        lengths: Int[Tensor, " B"],
+        pictures: Pictures | None = None,
+    ) -> Encoded:
+        return self.encode(self.input(source), lengths)
