@@ -1,14 +1,12 @@
-"""The optimizers of torch.optim: the four that the papers use, with the settings worth changing, and all others that take
-gradients of any shape, with their own parameters (`nmt.training.optimizer.RAdam` …).
+"""Optimizers of torch.optim that take gradients of any shape, with their settings as keywords.
 
-Each is fused into one kernel per step where PyTorch has one.
+`nmt.training.optimizer.NAME` is a function for each name in CLASSES. Not offered: LBFGS (computes the loss several times
+a step), SparseAdam (needs sparse gradients) and Muon (takes matrices alone).
 """
-
-from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -16,91 +14,80 @@ from torch import nn
 
 from nmt.foundation.ranges import Fraction, NonNegative, Positive
 
-
-def adam(
-    *,
-    parameters: Iterable[nn.Parameter],
-    lr: Positive = 1e-3,
-    beta1: Fraction = 0.9,
-    beta2: Fraction = 0.999,
-    eps: Positive = 1e-8,
-    weight_decay: NonNegative = 0.0,
-) -> torch.optim.Optimizer:
-    """Adam (Kingma & Ba 2015); weight_decay is an L2 penalty in the gradient."""
-    return torch.optim.Adam(
-        parameters, lr=lr, betas=(beta1, beta2), eps=eps, weight_decay=weight_decay, fused=True
-    )
-
-
-def adamw(
-    *,
-    parameters: Iterable[nn.Parameter],
-    lr: Positive = 1e-3,
-    beta1: Fraction = 0.9,
-    beta2: Fraction = 0.999,
-    eps: Positive = 1e-8,
-    weight_decay: NonNegative = 0.01,
-) -> torch.optim.Optimizer:
-    """Adam with decoupled weight decay (Loshchilov & Hutter 2019)."""
-    return torch.optim.AdamW(
-        parameters, lr=lr, betas=(beta1, beta2), eps=eps, weight_decay=weight_decay, fused=True
-    )
-
-
-def sgd(
-    *,
-    parameters: Iterable[nn.Parameter],
-    lr: Positive = 1.0,
-    momentum: Fraction = 0.0,
-    weight_decay: NonNegative = 0.0,
-) -> torch.optim.Optimizer:
-    """Stochastic gradient descent, as in Luong et al. 2015 (lr 1, clipped at 5)."""
-    return torch.optim.SGD(
-        parameters, lr=lr, momentum=momentum, weight_decay=weight_decay, fused=True
-    )
-
-
-def adadelta(
-    *,
-    parameters: Iterable[nn.Parameter],
-    lr: Positive = 1.0,
-    rho: Fraction = 0.95,
-    eps: Positive = 1e-6,
-) -> torch.optim.Optimizer:
-    """Adadelta (Zeiler 2012), as in Bahdanau et al. 2015."""
-    return torch.optim.Adadelta(parameters, lr=lr, rho=rho, eps=eps)
-
-
 OF_TORCH = ("ASGD", "Adafactor", "Adagrad", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop")
-"""The others. LBFGS computes the loss several times a step, SparseAdam wants sparse gradients, Muon matrices alone."""
-RANGES = {
-    "lr": Positive, "eps": Positive, "weight_decay": NonNegative, "betas": tuple[Fraction, Fraction], "momentum": Fraction,
-    "lr_decay": NonNegative, "initial_accumulator_value": NonNegative, "momentum_decay": NonNegative, "lambd": NonNegative,
-    "d": Positive, "step_sizes": tuple[Positive, Positive], "RMSprop.alpha": Fraction, "ASGD.alpha": NonNegative,
+"""Optimizers with all settings of their class."""
+CLASSES: Mapping[str, Any] = {
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "sgd": torch.optim.SGD,
+    "adadelta": torch.optim.Adadelta,
+    **{name: getattr(torch.optim, name) for name in OF_TORCH},
+}
+"""Classes by the names that configurations use."""
+SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "adam": {"lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0},
+    "adamw": {"lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.01},
+    "sgd": {"lr": 1.0, "momentum": 0.0, "weight_decay": 0.0},
+    "adadelta": {"lr": 1.0, "rho": 0.95, "eps": 1e-6},
+}
+"""Settings of the optimizers of the papers, with defaults; all others have those of their class."""
+FUSED = ("adam", "adamw", "sgd")
+"""Optimizers that are one kernel per step."""
+RANGES: Mapping[str, Any] = {
+    "lr": Positive,
+    "eps": Positive,
+    "weight_decay": NonNegative,
+    "beta1": Fraction,
+    "beta2": Fraction,
+    "betas": tuple[Fraction, Fraction],
+    "rho": Fraction,
+    "momentum": Fraction,
+    "lr_decay": NonNegative,
+    "initial_accumulator_value": NonNegative,
+    "momentum_decay": NonNegative,
+    "lambd": NonNegative,
+    "d": Positive,
+    "step_sizes": tuple[Positive, Positive],
+    "RMSprop.alpha": Fraction,
+    "ASGD.alpha": NonNegative,
     "Adafactor.eps": tuple[Positive | None, Positive],
-}  # fmt: skip
-"""Of their parameters, by name, or by class and name; PyTorch does not check them all."""
+}
+"""Valid ranges of settings, by name or Class.name; PyTorch accepts lr=inf and momentum=2."""
 NOT_SETTINGS = ("params", "foreach", "capturable", "differentiable", "fused", "maximize", "t0")
-"""Their parameters that say how to compute, not what; and when ASGD starts an average, which is trainer.ema's work here."""
+"""Arguments of the classes that change how they compute; and t0, the begin of ASGD's average, which is trainer.ema."""
 
 
 def __getattr__(name: str) -> Callable[..., torch.optim.Optimizer]:
-    if name not in OF_TORCH:
+    if name not in CLASSES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return _of_torch(getattr(torch.optim, name))
+    return _optimizer(name)
 
 
-def _of_torch(kind: Any) -> Callable[..., torch.optim.Optimizer]:
-    """An optimizer of PyTorch as a function like those above: its parameters by keyword, with their types and defaults."""
+def _optimizer(name: str) -> Callable[..., torch.optim.Optimizer]:
+    """A function (parameters, settings by keyword) → optimizer, with types and defaults in its signature."""
+    kind = CLASSES[name]
+    defaults = SETTINGS.get(name) or {
+        key: parameter.default
+        for key, parameter in inspect.signature(kind).parameters.items()
+        if key not in NOT_SETTINGS
+    }
 
-    def make(*, parameters: Iterable[nn.Parameter], **values: Any) -> torch.optim.Optimizer:
+    def make(*, parameters: Iterable[nn.Parameter], **settings: Any) -> torch.optim.Optimizer:
+        values = {**defaults, **settings}
+        if "beta1" in values:
+            values["betas"] = values.pop("beta1"), values.pop("beta2")
+        if name in FUSED:
+            values["fused"] = True
         return kind(parameters, **values)
 
-    own = [p for name, p in inspect.signature(kind).parameters.items() if name not in NOT_SETTINGS]
-    hints = {**typing.get_type_hints(kind.__init__), **RANGES}
-    types = {p.name: RANGES.get(f"{kind.__name__}.{p.name}", hints[p.name]) for p in own}
-    make.__annotations__ = {"parameters": Iterable[nn.Parameter], **types}
-    first = inspect.Parameter("parameters", inspect.Parameter.KEYWORD_ONLY)
-    keys = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
-    make.__signature__ = inspect.Signature([first, *keys])  # type: ignore[attr-defined]
+    types = {**typing.get_type_hints(kind.__init__), **RANGES}
+    hints = {key: RANGES.get(f"{name}.{key}", types[key]) for key in defaults}
+    make.__annotations__ = {"parameters": Iterable[nn.Parameter], **hints}
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    make.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter("parameters", keyword),
+            *(inspect.Parameter(key, keyword, default=value) for key, value in defaults.items()),
+        ]
+    )
     return make
