@@ -44,7 +44,8 @@ def load(
     """What a run directory or checkpoint file holds: a `Translator` or a `TextClassifier`, ready to use. Several paths make
     an ensemble of translators.
 
-    `device`: auto, cpu, cuda …; `key`: the setting that names the path, for error messages; `search`: another search, by its name (greedy, beam, sample …) or as an object; `precision`:
+    `device`: auto, cpu, cuda …; `key`: the setting that names the path, for error messages; `search`: another search, by
+    its name (greedy, beam, sample …) or as an object; `precision`:
     float32, bfloat16, int8. For ensembles, `averaging`: probability or log_probability, `shares`: a weight for each model.
     `unknown`: mark, drop or copy unknown words, `lexicon`: what copy writes for them. `batch_tokens`: source positions
     searched together; `max_source`: tokens after which the rest is cut; `max_length_factor`, `max_length_offset`: the

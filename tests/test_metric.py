@@ -20,7 +20,10 @@ def test_the_order_of_references_does_not_matter():
     results = [
         {
             name: result.score
-            for name, result in Metric().of("de").score(hypotheses, first, ter=True, others=rest).items()
+            for name, result in Metric()
+            .of("de")
+            .score(hypotheses, first, ter=True, others=rest)
+            .items()
         }
         for first, *rest in itertools.permutations(files)
     ]
@@ -30,7 +33,11 @@ def test_the_order_of_references_does_not_matter():
 
 def test_an_empty_line_is_no_reference():
     alone = Metric().of("de").score(["a dog runs fast now"], ["a dog runs fast now"], ter=True)
-    both = Metric().of("de").score(["a dog runs fast now"], [""], ter=True, others=[["a dog runs fast now"]])
+    both = (
+        Metric()
+        .of("de")
+        .score(["a dog runs fast now"], [""], ter=True, others=[["a dog runs fast now"]])
+    )
     assert {k: v.score for k, v in both.items()} == {k: v.score for k, v in alone.items()}
 
 

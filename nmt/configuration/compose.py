@@ -88,7 +88,8 @@ def apply(config: Any, overrides: Sequence[Any], groups: Collection[str] = ()) -
     from omegaconf import OmegaConf
 
     errors = []
-    known = _keys(OmegaConf.to_container(config, resolve=False))
+    plain: Any = OmegaConf.to_container(config, resolve=False)
+    known = _keys(plain)
     for override in overrides:
         key = override.key_or_group
         group = key.rpartition(".")[0]
@@ -171,7 +172,7 @@ def resolve(config: Any) -> dict[str, Any]:
     from omegaconf.errors import OmegaConfBaseException
 
     try:
-        plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=False)
+        plain: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=False)
     except OmegaConfBaseException as error:
         key = getattr(error, "full_key", None) or "the configuration"
         raise ConfigErrors([ConfigError(key, first_line(error))]) from error

@@ -36,7 +36,7 @@ def broken(*rules: tuple[Any, ...]) -> Iterator[ConfigError]:
     """
     for is_broken, key, problem, *value in rules:
         if is_broken:
-            yield ConfigError(key, problem, *map(shown, value))
+            yield ConfigError(key, problem, shown(value[0]) if value else None)
 
 
 def unknown(key: str, known: Collection[str], everywhere: Collection[str] = ()) -> ConfigError:

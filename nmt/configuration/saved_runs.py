@@ -107,7 +107,7 @@ def with_network_of(
 
 def _configuration(key: str, saved: Checkpoint) -> dict[str, Any]:
     """A copy of the configuration of a checkpoint that `key` names."""
-    config = saved.meta.get("config")
+    config: Any = saved.meta.get("config")
     damaged = "holds no configuration; it is damaged"
     refuse(broken((not isinstance(config, dict), key, damaged, saved.path)))
     return copy.deepcopy(config)

@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -97,7 +98,7 @@ def prepare(
     if not isinstance(tokenizer, Tokenizer):
         tokenizer = _trained(tokenizer, splits, ranks)
     _check_columns(tokenizer.columns, splits)
-    corpora_of_ids = [
+    corpora_of_ids: list[Any] = [
         encode(part, tokenizer) if part.store is None else encoded(part, tokenizer)
         for part in parts
     ]

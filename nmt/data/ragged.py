@@ -33,7 +33,7 @@ class Ragged:
     def of(cls, sequences: Sequence[Sequence[int]], dtype: type = np.uint32) -> Ragged:
         """Sequences in memory as one array."""
         lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
-        ids = np.fromiter(chain.from_iterable(sequences), dtype, int(lengths.sum()))
+        ids: np.ndarray = np.fromiter(chain.from_iterable(sequences), dtype, int(lengths.sum()))
         return cls(ids, _offsets(lengths))
 
     @classmethod

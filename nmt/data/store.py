@@ -196,10 +196,10 @@ def _written(folder: Path, kind: str, chunks: Iterable[Chunk]) -> Iterator[Chunk
                     offsets_file = stack.enter_context(open(folder / f"{name}.offsets", "wb"))
                     offsets_file.write(np.zeros(1, np.int64).tobytes())
                     files[name] = data_file, offsets_file
-                data_file, offsets_file = files[name]
-                data_file.write(column.data)
+                ids_output, offsets_output = files[name]
+                ids_output.write(column.data)
                 offsets = ends[name] + np.cumsum(column.lengths, dtype=np.int64)
-                offsets_file.write(offsets.tobytes())
+                offsets_output.write(offsets.tobytes())
                 ends[name] += int(column.lengths.sum())
             yield chunk
 
@@ -238,7 +238,7 @@ def _ids_chunk(pairs: Pairs, tokenizer: Tokenizer, rows: slice) -> Chunk:
 
 
 def _loaded(pairs: Pairs, rows: slice) -> Pairs:
-    texts = {name: text[rows] for name, text in _columns(pairs).items()}
+    texts: dict[str, Any] = {name: text[rows] for name, text in _columns(pairs).items()}
     return Pairs(**texts, name=pairs.name)
 
 

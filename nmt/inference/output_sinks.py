@@ -56,7 +56,7 @@ class StreamSink:
         with self._named_errors():
             # Bytes: neither the locale nor newline translation changes the lines.
             target = sys.stdout.fileno() if path is None else path
-            self._file = open(target, "wb", closefd=path is not None)
+            self._file = open(target, "wb", closefd=path is not None)  # noqa: SIM115
 
     def write(self, lines: Sequence[str], input_lines: int | None = None) -> None:
         """Writes the output of some lines of the input.
@@ -117,7 +117,7 @@ class FileSink(StreamSink):
             self._finished_bytes = earlier.finished_bytes
             self._save_record()
             with self._named_errors():
-                self._file = open(self._partial, "ab")
+                self._file = open(self._partial, "ab")  # noqa: SIM115
                 self._file.truncate(earlier.finished_bytes)
         except BaseException:
             self._lock.release()

@@ -147,7 +147,7 @@ class TrainingState:
 
     def weights(self) -> dict[str, Tensor]:
         """The weights to validate and keep: the moving average if there is one. All ranks call it."""
-        weights = self.parameters
+        weights: Any = self.parameters
         if self.ema:
             weights = self.sharing.collected(self._average, self.parameters)
         return dict(zip(self.names, weights, strict=True))

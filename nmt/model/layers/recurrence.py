@@ -95,7 +95,7 @@ class Recurrent(nn.Module):
     """Number of tensors of the state."""
     normalized: ClassVar[bool] = False
     """Whether the gates of input and state are normalised."""
-    torch_layer: ClassVar[type[nn.RNNBase] | None] = None
+    torch_layer: ClassVar[type[nn.GRU] | type[nn.LSTM] | None] = None
     """PyTorch's layer with this cell, which holds the parameters."""
     torch_function: ClassVar[Callable[..., Any] | None] = None
     """PyTorch's function for a whole sequence."""

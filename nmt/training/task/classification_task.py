@@ -137,7 +137,7 @@ class ClassificationTask(Task):
         Labels that do not occur in training count as missed; the loss (nats per text) leaves them out.
         """
         texts = self.ranks.share(part.texts)
-        share = self.reader.probabilities(texts) if len(texts) else []
+        share: Any = self.reader.probabilities(texts) if len(texts) else []
         probabilities = np.stack(self.ranks.whole(share))  # [texts, labels]
         answers = self.labels.chosen(probabilities)
         gold = self.labels.table(part.labels)

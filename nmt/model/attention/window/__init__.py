@@ -71,8 +71,12 @@ class Window(nn.Module):
     def reinforce_loss(
         self, state: WindowState, log_likelihood: Float[Tensor, " N"], real: Bool[Tensor, "N T"]
     ) -> Float[Tensor, ""]:
-        """What a window that is `needs_reward` adds to the loss: `state` after the last step, the log-likelihood of each row's
-        words under the choices (no gradient), and which steps are real."""
+        """Loss term of a window with `needs_reward`.
+
+        state: state after the last step
+        log_likelihood: log-likelihood of each row's words under the choices, without gradient
+        real: steps that are no padding
+        """
         raise NotImplementedError
 
 
