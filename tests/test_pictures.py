@@ -254,7 +254,10 @@ def test_the_baseline_is_a_moving_average_that_is_kept(tmp_path):
         likelihood_loss(model, output, memory, data.targets, 0.0)
         with torch.no_grad():
             seen.append(
-                (model.output_layer.log_probs_of(output, memory, data.targets) * (data.targets != 0))
+                (
+                    model.output_layer.log_probs_of(output, memory, data.targets)
+                    * (data.targets != 0)
+                )
                 .sum(1)
                 .mean()
                 .item()
