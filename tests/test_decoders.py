@@ -92,3 +92,22 @@ def test_the_encoder_reads_both_ways():
         other = model.encode(source, data.source_lengths)
         assert not torch.allclose(other.values[0, seen], memory.values[0, seen])
     assert data.inputs[0, 0] == BOS
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_fused_products_of_input_feeding_equal_separate_ones(layers, monkeypatch):
+    """One product of the top layer's state, or one for each matrix: same readouts, weights and gradients."""
+    model, data = network("luong_feed", "general", f"decoder.num_layers={layers}"), batch()
+    parameters = list(model.parameters())
+    fused, _ = contracts.run(model, data)
+    gradients = torch.autograd.grad(fused.readout.square().sum(), parameters, allow_unused=True)
+    top_products = model.decoder._top_products
+    monkeypatch.setattr(
+        model.decoder, "_top_products", lambda top, mask: top_products(top, mask, fuse=False)
+    )
+    separate, _ = contracts.run(model, data)
+    torch.testing.assert_close(separate.readout, fused.readout)
+    torch.testing.assert_close(separate.weights, fused.weights)
+    again = torch.autograd.grad(separate.readout.square().sum(), parameters, allow_unused=True)
+    for expected, actual in zip(gradients, again, strict=True):
+        torch.testing.assert_close(actual, expected)

@@ -1,5 +1,11 @@
 """The recurrence against PyTorch's own layers, written loops and finite differences."""
 
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from torch.autograd import gradcheck
@@ -12,6 +18,8 @@ from nmt.model.layers.cells.lstm import lstm
 from nmt.model.layers.loop_products import LoopProduct, fused_linear
 from nmt.model.layers.numeric import tanh
 from nmt.model.layers.packed import PackedWeights, generating
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
@@ -133,3 +141,51 @@ def test_bfloat16_stays_close_to_float32():
     with torch.autocast("cpu", torch.bfloat16):
         low, _ = layer(x)
     torch.testing.assert_close(low, layer(x)[0], atol=0.03, rtol=0)
+
+
+MINIMAL = """
+import torch
+
+from nmt.model.layers.numeric import tanh
+from nmt.model.layers.recurrence import Recurrent
+
+
+class Minimal(Recurrent):
+    gates = 2
+
+    def cell(self, a, u, state, update_mask=None):
+        (h,) = state
+        f_a, n_a = a.chunk(2, -1)
+        f_u, n_u = u.chunk(2, -1)
+        f = torch.sigmoid(f_a + f_u)
+        n = tanh(n_a + f * n_u)
+        return (torch.lerp(n if update_mask is None else n * update_mask, h, f),)
+"""
+"""A minimal gated unit (Zhou et al. 2016), as somebody would add it."""
+USE = """
+import contracts
+from builders import batch, network
+
+for decoder in ("bahdanau", "luong", "luong_feed", "conditional"):
+    for more in ([], ["decoder.num_layers=2", "encoder.transition_depth=2"]):
+        model = network(decoder, "general", "cell=minimal", *more)
+        contracts.all_at_once_equals_single_steps(model, batch())
+        contracts.a_batch_equals_one_by_one(model, batch())
+        contracts.every_parameter_learns(model, batch())
+        contracts.gradients_agree_with_finite_differences(model, batch())
+"""
+
+
+def test_a_new_cell_is_one_file(tmp_path):
+    """Encoders, decoders and the check of the configuration find it by its name, without an edit."""
+    for folder in ("nmt", "conf", "tests"):
+        ignored = shutil.ignore_patterns("__pycache__", "before")
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignored)
+    (tmp_path / "nmt/model/layers/cells/minimal.py").write_text(MINIMAL)
+    env = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{tmp_path / 'tests'}"}
+    command = [sys.executable, "-c", USE]
+    used = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=env)
+    assert used.returncode == 0, used.stderr
+    command = [sys.executable, "-m", "nmt.train", "cell=minimum", "experiment=reverse"]
+    wrong = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=env)
+    assert "gru, lstm, minimal, norm_gru, norm_lstm" in wrong.stderr
