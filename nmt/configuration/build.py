@@ -191,7 +191,7 @@ def network(
     columns = columns or Columns()
     embedding_size = config["model"]["embedding_size"]
     factors = len(columns.factors) * config["model"].get("factor_size", 32)
-    encoders: list[Encoder] = [
+    encoders: list[Any] = [
         make(config, "encoder", embedding_size=embedding_size + factors)
         for _ in range(max(1, columns.sources))
     ]

@@ -25,7 +25,7 @@ from nmt.model.attention.window import Window, WindowState
 from nmt.model.layers.numeric import to_float
 from nmt.model.layers.packed import WeightBlock
 
-AttentionState = tuple[tuple[Tensor, ...], WindowState]
+AttentionState = tuple[tuple[Tensor, ...], ...]
 """State of the score, total weights so far [N S] if it recurs, and state of the window; rows first."""
 
 

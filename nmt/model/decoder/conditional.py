@@ -57,6 +57,7 @@ class Conditional(Decoder):
         first = before.loop(mask=mask)
         second = after.loop(*self.attention.query_blocks(), mask=mask)
         _, bias = after.weight_block("ih")  # [G]
+        assert bias is not None
         cell = state.cells[0]
         attention_state = state.attention
         hidden = []

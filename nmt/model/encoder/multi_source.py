@@ -5,6 +5,7 @@ one distribution (Libovický & Helcl 2017, section 3.2, "flat").
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Int
@@ -43,6 +44,7 @@ class MultiSource(Encoder):
         source_number = (ends.cumsum(1) - ends).masked_fill(~mask, -1)  # [B, S]
         values = None
         final_states = []
+        encoder: Any  # an RNNEncoder
         for k, encoder in enumerate(self.encoders):
             is_of_source = source_number == k  # [B, S]
             source_lengths = is_of_source.sum(1)  # [B]
