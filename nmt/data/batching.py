@@ -14,8 +14,8 @@ import numpy as np
 import torch
 import torch.utils.data
 
-from nmt.data.processes import end_with_parent
 from nmt.data.ragged import Corpus, Ragged, RaggedChain, Rows
+from nmt.data.worker_processes import end_with_parent
 from nmt.foundation.interfaces import BOS, EOS, PAD, Batch, Pictures
 from nmt.foundation.ranges import Count, Size
 

@@ -32,7 +32,7 @@ MEASURED = 1000
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedData:
     """Data ready to train on.
 
     splits: the text.
@@ -76,7 +76,7 @@ def train_once(
 
 def prepare(
     splits: Splits, filters: Filters, tokenizer: Tokenizer | Untrained, ranks: Ranks = ALONE
-) -> Prepared:
+) -> PreparedData:
     """Filtered and encoded data. Raises UserError if the data cannot be used.
 
     splits: the text.
@@ -108,7 +108,7 @@ def prepare(
             RaggedChain([corpus.source for corpus in corpora_of_ids]),
             RaggedChain([corpus.target for corpus in corpora_of_ids]),
         )
-    return Prepared(
+    return PreparedData(
         splits=splits,
         tokenizer=tokenizer,
         train=train,
@@ -187,7 +187,7 @@ class EpochBatches:
 
     def __init__(
         self,
-        data: Prepared,
+        data: PreparedData,
         batching: Batching,
         seed: int,
         epoch: int,

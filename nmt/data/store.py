@@ -28,9 +28,9 @@ import numpy as np
 from nmt.data import Pairs, Selection, Text, View
 from nmt.data.filters import Filters
 from nmt.data.lines import CHUNK
-from nmt.data.processes import ordered_map
 from nmt.data.ragged import Corpus, Ragged, encode, id_type
 from nmt.data.stream import Stream, in_memory
+from nmt.data.worker_processes import ordered_map
 from nmt.foundation.errors import UserError
 from nmt.foundation.progress import Progress
 from nmt.storage.cache import build_once, cache_folder

@@ -4,13 +4,13 @@ The hub takes it as it is (`hf upload USER/NAME FOLDER`), and `model=hf:USER/NAM
 from there.
 """
 
+import importlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
-from hydra.utils import get_class
 
 import nmt
 from nmt.exporting import write_tokenizer
@@ -176,8 +176,10 @@ def _choice(group: Any) -> str:
 
 def _attends(config: Mapping[str, Any]) -> bool:
     pooling = config.get("pooling") or {}
-    if "_target_" in pooling:
-        return bool(getattr(get_class(pooling["_target_"]), "attends", False))
+    module, _, name = str(pooling.get("_target_", "")).rpartition(".")
+    # The configuration is data of a file: only modules of the package are imported.
+    if module.startswith("nmt.model.pooling."):
+        return bool(getattr(getattr(importlib.import_module(module), name), "attends", False))
     return bool(_choice(config.get("attention")))
 
 

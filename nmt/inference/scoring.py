@@ -32,7 +32,7 @@ LARGEST_EXPONENT = 700.0
 
 
 @dataclass(frozen=True)
-class Candidate:
+class ScoredPair:
     """A sentence and a translation of it.
 
     nbest_entry: of an n-best list, the entry without its score
@@ -100,7 +100,7 @@ def _perplexity(log_prob: float, tokens: int) -> float:
 
 
 def _line(
-    candidate: Candidate, result: ForcedDecoding, pieces: list[str], format: str, normalize: str
+    candidate: ScoredPair, result: ForcedDecoding, pieces: list[str], format: str, normalize: str
 ) -> str:
     """Output line of a candidate."""
     log_prob = float(result.log_prob)
@@ -118,12 +118,12 @@ def _line(
     return json.dumps(values, ensure_ascii=False)
 
 
-def _aligned(source: Path, target: Path, errors: Errors) -> Iterator[Candidate]:
+def _aligned(source: Path, target: Path, errors: Errors) -> Iterator[ScoredPair]:
     for texts in zip(stream_lines(source, errors), stream_lines(target, errors), strict=True):
-        yield Candidate(*texts)
+        yield ScoredPair(*texts)
 
 
-def _of_list(source: Path, nbest: Path, errors: Errors, count: int) -> Iterator[Candidate]:
+def _of_list(source: Path, nbest: Path, errors: Errors, count: int) -> Iterator[ScoredPair]:
     """Hypotheses of an n-best list, whose numbers must ascend, with their sentences.
 
     count: number of sentences
@@ -147,6 +147,6 @@ def _of_list(source: Path, nbest: Path, errors: Errors, count: int) -> Iterator[
         while number < next_number:
             number, sentence = next(sentences)
         entry = f"{number} ||| {fields['text']} ||| {fields['features']}"
-        yield Candidate(sentence, fields["text"], entry)
+        yield ScoredPair(sentence, fields["text"], entry)
     if not line_number:
         raise UserError(f"{nbest}: it is empty")

@@ -13,7 +13,7 @@ from nmt.configuration.training_settings import ClassifySettings, TrainingSettin
 from nmt.data import LabelledSplits, Splits, as_list
 from nmt.data.filters import Filters
 from nmt.data.labels import LabelSet
-from nmt.data.preparation import Prepared, Untrained, prepare, texts, train_once
+from nmt.data.preparation import PreparedData, Untrained, prepare, texts, train_once
 from nmt.data.store import Storing
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import installed
@@ -210,7 +210,7 @@ def _objective(
     settings: TrainSettings,
     beginning: Beginning,
     teachers: "_Teachers | None",
-    data: Prepared,
+    data: PreparedData,
     metric: Metric,
 ) -> Any:
     """The objective, with those of `teachers` and `critic` that its constructor takes."""
@@ -289,7 +289,7 @@ class _Teachers:
             )
         return cls(teachers, paths)
 
-    def check_text(self, data: Prepared, settings: TrainSettings) -> None:
+    def check_text(self, data: PreparedData, settings: TrainSettings) -> None:
         """Raises UserError if the teachers translate the other way, or have another vocabulary or other columns."""
         key = f"objective.teacher={', '.join(self.paths)}"
         languages = self.translator.languages

@@ -96,7 +96,7 @@ def _check_direction(settings: BacktranslateSettings, synthetic: Synthetic) -> N
 
 
 @dataclass(frozen=True)
-class Corpus:
+class RealPairs:
     """Record of the real pairs, and of what they and the translations depend on."""
 
     languages: tuple[str, str]
@@ -114,7 +114,7 @@ class Corpus:
     """Names in corpus/."""
 
 
-def _corpus(settings: BacktranslateSettings, synthetic: Synthetic, folder: Path) -> Corpus:
+def _corpus(settings: BacktranslateSettings, synthetic: Synthetic, folder: Path) -> RealPairs:
     """The real pairs, written as files, whatever they come from.
 
     Raises UserError if the folder was begun with other settings, or holds something else.
@@ -138,7 +138,7 @@ def _corpus(settings: BacktranslateSettings, synthetic: Synthetic, folder: Path)
             f"{splits.train.name}: {len(splits.train):,} pairs, fewer than a batch of {batch:,}: "
             "lower batching.sentences, or set synthetic.real=0"
         )
-    corpus = Corpus(
+    corpus = RealPairs(
         languages=splits.languages,
         pairs=len(splits.train),
         test=splits.test is not None,
@@ -152,7 +152,7 @@ def _corpus(settings: BacktranslateSettings, synthetic: Synthetic, folder: Path)
     return corpus
 
 
-def _read_record(record: Path) -> Corpus:
+def _read_record(record: Path) -> RealPairs:
     """Raises UserError if a record is damaged."""
     try:
         fields = json.loads(record.read_text(encoding="utf-8"))
@@ -161,13 +161,13 @@ def _read_record(record: Path) -> Corpus:
             key: renamed(value) if key.endswith("_target_") else value
             for key, value in fields["settings"].items()
         }
-        return Corpus(**fields)
+        return RealPairs(**fields)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise UserError(f"{record}: is damaged; remove it, or choose another run_dir") from error
 
 
 def _check_unchanged(
-    corpus: Corpus,
+    corpus: RealPairs,
     values: Mapping[str, Any],
     text_hash: str | None,
     synthetic: Synthetic,
@@ -248,7 +248,7 @@ class Backtranslation:
     settings: BacktranslateSettings
     synthetic: Synthetic
     folder: Path
-    corpus: Corpus
+    corpus: RealPairs
 
     def run(self) -> float:
         """Does the steps that are left; returns the test score of the last model."""

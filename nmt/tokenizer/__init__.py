@@ -2,7 +2,7 @@
 
 Raw text in, raw text out: SentencePiece keeps the spaces, so nothing is tokenised before it or detokenised after it.
 
-Read: this file, tokenizer, words, columns, models, sampling.
+Read: this file, tokenizer, words, columns, sentencepiece_models, sampling.
 """
 
 from __future__ import annotations

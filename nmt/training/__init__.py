@@ -1,4 +1,4 @@
 """Training a task: the loop, its state, the run directory.
 
-Read: trainer, interruption, state, progress, run_directory, tracking, memory, run.
+Read: epoch_plan, trainer, state, interruption, run_directory, training_run, the rest in any order.
 """

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from nmt.foundation.interfaces import Encoded, Layout, Prepared, gather_rows, scatter_rows
 from nmt.model.attention.normalizer import Normalizer
 from nmt.model.attention.normalizer.softmax import Softmax
-from nmt.model.attention.window import Window, WindowState
+from nmt.model.attention.window import Window
 from nmt.model.layers.numeric import to_float
 from nmt.model.layers.packed import WeightBlock
 

@@ -17,7 +17,7 @@ from nmt.data import Pairs, Splits
 from nmt.data.batching import Batching, collate
 from nmt.data.filters import fingerprint
 from nmt.data.mixing import Mixing
-from nmt.data.preparation import EpochBatches, Prepared
+from nmt.data.preparation import EpochBatches, PreparedData
 from nmt.data.ragged import Corpus
 from nmt.drawing.attention_map import AttentionMap, write_map
 from nmt.foundation.errors import typed
@@ -71,7 +71,7 @@ class TranslationTask(Task):
 
     def __init__(
         self,
-        data: Prepared,
+        data: PreparedData,
         network: Seq2Seq,
         objective: Objective,
         *,
