@@ -1,9 +1,14 @@
 """The device to compute on: the one that is set, if the hardware has it."""
 
+from typing import Literal
+
 import torch
 
 from nmt.foundation.errors import UserError
 from nmt.foundation.ranks import Ranks
+
+Precision = Literal["float32", "bfloat16", "float16"]
+"""Number formats of matrix products in training."""
 
 
 def device_of(ranks: Ranks, name: str) -> torch.device:

@@ -1,14 +1,14 @@
 """The precision of matrix products: the one that is set, if the processor computes in it."""
 
 import logging
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import torch
 
+from nmt.foundation.devices import Precision
 from nmt.model.layers.packed import GenerationPrecision, int8_is_native
 
 log = logging.getLogger(__name__)
-Precision = Literal["float32", "bfloat16", "float16"]
 AnyPrecision = TypeVar("AnyPrecision", Precision, GenerationPrecision)
 
 

@@ -15,11 +15,11 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from nmt.foundation.devices import Precision
 from nmt.foundation.errors import Stopped, UserError
 from nmt.foundation.interfaces import Batches, TrainingBatch
 from nmt.foundation.part_limits import RunView
 from nmt.foundation.ranges import Count, Fraction, NonNegative, Positive, Size
-from nmt.model.precision import Precision
 from nmt.training.epoch_plan import EpochPlan, PlannedBatch
 from nmt.training.interruption import Interruption, interruptible
 from nmt.training.schedule import Schedule
