@@ -28,7 +28,6 @@ import time
 from pathlib import Path
 
 import psutil
-
 from nmt.data.processes import cores
 
 TINY = [
