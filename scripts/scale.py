@@ -28,7 +28,8 @@ import time
 from pathlib import Path
 
 import psutil
-from nmt.data.processes import cores
+
+from nmt.foundation.processes import available_cores as cores
 
 TINY = [
     "data=text", "data.source=en", "data.target=de", "sizes.encoder=64", "sizes.decoder=128", "sizes.readout=64",

@@ -4,7 +4,6 @@ import collections
 import ctypes
 import gc
 import multiprocessing
-import os
 import signal
 import sys
 import warnings
@@ -14,6 +13,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
 from nmt.foundation.errors import UserError
+from nmt.foundation.processes import available_cores
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -23,11 +23,6 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _work: Any = None
 
 
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def ordered_map(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
     """`work` of every item. Items are taken when they are needed, and need not fit into memory."""
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
@@ -35,11 +30,11 @@ def ordered_map(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterat
     with warnings.catch_warnings():
         # Python warns of a fork beside threads; these processes only compute.
         warnings.simplefilter("ignore", DeprecationWarning)
-        pool = ProcessPoolExecutor(cores(), context, _initialize, (work,))
+        pool = ProcessPoolExecutor(available_cores(), context, _initialize, (work,))
         try:
             for item in items:
                 results.append(pool.submit(_call, item))
-                if len(results) > QUEUED * cores():
+                if len(results) > QUEUED * available_cores():
                     yield results.popleft().result()
             while results:
                 yield results.popleft().result()
