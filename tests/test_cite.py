@@ -54,6 +54,7 @@ def test_entries_are_bibtex_and_each_is_named_somewhere():
             assert {"author", "title", "year"} <= set(re.findall(r"(?:^|[{, ])(\w+)=\{", line))
 
 
+@pytest.mark.exhaustive
 def test_all_papers_or_those_of_a_model(small_run):
     everything = run("cite").stdout.decode()
     assert everything.count("\n@") + 1 == len(ENTRIES)

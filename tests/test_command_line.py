@@ -76,6 +76,7 @@ def test_translate_file_to_file_and_stdin_to_stdout(trained, corpus, tmp_path):
     assert list(tmp_path.iterdir()) == [out]
 
 
+@pytest.mark.exhaustive
 def test_translate_never_fails_on_strange_lines(trained):
     strange = [
         "",
@@ -387,6 +388,7 @@ def test_another_search_may_be_chosen_when_a_run_goes_on(trained, tmp_path):
     assert "search=beam|diverse|greedy|mbr|sample" in errors
 
 
+@pytest.mark.exhaustive
 def test_another_metric_may_judge_when_a_run_goes_on(corpus, tmp_path):
     """The next validation is the best so far, whatever the figures of the old metric were."""
     command = *data_arguments(corpus), *SMALL, "trainer.max_epochs=2", "metric=ter"
@@ -516,6 +518,7 @@ def test_bad_input_to_translation(trained, tmp_path):
     )
 
 
+@pytest.mark.exhaustive
 def test_a_new_score_is_two_files(tmp_path):
     """README, "Add a score": one Python file, one YAML, no edits, and everything knows it."""
     readme = (ROOT / "README.md").read_text()
@@ -631,6 +634,7 @@ def test_help_follows_what_is_chosen():
     assert "Traceback" not in done.stderr.decode()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_every_command_completes(command, shell):

@@ -58,7 +58,13 @@ def unresolved(*overrides: str, name: str = "train") -> dict:
 
 @pytest.mark.parametrize(
     ("group", "name"),
-    [(group, name) for group in [*GROUPS, "experiment"] for name in choices(group)],
+    [
+        pytest.param(
+            group, name, marks=[pytest.mark.exhaustive] if group in ("experiment", "data") else []
+        )
+        for group in [*GROUPS, "experiment"]
+        for name in choices(group)
+    ],
 )
 def test_every_choice_composes_builds_and_takes_a_step(group, name):
     overrides = [

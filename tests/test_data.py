@@ -215,6 +215,7 @@ def test_everyday_parts_share_no_sentence_and_depend_on_the_seed_alone():
         assert pairs[line] == f"{day}. März {year}"
 
 
+@pytest.mark.exhaustive
 def test_everyday_in_every_language():
     """Of every language that Babel knows: no name of a unit or month that stands for a missing word."""
     for name in sorted(name for name in localedata.locale_identifiers() if "_" not in name):
@@ -511,6 +512,7 @@ def test_a_translation_memory_is_read(tmp_path, caplog):
         build.make(compose(*typed), "data").load()
 
 
+@pytest.mark.exhaustive
 def test_a_big_translation_memory_takes_little_memory(tmp_path):
     """Units are forgotten as they are read: a hundred times more of them leave no tree behind."""
     import tracemalloc

@@ -709,6 +709,7 @@ def test_what_cannot_go_on_leaves_nothing(tmp_path, run_dir):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["nbest", "s"]
 
 
+@pytest.mark.exhaustive
 def test_a_sweep_of_many_keys_has_names_that_file_systems_take(tmp_path):
     many = [f"{key}={value}" for key, value in (
         ("trainer.patience", 7), ("translation.max_length_factor", 2.5), ("translation.max_length_offset", 12),

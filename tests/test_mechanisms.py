@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 from builders import batch, choices, compose, network
+from coverings import product
 from torch.nn import functional as F
 
 from nmt.configuration import build
@@ -92,9 +93,10 @@ def test_weights_are_a_distribution_over_real_positions(window, normalizer, trai
     assert (weights[~memory.mask.unsqueeze(1).expand_as(weights)] == 0).all()
 
 
-@pytest.mark.parametrize("decoder", ["luong", "luong_feed", "bahdanau"])
-@pytest.mark.parametrize("window", WINDOWS)
-@pytest.mark.parametrize("score", ["dot", "concat", "coverage"])
+@pytest.mark.parametrize(
+    ("decoder", "window", "score"),
+    product(["luong", "luong_feed", "bahdanau"], WINDOWS, ["dot", "concat", "coverage"]),
+)
 def test_windows_in_decoders_step_by_step_and_in_beams(decoder, window, score):
     """All at once equals single steps, and padding changes nothing, whatever is remembered in between."""
     model, data = network(decoder, score, f"window={window}"), batch()
@@ -112,9 +114,22 @@ def test_windows_in_decoders_step_by_step_and_in_beams(decoder, window, score):
     torch.testing.assert_close(wider.readout, whole.readout)
 
 
-@pytest.mark.parametrize("window", [w for w in WINDOWS if w != "hard"])
+DIFFERENTIABLE = [w for w in WINDOWS if w != "hard"]
+SMOOTH = [s for s in choices("attention") if s not in ("none", "uniform", "multi_head")]
+
+
 @pytest.mark.parametrize(
-    "score", [s for s in choices("attention") if s not in ("none", "uniform", "multi_head")]
+    ("window", "score"),
+    [
+        # By default, each score with the global window and each window with one score.
+        pytest.param(
+            window,
+            score,
+            marks=[] if window == "global" or score == "general" else [pytest.mark.exhaustive],
+        )
+        for window in DIFFERENTIABLE
+        for score in SMOOTH
+    ],
 )
 def test_gradients_of_every_combination(window, score):
     model = built(f"attention={score}", f"window={window}")

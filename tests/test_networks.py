@@ -45,6 +45,18 @@ def possible(decoder, extra):
 
 
 every_extra = pytest.mark.parametrize("extra", EXTRAS.values(), ids=EXTRAS.keys())
+DECODERS = choices("decoder")
+# By default, each variant with one decoder in turn.
+turns = [
+    pytest.param(
+        decoder,
+        extra,
+        id=f"{decoder}-{name}",
+        marks=[] if i % len(DECODERS) == k else [pytest.mark.exhaustive],
+    )
+    for i, (name, extra) in enumerate(EXTRAS.items())
+    for k, decoder in enumerate(DECODERS)
+]
 every_decoder = pytest.mark.parametrize("decoder", choices("decoder"))
 
 
@@ -52,8 +64,7 @@ def score_of(decoder):
     return "none" if decoder == "fixed" else "coverage" if decoder == "conditional" else "general"
 
 
-@every_extra
-@every_decoder
+@pytest.mark.parametrize(("decoder", "extra"), turns)
 def test_contracts_of_decoders(decoder, extra):
     if not possible(decoder, extra):
         with pytest.raises(ValueError, match=r"model\.(copy|lexical) .* no attention"):

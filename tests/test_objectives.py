@@ -7,6 +7,7 @@ import pytest
 import torch
 from builders import batch, choices, network, trained, with_pictures
 from commands import failed, run
+from coverings import product
 from sacrebleu.metrics import BLEU, CHRF
 
 import nmt
@@ -84,14 +85,17 @@ def critic_of(sets):
 
 
 @pytest.mark.parametrize(
-    ("decoder", "parts"),
-    [*((name, ()) for name in choices("decoder")), ("bahdanau", ("model.copy=true",))],
+    ("network_parts", "sharpness", "likelihood"),
+    product(
+        [*((name, ()) for name in choices("decoder")), ("bahdanau", ("model.copy=true",))],
+        [1.0, 0.3],
+        [0.0, 0.4],
+    ),
 )
-@pytest.mark.parametrize("sharpness", [1.0, 0.3])
-@pytest.mark.parametrize("likelihood", [0.0, 0.4])
-def test_minimum_risk_is_its_equation(decoder, parts, sharpness, likelihood):
+def test_minimum_risk_is_its_equation(network_parts, sharpness, likelihood):
     """Shen et al. 2016, eq. 10-11, with all translations of up to two words (of three) of the first sentence and a few of the
     others: value, and the gradient of every parameter."""
+    decoder, parts = network_parts
     model, data = network(decoder, score_of(decoder), *parts).train(), batch()
     everything = [tokens for n in range(3) for tokens in itertools.product((4, 6, 9), repeat=n)]
     sets = [everything, [(4,), (5, 6, 7, 8)], [(), (9, 9, 9), (4, 5)]]
@@ -247,6 +251,7 @@ def as_text(rows):
     return [" ".join("abcdefghijk"[i] * 3 for i in row) for row in rows]
 
 
+@pytest.mark.exhaustive
 def test_the_risk_falls():
     """Samples and sentence chrF alone teach three sentences to a network that knows nothing."""
     model, data = network("luong", "dot").train(), batch()
@@ -266,6 +271,7 @@ def test_the_risk_falls():
     assert all(0 <= risk <= 1 for risk in risks)
 
 
+@pytest.mark.exhaustive
 def test_an_untrained_network_is_told_to_be_trained_first(tmp_path):
     typed = (
         "experiment=reverse",
@@ -279,6 +285,7 @@ def test_an_untrained_network_is_told_to_be_trained_first(tmp_path):
     assert b"an untrained one writes noise" in done.stderr
 
 
+@pytest.mark.exhaustive
 def test_a_run_with_samples_resumes(small_run, tmp_path, caplog):
     """What was stopped goes on bit for bit."""
     settings = [
@@ -406,6 +413,7 @@ def test_two_vocabularies_share_no_matrix(tmp_path):
     trained(tmp_path / "student", *taught, "model.tying=output")
 
 
+@pytest.mark.exhaustive
 def test_a_teacher_reads_pictures_alike(tmp_path):
     data = [
         "experiment=read_digits",

@@ -63,6 +63,7 @@ def test_gradients_are_never_taken_through_packed_weights():
     assert layer.weight.grad is not None
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("decoder", "score"), pairs_of_choices())
 def test_rows_left_out_do_not_change_the_others(decoder, score):
     """A search that computes only some of three places a sentence gets the same as one that computes all."""

@@ -279,6 +279,7 @@ def test_a_share_of_the_sentences_uses_the_weights_themselves():
     torch.testing.assert_close(output.readout, soft.teacher_forcing(data)[0].readout)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("decoder", ["bahdanau", "luong", "luong_feed", "conditional"])
 @pytest.mark.parametrize("score", ["concat", "dot", "multi_head", "coverage"])
 def test_contracts_with_a_gate(decoder, score, unchecked):
@@ -680,6 +681,7 @@ def reader_of_digits(tmp_path_factory):
     return trained(tmp_path_factory.mktemp("digits") / "run", *TINY)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("unchecked")
 def test_what_training_leaves(reader_of_digits):
     results = json.loads((reader_of_digits / "results.json").read_text())
@@ -689,6 +691,7 @@ def test_what_training_leaves(reader_of_digits):
         assert drawn.size[0] > 100
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("unchecked")
 def test_stopped_and_resumed_is_bit_identical(tmp_path, reader_of_digits):
     trained(tmp_path / "run", *TINY, "trainer.max_epochs=1")
@@ -701,6 +704,7 @@ def test_stopped_and_resumed_is_bit_identical(tmp_path, reader_of_digits):
         assert [key for key in truth if not torch.equal(ours[key], truth[key])] == []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("unchecked")
 def test_reinforcement_resumes_too(tmp_path):
     hard = [*TINY, "window=hard", "window.estimator=reinforce"]
@@ -712,6 +716,7 @@ def test_reinforcement_resumes_too(tmp_path):
     assert any(key.endswith("window.usual") for key in truth)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("unchecked")
 def test_captions_of_files(tmp_path, reader_of_digits):
     """A path a line; the same page as a file and by its name has the same caption; an empty line stays one."""
@@ -765,6 +770,7 @@ def test_captions_of_files(tmp_path, reader_of_digits):
     assert score.stdout.count(b"\n") == 5
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("unchecked")
 def test_a_batch_is_one_by_one(reader_of_digits):
     translator = nmt.load(reader_of_digits)
@@ -772,6 +778,7 @@ def test_a_batch_is_one_by_one(reader_of_digits):
     assert translator.translate(names) == [translator.translate(name) for name in names]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("ending", ["html", "png", "json"])
 def test_maps_of_pictures(tmp_path, reader_of_digits, ending):
     names = list(Digits(train=2, validation=1, test=1).load().train.source)
@@ -836,6 +843,7 @@ def test_evaluation_against_several_references(tmp_path, reader_of_digits):
     assert "bleu1" in two
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("unchecked")
 def test_multimodal_translation(tmp_path):
     """Words and an image: trained, translated with and without the image, drawn."""

@@ -333,6 +333,7 @@ def test_constrained_search_with_full_width_is_brute_force(seed):
     assert found[0].log_prob == pytest.approx(truth[0][2])
 
 
+@pytest.mark.exhaustive
 def test_a_thousand_random_constraints_are_kept():
     """However small the beam and improbable the words: every hypothesis found satisfies its request."""
     generator = torch.Generator().manual_seed(5)
