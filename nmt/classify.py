@@ -1,4 +1,5 @@
-"""python -m nmt.classify data=tsv data.train=FILE data.validation=FILE data.text=text …
+"""python -m nmt.classify data=tsv data.train=FILE data.validation=FILE data.text=text \
+    data.label=label run_dir=OUT
 python -m nmt.classify resume=RUN_DIR                       continues a run
 
 Trains a text classifier; see conf/classify.yaml. `python -m nmt.label model=RUN_DIR` labels texts

@@ -30,7 +30,10 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "sgd": {"lr": 1.0, "momentum": 0.0, "weight_decay": 0.0},
     "adadelta": {"lr": 1.0, "rho": 0.95, "eps": 1e-6},
 }
-"""Settings of the optimizers of the papers, with defaults; all others have those of their class."""
+"""Settings of the usual optimizers, with defaults; all others have those of their class.
+
+AdamW decouples weight decay (Loshchilov & Hutter 2019). Adadelta (Zeiler 2012) is that of Bahdanau et al. 2015.
+"""
 FUSED = ("adam", "adamw", "sgd")
 """Optimizers that are one kernel per step."""
 RANGES: Mapping[str, Any] = {
