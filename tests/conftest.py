@@ -1,5 +1,6 @@
 """Shapes and types in nmt's signatures are executed: a wrong one fails the test that passes through it."""
 
+import logging
 import os
 import shutil
 from collections import Counter
@@ -22,8 +23,10 @@ from builders import trained
 
 
 @pytest.fixture(autouse=True)
-def _seeded():
+def _as_if_alone():
+    """Seeds torch, and undoes what commands of earlier tests have set for logging."""
     torch.manual_seed(0)
+    logging.getLogger("nmt").propagate = True
 
 
 @pytest.fixture(scope="session", autouse=True)
