@@ -59,6 +59,7 @@ def test_being_watched_changes_nothing_that_is_learnt(tmp_path, monkeypatch):
     assert all((one[name] == other[name]).all() for name in one)
 
 
+@pytest.mark.exhaustive
 def test_wandb_keeps_everything_offline(tmp_path):
     pytest.importorskip("wandb")
     folder = trained(tmp_path / "run", "tracker=wandb", env={"WANDB_SILENT": "true"})
@@ -77,6 +78,7 @@ def test_wandb_keeps_everything_offline(tmp_path):
     assert all(identity in path.name for path in folder.glob("wandb/offline-run-*"))
 
 
+@pytest.mark.exhaustive
 def test_mlflow_without_a_server(tmp_path):
     pytest.importorskip("mlflow")
     from mlflow import MlflowClient
@@ -92,6 +94,7 @@ def test_mlflow_without_a_server(tmp_path):
     assert len(client.get_metric_history(found.info.run_id, "validation/loss")) == 3
 
 
+@pytest.mark.exhaustive
 def test_trackio_keeps_figures_in_its_database(tmp_path):
     pytest.importorskip("trackio")
     typed = [*TINY, "tracker=trackio", f"run_dir={tmp_path}/run"]
