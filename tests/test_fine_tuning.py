@@ -306,11 +306,20 @@ def test_checkpoints_are_averaged(base, texts, tmp_path):
     mean = tmp_path / "mean.safetensors"
     result = run("average", f"models=[{base},{other}]", f"output={mean}")
     assert result.returncode == 0, result.stderr.decode()
+    assert b"independent" not in result.stderr
     ours, parts = ckpt.read(mean).part("model"), [weights(base), weights(other)]
     for name, tensor in ours.items():
         torch.testing.assert_close(tensor, (parts[0][name] + parts[1][name]) / 2)
     assert isinstance(nmt.load(mean).translate(["ab"])[0], str)
     trained(tmp_path / "next", *texts[1], f"init={mean}", "trainer.max_updates=1")
+
+
+def test_a_mean_of_independent_trainings_is_warned_about(base, texts, tmp_path):
+    """The units of networks with different seeds do not correspond to each other."""
+    typed = [*texts[0], *SIZES, "decoder=luong", "attention=dot", "cell=lstm", "seed=5"]
+    stranger = trained(tmp_path / "stranger", *typed, "trainer.max_epochs=2")
+    result = run("average", f"models=[{base},{stranger}]", f"output={tmp_path}/mean.safetensors")
+    assert b"are of independent trainings" in result.stderr
 
 
 def test_faults_of_averaging_are_told(base, texts, tmp_path):

@@ -16,6 +16,11 @@ PARTS = ("encoder", "decoder", "attention", "window", "normalizer", "pooling")
 """Groups whose choices give the weights their meaning."""
 DROPPED = ("format", "training", "metrics", "update")
 """Records of a checkpoint that are not true of a mean."""
+LEAST_SIMILARITY = 0.3
+"""Smallest cosine of the matrices of two models that share a run or an initial checkpoint.
+
+Models of independent seeds have cosines near 0: their units do not correspond to each other.
+"""
 
 
 def average_checkpoints(models: Sequence[str], output: str) -> None:
@@ -31,6 +36,14 @@ def average_checkpoints(models: Sequence[str], output: str) -> None:
     for saved in checkpoints[1:]:
         _check_same_network(first, saved)
     weights = [_weights(saved) for saved in checkpoints]
+    for saved, other in zip(checkpoints[1:], weights[1:], strict=True):
+        if _similarity(weights[0], other) < LEAST_SIMILARITY:
+            log.warning(
+                "models: %s and %s are of independent trainings, so their mean is no model; average "
+                "checkpoints of one run, or of runs that start from one model (init=)",
+                first.path,
+                saved.path,
+            )
     tensors = {
         name: tensor for name, tensor in first.tensors.items() if name.startswith("tokenizer/")
     }
@@ -46,6 +59,14 @@ def average_checkpoints(models: Sequence[str], output: str) -> None:
 
 def _weights(saved: Checkpoint) -> Mapping[str, torch.Tensor]:
     return saved.part("ema") or saved.part("model")
+
+
+def _similarity(first: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) -> float:
+    """Cosine of all matrices of two models, as one vector each."""
+    names = [name for name, tensor in first.items() if tensor.dim() > 1]
+    one_vector = torch.cat([first[name].flatten().double() for name in names])
+    other_vector = torch.cat([other[name].flatten().double() for name in names])
+    return float(torch.cosine_similarity(one_vector, other_vector, dim=0))
 
 
 def _check_same_network(first: Checkpoint, other: Checkpoint) -> None:
