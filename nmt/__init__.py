@@ -6,7 +6,6 @@
 Importing the package costs nothing; what it offers to Python is loaded on first use.
 """
 
-from __future__ import annotations
 
 import importlib
 from typing import TYPE_CHECKING, Any

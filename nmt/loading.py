@@ -1,6 +1,5 @@
 """Trained models, ready to use, from their checkpoints alone."""
 
-from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence

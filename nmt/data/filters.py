@@ -1,6 +1,5 @@
 """Filters of training pairs, and the fingerprint that identifies a text."""
 
-from __future__ import annotations
 
 import hashlib
 import json

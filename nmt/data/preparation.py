@@ -1,6 +1,5 @@
 """From parallel text to batches of ids: filtered, encoded, and cut anew for every epoch."""
 
-from __future__ import annotations
 
 import logging
 import random

@@ -1,6 +1,5 @@
 """The network that translates: source → encoder → memory → decoder → readout → logits."""
 
-from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

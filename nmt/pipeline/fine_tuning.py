@@ -1,6 +1,5 @@
 """Starting from a trained model: its network, weights and vocabulary, with new data, rate and objective."""
 
-from __future__ import annotations
 
 import torch
 

@@ -1,6 +1,5 @@
 """Greedy search: the most probable word at every step."""
 
-from __future__ import annotations
 
 from collections.abc import Sequence
 

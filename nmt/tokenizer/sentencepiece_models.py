@@ -1,6 +1,5 @@
 """SentencePiece models as data: what kind they are, their special symbols, more pieces."""
 
-from __future__ import annotations
 
 from typing import Any
 

@@ -5,7 +5,6 @@ Words are what stands between spaces. Scripts that write no spaces between words
 Annex 29) if icu4py is installed; without it, every character is a word there.
 """
 
-from __future__ import annotations
 
 import functools
 import itertools

@@ -1,7 +1,6 @@
 """What every attention must do, as functions that raise AssertionError where one does not: for tests, and for those who
 write their own (nmt/tutorial.ipynb)."""
 
-from __future__ import annotations
 
 from dataclasses import replace
 

@@ -3,7 +3,6 @@
 h_s = [→h_s; ←h_s]        summary = [→h_S; ←h_1]
 """
 
-from __future__ import annotations
 
 from typing import ClassVar
 

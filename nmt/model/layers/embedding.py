@@ -1,6 +1,5 @@
 """From ids to vectors: an embedding with its dropout."""
 
-from __future__ import annotations
 
 from collections.abc import Sequence
 

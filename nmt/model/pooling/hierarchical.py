@@ -5,7 +5,6 @@ vectors of the sentences, and a second `word_context` pools its outputs. A word'
 times the weight of the sentence.
 """
 
-from __future__ import annotations
 
 import torch
 from jaxtyping import Int

@@ -6,7 +6,6 @@ p and q of a word shall agree:
 half of the paper's sum, so that a loss is comparable with that of one reading. An update costs twice as much.
 """
 
-from __future__ import annotations
 
 from collections.abc import Iterator
 

@@ -1,6 +1,5 @@
 """Training to translate: parallel text, an objective, and BLEU of greedy translations to choose the best weights."""
 
-from __future__ import annotations
 
 import hashlib
 import logging

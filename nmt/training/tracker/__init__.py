@@ -3,7 +3,6 @@
 Read: this file, tensorboard, the rest in any order.
 """
 
-from __future__ import annotations
 
 import json
 import uuid

@@ -1,6 +1,5 @@
 """MLflow."""
 
-from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,6 +1,5 @@
 """Weights & Biases."""
 
-from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
