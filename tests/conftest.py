@@ -6,9 +6,8 @@ import shutil
 from collections import Counter
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-if (
-    "PYTEST_XDIST_WORKER" in os.environ
-):  # tests run side by side: one thread each, for the processes they start too
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Tests run side by side: one thread each, for the processes that they start too.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from jaxtyping import config, install_import_hook
@@ -27,6 +26,9 @@ def _as_if_alone():
     """Seeds torch, and undoes what commands of earlier tests have set for logging."""
     torch.manual_seed(0)
     logging.getLogger("nmt").propagate = True
+    for name in list(logging.root.manager.loggerDict):
+        if name == "nmt" or name.startswith("nmt."):
+            logging.getLogger(name).setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="session", autouse=True)
