@@ -6,7 +6,6 @@
 Importing the package costs nothing; what it offers to Python is loaded on first use.
 """
 
-
 import importlib
 from typing import TYPE_CHECKING, Any
 

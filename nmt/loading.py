@@ -1,6 +1,5 @@
 """Trained models, ready to use, from their checkpoints alone."""
 
-
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

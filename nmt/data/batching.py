@@ -5,7 +5,6 @@ into batches. Then the batches are shuffled. There is little padding, and each e
 other sentences.
 """
 
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 

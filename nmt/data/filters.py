@@ -1,6 +1,5 @@
 """Filters of training pairs, and the fingerprint that identifies a text."""
 
-
 import hashlib
 import json
 import logging

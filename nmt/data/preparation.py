@@ -1,6 +1,5 @@
 """From parallel text to batches of ids: filtered, encoded, and cut anew for every epoch."""
 
-
 import logging
 import random
 from collections.abc import Iterator, Mapping, Sequence

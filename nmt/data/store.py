@@ -8,7 +8,6 @@ A store is a folder in the cache. Its name is a hash of the content and of what 
     pieces-…/source.ids, source.offsets, target…    ids of the lines, a folder for each tokenizer
 """
 
-
 import hashlib
 import logging
 import os

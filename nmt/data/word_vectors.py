@@ -1,7 +1,6 @@
 """Word vectors in the text format of word2vec, GloVe and fastText: one word and its numbers per line. Files of word2vec
 and fastText begin with a line that gives the number of words and the size of the vectors."""
 
-
 import re
 from collections.abc import Collection, Sequence
 from pathlib import Path

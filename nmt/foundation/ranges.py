@@ -5,7 +5,6 @@
 The annotation is the only place where the range of a setting is written down.
 """
 
-
 import math
 from dataclasses import dataclass
 from typing import Annotated

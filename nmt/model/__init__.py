@@ -3,7 +3,6 @@
 Read: this file, seq2seq, copying, lexical, seq2label.
 """
 
-
 from collections.abc import Callable
 from typing import Any
 

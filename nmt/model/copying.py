@@ -6,7 +6,6 @@ The paper computes g_t from context, state and word before; all three are in the
 vocabulary of subwords, which can spell what it does not know, so no word is added to it for one sentence.
 """
 
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn

@@ -6,7 +6,6 @@ the sentence around them.
 e_s are the embeddings of the source words. So a rare word is learnt from few examples: what is looked at, what is written.
 """
 
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn

@@ -1,6 +1,5 @@
 """The network that classifies: embedding → encoder → pooling → hidden layer, if wanted → linear layer."""
 
-
 from collections.abc import Iterator
 from typing import Annotated
 

@@ -1,6 +1,5 @@
 """The network that translates: source → encoder → memory → decoder → readout → logits."""
 
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal

@@ -1,6 +1,5 @@
 """Starting from a trained model: its network, weights and vocabulary, with new data, rate and objective."""
 
-
 import torch
 
 from nmt.foundation.errors import UserError

@@ -1,6 +1,5 @@
 """What an output depends on: models, files and settings, each as a hash of its content."""
 
-
 import hashlib
 import json
 from pathlib import Path

@@ -1,6 +1,5 @@
 """Greedy search: the most probable word at every step."""
 
-
 from collections.abc import Sequence
 
 import torch

@@ -6,7 +6,6 @@ as in Eikema & Aziz 2020).
 Utilities compare texts, by sacreBLEU's sentence chrF or BLEU, so the choice is made after detokenisation, in `rerank`.
 """
 
-
 import math
 from collections import defaultdict
 from collections.abc import Sequence

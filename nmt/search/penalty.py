@@ -11,7 +11,6 @@ coverage     the last term (Wu et al. 2016, eq. 14): a_ts is the attention of wo
              hypotheses that have looked everywhere. It is never above 0
 """
 
-
 from dataclasses import dataclass
 from typing import Literal
 

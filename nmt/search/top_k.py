@@ -1,7 +1,6 @@
 """The k largest of many numbers, by blocks: on CPUs torch.topk uses a comparison sort over all numbers, while a maximum
 runs at the speed of memory. The k largest numbers lie in the k blocks with the largest maxima."""
 
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor

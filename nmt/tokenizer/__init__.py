@@ -5,7 +5,6 @@ Raw text in, raw text out: SentencePiece keeps the spaces, so nothing is tokenis
 Read: this file, tokenizer, words, columns, sentencepiece_models, sampling.
 """
 
-
 import hashlib
 import io
 import logging

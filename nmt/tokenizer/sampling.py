@@ -7,7 +7,6 @@ Pieces never cross the space before a word, so each word is cut by itself:
     bpe        the usual merges in the order of their rank, each left out with probability α when its turn comes
 """
 
-
 import bisect
 import heapq
 import math

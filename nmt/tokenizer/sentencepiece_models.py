@@ -1,6 +1,5 @@
 """SentencePiece models as data: what kind they are, their special symbols, more pieces."""
 
-
 from typing import Any
 
 from nmt.foundation.interfaces import BOS, EOS, PAD, UNK

@@ -5,7 +5,6 @@ Words are what stands between spaces. Scripts that write no spaces between words
 Annex 29) if icu4py is installed; without it, every character is a word there.
 """
 
-
 import functools
 import itertools
 import unicodedata

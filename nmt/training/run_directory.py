@@ -7,7 +7,6 @@ metrics.jsonl        all figures, one JSON object per line    results.json      
 events.out.tfevents  the same for TensorBoard                 test.txt           translations of the test part
 """
 
-
 import contextlib
 import functools
 import importlib.metadata

@@ -1,7 +1,6 @@
 """Learning-rate schedules: each gives a factor for the optimizer's rate. Pure functions of the update, or of the
 validation results seen; all warm up linearly for `warmup` updates."""
 
-
 import math
 
 from nmt.foundation.ranges import Count, Fraction, Ratio, Size

@@ -10,7 +10,6 @@ a file in normalizer/; each has a YAML in conf/. With H heads, a row of weights 
 Read: this file, dot, general, concat, contract, the rest in any order.
 """
 
-
 from typing import NamedTuple
 
 import torch

@@ -1,7 +1,6 @@
 """Additive attention, score(q, h) = vᵀ tanh(W q + U h + b): Bahdanau et al. 2015, appendix A.1.2; `concat` in Luong et
 al. 2015, eq. 8 (one matrix on the concatenation [q; h] is W and U side by side)."""
 
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn

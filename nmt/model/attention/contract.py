@@ -1,7 +1,6 @@
 """What every attention must do, as functions that raise AssertionError where one does not: for tests, and for those who
 write their own (nmt/tutorial.ipynb)."""
 
-
 from dataclasses import replace
 
 import torch

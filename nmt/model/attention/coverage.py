@@ -4,7 +4,6 @@ score(q_t, h_s) = vᵀ tanh(W q_t + U h_s + V C_{t−1,s} + b)
 C_{t,s} = Σ_{i≤t} α_is / Φ_s        Φ_s = N σ(U_f h_s), the fertility: how many words position s may become
 """
 
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn

@@ -1,6 +1,5 @@
 """Dot-product attention, score(q, h) = qᵀ h: `dot` in Luong et al. 2015, eq. 8."""
 
-
 import torch
 from jaxtyping import Float
 from torch import Tensor

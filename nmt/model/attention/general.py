@@ -1,6 +1,5 @@
 """Bilinear attention, score(q, h) = qᵀ W h: `general` in Luong et al. 2015, eq. 8."""
 
-
 import torch
 from jaxtyping import Float
 from torch import Tensor

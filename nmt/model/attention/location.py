@@ -1,6 +1,5 @@
 """Location-based attention, score(h_t, s) = (W h_t)_s: Luong et al. 2015, eq. 3. It looks at positions, not at words."""
 
-
 import torch
 from jaxtyping import Float
 from torch import Tensor

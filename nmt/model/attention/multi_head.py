@@ -6,7 +6,6 @@ The context is linear in the weights, so O_i V_i h_s is computed once per senten
 positions to sum over.
 """
 
-
 from jaxtyping import Float
 from torch import Tensor, nn
 

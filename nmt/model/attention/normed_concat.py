@@ -1,7 +1,6 @@
 """Weight-normalised additive attention, score(q, h) = g vᵀ/‖v‖ tanh(W q + U h + b): weight normalisation (Salimans & Kingma
 2016, eq. 2) of v, "normed Bahdanau" of tensorflow/nmt."""
 
-
 from jaxtyping import Float
 from torch import Tensor, nn
 

@@ -1,6 +1,5 @@
 """Scaled dot-product attention, score(q, h) = qᵀ h / √K: Vaswani et al. 2017, eq. 1."""
 
-
 from jaxtyping import Float
 from torch import Tensor
 

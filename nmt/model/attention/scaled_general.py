@@ -1,6 +1,5 @@
 """Scaled bilinear attention, score(q, h) = g qᵀ W h with one learnt number g: "scaled Luong" of tensorflow/nmt."""
 
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn

@@ -1,6 +1,5 @@
 """The control: every position gets the same weight for every query. What a model gains over it is due to attention."""
 
-
 from jaxtyping import Float
 from torch import Tensor
 

@@ -7,7 +7,6 @@ computed outside of it, for all T at once. A decoder is one file here and one YA
 Read: this file, bridge, luong, attention_step, bahdanau, conditional, luong_feed, fixed, stack, readout.
 """
 
-
 from collections.abc import Mapping
 from typing import ClassVar
 

@@ -3,7 +3,6 @@
 Read: this file, rnn_encoder, bidirectional, unidirectional, alternating, multi_source, grid, convolution, multi_modal.
 """
 
-
 from collections.abc import Iterator
 from typing import ClassVar
 

@@ -1,7 +1,6 @@
 """The encoder whose layers read in turns: the first from left to right, the second from right to left, and so on (Zhou et
 al. 2016, interleaved bidirectional encoder). From the second layer on, every position knows the whole sentence."""
 
-
 from jaxtyping import Float, Int
 from torch import Tensor
 

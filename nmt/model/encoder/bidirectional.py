@@ -3,7 +3,6 @@
 h_s = [→h_s; ←h_s]        summary = [→h_S; ←h_1]
 """
 
-
 from typing import ClassVar
 
 from jaxtyping import Float, Int

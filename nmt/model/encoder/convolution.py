@@ -6,7 +6,6 @@ What lies outside an image is 0 for every layer, also where a larger image in th
 the same annotations in every batch.
 """
 
-
 from typing import Annotated, Literal
 
 from jaxtyping import Float, Int

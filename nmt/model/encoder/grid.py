@@ -7,7 +7,6 @@ The decoder's first state is made from the mean annotation, as in section 3.1.2.
 positions; they let it learn an order of reading. `sinusoidal`: half of the features are those of Vaswani et al. 2017,
 section 3.5, of the row, half those of the column; `learnt`: a vector for each row and each column."""
 
-
 import math
 from typing import ClassVar, Literal
 

@@ -3,7 +3,6 @@
 h_s = RNN(x_s, h_{s-1})        summary = h_S
 """
 
-
 from jaxtyping import Float, Int
 from torch import Tensor
 

@@ -1,7 +1,6 @@
 """Dropout (Srivastava et al. 2014), its variational form with one mask for all time steps (Gal & Ghahramani 2016), and
 dropout of whole words (the embedding matrix's rows, token by token)."""
 
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn

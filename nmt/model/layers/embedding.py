@@ -1,6 +1,5 @@
 """From ids to vectors: an embedding with its dropout."""
 
-
 from collections.abc import Sequence
 
 import torch

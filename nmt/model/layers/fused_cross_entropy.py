@@ -18,7 +18,6 @@ The gradient is known as soon as the loss is, so it is computed in the forward p
 slice needs three products in total (logits, ∂x, ∂W); none is repeated. Backward only scales the results.
 """
 
-
 from typing import Any
 
 import torch

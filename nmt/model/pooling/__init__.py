@@ -6,7 +6,6 @@ conf/pooling.
 Read: this file, mean, word_context, the rest in any order.
 """
 
-
 from dataclasses import dataclass
 
 import torch

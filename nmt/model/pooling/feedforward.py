@@ -4,7 +4,6 @@ The bias is one number for all positions, so that texts of any length can be rea
 weight of T words exceeds e² / (e² + T − 1): in a long text, no single word can get most of the weight.
 """
 
-
 from jaxtyping import Int
 from torch import Tensor, nn
 

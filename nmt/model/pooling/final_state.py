@@ -3,7 +3,6 @@
 α_s = softmax_s(h_sᵀ [→h_S; ←h_1])
 """
 
-
 from jaxtyping import Int
 from torch import Tensor
 

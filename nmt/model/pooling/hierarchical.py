@@ -5,7 +5,6 @@ vectors of the sentences, and a second `word_context` pools its outputs. A word'
 times the weight of the sentence.
 """
 
-
 import torch
 from jaxtyping import Int
 from torch import Tensor

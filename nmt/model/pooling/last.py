@@ -1,6 +1,5 @@
 """The encoder's last state alone, [→h_S; ←h_1]: a control without attention, and with no weights to show."""
 
-
 from jaxtyping import Int
 from torch import Tensor
 

@@ -1,7 +1,6 @@
 """The largest value of each feature: a control that chooses feature by feature. A position's weight is the share of the
 features that come from it."""
 
-
 import torch
 from jaxtyping import Int
 from torch import Tensor

@@ -1,6 +1,5 @@
 """The mean of all positions: a control that cannot choose."""
 
-
 from jaxtyping import Int
 from torch import Tensor
 

@@ -5,7 +5,6 @@ A = softmax_s(W₂ tanh(W₁ Hᵀ))        features = A H, a row for each of r h
 The penalty keeps the hops apart; without it they all look at the same words.
 """
 
-
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn

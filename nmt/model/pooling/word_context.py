@@ -3,7 +3,6 @@
 u_s = tanh(W h_s + b)        α_s = softmax_s(vᵀ u_s)
 """
 
-
 from jaxtyping import Int
 from torch import Tensor, nn
 

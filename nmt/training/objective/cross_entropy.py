@@ -1,6 +1,5 @@
 """Maximum likelihood with teacher forcing: each word is predicted from the reference words before it."""
 
-
 from collections.abc import Iterator
 
 from torch import Tensor

@@ -7,7 +7,6 @@ Several teachers are one whose q is the mean of theirs. Whole translations of a 
 makes the text.
 """
 
-
 from collections.abc import Iterator, Sequence
 
 import torch

@@ -11,7 +11,6 @@ weight for each translation:
 so no distribution over the vocabulary is kept for the backward pass.
 """
 
-
 from collections.abc import Iterator, Sequence
 from typing import Literal
 

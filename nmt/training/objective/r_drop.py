@@ -6,7 +6,6 @@ p and q of a word shall agree:
 half of the paper's sum, so that a loss is comparable with that of one reading. An update costs twice as much.
 """
 
-
 from collections.abc import Iterator
 
 from nmt.foundation.interfaces import Batch, Loss

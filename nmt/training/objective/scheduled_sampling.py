@@ -11,7 +11,6 @@ k is `pace`, a share of all updates, or `updates` if that is not 0. The predicti
 is read, so training goes step by step while ε < 1.
 """
 
-
 import functools
 import math
 from dataclasses import replace

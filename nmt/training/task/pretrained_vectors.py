@@ -1,6 +1,5 @@
 """Word vectors that are trained already, as the embeddings of the words that have one."""
 
-
 import logging
 from collections.abc import Mapping, Sequence
 

@@ -1,6 +1,5 @@
 """Training to translate: parallel text, an objective, and BLEU of greedy translations to choose the best weights."""
 
-
 import hashlib
 import logging
 import shlex

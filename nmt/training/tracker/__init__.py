@@ -3,7 +3,6 @@
 Read: this file, tensorboard, the rest in any order.
 """
 
-
 import json
 import uuid
 from abc import ABC, abstractmethod

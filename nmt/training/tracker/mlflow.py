@@ -1,6 +1,5 @@
 """MLflow."""
 
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

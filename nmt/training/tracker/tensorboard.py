@@ -1,6 +1,5 @@
 """TensorBoard: events in the run directory itself."""
 
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,6 +1,5 @@
 """Trackio: figures in a local database, with a page of its own (`trackio show`)."""
 
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,6 +1,5 @@
 """Weights & Biases."""
 
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal

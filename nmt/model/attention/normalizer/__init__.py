@@ -4,7 +4,6 @@ have the score −∞ and get exactly 0. A normaliser is one file here and one Y
 Read: softmax, sparsemax, entmax15.
 """
 
-
 from collections.abc import Callable
 
 from torch import Tensor

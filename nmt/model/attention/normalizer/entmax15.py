@@ -10,7 +10,6 @@ and the size of the support is the number of k with τ_k ≤ x_k (algorithm 2). 
 ∂L/∂z = q (g − Σ q g / Σ q) (eq. 11).
 """
 
-
 from typing import Any
 
 import torch

@@ -1,6 +1,5 @@
 """softmax(z)_s = exp(z_s) / Σ_j exp(z_j): every position that is not masked gets a weight above 0."""
 
-
 from jaxtyping import Float
 from torch import Tensor
 

@@ -6,7 +6,6 @@ With z sorted from the largest, τ = (Σ_{j≤k} z_j − 1) / k for the largest 
 Gradient, over the support: ∂L/∂z = g − mean(g) (eq. 12).
 """
 
-
 from typing import Any
 
 import torch

@@ -7,7 +7,6 @@ one YAML in conf/window.
 Read: this file, local_m, local_p, hard, monotonic.
 """
 
-
 from collections.abc import Iterator
 
 import torch

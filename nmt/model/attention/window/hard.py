@@ -11,7 +11,6 @@ reinforce           the gradient of the paper's bound, without bias: its eq. 11 
 where λ_r = `reward`, λ_e = `entropy`, 0.9 = `decay`; a share `expected` of the sentences is trained with the weights
 themselves, which lowers the variance further."""
 
-
 from typing import Literal
 
 import torch

@@ -1,7 +1,6 @@
 """Local attention with monotonic alignment, local-m of Luong et al. 2015, section 3.2: step t looks at the source positions
 [t − D, t + D]; steps beyond the end of the source stay at its end."""
 
-
 import torch
 from jaxtyping import Float
 from torch import Tensor

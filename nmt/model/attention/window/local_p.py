@@ -7,7 +7,6 @@ Positions count from 0 to S − 1. The paper leaves the product as it is, so tha
 distribution.
 """
 
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn

@@ -12,7 +12,6 @@ Noise (standard normal, in training only) teaches the model to decide clearly; `
 position is chosen, attention goes to the last position (in the paper, to none), so the weights remain a distribution.
 """
 
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
