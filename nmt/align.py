@@ -6,11 +6,9 @@ of both directions are combined. With vectors=[SOURCE,TARGET], two files of word
 space, no trained model is needed. attention_map= draws the weights.
 """
 
-from nmt.configuration.command_line import command_line
-from nmt.foundation.deferred import deferred
+from nmt.configuration.command_line import command
 
-run = deferred("nmt.pipeline.model_commands:align")
-main = command_line("align", run, sweep=deferred("nmt.pipeline.one_after_another:run_all"))
+run, main = command("align", "nmt.pipeline.model_commands:align")
 
 if __name__ == "__main__":
     main()

@@ -5,11 +5,9 @@ or files, such as the last-*.safetensors that trainer.keep leaves. The result is
 other.
 """
 
-from nmt.configuration.command_line import command_line
-from nmt.foundation.deferred import deferred
+from nmt.configuration.command_line import command
 
-run = deferred("nmt.storage.averaging:average_checkpoints", "models", "output")
-main = command_line("average", run, sweep=deferred("nmt.pipeline.one_after_another:run_all"))
+run, main = command("average", "nmt.storage.averaging:average_checkpoints", "models", "output")
 
 if __name__ == "__main__":
     main()

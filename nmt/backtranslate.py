@@ -4,11 +4,9 @@ Makes training pairs from text of one language, and trains a model on all pairs.
 those of nmt.train; see conf/backtranslate.yaml. The same command continues where it stopped.
 """
 
-from nmt.configuration.command_line import command_line
-from nmt.foundation.deferred import deferred
+from nmt.configuration.command_line import command
 
-run = deferred("nmt.pipeline.backtranslation:backtranslate")
-main = command_line("backtranslate", run)
+run, main = command("backtranslate", "nmt.pipeline.backtranslation:backtranslate", sweep=None)
 
 if __name__ == "__main__":
     main()

@@ -6,12 +6,13 @@ Trains a text classifier; see conf/classify.yaml. `python -m nmt.label model=RUN
 with it; this command does the same if it is given model=.
 """
 
-from nmt.configuration.command_line import command_line
-from nmt.foundation.deferred import deferred
+from nmt.configuration.command_line import command
 
-run = deferred("nmt.pipeline.run_training:train")
-main = command_line(
-    "classify", run, sweep=deferred("nmt.pipeline.sweep_command:sweep"), instead={"model": "label"}
+run, main = command(
+    "classify",
+    "nmt.pipeline.run_training:train",
+    sweep="nmt.pipeline.sweep_command:sweep",
+    instead={"model": "label"},
 )
 
 if __name__ == "__main__":

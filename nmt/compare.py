@@ -5,11 +5,9 @@ or files that any system has written. Prints tables, and writes NAME.md, NAME.js
 NAME.html.
 """
 
-from nmt.configuration.command_line import command_line
-from nmt.foundation.deferred import deferred
+from nmt.configuration.command_line import command
 
-run = deferred("nmt.pipeline.model_commands:compare")
-main = command_line("compare", run, sweep=deferred("nmt.pipeline.one_after_another:run_all"))
+run, main = command("compare", "nmt.pipeline.model_commands:compare")
 
 if __name__ == "__main__":
     main()

@@ -5,11 +5,9 @@ BLEU, chrF, TER and exact match with sacreBLEU's signatures; for captions of pic
 to 3.
 """
 
-from nmt.configuration.command_line import command_line
-from nmt.foundation.deferred import deferred
+from nmt.configuration.command_line import command
 
-run = deferred("nmt.pipeline.model_commands:evaluate")
-main = command_line("evaluate", run, sweep=deferred("nmt.pipeline.one_after_another:run_all"))
+run, main = command("evaluate", "nmt.pipeline.model_commands:evaluate")
 
 if __name__ == "__main__":
     main()

@@ -5,11 +5,9 @@ folder with the weights, the tokenizer and a model card, as the Hugging Face hub
 format=html: one page that translates in a browser.
 """
 
-from nmt.configuration.command_line import command_line
-from nmt.foundation.deferred import deferred
+from nmt.configuration.command_line import command
 
-run = deferred("nmt.pipeline.model_commands:export")
-main = command_line("export", run, sweep=deferred("nmt.pipeline.one_after_another:run_all"))
+run, main = command("export", "nmt.pipeline.model_commands:export")
 
 if __name__ == "__main__":
     main()

@@ -4,11 +4,9 @@ An index of training sentences by their encoder states: nmt.serve index=FILE sho
 that are most similar to an input for the model.
 """
 
-from nmt.configuration.command_line import command_line
-from nmt.foundation.deferred import deferred
+from nmt.configuration.command_line import command
 
-run = deferred("nmt.pipeline.model_commands:index")
-main = command_line("index", run, sweep=deferred("nmt.pipeline.one_after_another:run_all"))
+run, main = command("index", "nmt.pipeline.model_commands:index")
 
 if __name__ == "__main__":
     main()

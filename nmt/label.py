@@ -4,11 +4,9 @@ Labels texts with a model of nmt.classify: one line out for every line in, in or
 input=, lines from stdin are labelled as they arrive.
 """
 
-from nmt.configuration.command_line import command_line
-from nmt.foundation.deferred import deferred
+from nmt.configuration.command_line import command
 
-run = deferred("nmt.pipeline.model_commands:label")
-main = command_line("label", run, sweep=deferred("nmt.pipeline.one_after_another:run_all"))
+run, main = command("label", "nmt.pipeline.model_commands:label")
 
 if __name__ == "__main__":
     main()

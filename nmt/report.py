@@ -4,10 +4,10 @@ A report of runs: a table on the terminal, and as Markdown, CSV, LaTeX and one H
 learning curves. Sweeps that are still running can be reported too.
 """
 
-from nmt.configuration.command_line import command_line
-from nmt.foundation.deferred import deferred
+from nmt.configuration.command_line import command
 
-run = deferred(
+run, main = command(
+    "report",
     "nmt.analysis.report_folders:report_folders",
     "folders",
     "metric",
@@ -16,7 +16,6 @@ run = deferred(
     "samples",
     "trials",
 )
-main = command_line("report", run, sweep=deferred("nmt.pipeline.one_after_another:run_all"))
 
 if __name__ == "__main__":
     main()

@@ -5,11 +5,9 @@ included), perplexity on stderr. With nbest=FILE (Moses format) instead of targe
 hypotheses of an n-best list are scored again.
 """
 
-from nmt.configuration.command_line import command_line
-from nmt.foundation.deferred import deferred
+from nmt.configuration.command_line import command
 
-run = deferred("nmt.pipeline.model_commands:score")
-main = command_line("score", run, sweep=deferred("nmt.pipeline.one_after_another:run_all"))
+run, main = command("score", "nmt.pipeline.model_commands:score")
 
 if __name__ == "__main__":
     main()

@@ -4,11 +4,9 @@ A page and an API for other programs at http://127.0.0.1:8000, with LibreTransla
 answers (nmt/serving/README.md). Ctrl-C or SIGTERM ends it when all requests are answered.
 """
 
-from nmt.configuration.command_line import command_line
-from nmt.foundation.deferred import deferred
+from nmt.configuration.command_line import command
 
-run = deferred("nmt.pipeline.serve_command:serve")
-main = command_line("serve", run, sweep=deferred("nmt.pipeline.one_after_another:run_all"))
+run, main = command("serve", "nmt.pipeline.serve_command:serve")
 
 if __name__ == "__main__":
     main()

@@ -4,11 +4,9 @@ One line out for every line in, in order. Without input=, stdin is translated as
 terminal, line by line.
 """
 
-from nmt.configuration.command_line import command_line
-from nmt.foundation.deferred import deferred
+from nmt.configuration.command_line import command
 
-run = deferred("nmt.pipeline.model_commands:translate")
-main = command_line("translate", run, sweep=deferred("nmt.pipeline.one_after_another:run_all"))
+run, main = command("translate", "nmt.pipeline.model_commands:translate")
 
 if __name__ == "__main__":
     main()

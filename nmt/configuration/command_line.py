@@ -1,7 +1,7 @@
 """The `main` of every command: composes and checks the configuration, runs, reports errors.
-Completion is left to Hydra.
 
-Heavy modules are imported where they are needed: --help and TAB completion must be quick.
+Hydra completes words for shells. Heavy modules are imported inside functions, because --help and
+completion must be quick.
 """
 
 import argparse
@@ -9,17 +9,17 @@ import contextlib
 import difflib
 import errno
 import importlib
-import inspect
 import logging
 import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
-from typing import Any, NoReturn
+from typing import Any
 
-from nmt.configuration.compose import CONF, compose_unresolved, search_beside
+from nmt.configuration.compose import compose_unresolved, hydra_main, search_beside
 from nmt.configuration.faults import ConfigError, broken, refuse
+from nmt.foundation.deferred import deferred
 from nmt.foundation.errors import Stopped, UserError, quoted
 from nmt.foundation.ranks import Silent, connected, of_torchrun
 
@@ -29,9 +29,7 @@ TOGETHER = ("train", "classify")
 FIRST_TELLS = 5.0
 """Seconds that other ranks wait, so that rank 0 reports a common error."""
 POSITIONAL = {"report": "folders", "compare": "systems"}
-"""Commands whose arguments without a key are a list of this key."""
-
-
+"""Commands whose arguments without a key are a list, and the key of that list."""
 SWITCH = {"action": "store_true"}
 VALUE = {"nargs": "?", "const": ""}
 FLAGS: Mapping[tuple[str, ...], Mapping[str, Any]] = {
@@ -43,53 +41,51 @@ FLAGS: Mapping[tuple[str, ...], Mapping[str, Any]] = {
     ("--shell-completion", "-sc"): SWITCH,
     ("--version",): SWITCH,
 }
-"""Names of each flag, and how argparse reads it."""
+"""Names of each flag, and its options for argparse."""
 
 
-class _Parser(argparse.ArgumentParser):
-    """Parser of the flags; keys and values are left over."""
-
-    def __init__(self) -> None:
-        super().__init__(add_help=False, allow_abbrev=False)
-        for names, options in FLAGS.items():
-            self.add_argument(*names, **options)
-
-    def error(self, message: str) -> NoReturn:
-        raise UserError(message)
-
-
-def command_line(
-    command: str,
-    run: Callable[[Any], Any],
-    *,
-    sweep: Callable[..., None] | None = None,
+def command(
+    name: str,
+    target: str,
+    *keys: str,
+    sweep: str | None = "nmt.pipeline.one_after_another:run_all",
     instead: Mapping[str, str] | None = None,
-) -> Callable[[], None]:
-    """A `main` that calls `run` with the settings of conf/{command}.yaml and the command line.
+) -> tuple[Callable[..., Any], Callable[[], None]]:
+    """Returns `run`, a function of the settings, and `main`, a function of the command line.
 
-    command: name of the command and of its YAML
-    run: function of the settings
-    sweep: function that runs all combinations of several values (-m); None: -m is an error
-    instead: keys of another command, by which it is called in place of this one
+    name: name of the command and of its YAML file
+    target: `module:function` that does the work
+    keys: settings that are passed to it by name; without keys it receives all settings
+    sweep: `module:function` that runs all combinations of several values (-m); None: -m is an error
+    instead: keys that belong to another command, each with the command that is then called
 
-    Errors for users are printed without a traceback; exit status 1, or 130 if interrupted. The result of `run` is for
-    sweeps alone: an installed command would take it for its exit status.
+    `main` prints errors for users without a traceback. The exit status is 1, or 130 after an
+    interruption. It returns nothing, because an installed command exits with what `main` returns.
     """
+    run = deferred(target, *keys)
 
     def main() -> None:
-        friendly(lambda: _dispatch(command, run, sweep, instead or {}))
+        friendly(lambda: _dispatch(name, run, sweep, instead or {}))
 
-    return main
+    return run, main
+
+
+def _flags() -> tuple[argparse.Namespace, list[str]]:
+    """Flags of the command line, and the remaining words. Raises UserError for a misused flag."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for names, options in FLAGS.items():
+        parser.add_argument(*names, **options)
+    try:
+        return parser.parse_known_args(sys.argv[1:])
+    except argparse.ArgumentError as error:
+        raise UserError(str(error)) from error
 
 
 def _dispatch(
-    command: str,
-    run: Callable[[Any], Any],
-    sweep: Callable[..., None] | None,
-    instead: Mapping[str, str],
+    name: str, run: Callable[[Any], Any], sweep: str | None, instead: Mapping[str, str]
 ) -> None:
-    flags, words = _Parser().parse_known_args(sys.argv[1:])
-    overrides = _with_a_key(command, [word for word in words if not word.startswith("-")])
+    flags, words = _flags()
+    overrides = _with_a_key(name, [word for word in words if not word.startswith("-")])
     strange = [word for word in words if word.startswith("-")]
     for override in overrides:
         key, equals, _ = override.partition("=")
@@ -106,15 +102,15 @@ def _dispatch(
     elif flags.help:
         from nmt.configuration.help import help_of
 
-        print(help_of(command, overrides), end="")
+        print(help_of(name, overrides), end="")
     elif flags.cfg is not None:
-        _print(command, flags.cfg, overrides)
+        _print(name, flags.cfg, overrides)
     elif flags.shell_completion:
-        _complete(command)
+        _complete(name)
     elif flags.multirun:
         if sweep is None:
             raise UserError(
-                f"nmt.{command} makes several runs already: call it once for each, "
+                f"nmt.{name} makes several runs already: call it once for each, "
                 "or sweep over nmt.train"
             )
         if of_torchrun().several:
@@ -122,11 +118,11 @@ def _dispatch(
                 "-m trains many runs, each in a process of its own: start it without torchrun"
             )
         _prepare_process()
-        sweep(command, run, overrides, dry=flags.dry_run)
+        deferred(sweep)(name, run, overrides, dry=flags.dry_run)
     elif flags.dry_run:
         raise UserError("--dry-run lists the runs of a sweep: add -m")
     else:
-        _run(command, run, overrides)
+        _run(name, run, overrides)
 
 
 def friendly(action: Callable[[], Any]) -> Any:
@@ -156,7 +152,8 @@ def friendly(action: Callable[[], Any]) -> Any:
 
 
 def _tell(error: UserError) -> None:
-    logger, ranks = logging.getLogger("nmt"), of_torchrun()
+    logger = logging.getLogger("nmt")
+    ranks = of_torchrun()
     if not ranks.first and not connected(ranks):
         # torchrun ends this process if the first rank has the same error and reports it.
         time.sleep(FIRST_TELLS)
@@ -203,18 +200,11 @@ def _print(command: str, what: str, overrides: Sequence[str]) -> None:
 
 
 def _complete(command: str) -> None:
-    """Leaves the completion of a shell to Hydra. Raises UserError unless a shell calls it, or it
-    is to be installed.
-    """
+    """Completes a word, or installs completion, by Hydra. Raises UserError for another use."""
     actions = [f"{action}={shell}" for action in ("install", "uninstall") for shell in SHELLS]
     if "COMP_LINE" not in os.environ and not {*actions} & {*sys.argv}:
         raise UserError(f"-sc: give one of {', '.join(actions[: len(SHELLS)])}")
-    import hydra
-
-    compatible: dict[str, Any] = {"version_base": "1.3"}
-    if "execution_whitelist" in inspect.signature(hydra.main).parameters:  # Hydra ≥ 1.4
-        compatible = {"execution_whitelist": ("nmt.*",)}
-    hydra.main(config_path=CONF, config_name=command, **compatible)(lambda _: None)()
+    hydra_main(command, "nmt.*")(lambda _: None)()
 
 
 def _run(command: str, run: Callable[[Any], Any], overrides: Sequence[str]) -> None:

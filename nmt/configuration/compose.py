@@ -14,9 +14,10 @@ The rule:
 
 import copy
 import functools
+import inspect
 import itertools
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -326,6 +327,19 @@ def _sources() -> Iterator[Any]:
             yield GlobalHydra.instance().config_loader()
     finally:
         GlobalHydra.instance().hydra = before
+
+
+def hydra_main(command: str | None, *packages: str) -> Callable[..., Callable[[], Any]]:
+    """Decorator of Hydra for a function of the configuration of a command.
+
+    packages: modules that the configuration may name, such as nmt.*
+    """
+    import hydra
+
+    options: dict[str, Any] = {"version_base": "1.3"}
+    if "execution_whitelist" in inspect.signature(hydra.main).parameters:  # Hydra ≥ 1.4
+        options["execution_whitelist"] = packages
+    return hydra.main(config_path=CONF, config_name=command, **options)
 
 
 def hydra_errors() -> tuple[type[Exception], ...]:

@@ -1,12 +1,11 @@
 """Hands runs to one of Hydra's launchers, which calls `job.train` for each."""
 
-import inspect
 import os
 import re
 import shutil
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from nmt.configuration.compose import (
     by_hydra,
     first_line,
     hydra_errors,
+    hydra_main,
     parse,
     search_path,
 )
@@ -106,16 +106,13 @@ def is_installed(package: str) -> bool:
         return False
 
 
-def launch(
-    folder: Path, runs: Sequence[Run], epochs: int, settings: Sequence[str], conf: str
-) -> None:
+def launch(folder: Path, runs: Sequence[Run], epochs: int, settings: Sequence[str]) -> None:
     """Trains runs by a launcher.
 
     folder: folder of the sweep
     runs: the runs
     epochs: epoch after which they stop; 0: at their end
     settings: settings of Hydra's own, such as hydra/launcher=workers
-    conf: folder of the configuration
     """
     folder = folder.resolve()
     (folder / NOTES).mkdir(parents=True, exist_ok=True)
@@ -136,7 +133,7 @@ def launch(
     typed = sys.argv
     sys.argv = [typed[0], "-m", *overrides, *settings]
     try:
-        _hydra(conf)(train)()
+        hydra_main(None, "nmt.*", "hydra_plugins.*")(train)()
     finally:
         sys.argv = typed
 
@@ -150,12 +147,3 @@ def train(config: Any) -> None:
     [run] = [run for run in find(folder) if run.name == config.run]
     launcher: Any = OmegaConf.to_container(HydraConfig.get().launcher, resolve=True)
     job.train(run, config.epochs, config.sweeper, launcher, folder / NOTES)
-
-
-def _hydra(conf: str) -> Callable[[Callable[[Any], Any]], Callable[[], Any]]:
-    import hydra
-
-    compatible: dict[str, Any] = {"version_base": "1.3"}
-    if "execution_whitelist" in inspect.signature(hydra.main).parameters:  # Hydra ≥ 1.4
-        compatible = {"execution_whitelist": ("nmt.*", "hydra_plugins.*")}
-    return hydra.main(config_path=conf, config_name=None, **compatible)

@@ -14,7 +14,6 @@ from typing import Any
 from nmt.analysis.report_folders import report_folders
 from nmt.configuration import build
 from nmt.configuration.compose import (
-    CONF,
     choices_of,
     compose,
     compose_unresolved,
@@ -235,7 +234,7 @@ class TrainingJob:
         ready = [run for run in ready if self._can_begin(run)]
         if ready:
             with watch.watching(runs, self.metric):
-                launchers.launch(self.folder, ready, epochs, self.of_hydra, CONF)
+                launchers.launch(self.folder, ready, epochs, self.of_hydra)
 
     def _can_begin(self, run: Run) -> bool:
         """Whether the configuration of a run has no errors; they are recorded as a failure."""
