@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from nmt.configuration import build
 from nmt.configuration.check import mismatches
@@ -163,10 +163,7 @@ def _text_classifier(saved: Checkpoint, device: str) -> TextClassifier:
         names = LabelSet(tuple(map(str, labels["names"])), bool(labels["several"]))
     except (KeyError, TypeError) as error:
         raise UserError(f"{saved.path}: no labels in it; it is damaged") from error
-    weights = saved.part("ema") or saved.part("model")
-    network = _filled(
-        lambda: build.classifier(config, tokenizer.source_size, names), weights, saved
-    )
+    network = _filled(lambda: build.classifier(config, tokenizer.source_size, names), saved)
     return TextClassifier(network.to(where).eval(), tokenizer, max_tokens=config["max_tokens"])
 
 
@@ -192,18 +189,17 @@ def translator_for(settings: ModelSettings, model: str | list[str] | None = None
 def _seq2seq(saved: Checkpoint) -> tuple[Seq2Seq, Tokenizer, Config]:
     """Model, tokenizer and configuration of a checkpoint."""
     config, tokenizer = _checked(saved, "train"), ckpt.tokenizer_from(saved)
-    weights = saved.part("ema") or saved.part("model")
     sizes = tokenizer.source_size, tokenizer.target_size
-    model = _filled(lambda: build.network(config, *sizes, tokenizer.columns), weights, saved)
+    model = _filled(lambda: build.network(config, *sizes, tokenizer.columns), saved)
     return model, tokenizer, config
 
 
-def _filled(make: Callable[[], Made], weights: Mapping[str, Tensor], saved: Checkpoint) -> Made:
+def _filled(make: Callable[[], Made], saved: Checkpoint) -> Made:
     """A network with these weights. First it is made without memory, so that nothing is allocated that does not fit."""
     with torch.device("meta"):
-        ckpt.check_weights(make(), weights, saved.path)
+        ckpt.check_weights(make(), saved.weights, saved.path)
     network = make()
-    ckpt.load_weights(network, weights, saved.path)
+    ckpt.load_weights(network, saved.weights, saved.path)
     return network
 
 

@@ -282,7 +282,7 @@ def test_an_untrained_network_is_told_to_be_trained_first(tmp_path):
     )
     done = run("train", *typed, "data.test=2", "objective=minimum_risk", f"run_dir={tmp_path}/run")
     assert done.returncode == 0, done.stderr.decode()
-    assert b"an untrained one writes noise" in done.stderr
+    assert b"those of an untrained model are noise" in done.stderr
 
 
 @pytest.mark.exhaustive
@@ -293,7 +293,7 @@ def test_a_run_with_samples_resumes(small_run, tmp_path, caplog):
         "objective=minimum_risk", "objective.candidates=4", "trainer.max_epochs=2", "batching.sentences=20",
     ]  # fmt: skip
     whole = trained(tmp_path / "whole", *settings)
-    assert "an untrained one writes noise" not in caplog.text
+    assert "those of an untrained model are noise" not in caplog.text
     with pytest.raises(Stopped):
         trained(tmp_path / "part", *settings, "trainer.stop_after=1")
     assert run("train", f"resume={tmp_path}/part", "trainer.stop_after=0").returncode == 0

@@ -267,7 +267,7 @@ def test_two_runs_do_the_work_once(corpus, cache, caplog, monkeypatch):
         thread.join()
     assert len({pairs.store for pairs in found}) == 1
     assert len([*cache.iterdir()]) == 1
-    assert "another process makes it; waiting" in caplog.text
+    assert "another process is writing it; waiting" in caplog.text
 
 
 def test_a_damaged_store_is_named(corpus, cache):

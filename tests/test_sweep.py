@@ -173,10 +173,13 @@ def test_long_names_stay_different():
         ),
         (["hydra.launcher.n_jobs=2"], "hydra.launcher.n_jobs: no such key"),
         (["hydra/launcher=slurm"], "this machine has no Slurm"),
-        (["hydra.launcher=workers"], "who runs a sweep is chosen by hydra/launcher=NAME"),
+        (["hydra.launcher=workers"], "choose a launcher by hydra/launcher=NAME"),
         (["hydra.sweep.dir=runs/mine"], "the folder of a sweep is run_dir=DIR"),
-        (["hydra/sweeper=optuna"], "how a sweep goes is chosen by sweep=NAME"),
-        (["hydra.verbose=true"], "a sweep takes hydra/launcher=NAME and hydra.launcher.KEY=VALUE"),
+        (["hydra/sweeper=optuna"], "choose a kind of sweep by sweep=NAME"),
+        (
+            ["hydra.verbose=true"],
+            "a sweep accepts hydra/launcher=NAME and hydra.launcher.KEY=VALUE",
+        ),
         (["optimizer.lr=interval(0.1,0.2)"], "an interval is searched by sweep=optuna only"),
         (["decoder=lung"], "did you mean luong?"),
         (["sweep=halving", "sweep.factor=1", "seed=1,2"], "every run would go on"),
@@ -521,7 +524,7 @@ def test_what_is_added_to_a_finished_run_in_vain_is_told(plain):
     assert result.returncode == 0, result.stderr.decode()
     said = result.stderr.decode()
     assert "keep_validations=true: has no effect on luong-seed1" in said
-    assert "remove its folder to train it again" in said
+    assert "to train it again, remove its folder" in said
     assert "has no effect" not in swept(folder, *typed).stderr.decode()
 
 

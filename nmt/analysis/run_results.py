@@ -1,6 +1,5 @@
 """Results of runs, read from their folders, and the configurations with several seeds."""
 
-import hashlib
 import json
 import math
 import statistics
@@ -12,7 +11,7 @@ from typing import Any
 import yaml
 
 from nmt.analysis.significance import SignificanceResult
-from nmt.foundation.configurations import learnt_settings
+from nmt.foundation.configurations import digest, learnt_settings
 from nmt.foundation.errors import UserError
 from nmt.metric import LOWER_IS_BETTER
 from nmt.storage.metrics_file import read_metrics
@@ -224,7 +223,7 @@ def configurations(runs: Sequence[RunResult], metric: str) -> list[Configuration
     """Runs grouped by their configuration and data, the best first."""
     by_seed = sorted(runs, key=lambda run: run.seed)
     # Files may change while their names stay: runs of different text are no seeds of one another.
-    settings = [{**run.settings, "data.content": _short_hash(run.data)} for run in by_seed]
+    settings = [{**run.settings, "data.content": digest(run.data)[:6]} for run in by_seed]
     columns = differing(settings)
     groups: dict[tuple[str, ...], list[RunResult]] = {}
     for run, of_run in zip(by_seed, settings, strict=True):
@@ -239,12 +238,6 @@ def configurations(runs: Sequence[RunResult], metric: str) -> list[Configuration
         return sign * statistics.mean(configuration.scores(metric) or [sign * math.inf])
 
     return sorted(grouped, key=rank)
-
-
-def _short_hash(data: Mapping[str, str]) -> str:
-    """Six digits that identify the data of a run."""
-    text = json.dumps(data, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:6]
 
 
 def differing(settings: Sequence[Mapping[str, str]]) -> list[str]:

@@ -67,7 +67,7 @@ def write_card(saved: Checkpoint, results: Mapping[str, Any], folder: Path) -> N
     """
     folder.mkdir(parents=True)
     # Averaged weights in place of the last ones, if there are any.
-    weights = saved.part("ema") or saved.part("model")
+    weights = saved.weights
     tensors = {f"model/{name}": tensor for name, tensor in weights.items()}
     tensors |= {f"tokenizer/{name}": tensor for name, tensor in saved.part("tokenizer").items()}
     meta = {key: value for key, value in saved.meta.items() if key not in ("format", "training")}

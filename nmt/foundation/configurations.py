@@ -1,5 +1,7 @@
 """Configurations of runs as plain containers: their flat form, and what of them changes a run."""
 
+import hashlib
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,3 +31,8 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         elif value is not None:
             values[prefix + key] = value
     return values
+
+
+def digest(value: Any) -> str:
+    """SHA-256 of plain containers, in hexadecimal digits. The order of keys does not count."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()

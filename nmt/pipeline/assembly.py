@@ -1,4 +1,4 @@
-"""Assembly of a training run: the checked settings, and a checkpoint if there is one, become the parts of the run."""
+"""Assembly of a training run from checked settings, and from a checkpoint if there is one."""
 
 import inspect
 import logging
@@ -44,17 +44,17 @@ from nmt.training.trainer import Trainer
 log = logging.getLogger(__name__)
 Config = Mapping[str, Any]
 SAMPLES = 5
-"""Validation sentences that trackers get with their translations."""
+"""Validation sentences whose translations trackers receive."""
 
 
 @dataclass(frozen=True)
 class Fresh:
-    """A new run, with random weights."""
+    """A new run with random weights."""
 
 
 @dataclass(frozen=True)
 class FromCheckpoint:
-    """A new run from the weights and the vocabulary of a trained model (init=)."""
+    """A new run that starts from the weights and the vocabulary of a trained model (init=)."""
 
     checkpoint: Checkpoint
 
@@ -73,10 +73,11 @@ Beginning = Fresh | FromCheckpoint | Resumed
 class Parts:
     """Parts of a training run, built once, right after the configuration is checked.
 
-    task: network, objective, data, tokenizer, batching, metric and search.
-    trainer: settings of the training loop, with the precision that the device has.
-    optimizer, schedule: of the network's weights.
-    trackers: of rank 0.
+    task: network, objective, data, tokenizer, batching, metric and search
+    trainer: settings of the training loop, with a precision that the device supports
+    optimizer: optimizer of the trainable weights
+    schedule: learning rate by update
+    trackers: experiment trackers; none except on rank 0
     """
 
     task: Task
@@ -89,15 +90,22 @@ class Parts:
 def parts_of(
     settings: TrainingSettings, beginning: Beginning, device: torch.device, ranks: Ranks = ALONE
 ) -> Parts:
-    """All parts of a run. Raises UserError if the data or a model that the settings name cannot be used."""
+    """Builds all parts of a run.
+
+    settings: checked settings of nmt.train or nmt.classify
+    beginning: start of the run: fresh, from a trained model, or resumed
+    device: device of the network
+    ranks: all processes of the training
+
+    Raises UserError if the data or a model that the settings name cannot be used.
+    """
     config = settings.values
     trackers = _trackers(config) if ranks.first else []
-    if isinstance(settings, TrainSettings):
-        samples = SAMPLES if trackers else 0
-        task: Task = _translation(settings, beginning, device, ranks, samples)
+    if isinstance(settings, ClassifySettings):
+        task: Task = _classification(settings, beginning, device, ranks)
     else:
-        assert isinstance(settings, ClassifySettings)
-        task = _classification(settings, beginning, device, ranks)
+        assert isinstance(settings, TrainSettings)
+        task = _translation(settings, beginning, device, ranks, SAMPLES if trackers else 0)
     precision = usable_precision(settings.trainer["precision"], device)
     trainer = build.make({"trainer": {**settings.trainer, "precision": precision}}, "trainer")
     if trainer.shard and not ranks.several:
@@ -116,19 +124,14 @@ def parts_of(
 
 
 def _trackers(config: Config) -> list[Tracker]:
-    """The chosen tracker, which may refuse to begin; then TensorBoard, if it is installed."""
-    trackers: list[Tracker] = []
-    if config.get("tracker"):
-        tracker = build.make(config, "tracker")
-        if not isinstance(tracker, TensorBoard):
-            trackers.append(tracker)
-    if installed("tensorboard"):
-        trackers.append(TensorBoard())
-    return trackers
+    """The chosen tracker, then TensorBoard if it is installed."""
+    chosen = build.make(config, "tracker") if config.get("tracker") else None
+    trackers = [] if chosen is None or isinstance(chosen, TensorBoard) else [chosen]
+    return [*trackers, TensorBoard()] if installed("tensorboard") else trackers
 
 
 def fingerprints(command: str, config: Config) -> Mapping[str, str]:
-    """Hashes of the data of a configuration. Raises UserError if it cannot be read."""
+    """Hashes of the data of a configuration. Raises UserError if the data cannot be read."""
     if command == "train":
         return of_translation(loaded(config, filters_of(config)))
     return of_classification(build.make(config, "data").labelled())
@@ -141,7 +144,7 @@ def filters_of(config: Config) -> Filters:
 
 
 def loaded(config: Config, filters: Filters) -> Splits:
-    """The parallel text of a configuration; large training text is stored, filtered."""
+    """The parallel text of a configuration. Large training text is filtered and kept on disk."""
     data = build.make(config, "data")
     if "keep" in inspect.signature(data.load).parameters:
         return data.load(Storing(config.get("store", "auto"), filters))
@@ -152,19 +155,17 @@ def _translation(
     settings: TrainSettings, beginning: Beginning, device: torch.device, ranks: Ranks, samples: int
 ) -> TranslationTask:
     config = settings.values
-    # Random numbers: teachers are built before the network, as they always were.
+    # Building a network draws random numbers: teachers come first, so that a seed gives one result.
     teachers = _Teachers.of(config, device)
     filters = filters_of(config)
     splits = loaded(config, filters)
     tokenizer = _tokenizer(settings, beginning, teachers, filters, splits, ranks)
     data = prepare(splits, filters, tokenizer, ranks)
     metric = build.make(config, "metric").of(splits.languages[1], splits.validation.target)
-    if teachers is not None:
-        teachers.check_text(data, settings)
     objective = _objective(settings, beginning, teachers, data, metric)
     network = _network(settings, beginning, data.tokenizer)
     if teachers is not None:
-        teachers.check_readers(network)
+        teachers.check(network, data, settings)
     return TranslationTask(
         data,
         network.to(device),
@@ -188,7 +189,7 @@ def _tokenizer(
     splits: Splits,
     ranks: Ranks,
 ) -> Tokenizer | Untrained:
-    """The vocabulary of a checkpoint or of the teachers, or a tokenizer that is trained on the data."""
+    """The tokenizer of a checkpoint or of the teachers, else a tokenizer to train on the data."""
     sampling = settings.tokenizer["sampling"]
     match beginning:
         case Resumed(checkpoint):
@@ -213,16 +214,15 @@ def _objective(
     data: PreparedData,
     metric: Metric,
 ) -> Any:
-    """The objective, with those of `teachers` and `critic` that its constructor takes."""
-    accepted = _arguments(settings.values)
+    """The objective, with the arguments `teachers` and `critic` if its constructor has them."""
     supplied: dict[str, Any] = {}
     if teachers is not None:
         supplied["teachers"] = teachers.translator.models
-    if "critic" in accepted:
+    if "critic" in _arguments(settings.values):
         if isinstance(beginning, Fresh):
             log.warning(
-                "this objective learns from what the model writes, and an untrained one writes noise: train it by "
-                "objective=cross_entropy first, then give init=RUN_DIR"
+                "objective: learns from the model's own translations, and those of an untrained model are "
+                "noise; train with objective=cross_entropy first, then give init=RUN_DIR"
             )
         supplied["critic"] = Candidates(
             data.tokenizer.decode,
@@ -239,7 +239,7 @@ def _arguments(config: Config) -> Mapping[str, Any]:
 
 
 def _network(settings: TrainSettings, beginning: Beginning, tokenizer: Tokenizer) -> Seq2Seq:
-    """The network with its first weights."""
+    """The network with its initial weights."""
     sizes = tokenizer.source_size, tokenizer.target_size
     network = build.network(settings.values, *sizes, tokenizer.columns)
     if isinstance(beginning, FromCheckpoint):
@@ -252,7 +252,7 @@ def _network(settings: TrainSettings, beginning: Beginning, tokenizer: Tokenizer
 
 
 def _freeze(network: Seq2Seq, settings: TrainSettings) -> None:
-    """Freezes parts of the network, with a warning about embeddings that share their weights."""
+    """Freezes the named parts of the network; warns of other parts that share their weights."""
     frozen = settings.freeze or []
     freeze(network, frozen)
     shared = shared_tables(network, frozen)
@@ -267,10 +267,10 @@ def _freeze(network: Seq2Seq, settings: TrainSettings) -> None:
 
 @dataclass(frozen=True)
 class _Teachers:
-    """The trained models of objective.teacher.
+    """Trained models of objective.teacher.
 
-    translator: all of them, as an ensemble.
-    paths: the paths that name them.
+    translator: the ensemble of all teachers
+    paths: a path for each teacher
     """
 
     translator: Translator
@@ -278,19 +278,23 @@ class _Teachers:
 
     @classmethod
     def of(cls, config: Config, device: torch.device) -> "_Teachers | None":
-        """The teachers that the objective needs; None if it needs none. Raises UserError if they do not translate."""
+        """Loads the teachers; None if the objective has none. Raises UserError for a classifier."""
         if "teachers" not in _arguments(config):
             return None
         paths = as_list(config["objective"]["teacher"])
         teachers = load(paths, str(device), key="objective.teacher")
         if not isinstance(teachers, Translator):
             raise UserError(
-                f"objective.teacher={', '.join(paths)}: is a classifier; name a model made by nmt.train"
+                f"objective.teacher={', '.join(paths)}: a classifier; give a model of nmt.train"
             )
         return cls(teachers, paths)
 
-    def check_text(self, data: PreparedData, settings: TrainSettings) -> None:
-        """Raises UserError if the teachers translate the other way, or have another vocabulary or other columns."""
+    def check(self, network: Seq2Seq, data: PreparedData, settings: TrainSettings) -> None:
+        """Raises UserError unless the teachers read the batches of the network to train.
+
+        They must translate in the same direction, with the same vocabulary and columns, and read
+        pictures in the same way.
+        """
         key = f"objective.teacher={', '.join(self.paths)}"
         languages = self.translator.languages
         if languages == data.splits.languages[::-1] != data.splits.languages:
@@ -311,32 +315,32 @@ class _Teachers:
                     f"{needing}: needs one vocabulary for both languages, and the teacher has two: "
                     f"set {instead}"
                 )
-
-    def check_readers(self, network: Seq2Seq) -> None:
-        """Raises UserError if a teacher reads pictures in another way: the batches are made for the network to train."""
-        ours = _reading(network)
+        pictures = _reading(network)
         for teacher, path in zip(self.translator.models, self.paths, strict=True):
-            theirs = _reading(teacher)
-            if theirs != ours:
+            if _reading(teacher) != pictures:
                 raise UserError(
-                    f"objective.teacher={path}: reads pictures as {theirs}, and the model to train as {ours}"
+                    f"objective.teacher={path}: reads pictures as {_reading(teacher)}, and the model to "
+                    f"train as {pictures}"
                 )
 
 
 def _reading(network: Seq2Seq) -> str:
-    """The settings by which a network reads pictures, as text."""
+    """Description of a network's reader of pictures; "none" without a reader."""
     reader = network.encoder.reader
     if reader is None:
         return "none"
     longest = getattr(reader.read, "longest", None)
-    return (
-        f"{type(reader.read).__name__.lower()}, channels={reader.channels}"
-        + f", longest={longest}" * bool(longest)
-    )
+    limit = f", longest={longest}" if longest else ""
+    return f"{type(reader.read).__name__.lower()}, channels={reader.channels}{limit}"
 
 
 def _use_vectors(network: Seq2Seq, tokenizer: Tokenizer, paths: Sequence[str | None]) -> None:
-    """Loads the word vectors of source and target. With one matrix for both, those of the source take precedence."""
+    """Loads word vectors into the embeddings.
+
+    paths: files for source and target, None for none
+
+    If both languages share one embedding, the vectors of the source take precedence.
+    """
     source = tokenizer.source_pieces(list(range(tokenizer.source_size)))
     target = tokenizer.target_pieces(list(range(tokenizer.target_size)))
     sides: list[tuple[Any, list[str], Sequence[str | None]]] = [
@@ -359,13 +363,14 @@ def _classification(
     labels = LabelSet.of(splits.train.labels, splits.multi_label)
     if len(labels.names) < (1 if splits.multi_label else 2):
         raise UserError(
-            f"{splits.train.name}: too few labels ({', '.join(labels.names) or 'none'}); give two or more"
+            f"{splits.train.name}: too few labels ({', '.join(labels.names) or 'none'}); "
+            "give two or more"
         )
     if isinstance(beginning, Resumed):
         saved = beginning.checkpoint
         if list(labels.names) != saved.meta["labels"]["names"]:
             raise UserError(
-                f"resume={saved.path.parent}: the data has other labels than when this run began"
+                f"resume={saved.path.parent}: the labels of the data have changed since this run began"
             )
         tokenizer = ckpt.tokenizer_from(saved)
     else:

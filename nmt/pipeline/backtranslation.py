@@ -1,10 +1,10 @@
-"""The steps of nmt.backtranslate, each done once, in one folder:
+"""Back-translation (nmt.backtranslate) in steps, whose results are in one folder:
 
     corpus/        real pairs: train.SOURCE, train.TARGET, validation.…, test.…
-    reverse/       the model that translates, unless another is given: a run of nmt.train
-    translations   translations of the text, with log-probabilities; grows while they are made
-    synthetic.…    the pairs that are kept
-    mixture.yml    their proportion to the real pairs
+    reverse/       model that translates, unless another is given: a run of nmt.train
+    translations   translations of the text with log-probabilities, appended line by line
+    synthetic.…    selected pairs
+    mixture.yml    proportion of synthetic and real pairs
     model/         a run of nmt.train on the mixture
 
 An interrupted step is continued; a finished step is not repeated.
@@ -29,7 +29,7 @@ from nmt.configuration.faults import shown
 from nmt.configuration.model_settings import TranslateSettings, models
 from nmt.configuration.saved_runs import changed, saved_run
 from nmt.configuration.training_settings import BacktranslateSettings, TrainSettings
-from nmt.data import Pairs, Splits
+from nmt.data import Splits
 from nmt.data.lines import find_file, stream_lines
 from nmt.data.synthetic import Synthetic
 from nmt.foundation.configurations import NOT_LEARNT, flat
@@ -49,12 +49,16 @@ from nmt.tokenizer.words import words
 
 log = logging.getLogger(__name__)
 RECORD = "backtranslation.json"
+"""File that describes the real pairs and the settings of the command."""
 OTHER_SIDE = {"source_embedding": "target_embedding", "target_embedding": "source_embedding"}
 """Parts of a network that belong to one language, and their counterparts."""
 
 
 def backtranslate(settings: BacktranslateSettings) -> float:
-    """Does the steps that are left; returns the test score of the last model."""
+    """Does all unfinished steps; returns the test score of the final model.
+
+    Raises UserError if the text, the folder or a model cannot be used.
+    """
     synthetic: Synthetic = build.make(settings.values, "synthetic")
     if synthetic.text is not None:
         find_file(synthetic.text)
@@ -71,14 +75,13 @@ def backtranslate(settings: BacktranslateSettings) -> float:
             return Backtranslation(settings, synthetic, folder, corpus).run()
         except (KeyboardInterrupt, Stopped):
             log.warning(
-                "stopped: the same command of nmt.backtranslate goes on with this step and all "
-                "others"
+                "stopped: the same command of nmt.backtranslate continues this step and all others"
             )
             raise
 
 
 def _check_direction(settings: BacktranslateSettings, synthetic: Synthetic) -> None:
-    """Raises UserError if a model cannot be read, or translates the other way."""
+    """Raises UserError if a model of synthetic.model cannot be read, or has the wrong direction."""
     languages = settings.data.get("source"), settings.data.get("target")
     needed = languages if synthetic.direction == "forward" else languages[::-1]
     for path in models(synthetic.model):
@@ -97,27 +100,30 @@ def _check_direction(settings: BacktranslateSettings, synthetic: Synthetic) -> N
 
 @dataclass(frozen=True)
 class RealPairs:
-    """Record of the real pairs, and of what they and the translations depend on."""
+    """Record of the real pairs, and of what they and the translations depend on.
+
+    languages: source and target
+    pairs: number of training pairs
+    test: whether there is a test part
+    beside: paths of further validation parts
+    settings: settings of the command by their whole keys
+    text: hash of the text to translate, if it is a file of its own
+    files: names of the files in corpus/
+    """
 
     languages: tuple[str, str]
     pairs: int
-    """Number of training pairs."""
     test: bool
-    """Whether there is a test part."""
     beside: list[str]
-    """Paths of further validation parts."""
     settings: dict[str, Any]
-    """Settings of the command by their whole keys."""
     text: str | None
-    """Hash of the text that is translated, if it is a file of its own."""
     files: list[str] = field(default_factory=list)
-    """Names in corpus/."""
 
 
 def _corpus(settings: BacktranslateSettings, synthetic: Synthetic, folder: Path) -> RealPairs:
-    """The real pairs, written as files, whatever they come from.
+    """Writes the real pairs as files, unless they are there.
 
-    Raises UserError if the folder was begun with other settings, or holds something else.
+    Raises UserError if the folder was begun with other settings, or has other content.
     """
     record = folder / RECORD
     text_hash = hash_of_files(str(find_file(synthetic.text))) if synthetic.text else None
@@ -127,8 +133,11 @@ def _corpus(settings: BacktranslateSettings, synthetic: Synthetic, folder: Path)
         _check_unchanged(corpus, values, text_hash, synthetic, folder)
         if all((folder / "corpus" / name).exists() for name in corpus.files):
             return corpus
-    else:
-        _check_is_free(folder)
+    elif others := {path.name for path in folder.iterdir()} - {".lock", "corpus"}:
+        raise UserError(
+            f"run_dir={folder}: holds {min(others)}, which nmt.backtranslate has not made; choose "
+            "another"
+        )
     if synthetic.text:
         _check_text(settings, synthetic)
     splits = loaded(settings.values, build.make(settings.values, "filters"))
@@ -153,7 +162,7 @@ def _corpus(settings: BacktranslateSettings, synthetic: Synthetic, folder: Path)
 
 
 def _read_record(record: Path) -> RealPairs:
-    """Raises UserError if a record is damaged."""
+    """The real pairs of a record. Raises UserError if it is damaged."""
     try:
         fields = json.loads(record.read_text(encoding="utf-8"))
         fields["languages"] = tuple(fields["languages"])
@@ -184,28 +193,16 @@ def _check_unchanged(
         now = values.get(key)
         if before == now:
             continue
-        remedy = "choose another folder"
-        if (folder / "reverse" / "results.json").exists():
-            remedy += (
-                f" (with synthetic.model={folder / 'reverse'} it needs no other model to translate)"
-            )
+        reuse = f" (with synthetic.model={folder / 'reverse'} it needs no other model to translate)"
+        is_trained = (folder / "reverse" / "results.json").exists()
         raise UserError(
-            f"run_dir={folder}: was begun with {key}={shown(before)}, not {shown(now)}; {remedy}"
-        )
-
-
-def _check_is_free(folder: Path) -> None:
-    """Raises UserError if a folder without a record holds anything."""
-    others = [path.name for path in folder.iterdir() if path.name not in (".lock", "corpus")]
-    if others:
-        raise UserError(
-            f"run_dir={folder}: holds {others[0]}, which nmt.backtranslate has not made; choose "
-            "another"
+            f"run_dir={folder}: was begun with {key}={shown(before)}, not {shown(now)}; choose "
+            f"another folder{reuse if is_trained else ''}"
         )
 
 
 def _check_text(settings: BacktranslateSettings, synthetic: Synthetic) -> None:
-    """Raises UserError if a text makes fewer pairs than a mixture takes."""
+    """Raises UserError if a text has too few lines for a batch of pairs."""
     lines = stream_lines(find_file(str(synthetic.text)), "strict")
     count = sum(bool(line.strip()) for line in lines)
     if not count:
@@ -214,7 +211,7 @@ def _check_text(settings: BacktranslateSettings, synthetic: Synthetic) -> None:
 
 
 def _check_number(pairs: int, key: str, settings: BacktranslateSettings) -> None:
-    """Raises UserError if pairs are fewer than a batch."""
+    """Raises UserError if the number of pairs is less than a batch."""
     batch = settings.batching.get("sentences") or 1
     if pairs < batch:
         raise UserError(
@@ -225,25 +222,27 @@ def _check_number(pairs: int, key: str, settings: BacktranslateSettings) -> None
 
 
 def _write_splits(splits: Splits, folder: Path) -> list[str]:
-    """Writes the parts of a corpus; returns the names of their files."""
+    """Writes the parts of a corpus; returns the names of the files."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     parts = {"train": splits.train, "validation": splits.validation, "test": splits.test}
     for name, pairs in {**parts, **splits.more_validation}.items():
-        if pairs is not None:
-            _write_pairs(folder / name, splits.languages, pairs)
+        sides = () if pairs is None else (pairs.source, pairs.target)
+        for language, lines in zip(splits.languages, sides, strict=False):
+            with Path(folder, f"{name}.{language}").open("w", encoding="utf-8") as file:
+                file.writelines(f"{one_line(line)}\n" for line in lines)
     return sorted(file.name for file in folder.iterdir())
-
-
-def _write_pairs(base: Path, languages: tuple[str, str], pairs: Pairs) -> None:
-    for language, lines in zip(languages, (pairs.source, pairs.target), strict=True):
-        with Path(f"{base}.{language}").open("w", encoding="utf-8") as file:
-            file.writelines(f"{one_line(line)}\n" for line in lines)
 
 
 @dataclass(frozen=True)
 class Backtranslation:
-    """Steps 2 to 5, which begin with the real pairs in `corpus`."""
+    """Steps 2 to 5.
+
+    settings: settings of the command
+    synthetic: settings of the synthetic pairs
+    folder: folder of all results
+    corpus: real pairs, the result of step 1
+    """
 
     settings: BacktranslateSettings
     synthetic: Synthetic
@@ -251,7 +250,7 @@ class Backtranslation:
     corpus: RealPairs
 
     def run(self) -> float:
-        """Does the steps that are left; returns the test score of the last model."""
+        """Does all unfinished steps; returns the test score of the final model."""
         if not (self.folder / "model" / "results.json").exists():
             if self.synthetic.model is None:
                 self._train_reverse()
@@ -262,7 +261,7 @@ class Backtranslation:
     # Step 2
 
     def _train_reverse(self) -> None:
-        """Trains the model of the other direction; settings of one language are exchanged."""
+        """Trains a model from target to source, with the settings of both languages exchanged."""
         source, target = self.corpus.languages
         values = self._training_values
         values["data"] = {
@@ -290,12 +289,12 @@ class Backtranslation:
 
     @property
     def _training_values(self) -> dict[str, Any]:
-        """The settings as nmt.train has them."""
+        """The settings without those that nmt.train does not have."""
         return {key: value for key, value in self.settings.values.items() if key != "synthetic"}
 
     @property
     def _judged_data(self) -> dict[str, Any]:
-        """Validation and test part of both trainings."""
+        """Validation and test parts of both trainings."""
         corpus = self.folder / "corpus"
         return {
             "validation": [str(corpus / "validation"), *self.corpus.beside],
@@ -303,7 +302,12 @@ class Backtranslation:
         }
 
     def _train(self, folder: Path, values: Mapping[str, Any], step: str) -> None:
-        """Trains in a folder, or resumes, unless the run is finished."""
+        """Trains or resumes a run, unless it is finished.
+
+        folder: run directory
+        values: settings of a new run
+        step: number and name of the step, for a log message
+        """
         if (folder / "results.json").exists():
             return
         log.info("%s is trained in %s", step, folder)
@@ -320,13 +324,12 @@ class Backtranslation:
 
     @property
     def _text(self) -> str:
-        """File of the text that is translated."""
-        return self.synthetic.text or str(
-            self.folder / "corpus" / f"train.{self.corpus.languages[0]}"
-        )
+        """File of the text to translate."""
+        real = self.folder / "corpus" / f"train.{self.corpus.languages[0]}"
+        return self.synthetic.text or str(real)
 
     def _translate(self, model: str | list[str]) -> None:
-        """Translates the text into a file that grows."""
+        """Translates the text into a file, from the line at which an earlier attempt stopped."""
         output = self.folder / "translations"
         synthetic = self.synthetic
         if output.exists():
@@ -335,7 +338,7 @@ class Backtranslation:
             if lines != needed:
                 raise UserError(
                     f"{output}: is damaged: {lines:,} lines, not {needed:,}. Delete it; the same "
-                    "command makes it again"
+                    "command writes it again"
                 )
         log.info("step 3: the text is translated into %s", output)
         typed = [f"search={synthetic.search}"]
@@ -343,15 +346,21 @@ class Backtranslation:
             typed.append(f"search.width={synthetic.width}")
         if synthetic.search == "sample":
             typed.append(f"search.seed={self.settings.seed}")
-        values = compose("translate", typed)
-        values |= {"model": model, "input": self._text, "output": str(output), "format": "moses"}
-        values |= {"resume": True, "device": self.settings.device}
+        values = {
+            **compose("translate", typed),
+            "model": model,
+            "input": self._text,
+            "output": str(output),
+            "format": "moses",
+            "resume": True,
+            "device": self.settings.device,
+        }
         translate(TranslateSettings.of(values))
 
     # Step 4
 
     def _select(self) -> None:
-        """Writes the pairs that are kept, and their mixture with the real ones."""
+        """Writes the selected pairs, and their mixture with the real pairs."""
         mixture = self.folder / "mixture.yml"
         files = [self.folder / f"synthetic.{name}" for name in self.corpus.languages]
         if mixture.exists() and all(file.exists() for file in files):
@@ -370,18 +379,25 @@ class Backtranslation:
             f"{len(scores):,}",
             self.folder / "synthetic.*",
         )
-        datasets = {"synthetic": "synthetic"}
-        shares = ["synthetic 1.0"]
-        # Sentences of the real pairs for one of the synthetic pairs.
+        # Real pairs for each synthetic pair.
         real = self.synthetic.real * self.corpus.pairs / count
-        if real:
-            datasets["real"] = "corpus/train"
-            shares.append(f"real {real:.9f}")
-        stages = {"stages": ["all"], "all": [*shares, "until synthetic inf"]}
-        write_atomically(mixture, yaml.safe_dump({"datasets": datasets, **stages}).encode())
+        described = {
+            "datasets": {"synthetic": "synthetic", **({"real": "corpus/train"} if real else {})},
+            "stages": ["all"],
+            "all": [
+                "synthetic 1.0",
+                *([f"real {real:.9f}"] if real else []),
+                "until synthetic inf",
+            ],
+        }
+        write_atomically(mixture, yaml.safe_dump(described).encode())
 
     def _write_selected(self, files: list[Path], threshold: float) -> int:
-        """Writes the pairs whose score is at least a threshold; returns their number."""
+        """Writes the pairs whose score reaches a threshold; returns the number of pairs.
+
+        files: of source and target language
+        threshold: smallest log-probability per token
+        """
         partial = [file.with_name(f"{file.name}.partial") for file in files]
         count = 0
         with contextlib.ExitStack() as stack:
@@ -404,7 +420,7 @@ class Backtranslation:
     # Step 5
 
     def _train_final(self) -> float:
-        """Trains the model of all pairs; returns its test score."""
+        """Trains a model on real and synthetic pairs; returns its test score."""
         folder = self.folder / "model"
         tag = self.synthetic.tag if self.synthetic.direction == "backward" else None
         data = {
@@ -420,28 +436,32 @@ class Backtranslation:
         )
         results = json.loads((folder / "results.json").read_text())
         name = self.settings.metric["name"]
-        values = dict(results["validation"])
-        values |= {key: result["score"] for key, result in results["scores"].items()}
-        score = float(values[name])
+        # The loss is a figure of validation only.
+        final = results["scores"].get(name, {"score": results["validation"].get(name)})
+        score = float(final["score"])
         log.info("%s %s %.2f; everything is in %s", results["part"], name, score, self.folder)
         return score
 
 
 @dataclass(frozen=True)
 class ScoredTranslation:
-    """A translation, and its log-probability per word; minus infinity without words."""
+    """A translation.
+
+    text: the translation
+    score: log-probability per token, in nats; -inf for an empty translation
+    """
 
     text: str
     score: float
 
 
 def _read_translations(file: Path) -> Iterator[ScoredTranslation]:
-    """Translations of an n-best list with one hypothesis a sentence."""
+    """Reads an n-best list (Moses format) with one hypothesis for each sentence."""
     for line in stream_lines(file, "strict"):
         fields, log_prob = line.rsplit(" ||| ", 1)[0].rsplit(" ||| logprob= ", 1)
         text = fields.partition(" ||| ")[2]
         count = len(words(text))
-        # One more token: </s>.
+        # </s> is a token too.
         yield ScoredTranslation(text, float(log_prob) / (count + 1) if count else -np.inf)
 
 

@@ -1,51 +1,52 @@
-"""What an output depends on: models, files and settings, each as a hash of its content."""
+"""Hashes of everything that an output depends on: models, files and settings."""
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
 from nmt.configuration.model_settings import models
 from nmt.configuration.settings import Settings
+from nmt.data import as_list
 from nmt.data.lines import find_file
+from nmt.foundation.configurations import digest
 from nmt.storage.checkpoint import find_checkpoint
 
 MODELS = ("model", "reverse", "compare")
+"""Settings that name models."""
 FREE = ("output", "resume", "device")
 """Settings that an output does not depend on."""
 
 
 def fingerprint(settings: Settings) -> dict[str, str]:
-    """By the name of each setting, a hash of what it stands for. Raises UserError if a model or a file is not there."""
-    values, found = settings.values, dict[str, str]()
+    """Hashes by the names of settings: of models, of files, and one of all other settings.
+
+    Empty for an output to stdout, which cannot be resumed. Raises UserError if a model or a file is
+    not found.
+    """
+    values = settings.values
     if values.get("output") is None:
-        return {}  # stdout goes on with nothing
-    for key in MODELS:
-        files = [find_checkpoint(path) for path in models(values.pop(key, None))]
-        if files:
-            found[key] = _hash(*files)
-    for key in settings.read:
-        name = values.pop(key, None)
-        if name:
-            found[key] = _hash(find_file(name))
-    rest = {key: value for key, value in values.items() if key not in FREE}
-    found["settings"] = hashlib.sha256(
-        json.dumps(rest, sort_keys=True, default=str).encode()
-    ).hexdigest()
-    return found
+        return {}
+    files = {key: [*map(find_checkpoint, models(values.get(key)))] for key in MODELS}
+    files |= {key: [find_file(values[key])] for key in settings.read if values.get(key)}
+    hashed = {*FREE, *MODELS, *settings.read}
+    rest = {key: value for key, value in values.items() if key not in hashed}
+    return {
+        **{key: _hash(*paths) for key, paths in files.items() if paths},
+        "settings": digest(rest),
+    }
 
 
 def hash_of_files(named: Any) -> str:
-    """Of what a path names, or a list of paths: files, or run directories, whose best model counts."""
-    paths = [Path(path) for path in (named if isinstance(named, list) else [named]) if path]
+    """Hash of files, and of the best models of run directories. `named`: a path, or a list of paths."""
+    paths = [Path(path) for path in as_list(named) if path]
     return _hash(
         *(find_checkpoint(str(path)) if path.is_dir() else find_file(str(path)) for path in paths)
     )
 
 
 def _hash(*files: Path) -> str:
-    digest = hashlib.sha256()
+    total = hashlib.sha256()
     for file in files:
         with open(file, "rb") as opened:
-            digest.update(hashlib.file_digest(opened, "sha256").digest())
-    return digest.hexdigest()
+            total.update(hashlib.file_digest(opened, "sha256").digest())
+    return total.hexdigest()

@@ -1,4 +1,4 @@
-"""Hands runs to one of Hydra's launchers, which calls `job.train` for each."""
+"""Launchers of Hydra for the runs of a sweep; each calls `nmt.sweep.job.train`."""
 
 import os
 import re
@@ -19,68 +19,62 @@ from nmt.configuration.compose import (
     parse,
     search_path,
 )
-from nmt.configuration.faults import ConfigError, ConfigErrors
+from nmt.configuration.faults import ConfigError, refuse
 from nmt.foundation.errors import UserError
 from nmt.sweep import job
 from nmt.sweep.run_status import Run, find
 
 NOTES = ".sweep"
-"""Folder inside that of a sweep for locks, shared tokenizers, and files of launchers."""
+"""Folder of a sweep for locks, shared tokenizers, and files of launchers."""
 PACKAGES = {"workers": "joblib", "slurm": "submitit", "slurm_here": "submitit"}
-"""Packages of launchers; other launchers are called by theirs, such as submitit_local or ray."""
+"""Packages of launchers; the names of other launchers begin with their package (submitit_local)."""
 EXTRAS = {"joblib": "sweep", "submitit": "sweep", "ray": "ray"}
 """Extras that install the launchers of a package."""
 SLURM = ("slurm", "submitit_slurm")
+"""Launchers that need the command srun."""
 CHOICE = "hydra/launcher="
 SETTING = "hydra.launcher."
 INSTEAD = {
-    "launcher": "who runs a sweep is chosen by hydra/launcher=NAME",
+    "launcher": "choose a launcher by hydra/launcher=NAME",
     "run": "the folder of a sweep is run_dir=DIR",
     "sweep": "the folder of a sweep is run_dir=DIR",
-    "sweeper": "how a sweep goes is chosen by sweep=NAME (grid, halving, optuna)",
+    "sweeper": "choose a kind of sweep by sweep=NAME (grid, halving, optuna)",
 }
-"""Remedies for other settings of Hydra's own, by their first part."""
+"""Remedies for settings of Hydra that a sweep replaces, by their first part."""
 
 
 def check(overrides: Sequence[str], choices: Sequence[str]) -> None:
-    """Raises UserError for settings of Hydra's own that a sweep does not take.
+    """Raises UserError for settings of Hydra that a sweep does not accept.
 
-    overrides: the settings; a sweep takes the name of a launcher and the launcher's keys
-    choices: names of the launchers that are installed
+    overrides: the settings; a sweep accepts the name of a launcher and the launcher's keys
+    choices: names of the installed launchers
     """
-    for text in overrides:
-        if text.startswith(CHOICE):
-            _check_launcher(text.removeprefix(CHOICE), choices)
-        elif not text.startswith(SETTING):
-            first = re.split("[./=]", f"{text}=")[1]
-            usual = f"of Hydra's own, a sweep takes {CHOICE}NAME and {SETTING}KEY=VALUE"
-            raise UserError(f"{text}: {INSTEAD.get(first, usual)}")
-    _check_settings(
-        [text for text in overrides if text.startswith(CHOICE)],
-        [text for text in overrides if text.startswith(SETTING)],
-    )
-
-
-def _check_settings(chosen: Sequence[str], settings: Sequence[str]) -> None:
-    """Raises ConfigErrors for keys and values that the chosen launcher does not have, such as hydra.launcher.n_jobs=two."""
     from omegaconf import OmegaConf
 
+    chosen = [text for text in overrides if text.startswith(CHOICE)]
+    settings = [text for text in overrides if text.startswith(SETTING)]
+    for text in overrides:
+        if text in chosen:
+            _check_launcher(text.removeprefix(CHOICE), choices)
+        elif text not in settings:
+            first = re.split("[./=]", f"{text}=")[1]
+            usual = f"of Hydra's settings, a sweep accepts {CHOICE}NAME and {SETTING}KEY=VALUE"
+            raise UserError(f"{text}: {INSTEAD.get(first, usual)}")
     parsed, errors = parse(settings)
-    if errors:
-        raise ConfigErrors(errors)
     config = by_hydra(None, chosen)
     OmegaConf.set_readonly(config.hydra, None)
-    for text, override in zip(settings, parsed, strict=True):
+    for override in parsed:
         try:
             errors += apply(config, [override])
-        except hydra_errors() as error:
-            errors.append(ConfigError(text, first_line(error)))
-    if errors:
-        raise ConfigErrors(errors)
+        except (
+            hydra_errors()
+        ) as error:  # a value of another type, such as hydra.launcher.n_jobs=two
+            errors.append(ConfigError(override.input_line, first_line(error)))
+    refuse(errors)
 
 
 def _check_launcher(name: str, choices: Sequence[str]) -> None:
-    """Raises UserError if a launcher does not exist, or cannot be used on this machine."""
+    """Raises UserError if a launcher is unknown, not installed, or not available on this machine."""
     package = PACKAGES.get(name, name.partition("_")[0])
     if package in EXTRAS and not is_installed(package):
         raise UserError(
@@ -99,7 +93,7 @@ def _check_launcher(name: str, choices: Sequence[str]) -> None:
 
 
 def is_installed(package: str) -> bool:
-    """Whether Hydra's plugin for a package is installed."""
+    """Returns whether Hydra's plugin for a package is installed."""
     try:
         return find_spec(f"hydra_plugins.hydra_{package}_launcher") is not None
     except ModuleNotFoundError:  # no plugin at all
@@ -110,9 +104,9 @@ def launch(folder: Path, runs: Sequence[Run], epochs: int, settings: Sequence[st
     """Trains runs by a launcher.
 
     folder: folder of the sweep
-    runs: the runs
+    runs: runs to train
     epochs: epoch after which they stop; 0: at their end
-    settings: settings of Hydra's own, such as hydra/launcher=workers
+    settings: settings of Hydra, such as hydra/launcher=workers
     """
     folder = folder.resolve()
     (folder / NOTES).mkdir(parents=True, exist_ok=True)
@@ -139,7 +133,7 @@ def launch(folder: Path, runs: Sequence[Run], epochs: int, settings: Sequence[st
 
 
 def train(config: Any) -> None:
-    """One job, as a launcher calls it."""
+    """Trains one run; a launcher calls this function for each."""
     from hydra.core.hydra_config import HydraConfig
     from omegaconf import OmegaConf
 

@@ -17,14 +17,17 @@ def run_all(
 ) -> None:
     """Runs a command with every combination of the values on its command line.
 
-    Raises UserError for what only trainings have, a list of runs or settings of Hydra's own;
-    ConfigErrors for what is wrong with all combinations; SystemExit if some fail.
+    command: name of the command
+    run: function of its settings
+    overrides: its command line, with several values for some keys
+    dry: --dry-run, an error here
+
+    Raises UserError for --dry-run and settings of Hydra, which belong to trainings; ConfigErrors for
+    errors of all combinations; SystemExit if some combinations fail.
     """
-    of_training = [text for text in overrides if text.startswith("hydra")]
-    if dry:
-        of_training.append("--dry-run")
-    if of_training:
-        raise UserError(f"{of_training[0]}: only for sweeps of commands that train")
+    for text in [*overrides, *(["--dry-run"] if dry else [])]:
+        if text.startswith(("hydra", "--")):
+            raise UserError(f"{text}: only for sweeps of commands that train")
     combinations = variants(overrides)
     refuse_common_errors(command, combinations)
     failed = False

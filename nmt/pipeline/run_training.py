@@ -1,4 +1,4 @@
-"""Starts or resumes a training run: a task, a trainer and a run directory become a run."""
+"""Start, resume and restart of a training run."""
 
 import contextlib
 import logging
@@ -38,30 +38,29 @@ log = logging.getLogger(__name__)
 
 
 def train(settings: TrainingSettings) -> float:
-    """Trains, tests and draws what the settings describe, from the beginning or from where it stopped.
+    """Trains and tests, from the beginning or from the last checkpoint.
 
-    Returns the test score of the metric. Raises UserError if the data cannot be used, Stopped if it was interrupted.
+    Returns the test score of the chosen metric. Raises UserError if the data cannot be used, Stopped
+    after an interruption.
     """
     keep_few_products()
     with together(find_device(settings.device).type == "cuda") as ranks:
         facts = {**flat(settings.values), **versions()}
         ranks.agree("configuration", facts, "start all with the same command and versions")
-        if settings.resume is not None:
-            return resume(settings, settings.resume, ranks)
-        restarted = ranks.of_first(_restarted(settings, ranks)) if ranks.attempt else None
-        if restarted is not None:
-            return resume(settings, restarted, ranks)
-        return begin(settings, ranks)
+        path = settings.resume
+        if path is None and ranks.attempt:
+            path = ranks.of_first(_saved_folder(settings, ranks))
+        return begin(settings, ranks) if path is None else resume(settings, path, ranks)
 
 
-def _restarted(settings: TrainingSettings, ranks: Ranks) -> str | None:
-    """The folder of the saved run that torchrun has started again; None if nothing was saved."""
+def _saved_folder(settings: TrainingSettings, ranks: Ranks) -> str | None:
+    """Folder of a run that torchrun has restarted; None without a checkpoint."""
     folder = settings.run_dir or (noted_folder() if ranks.first else None)
     return folder if folder and (Path(folder) / ckpt.LAST).exists() else None
 
 
 def begin(settings: TrainingSettings, ranks: Ranks) -> float:
-    """A new run in `run_dir`, or in a new folder in runs/."""
+    """Trains a new run in `run_dir`, or in a new folder of runs/. Returns the test score."""
     device_of(ranks, settings.device)
     if not ranks.first:
         return _run(settings, Path(ranks.of_first("")), ranks).run()
@@ -85,7 +84,7 @@ def begin(settings: TrainingSettings, ranks: Ranks) -> float:
 
 
 def _give_up(folder: Path, lock: Lock) -> None:
-    """Removes the folder of a run that has saved nothing worth keeping."""
+    """Removes the folder of a run without an update."""
     set_up_logging()
     clear(folder)
     lock.release()
@@ -94,7 +93,7 @@ def _give_up(folder: Path, lock: Lock) -> None:
 
 
 def _has_updates(folder: Path) -> bool:
-    """Whether a run has made an update that is saved."""
+    """Whether a checkpoint contains at least one update."""
     try:
         return _progress(ckpt.read(folder / ckpt.LAST)).update > 0
     except UserError:
@@ -102,7 +101,10 @@ def _has_updates(folder: Path) -> bool:
 
 
 def resume(settings: TrainingSettings, path: str, ranks: Ranks) -> float:
-    """Continues the run in the folder `path`; the result is bit for bit that of an uninterrupted run."""
+    """Continues the run in the folder `path`. Returns the test score.
+
+    The result equals that of an uninterrupted run bit for bit.
+    """
     folder = Path(path)
     with Lock(folder / LOCK, f"resume={path}") if ranks.first else contextlib.nullcontext():
         saved = ckpt.read(folder / ckpt.LAST)
@@ -111,7 +113,7 @@ def resume(settings: TrainingSettings, path: str, ranks: Ranks) -> float:
             note_folder(path)
             remove_unfinished(folder)
             set_up_logging(folder / "train.log")
-        saved = _with_new_judge(settings, saved)
+        saved = _for_validation(settings, saved)
         progress = _progress(saved)
         if _is_finished(settings, progress) and (folder / "results.json").is_file():
             _log_finished(settings, saved, folder)
@@ -129,7 +131,7 @@ def _is_finished(settings: TrainingSettings, progress: TrainingProgress) -> bool
 
 
 def _log_finished(settings: TrainingSettings, saved: Checkpoint, folder: Path) -> None:
-    """Logs that a run is finished, and which changed settings have no effect for that reason."""
+    """Logs that a run is finished, and the changed settings, which have no effect."""
     before = flat(saved.meta["config"])
     after = flat(settings.values)
     changed = sorted(
@@ -146,9 +148,11 @@ def _log_finished(settings: TrainingSettings, saved: Checkpoint, folder: Path) -
     )
 
 
-def _with_new_judge(settings: TrainingSettings, saved: Checkpoint) -> Checkpoint:
-    """The checkpoint to resume from. Without its best score if another metric, or another amount of text, judges the
-    run from now on: the next validation is the best so far."""
+def _for_validation(settings: TrainingSettings, saved: Checkpoint) -> Checkpoint:
+    """The checkpoint to resume from, without its best score if validation has changed.
+
+    Scores of another metric, or of another amount of text, cannot be compared.
+    """
     _progress(saved)
     before = saved.meta["config"]
     after = settings.values
@@ -173,7 +177,7 @@ def _progress(saved: Checkpoint) -> TrainingProgress:
 
 
 def _use_threads_of(saved: Checkpoint) -> None:
-    """Sets the number of threads that the run began with: the last digits of sums of products depend on it."""
+    """Sets the number of threads of the interrupted run: the last digits of products depend on it."""
     before = saved.meta.get("threads")
     now = torch.get_num_threads()
     if isinstance(before, int) and 0 < before <= 4 * (os.cpu_count() or 1) and before != now:
@@ -188,7 +192,15 @@ def _use_threads_of(saved: Checkpoint) -> None:
 def _run(
     settings: TrainingSettings, folder: Path, ranks: Ranks, saved: Checkpoint | None = None
 ) -> TrainingRun:
-    """The run in a folder, new or continued from a checkpoint, with all its parts. Its last part writes already."""
+    """Assembles a run and writes its description.
+
+    settings: checked settings
+    folder: run directory
+    ranks: all processes of the training
+    saved: checkpoint to continue from; None: a new run
+
+    Raises UserError if the data has changed, or the disk is too full.
+    """
     config = {**settings.values, "run_dir": str(folder), "resume": None, "sweep": None}
     began = time.monotonic()
     parts = _seeded_parts(settings, ranks, saved)
@@ -196,17 +208,16 @@ def _run(
     ranks.agree("data", hashes, "all machines must see the same files")
     if saved is not None and saved.meta.get("data") != hashes:
         raise UserError(
-            f"resume={folder}: the data has changed since this run began, so it cannot go on with it"
+            f"resume={folder}: the data has changed since this run began; restore it, or start a new run"
         )
     files = _files(parts, folder, config, ranks, getattr(settings, "keep_validations", False))
     update = None if saved is None else _progress(saved).update
-    if ranks.first:
-        if update is not None:
-            files.drop_records_after(update)
-        files.describe(config, hashes)
     _log_parts(parts, ranks, time.monotonic() - began)
     if ranks.first:
         _check_space(folder, parts)
+        if update is not None:
+            files.drop_records_after(update)
+        files.describe(config, hashes)
     text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
     return TrainingRun(
         task=parts.task,
@@ -221,20 +232,21 @@ def _run(
 
 
 def _seeded_parts(settings: TrainingSettings, ranks: Ranks, saved: Checkpoint | None) -> Parts:
-    """The parts of a run, whose random numbers depend on the seed alone."""
+    """The parts of a run, built from random numbers that depend on the seed alone.
+
+    Raises UserError if there is no model at init=.
+    """
     device = device_of(ranks, settings.device)
     random.seed(settings.seed)
     np.random.seed(settings.seed)
     torch.manual_seed(settings.seed)
-    return parts_of(settings, _beginning(settings, saved), device, ranks)
-
-
-def _beginning(settings: TrainingSettings, saved: Checkpoint | None) -> Beginning:
-    """How the run begins. Raises UserError if there is no model at init=."""
-    if saved is not None:
-        return Resumed(saved)
     path = getattr(settings, "init", None)
-    return FromCheckpoint(read_initial(path)) if path else Fresh()
+    beginning: Beginning = Fresh()
+    if saved is not None:
+        beginning = Resumed(saved)
+    elif path:
+        beginning = FromCheckpoint(read_initial(path))
+    return parts_of(settings, beginning, device, ranks)
 
 
 def _files(
@@ -260,7 +272,7 @@ def _files(
 
 
 def _log_parts(parts: Parts, ranks: Ranks, seconds: float) -> None:
-    """Logs data, network and missing extras."""
+    """Logs data, network, device, and packages that are not installed."""
     data, network = parts.task.introduction()
     log.info("data: %s; ready in %.1f s", data, seconds)
     weights = list(parts.task.network.parameters())
@@ -278,8 +290,8 @@ def _log_parts(parts: Parts, ranks: Ranks, seconds: float) -> None:
 def _check_space(folder: Path, parts: Parts) -> None:
     """Raises UserError if the disk has no room for the checkpoints of the run.
 
-    They hold weights, their average and the optimizer's two moments, one of them twice while it is replaced; further
-    the best weights, and those that are averaged.
+    A checkpoint holds weights, their moving average and two moments of the optimizer. The last one
+    is there twice while it is replaced. The best weights and those to average have files of their own.
     """
     trainer = parts.trainer
     weights = sum(parameter.nbytes for parameter in parts.task.network.parameters())
@@ -287,6 +299,7 @@ def _check_space(folder: Path, parts: Parts) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise UserError(
-            f"{folder}: {free / 1e6:,.0f} MB are free on its disk, and the checkpoints of this run take up to "
-            f"{needed / 1e6:,.0f} MB. Choose another run_dir, or lower trainer.keep and trainer.average"
+            f"{folder}: {free / 1e6:,.0f} MB are free on its disk, and the checkpoints of this run "
+            f"take up to {needed / 1e6:,.0f} MB. Choose another run_dir, or lower trainer.keep and "
+            "trainer.average"
         )

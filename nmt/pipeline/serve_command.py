@@ -1,4 +1,4 @@
-"""Settings of nmt.serve become a server with models, limits and an index."""
+"""Assembly of a server (nmt.serve): models, limits, an index of similar sentences."""
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
@@ -20,8 +20,7 @@ from nmt.storage.checkpoint import find_checkpoint, read
 
 def serve(settings: ServeSettings) -> None:
     """Serves until the process is stopped."""
-    server = server_of(settings)
-    app = server.app(origins=settings.origins or [], reload=settings.reload)
+    app = server_of(settings).app(origins=settings.origins or [], reload=settings.reload)
     if not settings.log_texts:
         # Warnings of this package quote the input.
         logging.getLogger("nmt.inference").setLevel(logging.ERROR)
@@ -29,7 +28,7 @@ def serve(settings: ServeSettings) -> None:
 
 
 def server_of(settings: ServeSettings) -> Server:
-    """The server, with its models loaded."""
+    """The server with its models. Raises UserError if a model, the index or the keys cannot be read."""
     limits = Limits(
         settings.max_characters,
         settings.max_texts,
@@ -39,12 +38,27 @@ def server_of(settings: ServeSettings) -> Server:
         settings.per_minute,
         _read_keys(settings.keys) if settings.keys else [],
     )
+    # One batch at a time, which uses all threads of the machine.
+    pool = ThreadPoolExecutor(1, "model")
+    models = Models(
+        [
+            ServedModel(
+                name,
+                path,
+                partial(_loaded, settings),
+                pool,
+                wait=settings.wait / 1000,
+                most=settings.batch,
+            )
+            for name, path in settings.called.items()
+        ]
+    )
     index = read_index(find_file(settings.index)) if settings.index else None
-    return Server(_models(settings), limits, show_texts=settings.log_texts, index=index)
+    return Server(models, limits, show_texts=settings.log_texts, index=index)
 
 
 def _read_keys(name: str) -> list[str]:
-    """Keys of clients, one a line. Raises UserError if the file has none."""
+    """Keys of clients from a file with a key per line. Raises UserError if the file has none."""
     lines = read_lines(find_file(name))
     keys = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
     if not keys:
@@ -52,27 +66,16 @@ def _read_keys(name: str) -> list[str]:
     return keys
 
 
-def _models(settings: ServeSettings) -> Models:
-    # One batch at a time; each uses all threads of the machine.
-    pool = ThreadPoolExecutor(1, "model")
-    load = partial(_loaded, settings)
-    wait_seconds = settings.wait / 1000
-    return Models(
-        [
-            ServedModel(name, path, load, pool, wait=wait_seconds, most=settings.batch)
-            for name, path in settings.called.items()
-        ]
-    )
-
-
 def _loaded(settings: ServeSettings, path: str) -> ServedTranslator | TextClassifier:
-    """A translator or a classifier. Raises UserError if it reads other than plain text."""
+    """Loads a translator or a classifier. Raises UserError unless it reads plain text."""
     if read(find_checkpoint(path)).meta.get("command") == "classify":
         return text_classifier(path, settings.device)
     translator = translator_for(settings, path)
     columns = translator.tokenizer.columns
     if not columns.plain:
-        raise UserError(f"model={path}: reads {columns.described}; a server translates plain texts")
+        raise UserError(
+            f"model={path}: reads {columns.described}; a server translates plain text only"
+        )
     search = dict(settings.search)
     if "n_best" in search:
         search["n_best"] = search["width"]

@@ -1,7 +1,6 @@
-"""Sweeps: the command line of -m becomes runs in folders, which are trained and reported."""
+"""Sweeps: runs of a command line with -m, each in a folder, trained and reported."""
 
 import glob
-import hashlib
 import json
 import logging
 import re
@@ -16,18 +15,17 @@ from nmt.configuration import build
 from nmt.configuration.compose import (
     choices_of,
     compose,
-    compose_unresolved,
     config_dirs,
     options,
     parse,
-    resolve,
     variants,
 )
 from nmt.configuration.configure import configure
-from nmt.configuration.faults import ConfigError, ConfigErrors, shown
+from nmt.configuration.faults import ConfigError, ConfigErrors, refuse, shown
 from nmt.data import as_list
-from nmt.foundation.configurations import NOT_LEARNT, learnt_settings
+from nmt.foundation.configurations import NOT_LEARNT, digest, learnt_settings
 from nmt.foundation.errors import UserError
+from nmt.foundation.part_limits import RunView
 from nmt.foundation.progress import waiting
 from nmt.metric import LOWER_IS_BETTER
 from nmt.pipeline import launchers
@@ -43,15 +41,13 @@ from nmt.sweep.watch import best_score, overall, progress_of, time_left
 
 log = logging.getLogger(__name__)
 OF_THE_SWEEP = re.compile(r"[+~]*(run_dir|sweep(\..*)?)(=|$)")
-"""Overrides that a sweep keeps from its runs."""
+"""Overrides that the runs of a sweep do not receive."""
 FINGERPRINTED = ("train", "validation", "config")
 """Keys of data sets for files whose content is in the data's fingerprint."""
-FILES = {"init", "vectors"}
-"""Keys that name files or runs."""
-GROUPS_WITH_FILES = {"objective", "tokenizer"}
-"""Groups with keys that name files or runs."""
+WITH_FILES = {"init", "vectors", "objective", "tokenizer"}
+"""Keys and groups that may name files or runs."""
 END_SECONDS = 60
-"""Seconds in which the runs of a killed sweep end by themselves (sweep/child.py)."""
+"""Seconds in which the runs of a killed sweep stop (sweep/child.py)."""
 
 
 def sweep(
@@ -61,12 +57,11 @@ def sweep(
 
     command: a command that trains
     run: function of its settings; unused, because each run is a process of its own
-    overrides: its command line, with several values for some keys, and with settings of Hydra's
-        own, such as hydra/launcher=workers
+    overrides: its command line, with several values for some keys, and with settings of Hydra such
+        as hydra/launcher=workers
     dry: only lists the runs
 
-    Raises UserError, before anything is trained, for what is wrong with all runs; SystemExit if
-    some fail.
+    Raises UserError, before any training, for errors of all runs; SystemExit if some runs fail.
     """
     of_hydra = [text for text in overrides if text.startswith("hydra")]
     job = TrainingJob(command, [text for text in overrides if text not in of_hydra], of_hydra)
@@ -81,16 +76,18 @@ def sweep(
                 job.drop_all_but(job.sweeper.planned(job))
             conclude(job, job.sweeper(job))
         except KeyboardInterrupt:
-            log.warning(
-                "stopped: the command of the sweep, typed again, goes on with this run and all "
-                "others"
-            )
+            log.warning("stopped: the same command continues this run and all others")
             raise
 
 
 @dataclass(frozen=True)
 class RunDescription:
-    """What identifies and names a run: its key, configuration, choices, and typed values."""
+    """Identity of a run, and the parts of its name.
+
+    key: hash of its settings and data
+    config: its configuration, and the choices of groups
+    values: values of the keys that its overrides name
+    """
 
     key: str
     config: Mapping[str, Any]
@@ -98,13 +95,19 @@ class RunDescription:
 
 
 class TrainingJob:
-    """Runs of one sweep (see `nmt.sweep.Job`); `of_hydra`: settings of Hydra's own."""
+    """Runs of one sweep (see `nmt.sweep.Job`).
+
+    command: a command that trains
+    overrides: its command line, with several values for some keys
+    of_hydra: settings of Hydra
+
+    Raises ConfigErrors for errors of all runs.
+    """
 
     def __init__(self, command: str, overrides: Sequence[str], of_hydra: Sequence[str]) -> None:
         launchers.check(of_hydra, options("hydra/launcher"))
         parsed, errors = parse(overrides)
-        if errors:
-            raise ConfigErrors(errors)
+        refuse(errors)
         self.command = command
         self.of_hydra = list(of_hydra)
         self._typed = dict(zip(overrides, parsed, strict=True))
@@ -112,19 +115,18 @@ class TrainingJob:
             _first_value(override) if override.is_sweep_override() else text
             for text, override in self._typed.items()
         ]
-        self._config = resolve(compose_unresolved(command, first))
+        self._config = compose(command, first)
         self.sweeper: Any = self._sweeper()
         self._prints: dict[str, Mapping[str, str]] = {}
         self._known: dict[str, Run] = {}
-        trials = [_of_a_run(first)]
-        if self.sweeper.counted:
-            trials = self.grid(self.sweeper.grids)
+        trials = self.grid(self.sweeper.grids) if self.sweeper.counted else [_of_a_run(first)]
         refuse_common_errors(command, trials)
-        possible = [trial for trial in trials if not errors_of(command, trial)]
-        if not possible:  # each for a reason of its own
-            raise ConfigErrors(errors_of(command, trials[0]))
-        prints = self._fingerprints(configure(command, possible[0]).values)
-        self.folder = Path(self._config.get("run_dir") or self._usual_folder(first, prints))
+        possible = next((trial for trial in trials if not errors_of(command, trial)), trials[0])
+        data_hashes = self._fingerprints(configure(command, possible).values)
+        choices = choices_of(command, first)
+        recipe = choices.get("experiment") or choices.get("data")
+        usual_folder = f"runs/{choices.get('sweep')}-{recipe}-{digest(data_hashes)[:6]}"
+        self.folder = Path(self._config.get("run_dir") or usual_folder)
         self._known |= {run.key: run for run in find(self.folder)}
 
     def _sweeper(self) -> Any:
@@ -132,16 +134,8 @@ class TrainingJob:
         if not node:
             choices = tuple(options("sweep"))
             raise ConfigErrors([ConfigError("sweep", "says how to sweep", "null", choices)])
-        errors = build.faults_of("sweep", node) or build.faults_of_building("sweep", node)
-        if errors:
-            raise ConfigErrors(errors)
+        refuse(build.faults_of("sweep", node) or build.faults_of_building("sweep", node))
         return build.make(self._config, "sweep")
-
-    def _usual_folder(self, first: Sequence[str], prints: Mapping[str, str]) -> str:
-        """Folder of a sweep without run_dir, by its kind, recipe and data."""
-        choices = choices_of(self.command, first)
-        recipe = choices.get("experiment") or choices.get("data")
-        return f"runs/{choices.get('sweep')}-{recipe}-{_digest(prints)[:6]}"
 
     @property
     def metric(self) -> str:
@@ -152,18 +146,15 @@ class TrainingJob:
     def greater(self) -> bool:
         return self.metric not in LOWER_IS_BETTER
 
-    def tell(self, text: str) -> None:
-        log.info("%s", text)
-
-    def grid(self, grids: Sequence[str]) -> list[list[str]]:
-        for override in self._typed.values():
-            if override.is_interval_sweep():
-                why = "an interval is searched by sweep=optuna only; give values, or range(…)"
-                raise ConfigErrors([ConfigError(override.key_or_group, why)])
-        combinations = []
-        for grid in grids or [""]:
-            combinations += variants([*str(grid).split(), *self._typed])
-        return [_of_a_run(combination) for combination in combinations]
+    def grid(self, grids: Sequence[str] | None) -> list[list[str]]:
+        why = "an interval is searched by sweep=optuna only; give values, or range(…)"
+        typed = self._typed.values()
+        refuse(ConfigError(o.key_or_group, why) for o in typed if o.is_interval_sweep())
+        return [
+            _of_a_run(combination)
+            for grid in grids or [""]
+            for combination in variants([*str(grid).split(), *self._typed])
+        ]
 
     def spaces(self) -> dict[str, Any]:
         swept = [override for override in self._typed.values() if override.is_sweep_override()]
@@ -180,10 +171,9 @@ class TrainingJob:
         for overrides, description in zip(combinations, described, strict=True):
             key = description.key
             if key not in self._known:
-                parts = {k: description.values[k] for k in named_by if k in description.values}
-                if not named_by:
-                    parts = usual_parts(description.values, description.config)
-                name = name_of(parts)
+                values = description.values
+                parts = {name: values[name] for name in named_by if name in values}
+                name = name_of(parts if named_by else usual_parts(values, description.config))
                 if name in {run.name for run in self._known.values()}:
                     name = f"{name}-{key[:6]}"
                 self._known[key] = Run(
@@ -199,21 +189,21 @@ class TrainingJob:
         return list(runs.values())
 
     def _warn_of_idle_overrides(self, run: Run, overrides: Sequence[str]) -> None:
-        """Logs a warning for settings that came after a run had begun, and do not change it."""
+        """Warns of overrides that were added after a run had begun, and do not change it."""
         if not (run.begun or run.finished):
             return
         for text in set(overrides) - set(run.overrides):
             key = text.partition("=")[0].lstrip("+~")
             if key.partition(".")[0] in NOT_LEARNT and not OF_THE_SWEEP.match(text):
                 log.warning(
-                    "%s: has no effect on %s, which began without it; remove its folder to train "
-                    "it again",
+                    "%s: has no effect on %s, which began without it; to train it again, remove its "
+                    "folder",
                     text,
                     run.name,
                 )
 
     def drop_all_but(self, planned: Sequence[Run]) -> None:
-        """Marks earlier runs that this sweep no longer has."""
+        """Marks earlier runs that this sweep does not contain."""
         keys = {run.key for run in planned}
         for run in self._known.values():
             dropped = run.key not in keys
@@ -222,22 +212,22 @@ class TrainingJob:
 
     def train(self, runs: Sequence[Run], epochs: int = 0) -> None:
         unfinished = [run for run in runs if not run.reached(epochs)]
-        _wait_for_killed_runs(unfinished)
-        ready = []
-        for run in unfinished:
-            if run.state is RunState.RUNNING:
-                log.warning("%s: another process is training it; left alone", run.name)
-            else:
-                ready.append(run)
+        # Runs of a killed sweep save their state and stop.
+        until = time.monotonic() + END_SECONDS
+        while any(run.holder() for run in unfinished) and time.monotonic() < until:
+            time.sleep(0.5)
+        running = [run for run in unfinished if run.state is RunState.RUNNING]
+        for run in running:
+            log.warning("%s: another process is training it; left alone", run.name)
         for run in runs:
             run.note()
-        ready = [run for run in ready if self._can_begin(run)]
+        ready = [run for run in unfinished if run not in running and self._can_begin(run)]
         if ready:
             with watch.watching(runs, self.metric):
                 launchers.launch(self.folder, ready, epochs, self.of_hydra)
 
     def _can_begin(self, run: Run) -> bool:
-        """Whether the configuration of a run has no errors; they are recorded as a failure."""
+        """Returns whether the configuration of a run is valid; records its errors as a failure."""
         errors = errors_of(self.command, run.overrides)
         if errors:
             failure = "; ".join(map(str, errors))
@@ -260,26 +250,24 @@ class TrainingJob:
         return int(compose(self.command, run.overrides)["trainer"]["max_epochs"])
 
     def _described(self, overrides: Sequence[str]) -> RunDescription:
-        """Describes a run; its values are those of all keys that its overrides name."""
         typed = {text.partition("=")[0].lstrip("+~"): text.partition("=")[2] for text in overrides}
         typed.pop("sweep", None)
         try:
             config = compose(self.command, overrides)
             choices = choices_of(self.command, overrides)
-        except ConfigErrors:  # the run will fail with them
-            return RunDescription(_digest([self.command, *overrides]), {}, typed)
-        values = {key: choices[key] if key in choices else shown(_at(config, key)) for key in typed}
+        except ConfigErrors:  # the run fails with them
+            return RunDescription(digest([self.command, *overrides]), {}, typed)
+        view = RunView(config, {})
+        values = {key: choices[key] if key in choices else shown(view.value(key)) for key in typed}
         settings = learnt_settings(config)
         try:
             data: Any = self._fingerprints(config)
             settings["data"] = _without_paths(config["data"])
         except UserError as error:
             data = str(error)
-        for name in FILES & settings.keys():
+        for name in WITH_FILES & settings.keys():
             settings[name] = _by_content(settings[name])
-        for name in GROUPS_WITH_FILES & settings.keys():
-            settings[name] = {key: _by_content(value) for key, value in settings[name].items()}
-        key = _digest([self.command, settings, data])
+        key = digest([self.command, settings, data])
         return RunDescription(key, {**config, **choices}, values)
 
     def _fingerprints(self, config: Mapping[str, Any]) -> Mapping[str, str]:
@@ -291,28 +279,27 @@ class TrainingJob:
 
 
 def _without_paths(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of a data set without the names of files whose content its fingerprint has."""
+    """Settings of a data set without the files whose content is in its fingerprint."""
     settings = {
         key: value
         for key, value in data.items()
         if key not in FINGERPRINTED or not isinstance(value, str | list)
     }
     if isinstance(data.get("test"), str):
-        base = data["test"].partition("@")[0]
-        languages = [*as_list(data.get("source") or []), data.get("target")]
-        path = Path(base)
+        name, at, part = data["test"].partition("@")
+        path = Path(name)
         files = [path] if path.is_file() else []
-        for language in languages:
+        for language in [*as_list(data.get("source") or []), data.get("target")]:
             files += sorted(path.parent.glob(f"{glob.escape(path.name)}.{language}*"))
         if files:
-            settings["test"] = hash_of_files(list(map(str, files))) + data["test"].removeprefix(
-                base
-            )
+            settings["test"] = f"{hash_of_files([*map(str, files)])}{at}{part}"
     return settings
 
 
 def _by_content(value: Any) -> Any:
-    """A hash of the file or run that a value names; other values as they are."""
+    """Replaces the names of files and runs by hashes of their content."""
+    if isinstance(value, Mapping):
+        return {key: _by_content(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_by_content(item) for item in value]
     if not isinstance(value, str):
@@ -321,15 +308,8 @@ def _by_content(value: Any) -> Any:
     return hash_of_files(value) if is_path else value
 
 
-def _wait_for_killed_runs(runs: Sequence[Run]) -> None:
-    """Waits for runs of a killed sweep to end."""
-    until = time.monotonic() + END_SECONDS
-    while any(run.holder() for run in runs) and time.monotonic() < until:
-        time.sleep(0.5)
-
-
 def listing(job: TrainingJob, runs: Sequence[Run]) -> list[str]:
-    """A line for the sweep, and one for each run with its state."""
+    """Text of --dry-run: a line for the sweep, and one for each run with its state."""
     states = {run.name: run.state for run in runs}
     width = max((len(run.name) for run in runs), default=0)
     summary = overall(runs, states) if job.sweeper.counted else "trials are chosen as they come"
@@ -351,7 +331,7 @@ def listing(job: TrainingJob, runs: Sequence[Run]) -> list[str]:
 
 
 def conclude(job: TrainingJob, runs: Sequence[Run]) -> None:
-    """Reports the runs. Raises SystemExit if some failed, or did not end."""
+    """Reports the runs. Raises SystemExit if some failed, or were interrupted."""
     states = {run.name: run.state for run in runs}
     log.info("%s: %s", job.folder, overall(runs, states))
     if RunState.FINISHED in states.values():
@@ -366,20 +346,23 @@ def conclude(job: TrainingJob, runs: Sequence[Run]) -> None:
 
 
 def _of_a_run(overrides: Sequence[str]) -> list[str]:
-    """Overrides of a sweep that are those of its runs."""
+    """The overrides of a sweep that its runs receive."""
     return [*(text for text in overrides if not OF_THE_SWEEP.match(text)), "sweep=grid"]
 
 
 def _first_value(override: Any) -> str:
-    """An override with the first of its values."""
+    """An override of several values with the first of them."""
     value = override.value()
     first = value.start if hasattr(value, "end") else next(iter(override.sweep_string_iterator()))
     return f"{override.get_key_element()}={first}"
 
 
 def _distribution(override: Any) -> Any:
-    """Optuna's distribution of an override: choice(a,b), range(1,9,step=2), interval(0.1,1), each
-    also as int(…) or tag(log,…)."""
+    """Optuna's distribution of an override.
+
+    The forms are choice(a,b), range(1,9,step=2) and interval(0.1,1), also within int(…) or
+    tag(log,…).
+    """
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     value = override.value()
@@ -395,15 +378,3 @@ def _distribution(override: Any) -> Any:
     if isinstance(low, int) and isinstance(high, int):
         return IntDistribution(low, high, log=log_scale, step=int(step or 1))
     return FloatDistribution(low, high, log=log_scale, step=step)
-
-
-def _digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
-
-
-def _at(config: Mapping[str, Any], key: str) -> Any:
-    """Value of a dotted key; None if there is none."""
-    node: Any = config
-    for name in key.split("."):
-        node = node.get(name) if isinstance(node, Mapping) else None
-    return node

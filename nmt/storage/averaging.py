@@ -13,33 +13,33 @@ from nmt.storage.checkpoint import Checkpoint
 
 log = logging.getLogger(__name__)
 PARTS = ("encoder", "decoder", "attention", "window", "normalizer", "pooling")
-"""Groups whose choices give the weights their meaning."""
+"""Groups whose choices decide how the weights are used."""
 DROPPED = ("format", "training", "metrics", "update")
-"""Records of a checkpoint that are not true of a mean."""
+"""Entries of a checkpoint that do not hold for a mean."""
 LEAST_SIMILARITY = 0.3
-"""Smallest cosine of the matrices of two models that share a run or an initial checkpoint.
+"""Smallest cosine of the matrices of two models of one run or of one initial checkpoint.
 
-Models of independent seeds have cosines near 0: their units do not correspond to each other.
+Models of independent seeds have cosines near 0, because their units do not correspond.
 """
 
 
 def average_checkpoints(models: Sequence[str], output: str) -> None:
-    """Writes the mean of the weights as a checkpoint.
+    """Writes the mean of the weights of several models as a checkpoint.
 
     models: run directories (their best model) or checkpoint files
     output: file of the new checkpoint
 
-    Raises UserError if the checkpoints are not of one network and one vocabulary.
+    Raises UserError if the networks or the vocabularies differ.
     """
     checkpoints = [ckpt.read(ckpt.find_checkpoint(path)) for path in models]
     first = checkpoints[0]
     for saved in checkpoints[1:]:
         _check_same_network(first, saved)
-    weights = [_weights(saved) for saved in checkpoints]
+    weights = [saved.weights for saved in checkpoints]
     for saved, other in zip(checkpoints[1:], weights[1:], strict=True):
         if _similarity(weights[0], other) < LEAST_SIMILARITY:
             log.warning(
-                "models: %s and %s are of independent trainings, so their mean is no model; average "
+                "models: %s and %s are of independent trainings, so their mean does not translate; average "
                 "checkpoints of one run, or of runs that start from one model (init=)",
                 first.path,
                 saved.path,
@@ -48,21 +48,15 @@ def average_checkpoints(models: Sequence[str], output: str) -> None:
         name: tensor for name, tensor in first.tensors.items() if name.startswith("tokenizer/")
     }
     for name in weights[0]:
-        tensors[f"model/{name}"] = torch.stack(
-            [tensors_of_one[name] for tensors_of_one in weights]
-        ).mean(0)
+        tensors[f"model/{name}"] = torch.stack([one_model[name] for one_model in weights]).mean(0)
     meta = {key: value for key, value in first.meta.items() if key not in DROPPED}
     meta["averaged"] = [str(saved.path) for saved in checkpoints]
     ckpt.write(Path(output), meta, tensors)
     log.info("%s: the mean of %s checkpoints", output, len(checkpoints))
 
 
-def _weights(saved: Checkpoint) -> Mapping[str, torch.Tensor]:
-    return saved.part("ema") or saved.part("model")
-
-
 def _similarity(first: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) -> float:
-    """Cosine of all matrices of two models, as one vector each."""
+    """Cosine of two models, each as one vector of all its matrices."""
     names = [name for name, tensor in first.items() if tensor.dim() > 1]
     one_vector = torch.cat([first[name].flatten().double() for name in names])
     other_vector = torch.cat([other[name].flatten().double() for name in names])
@@ -70,31 +64,36 @@ def _similarity(first: Mapping[str, torch.Tensor], other: Mapping[str, torch.Ten
 
 
 def _check_same_network(first: Checkpoint, other: Checkpoint) -> None:
-    """Raises UserError if the mean of two checkpoints has no meaning."""
+    """Raises UserError unless two checkpoints have the same network and vocabulary."""
     ckpt.check_kind(other, str(first.meta.get("command", "train")))
     names = f"models: {first.path} and {other.path}"
     first_shapes, other_shapes = (
-        {name: tuple(tensor.shape) for name, tensor in _weights(saved).items()}
+        {name: tuple(tensor.shape) for name, tensor in saved.weights.items()}
         for saved in (first, other)
     )
     if first_shapes != other_shapes:
         raise UserError(f"{names} are of different networks, which have no mean")
     if ckpt.tokenizer_from(other).models != ckpt.tokenizer_from(first).models:
-        raise UserError(f"{names} have different vocabularies, so their mean says nothing")
+        raise UserError(f"{names} have different vocabularies, so their mean does not translate")
     first_facts = _facts(first.meta)
     other_facts = _facts(other.meta)
     keys = sorted({*first_facts, *other_facts})
     differing = [key for key in keys if first_facts.get(key) != other_facts.get(key)]
     if differing:
-        raise UserError(f"{names} differ in {', '.join(differing)}, so their mean says nothing")
+        raise UserError(
+            f"{names} differ in {', '.join(differing)}, so their mean does not translate"
+        )
 
 
 def _facts(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Choices of the network's parts, the labels, and the reading of text."""
+    """Choices of the network's parts, labels, languages, and settings of the tokenizer."""
     config = meta.get("config") or {}
     groups = {name: config[name] for name in PARTS if isinstance(config.get(name), Mapping)}
-    facts = {name: group.get("_target_") for name, group in groups.items()}
-    facts |= {"labels": meta.get("labels"), "languages": meta.get("languages")}
-    facts |= meta.get("tokenizer") or {}
+    facts = {
+        **{name: group.get("_target_") for name, group in groups.items()},
+        "labels": meta.get("labels"),
+        "languages": meta.get("languages"),
+        **(meta.get("tokenizer") or {}),
+    }
     facts.pop("sampling", None)
     return facts

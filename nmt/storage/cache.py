@@ -1,4 +1,4 @@
-"""Cache folders that are built once: complete with checksums, or absent."""
+"""Cache folders that are built once. A folder is complete, with checksums, or absent."""
 
 import errno
 import json
@@ -14,27 +14,29 @@ from nmt.storage.files import WRITING, sync_folder, write_atomically
 from nmt.storage.lock import wait_for_lock
 
 MANIFEST = "complete.json"
-"""File that a folder has when it is complete: counts, and the checksum of every file."""
+"""File of a complete folder: counts, and the checksum of every other file."""
 BLOCK = 2**22
-"""Bytes read at once."""
+"""Bytes read at once for a checksum."""
 
 Counts = dict[str, int]
 
 
 def cache_folder() -> Path:
-    """$NMT_CACHE, else nmt in the user's cache folder."""
+    """Folder of the environment variable NMT_CACHE, else `nmt` in the user's cache folder."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(os.environ.get("NMT_CACHE") or Path(base) / "nmt")
 
 
 def build_once(folder: Path, what: str, build: Callable[[Path], Counts]) -> Counts:
-    """Builds a folder unless it is complete. If another process builds it, waits for that.
+    """Builds a folder unless it is complete, and returns its counts.
 
-    folder: the folder; its name identifies the content.
-    what: its content, for messages.
-    build: writes all files into the folder that it receives; returns counts to store with them.
+    Waits if another process is building the folder.
 
-    Returns the counts. Raises UserError if the folder cannot be written, or is damaged.
+    folder: the folder; its name identifies the content
+    what: the content, for messages
+    build: function that writes all files into a given folder, and returns counts to store with them
+
+    Raises UserError if the folder cannot be written, or is damaged.
     """
     counts = _checked(folder, what)
     if counts is not None:
@@ -54,7 +56,7 @@ def build_once(folder: Path, what: str, build: Callable[[Path], Counts]) -> Coun
 
 
 def _built(folder: Path, build: Callable[[Path], Counts]) -> Counts:
-    """Builds under another name, so that a folder with the right name is complete."""
+    """Builds under a temporary name, so that a folder with the final name is complete."""
     unfinished = folder.with_name(f".{folder.name}{WRITING}")
     for leftover in (unfinished, folder):
         shutil.rmtree(leftover, ignore_errors=True)
@@ -72,7 +74,7 @@ def _built(folder: Path, build: Callable[[Path], Counts]) -> Counts:
 
 
 def _checked(folder: Path, what: str) -> Counts | None:
-    """The counts of a complete folder; None if it is not. Raises UserError if it is damaged."""
+    """Counts of a complete folder, None for an incomplete one. Raises UserError if it is damaged."""
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
         counts: Counts = manifest["counts"]
@@ -86,7 +88,7 @@ def _checked(folder: Path, what: str) -> Counts | None:
             if checksum != checksums[file.name]:
                 raise UserError(
                     f"{file}: is damaged, so the {what} cannot be used. Is the disk in order? "
-                    f"Remove the folder {folder}; it is made again"
+                    f"Remove the folder {folder}; it is built again"
                 )
     return counts
 

@@ -1,11 +1,12 @@
-"""One file holds a model: weights as safetensors, all else as JSON in its header. Nothing in it is executed.
+"""Checkpoint files: tensors in the safetensors format, all else as JSON in the header.
 
-    tensors    weights by parameter name; `tokenizer/…` SentencePiece models; in a resumable checkpoint
-               also `ema/…` and `optimizer/…`
-    header     format version, config, metrics, versions, and in a resumable checkpoint the state of
+    tensors    `model/…` weights by parameter name; `tokenizer/…` SentencePiece models; in a resumable
+               checkpoint also `ema/…` and `optimizer/…`
+    header     format version, config, metrics, versions; in a resumable checkpoint also the state of
                the training
 
-A file is written beside the old one and renamed over it: a crash or a full disk leaves the old one.
+Reading a file executes nothing in it. A new file is written beside the old one and then renamed, so
+a crash or a full disk leaves the old file.
 """
 
 import json
@@ -27,23 +28,30 @@ from nmt.tokenizer import Tokenizer
 from nmt.tokenizer.columns import Columns
 
 FORMAT = 2
-"""Version of the file format. 2: a classifier's configuration holds only what trained it."""
+"""Version of the file format. Since 2, a classifier's configuration has training settings only."""
 CHECKSUM = ', "checksum": '
 """JSON before the checksum, which is the last entry of the header."""
-BEST, LAST = "best.safetensors", "last.safetensors"
+BEST = "best.safetensors"
+LAST = "last.safetensors"
 HUB = "hf:"
+"""Prefix of models of the Hugging Face hub."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Content of a checkpoint file: `meta` is the header's JSON, `tensors` are by name."""
+    """Content of a checkpoint file.
+
+    meta: JSON of the header
+    tensors: tensors by name
+    path: the file
+    """
 
     meta: dict[str, Any]
     tensors: dict[str, Tensor]
     path: Path
 
     def part(self, prefix: str) -> dict[str, Tensor]:
-        """The tensors under `prefix/`, by the rest of their names."""
+        """Tensors whose names begin with `prefix/`, by the rest of their names."""
         start = f"{prefix}/"
         return {
             name.removeprefix(start): tensor
@@ -51,9 +59,21 @@ class Checkpoint:
             if name.startswith(start)
         }
 
+    @property
+    def weights(self) -> dict[str, Tensor]:
+        """Weights of the model by parameter name; their moving average if there is one."""
+        return self.part("ema") or self.part("model")
+
 
 def write(path: Path, meta: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """Atomically replaces `path`. Raises UserError if it cannot be written; the old file is unharmed then."""
+    """Writes a checkpoint atomically.
+
+    path: the file
+    meta: JSON of the header
+    tensors: tensors by name
+
+    Raises UserError if the file cannot be written; an old file is then unchanged.
+    """
     on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     text = json.dumps({"format": FORMAT, **meta}, ensure_ascii=False)
     # One entry holds all: safetensors does not fix the order of several.
@@ -64,21 +84,19 @@ def write(path: Path, meta: Mapping[str, Any], tensors: Mapping[str, Tensor]) ->
 def find_checkpoint(model: str, key: str = "model") -> Path:
     """The checkpoint file of a model.
 
-    Args:
-        model: a run directory (its best checkpoint, else its last), a file, or
-            hf:USER/NAME[@REVISION], which is downloaded from the Hugging Face hub once.
-        key: the setting that names the model, for messages.
+    model: a run directory (its best checkpoint, else its last), a file, or hf:USER/NAME[@REVISION],
+        which is downloaded from the Hugging Face hub once
+    key: the setting that names the model, for messages
 
-    Raises:
-        UserError: not found.
+    Raises UserError if there is no such file.
     """
     if model.startswith(HUB):
         return _downloaded(model, key)
     path = Path(model)
     if path.is_dir():
-        for name in (BEST, LAST):
-            if (path / name).is_file():
-                return path / name
+        for file in (path / BEST, path / LAST):
+            if file.is_file():
+                return file
         raise UserError(
             f"{key}={model}: no {BEST} or {LAST} in this folder. Is it a run directory, and has it "
             "trained?"
@@ -104,17 +122,14 @@ def _downloaded(model: str, key: str) -> Path:
 
 
 def read(path: Path, key: str = "") -> Checkpoint:
-    """The content of a checkpoint file, upgraded to the current format.
+    """Reads a checkpoint file, and converts it to the current format.
 
-    The file is opened once, so that replacing it meanwhile does no harm.
+    path: the file
+    key: the setting that names the file, for messages
 
-    Args:
-        path: the file.
-        key: the setting that names it, for messages.
-
-    Raises:
-        UserError: the file is missing, damaged, not a checkpoint, or of a newer version of nmt.
+    Raises UserError if the file is missing, damaged, not a checkpoint, or of a newer version of nmt.
     """
+    # A file that is replaced meanwhile does no harm, because it is opened once.
     place = _place(path, key)
     try:
         data = path.read_bytes()
@@ -144,7 +159,7 @@ def _place(path: Path, key: str) -> str:
 
 
 def _is_intact(header: str, version: int, tensors: Mapping[str, Tensor]) -> bool:
-    """Whether header and tensors match the checksum."""
+    """Returns whether header and tensors match the checksum."""
     if version < 2:
         checksum = 0
         for name in sorted(tensors):
@@ -155,7 +170,7 @@ def _is_intact(header: str, version: int, tensors: Mapping[str, Tensor]) -> bool
 
 
 def _checksum(tensors: Mapping[str, Tensor], text: str) -> int:
-    """CRC-32 of the header's text and of all tensors with their names, types and shapes, by name."""
+    """CRC-32 of the header's text and of all tensors with their names, types and shapes."""
     checksum = zlib.crc32(text.encode("utf-8", "surrogatepass"))
     for name in sorted(tensors):
         tensor = tensors[name]
@@ -170,12 +185,11 @@ def _bytes_of(tensor: Tensor) -> memoryview:
 
 
 def check_kind(checkpoint: Checkpoint, command: str, key: str = "") -> None:
-    """Raises UserError unless the checkpoint was trained by this command.
+    """Raises UserError unless a checkpoint was trained by a command.
 
-    Args:
-        checkpoint: the checkpoint.
-        command: `train` (translates) or `classify`.
-        key: the setting that names the checkpoint, for messages.
+    checkpoint: the checkpoint
+    command: `train` (translation) or `classify` (classification)
+    key: the setting that names the checkpoint, for messages
     """
     kind = str(checkpoint.meta.get("command", "train"))
     if kind != command:
@@ -188,7 +202,12 @@ def check_kind(checkpoint: Checkpoint, command: str, key: str = "") -> None:
 
 
 def check_weights(model: nn.Module, saved: Mapping[str, Tensor], path: Path) -> None:
-    """Raises UserError unless saved parameters have the model's names and shapes and are finite."""
+    """Raises UserError unless saved parameters fit a model and are finite.
+
+    model: a model of the same configuration
+    saved: parameters by name
+    path: their file, for messages
+    """
     parameters = dict(model.named_parameters())
     different = sorted(set(parameters) ^ set(saved)) or [
         name for name in parameters if parameters[name].shape != saved[name].shape
@@ -207,7 +226,7 @@ def check_weights(model: nn.Module, saved: Mapping[str, Tensor], path: Path) -> 
 
 
 def load_weights(model: nn.Module, saved: Mapping[str, Tensor], path: Path) -> None:
-    """Copies saved parameters into the model. Raises UserError as `check_weights` does."""
+    """Copies saved parameters into a model. Arguments and errors are those of `check_weights`."""
     check_weights(model, saved, path)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -215,7 +234,7 @@ def load_weights(model: nn.Module, saved: Mapping[str, Tensor], path: Path) -> N
 
 
 def tokenizer_parts(tokenizer: Tokenizer) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """A tokenizer as (JSON, tensors)."""
+    """Settings of a tokenizer as JSON, and its SentencePiece models as tensors."""
     names = ("joint",) if tokenizer.joint else ("source", "target")
     models = {
         f"tokenizer/{name}": torch.frombuffer(bytearray(model), dtype=torch.uint8)
@@ -228,11 +247,12 @@ def tokenizer_parts(tokenizer: Tokenizer) -> tuple[dict[str, Any], dict[str, Ten
 
 
 def tokenizer_from(checkpoint: Checkpoint) -> Tokenizer:
-    """The inverse of `tokenizer_parts`. Raises UserError if the tokenizer is damaged."""
+    """The tokenizer of a checkpoint. Raises UserError if it is damaged."""
     models = {name: t.numpy().tobytes() for name, t in checkpoint.part("tokenizer").items()}
     try:
         settings = checkpoint.meta["tokenizer"]
-        lowercase, sampling = settings["lowercase"], settings["sampling"]
+        lowercase = settings["lowercase"]
+        sampling = settings["sampling"]
         if not isinstance(lowercase, bool) or not 0 <= sampling <= 1:
             raise ValueError(f"lowercase={lowercase}, sampling={sampling}")
         columns = settings.get("columns", {})

@@ -1,4 +1,4 @@
-"""Files that are replaced as a whole or not at all."""
+"""Atomic replacement of files."""
 
 import contextlib
 import itertools
@@ -8,13 +8,15 @@ from pathlib import Path
 from nmt.foundation.errors import UserError
 
 WRITING = ".writing"
-"""Ending of the name of a file that is not yet complete."""
+"""Suffix of the names of incomplete files."""
 _numbers = itertools.count()
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Replaces a file's content and returns when it is on the disk. Raises UserError if that fails;
-    the old file is unharmed then."""
+    """Replaces the content of a file, and returns when it is on the disk.
+
+    Raises UserError if that fails; the old file is then unchanged.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{next(_numbers)}{WRITING}")
     try:
         with open(temporary, "wb") as file:
@@ -34,7 +36,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Writes a folder's list of names to the disk; otherwise a power cut may undo a rename."""
+    """Writes the list of names of a folder to the disk; otherwise a power cut may undo a rename."""
     with contextlib.suppress(OSError):  # some systems cannot open or sync folders
         opened = os.open(folder, os.O_RDONLY)
         try:
@@ -44,7 +46,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Removes incomplete files that a crash has left. The caller holds the folder's lock."""
+    """Removes incomplete files of a crashed process. The caller must hold the lock of the folder."""
     for file in folder.glob(f".*{WRITING}"):
         with contextlib.suppress(OSError):
             file.unlink()

@@ -1,4 +1,4 @@
-"""Lock files: one writer at a time, until its process ends, however it ends."""
+"""Lock files: one writer at a time. A lock ends with its process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 RETRY_SECONDS = 0.2
 """Seconds between two attempts to take a lock that another process holds."""
 SILENT_ATTEMPTS = 10
-"""Attempts to take a lock before a log message; shorter waiting shows none."""
+"""Attempts to take a lock before a log message; shorter waiting logs none."""
 
 
 class LockHeld(UserError):
@@ -32,7 +32,12 @@ class LockHeld(UserError):
 
 @dataclass(frozen=True)
 class Holder:
-    """Process that holds a lock."""
+    """Process that holds a lock.
+
+    process: its number
+    host: name of its machine
+    since: date and time of the lock
+    """
 
     process: int
     host: str
@@ -40,7 +45,7 @@ class Holder:
 
     @classmethod
     def read(cls, file: Path) -> Holder | None:
-        """The process that a lock file names, None if it names none."""
+        """The process that a lock file names; None without a readable name."""
         try:
             fields = json.loads(file.read_text(encoding="utf-8"))
             return cls(int(fields["process"]), str(fields["host"]), str(fields["since"]))
@@ -52,10 +57,10 @@ class Holder:
 
 
 class Lock:
-    """Exclusive right to write something, for the lifetime of this process.
+    """Exclusive right to write something.
 
-    The operating system releases the lock when the process ends; a lock file left behind locks
-    nothing. Nothing is locked on systems and file systems without locks.
+    The operating system releases the lock when the process ends, so a file left behind has no
+    effect. On systems and file systems without locks, nothing is locked.
 
     Args:
         file: lock file; names its holder.
@@ -82,7 +87,9 @@ class Lock:
     def release(self) -> None:
         if not self._file.closed:
             with contextlib.suppress(OSError):
-                self.path.unlink(missing_ok=True)  # while it is locked: later, it may be another's
+                self.path.unlink(
+                    missing_ok=True
+                )  # before the release: the next file may be another's
             self._file.close()
 
     def __enter__(self) -> Lock:
@@ -93,7 +100,7 @@ class Lock:
 
 
 def _open_locked(file: Path, what: str) -> IO[str] | None:
-    """The locked file; None if its last holder removed it before it was locked."""
+    """The locked file; None if its previous holder removed it before it was locked."""
     with contextlib.ExitStack() as closed_on_error:
         opened = closed_on_error.enter_context(open(file, "a+", encoding="utf-8"))
         try:
@@ -120,7 +127,7 @@ def _open_locked(file: Path, what: str) -> IO[str] | None:
 
 
 def wait_for_lock(file: Path, what: str) -> Lock:
-    """The lock of a file, as soon as no other process holds it. Raises UserError as `Lock` does."""
+    """Waits until no other process holds the lock, and takes it. Raises UserError as `Lock` does."""
     attempts = 0
     while True:
         try:
@@ -128,5 +135,5 @@ def wait_for_lock(file: Path, what: str) -> Lock:
         except LockHeld:
             attempts += 1
         if attempts == SILENT_ATTEMPTS:
-            log.info("%s: another process makes it; waiting", what)
+            log.info("%s: another process is writing it; waiting", what)
         time.sleep(RETRY_SECONDS)

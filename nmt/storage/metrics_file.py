@@ -1,38 +1,28 @@
-"""metrics.jsonl of a run: all figures of training and of validations, one JSON object per line."""
+"""metrics.jsonl of a run: metrics of training and of validations, one JSON object per line."""
 
 import json
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 METRICS = "metrics.jsonl"
 TAIL = 20_000
-"""Bytes at the end of the file that hold the latest figures."""
+"""Bytes at the end of the file that contain the latest metrics."""
 
 
-def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """All figures of a run; damaged lines and a half-written last line are left out."""
-    try:
-        lines = (folder / METRICS).read_bytes().splitlines()
-    except OSError:
-        return []
-    return _entries(lines)
+def read_metrics(folder: Path, last_bytes: int | None = None) -> list[dict[str, Any]]:
+    """All entries of a run, without damaged lines and a half-written last line.
 
-
-def latest_metrics(folder: Path) -> dict[str, dict[str, Any]]:
-    """The last figures of each kind, such as `train` and `validation`."""
+    folder: run directory
+    last_bytes: number of bytes at the end of the file that are read; None: the whole file
+    """
     try:
         with open(folder / METRICS, "rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - TAIL))
+            if last_bytes is not None:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - last_bytes))
             lines = file.read().splitlines()
     except OSError:
-        return {}
-    return {entry["kind"]: entry for entry in _entries(lines)}
-
-
-def _entries(lines: Sequence[bytes]) -> list[dict[str, Any]]:
+        return []
     entries = []
     for line in lines:
         try:
@@ -43,3 +33,8 @@ def _entries(lines: Sequence[bytes]) -> list[dict[str, Any]]:
         if is_entry and isinstance(entry.get("kind"), str):
             entries.append(entry)
     return entries
+
+
+def latest_metrics(folder: Path) -> dict[str, dict[str, Any]]:
+    """The last entry of each kind, such as `train` and `validation`."""
+    return {entry["kind"]: entry for entry in read_metrics(folder, TAIL)}

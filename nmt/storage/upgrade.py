@@ -1,4 +1,4 @@
-"""Conversion of configurations and checkpoints of older versions of nmt to the current format."""
+"""Conversion of configurations and checkpoints of older versions to the current format."""
 
 from typing import Any
 
@@ -23,8 +23,7 @@ RENAMED = {
         for name in ("captions", "digits", "everyday", "hub", "mix", "reverse", "table", "text")
     },
 }
-"""Old prefixes of class paths and the new ones. The longest prefix that matches counts. New paths are
-looked up again."""
+"""New prefixes of class paths by the old ones; the longest matching prefix applies."""
 ANSWERING = ("model", "input", "output", "format", "errors", "explain")
 """Keys of nmt.label that a classifier's configuration had in format 1; dropped on upgrade."""
 SWEEPING = ("grids",)
@@ -32,7 +31,7 @@ SWEEPING = ("grids",)
 
 
 def renamed(target: str) -> str:
-    """The current path of a class, given its path in any version of nmt."""
+    """The current path of a class. `target`: its path in any version of nmt."""
     for prefix in sorted(RENAMED, key=len, reverse=True):
         if target == prefix or target.startswith(f"{prefix}."):
             # The new path may have moved again since.
@@ -41,7 +40,7 @@ def renamed(target: str) -> str:
 
 
 def with_renamed_targets(config: Any) -> Any:
-    """A copy of a configuration in which every `_target_`, however deeply nested, is current."""
+    """A copy of a configuration with current class paths, at any depth."""
     if isinstance(config, list):
         return [with_renamed_targets(item) for item in config]
     if not isinstance(config, dict):
@@ -55,7 +54,11 @@ def with_renamed_targets(config: Any) -> Any:
 
 
 def upgraded(meta: dict[str, Any], version: int) -> dict[str, Any]:
-    """The header of a checkpoint as this version would have written it."""
+    """The header of a checkpoint, converted to the current format.
+
+    meta: header of the file
+    version: format of the file
+    """
     config = meta.get("config")
     if not isinstance(config, dict):
         return meta

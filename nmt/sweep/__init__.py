@@ -1,4 +1,4 @@
-"""Many trainings as one job that can be stopped, continued and added to.
+"""Many trainings as one job that can be stopped, continued and extended.
 
 The state of a sweep is in the folders of its runs.
 
@@ -14,56 +14,55 @@ from nmt.sweep.run_status import Run
 
 @runtime_checkable
 class Job(Protocol):
-    """Runs of one sweep, for its `Sweeper`."""
+    """Runs of one sweep, as its `Sweeper` uses them.
+
+    folder: folder of the runs
+    """
 
     folder: Path
-    """Folder of the runs."""
 
     @property
     def greater(self) -> bool:
         """Whether greater validation scores are better."""
 
-    def grid(self, grids: Sequence[str]) -> list[list[str]]:
+    def grid(self, grids: Sequence[str] | None) -> list[list[str]]:
         """Overrides of every combination of the values on the command line.
 
-        grids: strings of further overrides, each of which makes a grid with them
+        grids: strings of further overrides; each makes a grid with the command line
         """
 
     def spaces(self) -> Mapping[str, Any]:
-        """Keys with several values or an interval, as Optuna's distributions."""
+        """Optuna's distributions of the keys with several values or an interval."""
 
     def fixed(self) -> list[str]:
         """Overrides with one value."""
 
     def plan(self, combinations: Sequence[Sequence[str]], keys: Sequence[str] = ()) -> list[Run]:
-        """A run for each list of overrides: an earlier one, or a new one.
+        """A run for each list of overrides, an earlier run or a new one.
 
-        keys: keys that name new runs; without them, those that differ
+        keys: keys that name new runs; by default those with different values
         """
 
     def train(self, runs: Sequence[Run], epochs: int = 0) -> None:
-        """Trains runs up to an epoch (0: to their end); those that fail are marked as failed."""
+        """Trains runs up to an epoch (0: to their end), and records failures."""
 
     def score(self, run: Run, epochs: int = 0) -> float | None:
         """Best validation score of a run in its first epochs (0: in all)."""
 
     def horizon(self, run: Run) -> int:
-        """Epochs of a run that nothing stops."""
-
-    def tell(self, text: str) -> None:
-        """Logs a message for the user."""
+        """Maximal number of epochs of a run."""
 
 
 class Sweeper:
-    """Order of the runs of a sweep; a subclass is a choice of the group `sweep`."""
+    """Order of the runs of a sweep. A subclass is a choice of the group `sweep`."""
 
-    grids: Sequence[str] = ()
+    grids: Sequence[str] | None = None
     counted = True
-    """Whether all runs are known before the first is trained."""
+    """Whether all runs are known before the first training."""
 
     @property
     def single(self) -> bool:
-        """Whether it makes one run of a command line without several values."""
+        """Whether a command line without several values makes a single run."""
         return False
 
     def __call__(self, job: Job) -> list[Run]:
@@ -71,5 +70,5 @@ class Sweeper:
         raise NotImplementedError
 
     def planned(self, job: Job) -> list[Run]:
-        """Runs that are known before the first is trained."""
+        """Runs that are known before the first training."""
         return job.plan(job.grid(self.grids))

@@ -1,7 +1,7 @@
 """python -m nmt.sweep.child PROCESS@HOST MODULE [ARGUMENT …]
 
-Runs a module until the process that started the sweep has ended, however it ended: no training
-survives a killed sweep. It is then stopped as by SIGTERM.
+Runs a module, and stops it by SIGTERM when the process of the sweep has ended: no training survives
+a killed sweep.
 """
 
 import os
@@ -15,7 +15,7 @@ import time
 from nmt.foundation.processes import is_running
 
 GRACE_SECONDS = 60
-"""Seconds between SIGTERM and the end of the process, in which a training is saved."""
+"""Seconds between SIGTERM and the end of the process; a training is saved meanwhile."""
 
 
 def _watch(sweeper: int, parent: int) -> None:
@@ -28,11 +28,10 @@ def _watch(sweeper: int, parent: int) -> None:
 
 def main() -> None:
     process, host = sys.argv[1].split("@", 1)
-    module = sys.argv[2]
     if host == socket.gethostname():
         threading.Thread(target=_watch, args=(int(process), os.getppid()), daemon=True).start()
     sys.argv = sys.argv[2:]
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

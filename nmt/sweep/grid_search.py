@@ -1,17 +1,20 @@
-"""Every combination of the values on the command line, each trained to its end."""
+"""Grid search: every combination of the values on the command line, each trained to its end."""
+
+from dataclasses import dataclass
 
 from nmt.sweep import Job, Sweeper
 from nmt.sweep.run_status import Run
 
 
+@dataclass(frozen=True, kw_only=True)
 class GridSearch(Sweeper):
     """Trains a grid of runs.
 
-    grids: strings of overrides, each of which makes a grid with the command line; None: only that
+    grids: strings of overrides, each of which makes a grid with the command line; None: the command
+        line alone
     """
 
-    def __init__(self, *, grids: list[str] | None = None) -> None:
-        self.grids = tuple(grids or ())
+    grids: list[str] | None = None
 
     @property
     def single(self) -> bool:

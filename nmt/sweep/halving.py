@@ -4,7 +4,9 @@ All configurations are trained for a few epochs, the best of them for more, and 
 resumed bit for bit, never restarted.
 """
 
+import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from nmt.foundation.errors import UserError
@@ -12,9 +14,12 @@ from nmt.foundation.ranges import Size
 from nmt.sweep import Job, Sweeper
 from nmt.sweep.run_status import Run
 
+log = logging.getLogger(__name__)
 
+
+@dataclass(frozen=True, kw_only=True)
 class Halving(Sweeper):
-    """Rung i ends after epochs · factorⁱ epochs; the best 1/factor of its runs go on, at least one.
+    """Rung i ends after epochs · factorⁱ epochs. The best 1/factor of its runs continue, at least one.
 
     When one run is left, or the next rung is longer than the training, the remaining runs are
     trained to their end.
@@ -24,14 +29,13 @@ class Halving(Sweeper):
     grids: as in `GridSearch`
     """
 
-    def __init__(
-        self, *, epochs: Size = 1, factor: Size = 3, grids: list[str] | None = None
-    ) -> None:
-        if factor < 2:
-            raise ValueError(f"sweep.factor={factor}: every run would go on; give 2 or more")
-        self.epochs = epochs
-        self.factor = factor
-        self.grids = tuple(grids or ())
+    epochs: Size = 1
+    factor: Size = 3
+    grids: list[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.factor < 2:
+            raise ValueError(f"sweep.factor={self.factor}: every run would go on; give 2 or more")
 
     def __call__(self, job: Job) -> list[Run]:
         runs = self.planned(job)
@@ -44,26 +48,26 @@ class Halving(Sweeper):
                 "out; give less"
             )
         while epochs < horizon and len(remaining) > 1:
-            job.tell(f"{len(remaining)} runs for {epochs} epoch{'s' if epochs > 1 else ''}")
+            log.info("%s runs for %s epoch%s", len(remaining), epochs, "s" if epochs > 1 else "")
             job.train(remaining, epochs)
             best = self._best(job, remaining, epochs)
             for run in remaining:
                 run.note(halted=None if run in best else epochs)
             remaining = best
             epochs *= self.factor
-        job.tell(f"to the end: {', '.join(run.name for run in remaining)}")
+        log.info("to the end: %s", ", ".join(run.name for run in remaining))
         job.train(remaining)
         return runs
 
     def _best(self, job: Job, runs: Sequence[Run], epochs: int) -> list[Run]:
-        """Runs that go on. Raises UserError if no run has a score."""
+        """Runs that continue. Raises UserError if no run has a score."""
         scores: dict[str, Any] = {run.name: job.score(run, epochs) for run in runs}
-        scores = {name: score for name, score in scores.items() if score is not None}
-        if not scores:
+        scored = [name for name, score in scores.items() if score is not None]
+        if not scored:
             raise UserError(
                 f"no run has a validation score after {epochs} epochs: see why runs failed, or "
                 "lower trainer.validate_every"
             )
-        ranked = sorted(scores, key=lambda name: scores[name], reverse=job.greater)
+        ranked = sorted(scored, key=lambda name: scores[name], reverse=job.greater)
         best = ranked[: max(1, len(runs) // self.factor)]
         return [run for run in runs if run.name in best]

@@ -1,4 +1,4 @@
-"""Work of a launcher: trains one run in a process of its own, and records a failure."""
+"""Training of one run in a process of its own, as a launcher calls it."""
 
 import os
 import re
@@ -19,36 +19,34 @@ from nmt.storage.lock import Lock, LockHeld
 from nmt.sweep.run_status import Run
 
 OUTPUT = "output.log"
-"""File of all that the process prints; train.log begins after the configuration is checked."""
+"""File of all output of the process; train.log begins after the check of the configuration."""
 LONGEST = 1000
-"""Characters of a message that are recorded."""
+"""Characters of a failure's message that are recorded."""
 SAVE_SECONDS = 60
-"""Seconds in which an interrupted training is saved before it is killed."""
+"""Seconds that an interrupted training has to save its state before it is killed."""
 INTERRUPTED = 130
 """Exit status of a training that was saved after an interruption."""
 MESSAGE = re.compile(r"^(?:error: |\S+ \S+ ERROR )(?P<message>.*)", re.DOTALL | re.MULTILINE)
 
 
 def train(run: Run, epochs: int, sweeper: str, launcher: Mapping[str, Any], slots: Path) -> None:
-    """Trains a run from its present state.
+    """Trains a run from its present state, and records its time or failure.
 
-    run: the run
+    run: run to train
     epochs: epoch after which it stops; 0: at its end
-    sweeper: PROCESS@HOST of the sweep, whose end stops the run
+    sweeper: PROCESS@HOST of the sweep; the run stops when this process ends
     launcher: settings of the launcher
-    slots: folder in which jobs record their GPUs, and share tokenizers
+    slots: folder for locks of GPUs and for shared tokenizers
     """
     if run.reached(epochs):
         return
     folder = quoted(str(run.folder))
-    arguments = [f"--config-dir={folder}" for folder in run.config_dirs]
-    if run.begun:
-        arguments += [f"resume={folder}", f"trainer.stop_after={epochs}"]
-    else:
-        arguments += [*run.overrides, f"run_dir={folder}"]
-        arguments += [f"trainer.stop_after={epochs}"] if epochs else []
+    settings = [f"resume={folder}"] if run.begun else [*run.overrides, f"run_dir={folder}"]
+    if run.begun or epochs:
+        settings.append(f"trainer.stop_after={epochs}")
+    settings += [f"--config-dir={directory}" for directory in run.config_dirs]
     run.note(failure=None, attempts=run.record().get("attempts", 0) + 1)
-    command = [sys.executable, "-m", "nmt.sweep.child", sweeper, f"nmt.{run.command}", *arguments]
+    command = [sys.executable, "-m", "nmt.sweep.child", sweeper, f"nmt.{run.command}", *settings]
     began = time.time()
     with _environment(launcher, slots) as environment, open(run.folder / OUTPUT, "ab") as output:
         start = output.tell()
@@ -70,7 +68,7 @@ def train(run: Run, epochs: int, sweeper: str, launcher: Mapping[str, Any], slot
 
 
 def _wait(process: subprocess.Popen[bytes]) -> int:
-    """Exit status of a process, which may save its work when this one is interrupted."""
+    """Exit status of a process. An interruption is passed on, and the process may save its state."""
     try:
         return process.wait()
     except BaseException:
@@ -84,7 +82,7 @@ def _wait(process: subprocess.Popen[bytes]) -> int:
 
 
 def reason(status: int, printed: str) -> str:
-    """Reason of a failure: the last message for the user, else the last line.
+    """Reason of a failure: the last error message, else the last line.
 
     status: exit status, negative for a signal
     printed: output of the process
@@ -102,16 +100,17 @@ def reason(status: int, printed: str) -> str:
 
 @contextmanager
 def _environment(launcher: Mapping[str, Any], slots: Path) -> Iterator[dict[str, str]]:
-    """Environment of a run's process: its threads, a GPU of its own, and the path of nmt."""
-    variables = dict(os.environ)
+    """Environment variables of a run's process: threads, a GPU, and the path of nmt."""
     package = str(Path(nmt.__file__).resolve().parent.parent)
-    paths = [package, *filter(None, [variables.get("PYTHONPATH")])]
-    variables["PYTHONPATH"] = os.pathsep.join(paths)
-    variables["NMT_TOKENIZERS"] = str(slots / "tokenizers")
-    jobs = parallel_jobs(launcher)
+    paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
     threads = threads_of(launcher)
-    if threads is not None:
-        variables["OMP_NUM_THREADS"] = str(threads)
+    variables = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "NMT_TOKENIZERS": str(slots / "tokenizers"),
+        **({} if threads is None else {"OMP_NUM_THREADS": str(threads)}),
+    }
+    jobs = parallel_jobs(launcher)
     devices = gpus() if jobs > 1 else []
     if not devices:
         yield variables
@@ -121,7 +120,7 @@ def _environment(launcher: Mapping[str, Any], slots: Path) -> Iterator[dict[str,
 
 
 def parallel_jobs(launcher: Mapping[str, Any]) -> int:
-    """Jobs that a launcher runs at the same time on this machine."""
+    """Number of jobs that a launcher runs at the same time on this machine."""
     jobs = launcher.get("n_jobs")
     if not isinstance(jobs, int):
         return 1
@@ -129,7 +128,7 @@ def parallel_jobs(launcher: Mapping[str, Any]) -> int:
 
 
 def threads_of(launcher: Mapping[str, Any]) -> int | None:
-    """Threads of each job; None if the launcher leaves them to the environment."""
+    """Number of threads of each job; None if the launcher does not set it."""
     if isinstance(launcher.get("n_jobs"), int):
         return max(1, available_cores() // parallel_jobs(launcher))
     remote = (launcher.get("ray") or {}).get("remote", {})
@@ -140,7 +139,7 @@ def threads_of(launcher: Mapping[str, Any]) -> int | None:
 
 
 def gpus() -> list[str]:
-    """Names of the GPUs that may be used, as CUDA takes them."""
+    """Names of the available GPUs, in the form of CUDA_VISIBLE_DEVICES."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return [name for name in visible.split(",") if name.strip() and name.strip() != "-1"]
@@ -153,7 +152,7 @@ def gpus() -> list[str]:
 
 @contextmanager
 def _slot(folder: Path, jobs: int) -> Iterator[int]:
-    """A number that no other job has at the same time."""
+    """A number below `jobs` that no other job has at the same time."""
     while True:
         for slot in range(jobs):
             try:

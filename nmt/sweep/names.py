@@ -1,4 +1,4 @@
-"""Names of runs' folders, by what differs between runs."""
+"""Names of the folders of runs, from the settings that differ between runs."""
 
 import hashlib
 import re
@@ -6,18 +6,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 FIRST = ("experiment", "data", "encoder", "decoder", "attention", "window", "normalizer", "pooling")
-"""Groups at the beginning of a name, in this order; the seed ends it."""
+"""Groups at the beginning of a name, in this order. The seed is at the end."""
 GROUPS = {*FIRST, "tokenizer", "optimizer", "schedule", "objective", "search", "metric", "trainer"}
-"""Groups whose choices are named without their key."""
+"""Groups whose choices stand in a name without their key."""
 USUAL = ("decoder", "attention", "pooling", "seed")
-"""Keys that name a run which differs from no other."""
+"""Keys that name a run if no setting differs between runs."""
 LONGEST = 120
-"""Characters of a name."""
+"""Maximal number of characters of a name."""
 NUMBER = re.compile(r"-?[\d.]+(e[+-]?\d+)?")
 
 
 def differing(settings: Sequence[Mapping[str, str]]) -> list[str]:
-    """Keys whose values differ, in the order of names."""
+    """Keys whose values differ between runs, in their order in a name."""
     keys = dict.fromkeys(key for values in settings for key in values)
     differ = [key for key in keys if len({values.get(key) for values in settings}) > 1]
     order = {key: i for i, key in enumerate(FIRST)} | {"seed": len(FIRST) + 1}
@@ -25,7 +25,11 @@ def differing(settings: Sequence[Mapping[str, str]]) -> list[str]:
 
 
 def usual_parts(values: Mapping[str, str], config: Mapping[str, Any]) -> dict[str, str]:
-    """Parts of the name of a run that differs from no other."""
+    """Parts of a name if no setting differs between runs.
+
+    values: values by key, used if the configuration has no usual key
+    config: configuration of the run, with the choices of groups
+    """
     keys = [key for key in USUAL if isinstance(config.get(key), str | int)]
     return {key: str(config[key]) for key in keys} or dict(values)
 

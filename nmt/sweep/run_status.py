@@ -1,4 +1,4 @@
-"""One run of a sweep, and its state by the files in its folder."""
+"""A run of a sweep, and its state, read from the files in its folder."""
 
 import json
 import socket
@@ -15,8 +15,9 @@ from nmt.storage.lock import Holder
 from nmt.storage.metrics_file import latest_metrics, read_metrics
 
 RECORD = "sweep.json"
+"""File with the record of a sweep on a run."""
 LOCK = ".lock"
-"""Lock of a run's folder; see training/run_directory.py."""
+"""Lock file in a run's folder (training/run_directory.py)."""
 
 
 class RunState(Enum):
@@ -34,9 +35,9 @@ class RunState(Enum):
 class Run:
     """A run of a sweep.
 
-    folder: its folder
-    key: hash of its configuration and data
-    command: the command that trains it
+    folder: run directory
+    key: hash of the configuration and the data
+    command: command that trains the run
     overrides: command line of that command
     config_dirs: further folders of configuration files (--config-dir)
     """
@@ -66,21 +67,21 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether it was trained to its end, and tested."""
+        """Whether the run was trained to its end and tested."""
         return (self.folder / "results.json").is_file()
 
     @property
     def begun(self) -> bool:
-        """Whether it can be resumed."""
+        """Whether the run can be resumed."""
         return (self.folder / LAST).is_file()
 
     @property
     def dropped(self) -> bool:
-        """Whether the sweep was typed again without this run before it had finished."""
+        """Whether a later command line of the sweep left out this unfinished run."""
         return bool(self.record().get("dropped")) and not self.finished
 
     def record(self) -> dict[str, Any]:
-        """Notes of the sweep on the run: failure, attempts, seconds, halted, dropped."""
+        """Record of the sweep on the run: failure, attempts, seconds, halted, dropped."""
         try:
             record = json.loads((self.folder / RECORD).read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError):
@@ -88,16 +89,21 @@ class Run:
         return record if isinstance(record, dict) else {}
 
     def note(self, **facts: Any) -> None:
-        """Adds to the record."""
+        """Adds facts to the record."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        record = self.record()
-        record |= {"key": self.key, "command": self.command, "overrides": list(self.overrides)}
-        record |= {"config_dirs": list(self.config_dirs), **facts}
+        record = {
+            **self.record(),
+            "key": self.key,
+            "command": self.command,
+            "overrides": list(self.overrides),
+            "config_dirs": list(self.config_dirs),
+            **facts,
+        }
         text = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
         write_atomically(self.folder / RECORD, text.encode())
 
     def holder(self) -> int | None:
-        """Process that trains the run; 0 for one on another machine, None without any."""
+        """Process that trains the run; 0 for a process on another machine, None without any."""
         holder = Holder.read(self.folder / LOCK)
         if holder is None:
             return None
@@ -106,17 +112,17 @@ class Run:
         return holder.process if is_running(holder.process) else None
 
     def latest(self) -> dict[str, dict[str, Any]]:
-        """The last figures of training and of validation, by their kind."""
+        """The latest metrics of each kind, such as `train` and `validation`."""
         return latest_metrics(self.folder)
 
     def reached(self, epochs: int) -> bool:
-        """Whether it was trained and validated up to an epoch (0: to its end)."""
-        if self.finished:
-            return True
-        return epochs > 0 and any(entry.get("epoch", 0) >= epochs for entry in self.validations())
+        """Whether the run was trained and validated up to an epoch (0: to its end)."""
+        return self.finished or (
+            epochs > 0 and any(entry.get("epoch", 0) >= epochs for entry in self.validations())
+        )
 
     def validations(self) -> list[dict[str, Any]]:
-        """Figures of all validations, in their order."""
+        """Metrics of all validations, in their order."""
         return [entry for entry in read_metrics(self.folder) if entry["kind"] == "validation"]
 
 

@@ -1,9 +1,10 @@
-"""A search over ranges by Optuna (Akiba et al. 2019); every trial is a run.
+"""Search over ranges by Optuna (Akiba et al. 2019); every trial is a run.
 
 Keys with several values or with an interval are the search space.
 """
 
 import logging
+from dataclasses import dataclass
 from typing import Any
 
 from nmt.foundation.errors import UserError
@@ -13,25 +14,25 @@ from nmt.sweep import Job, Sweeper
 from nmt.sweep.run_status import Run, RunState
 
 JOURNAL = "optuna.journal"
-"""File of the study in the folder of the sweep, which optuna-dashboard opens."""
+"""File of the study in the folder of the sweep; optuna-dashboard opens it."""
+log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, kw_only=True)
 class Trials(Sweeper):
     """Chooses runs by a tree-structured Parzen estimator (Bergstra et al. 2011).
 
-    The study is kept in the folder of the sweep. Interrupted trials go on first.
+    The study is kept in the folder of the sweep. Interrupted trials are continued first.
 
     trials: number of runs
-    parallel: number of runs that are chosen, and given to the launcher, together
+    parallel: number of runs that are chosen together, and trained at the same time
     seed: seed of the sampler
     """
 
     counted = False
-
-    def __init__(self, *, trials: Size = 30, parallel: Size = 1, seed: Count = 1) -> None:
-        self.trials = trials
-        self.parallel = parallel
-        self.seed = seed
+    trials: Size = 30
+    parallel: Size = 1
+    seed: Count = 1
 
     def planned(self, job: Job) -> list[Run]:
         return []
@@ -65,8 +66,7 @@ class Trials(Sweeper):
         finished = sum(trial.value is not None for trial in study.trials)
         if finished:
             best = ", ".join(f"{key}={value}" for key, value in study.best_params.items())
-            score = f"{study.best_value:.2f} on validation"
-            job.tell(f"best of {finished} trials: {best} ({score})")
+            log.info("best of %s trials: %s (%.2f on validation)", finished, best, study.best_value)
         return [runs[number] for number in sorted(runs)]
 
     def _study(self, job: Job) -> Any:
@@ -86,7 +86,7 @@ class Trials(Sweeper):
 
 
 def _tell(study: Any, job: Job, number: int, run: Run) -> None:
-    """Records the outcome of a trial; one that was interrupted, not failed, stays open."""
+    """Records the score or the failure of a trial. An interrupted trial stays open."""
     from optuna.trial import TrialState
 
     score = job.score(run)

@@ -14,14 +14,15 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS = 1.0
 """Seconds between two readings of the folders."""
 QUIET_SECONDS = 60.0
-"""Seconds between two log messages when no run starts or ends."""
+"""Seconds between two log messages while no run starts or ends."""
 
 
 @contextmanager
 def watching(runs: Sequence[Run], metric: str) -> Iterator[None]:
     """Shows the progress of runs during a block.
 
-    metric: validation score that is shown
+    runs: runs of the sweep
+    metric: validation score to show
     """
     ended = threading.Event()
     view = SweepProgress(runs, metric)
@@ -41,7 +42,7 @@ def watching(runs: Sequence[Run], metric: str) -> Iterator[None]:
 
 
 class SweepProgress:
-    """Log messages when runs start or end, and lines about those that are running."""
+    """Log messages when runs start or end, and lines about running ones."""
 
     def __init__(self, runs: Sequence[Run], metric: str) -> None:
         self.runs = list(runs)
@@ -51,7 +52,7 @@ class SweepProgress:
         self._lines.postpone()
 
     def update(self) -> None:
-        """Reads the states of all runs, and shows them."""
+        """Reads the states of all runs and shows them."""
         states = {run.name: run.state for run in self.runs}
         for run in self.runs:
             if states[run.name] is not self._states[run.name]:
@@ -66,17 +67,16 @@ class SweepProgress:
         )
 
     def _log_change(self, run: Run, states: Mapping[str, RunState]) -> None:
-        state = states[run.name]
-        if state is RunState.FINISHED:
-            event = f"finished, {best_score(run, self.metric)}; {overall(self.runs, states)}"
-        elif state is RunState.FAILED:
-            event = f"failed: {run.record().get('failure')}; {overall(self.runs, states)}"
-        elif state is RunState.RUNNING:
-            event = "started"
-        else:
-            return
-        log.info("%s: %s", run.name, event)
-        self._lines.postpone()
+        whole = overall(self.runs, states)
+        events = {
+            RunState.RUNNING: "started",
+            RunState.FINISHED: f"finished, {best_score(run, self.metric)}; {whole}",
+            RunState.FAILED: f"failed: {run.record().get('failure')}; {whole}",
+        }
+        event = events.get(states[run.name])
+        if event is not None:
+            log.info("%s: %s", run.name, event)
+            self._lines.postpone()
 
     def close(self) -> None:
         self.update()
@@ -84,7 +84,7 @@ class SweepProgress:
 
 
 def progress_of(run: Run, metric: str) -> str:
-    """A run in a line: `epoch 3.2, update 40 of 90, loss 2.31, at most 40 s left`."""
+    """Progress of a run: `epoch 3.2, update 40 of 90, loss 2.31, at most 40 s left`."""
     latest = run.latest()
     training = latest.get("train")
     validation = latest.get("validation", {})
@@ -104,13 +104,13 @@ def progress_of(run: Run, metric: str) -> str:
     return ", ".join(parts)
 
 
-def _share(training: Mapping[str, float]) -> float:
-    """Share of all updates that are done."""
-    return training["update"] / max(1, training["total"])
+def _share(training: Mapping[str, float] | None) -> float:
+    """Finished share of all updates, from the latest metrics of training."""
+    return training["update"] / max(1, training["total"]) if training else 0.0
 
 
 def _seconds_so_far(run: Run) -> float | None:
-    """Seconds of training, if this is the first attempt."""
+    """Seconds since the start of a run; None after the first attempt."""
     record = run.record()
     if record.get("attempts", 1) != 1 or record.get("seconds"):
         return None
@@ -121,13 +121,13 @@ def _seconds_so_far(run: Run) -> float | None:
 
 
 def best_score(run: Run, metric: str) -> str:
-    """The best validation score of a run."""
+    """The best validation score of a run, as text."""
     scores = [entry[metric] for entry in run.validations() if entry.get("best") and metric in entry]
     return f"validation {metric} {scores[-1]:.2f}" if scores else "no validation yet"
 
 
 def overall(runs: Sequence[Run], states: Mapping[str, RunState]) -> str:
-    """A sweep in a line: `3 of 12 done, 2 running, 7 to do, about 12 min left`."""
+    """Progress of a sweep: `3 of 12 done, 2 running, 7 to do, about 12 min left`."""
     count = {state: sum(states[run.name] is state for run in runs) for state in RunState}
     parts = [f"{count[RunState.FINISHED]} of {len(runs)} done"]
     others = {
@@ -144,20 +144,15 @@ def overall(runs: Sequence[Run], states: Mapping[str, RunState]) -> str:
 
 
 def time_left(runs: Sequence[Run], states: Mapping[str, RunState]) -> float | None:
-    """Seconds until the end, if all runs take as long as the finished ones; None if none is."""
+    """Seconds until the end, from the mean duration of finished runs; None without any."""
     taken = [run.record().get("seconds") for run in runs if states[run.name] is RunState.FINISHED]
     durations = [seconds for seconds in taken if seconds]
     if not durations:
         return None
-    remaining = 0.0  # runs
-    for run in runs:
-        if states[run.name] is RunState.RUNNING:
-            training = run.latest().get("train")
-            remaining += 1 - (_share(training) if training else 0.0)
-        elif states[run.name] in (RunState.WAITING, RunState.STOPPED):
-            remaining += 1
-    running = sum(state is RunState.RUNNING for state in states.values())
-    return statistics.mean(durations) * remaining / max(1, running)
+    waiting = sum(states[run.name] in (RunState.WAITING, RunState.STOPPED) for run in runs)
+    running = [run for run in runs if states[run.name] is RunState.RUNNING]
+    remaining = waiting + sum(1 - _share(run.latest().get("train")) for run in running)
+    return statistics.mean(durations) * remaining / max(1, len(running))
 
 
 def duration(seconds: float) -> str:
