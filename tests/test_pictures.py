@@ -4,6 +4,7 @@ import io
 import itertools
 import json
 from dataclasses import replace
+from functools import partial
 
 import contracts
 import numpy as np
@@ -17,7 +18,7 @@ from torch.nn import functional as F
 import nmt
 from nmt.configuration import build
 from nmt.data.filters import fingerprint
-from nmt.data.pictures import Features, Images, Reader, features_of
+from nmt.data.pictures import Reader, features_of, read_features, read_image
 from nmt.data.sources.captions import Captions
 from nmt.data.sources.digits import Digits, digit_words, number_words, page
 from nmt.foundation.errors import UserError
@@ -334,12 +335,12 @@ def image(folder, name, size=(5, 4), mode="RGB", seed=0):
 
 def test_images_have_the_channels_and_the_size_that_are_wanted(tmp_path):
     file = image(tmp_path, "a.png")
-    colours = Images(3, 100)(str(file))
+    colours = read_image(str(file), 3, 100)
     assert (colours == np.asarray(Image.open(file))).all()
-    grey = Images(1, 100)(str(file))
+    grey = read_image(str(file), 1, 100)
     assert grey.shape == (4, 5, 1)
     assert np.abs(grey[..., 0].astype(int) - np.asarray(Image.open(file).convert("L"))).max() <= 1
-    assert Images(3, 3)(str(file)).shape == (2, 3, 3)
+    assert read_image(str(file), 3, 3).shape == (2, 3, 3)
     for mode, ending in (
         ("L", "png"),
         ("1", "png"),
@@ -348,21 +349,15 @@ def test_images_have_the_channels_and_the_size_that_are_wanted(tmp_path):
         ("CMYK", "jpg"),
         ("I;16", "png"),
     ):
-        found = Images(3, 100)(
-            str(
-                image(
-                    tmp_path,
-                    f"{mode.replace(';', '')}.{ending}",
-                    mode="L" if mode == "I;16" else mode,
-                )
-            )
-        )
+        name = f"{mode.replace(';', '')}.{ending}"
+        picture = image(tmp_path, name, mode="L" if mode == "I;16" else mode)
+        found = read_image(str(picture), 3, 100)
         assert found.shape == (4, 5, 3), mode
 
 
 def test_a_batch_of_pictures_is_padded_and_kept(tmp_path):
     names = [str(image(tmp_path, f"{k}.png", size=(3 + k, 6 - k), seed=k)) for k in range(3)]
-    reader = Reader(Images(1, 100), 1)
+    reader = Reader(partial(read_image, longest=100), 1)
     found = reader([*names, ""])
     assert found.sizes.tolist() == [[6, 3], [5, 4], [4, 5], [0, 0]]
     assert found.values.shape == (4, 6, 5, 1)
@@ -398,7 +393,7 @@ def test_features_come_from_every_kind_of_file(tmp_path, kind):
     with pytest.raises(
         UserError, match=r"3 channels, but the encoder reads 5: set encoder.channels=3"
     ):
-        Features(5)(name)
+        read_features(name, 5)
 
 
 def test_pickles_are_refused(tmp_path):
@@ -408,7 +403,7 @@ def test_pickles_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(("name", "said"), [
-    ("none.png", "no such picture"), ("text.png", "not an image"), ("half.png", "cannot be read as an image"),
+    ("none.png", "no such file"), ("text.png", "not an image"), ("half.png", "cannot be read as an image"),
     ("digits:8x8/5000@0,0", "1,797 images"), ("digits:8x8/1@3,3", "outside the page"), ("digits:nonsense", "not a page of digits"),
 ])  # fmt: skip
 def test_bad_images_are_told_by_name(tmp_path, name, said):
@@ -419,7 +414,7 @@ def test_bad_images_are_told_by_name(tmp_path, name, said):
     )
     (tmp_path / "half.png").write_bytes(whole.getvalue()[:700])
     with pytest.raises(UserError, match=said) as caught:
-        Images(1, 100)(name if name.startswith("digits") else str(tmp_path / name))
+        read_image(name if name.startswith("digits") else str(tmp_path / name), 1, 100)
     assert name in str(caught.value)
 
 
@@ -498,7 +493,7 @@ def test_images_inside_of_parquet(tmp_path):
     splits = Captions(train=str(file), validation=str(file)).load()
     assert list(splits.train.source) == [f"{file}#image@0", f"{file}#image@1"]
     assert (
-        Images(3, 99)(splits.train.source[1]) == np.asarray(Image.open(tmp_path / "a.png"))
+        read_image(splits.train.source[1], 3, 99) == np.asarray(Image.open(tmp_path / "a.png"))
     ).all()
 
 
@@ -549,7 +544,7 @@ def test_bad_pictures_are_counted_or_refused(tmp_path, bad, caplog):
     if bad == "skip":
         assert len(data.load().train) == 1
         assert "2 of 3 rows are skipped" in caplog.text
-        assert "missing.png: no such picture" in caplog.text
+        assert "missing.png: no such file" in caplog.text
         return
     with pytest.raises(
         UserError, match="2 of 3 rows cannot be used.*bad.png: not an image.*data.bad=skip"
@@ -765,7 +760,7 @@ def test_captions_of_files(tmp_path, reader_of_digits):
         "no words to align",
     )
     (tmp_path / "wrong.txt").write_text("nothing.png\n")
-    failed(run("translate", model, f"input={tmp_path}/wrong.txt"), "nothing.png: no such picture")
+    failed(run("translate", model, f"input={tmp_path}/wrong.txt"), "nothing.png: no such file")
     score = run("score", model, f"source={tmp_path}/images.txt", f"target={tmp_path}/images.txt")
     assert score.stdout.count(b"\n") == 5
 

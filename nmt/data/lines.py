@@ -1,4 +1,4 @@
-"""Text files as lines: found, opened, decompressed, decoded from UTF-8."""
+"""Text files as lines: finds, opens, decompresses and decodes them."""
 
 import atexit
 import bz2
@@ -7,6 +7,7 @@ import contextlib
 import difflib
 import functools
 import gzip
+import importlib
 import io
 import itertools
 import lzma
@@ -14,7 +15,6 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -26,20 +26,22 @@ Item = TypeVar("Item")
 CHUNK = 8192
 """Lines, rows or pairs that are read at a time."""
 SHOWN_FILES = 8
-"""File names that a message lists, the most similar ones first."""
+"""File names in a message, the most similar ones first."""
 LONE_SURROGATE = "half of a surrogate pair (\\ud800 to \\udfff alone), which is invalid Unicode"
 """Problem of a text that JSON can express and UTF-8 cannot."""
 WIDE_BOMS = {
-    codecs.BOM_UTF32_LE: "UTF-32",
+    codecs.BOM_UTF32_LE: "UTF-32",  # before UTF-16, whose mark is the beginning of this one
     codecs.BOM_UTF32_BE: "UTF-32",
     codecs.BOM_UTF16_LE: "UTF-16",
     codecs.BOM_UTF16_BE: "UTF-16",
 }
-"""Encodings by their byte order marks; that of UTF-32 begins with that of UTF-16."""
+"""Encodings by their byte order marks."""
 WIDE_ENCODINGS = ("UTF-32LE", "UTF-32BE", "UTF-16LE", "UTF-16BE")
+"""Encodings that are recognised without a byte order mark."""
 HEAD = 4096
-"""Bytes of a file that show its encoding."""
+"""Bytes at the beginning of a file from which its encoding is recognised."""
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+"""First bytes of the small file that Git LFS leaves in place of a large one."""
 LFS_ADVICE = "a pointer of Git LFS, not the file itself: run git lfs pull"
 Errors = Literal["strict", "replace"]
 """Treatment of bytes that are not UTF-8: a UserError, or the replacement character U+FFFD."""
@@ -47,16 +49,12 @@ Errors = Literal["strict", "replace"]
 
 def _open_zst(file: Any, mode: str) -> Any:
     """Raises UserError if no package for .zst is installed."""
-    try:
-        from compression import zstd  # Python 3.14
-    except ImportError:
-        try:
-            from backports import zstd  # the same module for older versions
-        except ImportError:
-            raise UserError(
-                f"{file.name}: to read .zst, pip install backports.zstd, or decompress it first"
-            ) from None
-    return zstd.open(file, mode)
+    for package in ("compression.zstd", "backports.zstd"):  # the first one is in Python 3.14
+        with contextlib.suppress(ImportError):
+            return importlib.import_module(package).open(file, mode)
+    raise UserError(
+        f"{file.name}: to read .zst, pip install backports.zstd, or decompress it first"
+    )
 
 
 OPENERS: dict[str, Callable[..., Any]] = {
@@ -74,18 +72,17 @@ def find_file(path: str) -> Path:
     A pipe is copied into a temporary file. Raises UserError, with the most similar names of the
     folder, if no file exists.
     """
-    for ending in ("", *OPENERS):
-        candidate = Path(path + ending)
+    for candidate in (Path(path + ending) for ending in ("", *OPENERS)):
         if candidate.is_file():
             check_no_pointer(candidate)
             return candidate
     if Path(path).is_fifo() or Path(path).is_char_device():
         return _pipe_contents(path)
-    problem, folder = "no such file", Path(path).parent
-    if Path(path).is_dir():
-        problem, folder = "is a folder, not a file", Path(path)
+    is_folder = Path(path).is_dir()
+    problem = "is a folder, not a file" if is_folder else "no such file"
     if re.search(r"@|\[[^]]*:", path):
         problem += ". Some rows of a part are NAME@START:STOP"
+    folder = Path(path) if is_folder else Path(path).parent
     names = [file.name for file in folder.glob("[!.]*") if file.is_file()]
     similar = difflib.get_close_matches(Path(path).name, names, n=SHOWN_FILES, cutoff=0.0)
     if similar:
@@ -123,7 +120,24 @@ class _CountingFile(io.FileIO):
         return count
 
 
-@contextmanager
+@contextlib.contextmanager
+def reading(place: object, kind: str = "") -> Iterator[None]:
+    """Raises UserError for any error of a reader in the block.
+
+    place: the file or part that is read.
+    kind: format, such as " as TMX", for the message.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except FileNotFoundError:
+        raise UserError(f"{place}: no such file") from None
+    except Exception as error:  # parsers and decompressors raise errors of many types
+        raise UserError(f"{place}: cannot be read{kind} ({error})") from error
+
+
+@contextlib.contextmanager
 def open_file(file: Path) -> Iterator[Any]:
     """The bytes of a file, decompressed if its name says so; a large file shows a progress bar."""
     with (
@@ -165,13 +179,8 @@ def stream_chunks(
     file: Path, errors: Errors = "strict", keep_return: bool = False
 ) -> Iterator[list[str]]:
     """The lines of `stream_lines`, in lists of CHUNK lines."""
-    try:
-        with open_file(file) as opened:
-            yield from decoded_chunks(opened, str(file), errors, keep_return)
-    except UserError:
-        raise
-    except Exception as error:  # decompressors raise errors of many types
-        raise UserError(f"{file}: cannot be read ({error})") from error
+    with reading(file), open_file(file) as opened:
+        yield from decoded_chunks(opened, str(file), errors, keep_return)
 
 
 def decoded_chunks(
@@ -205,19 +214,19 @@ def _check_head(head: bytes, name: str) -> None:
 
 def _wide_encoding(head: bytes) -> str | None:
     """UTF-16 or UTF-32 if the first bytes of a text are in it, else None."""
-    for bom, encoding in WIDE_BOMS.items():
-        if head.startswith(bom):
-            return encoding
-    if 0 not in head:
-        return None
-    spaces = head.count(b"\n") + head.count(b" ")
-    for encoding in WIDE_ENCODINGS:
-        # the bytes of spaces and newlines are spaces and newlines in the right encoding only
-        text = head[: len(head) // 4 * 4].decode(encoding, "replace")
+    marked = next((name for mark, name in WIDE_BOMS.items() if head.startswith(mark)), None)
+    if marked or 0 not in head:
+        return marked
+    head = head[: len(head) // 4 * 4]  # whole characters
+    num_spaces = head.count(b"\n") + head.count(b" ")
+
+    def fits(encoding: str) -> bool:
+        text = head.decode(encoding, "replace")
         is_text = len(text) >= 8 and "".join(text.split()).isprintable()
-        if is_text and 0 < spaces <= 2 * (text.count("\n") + text.count(" ")):
-            return encoding
-    return None
+        # In a wrong encoding, the bytes of spaces and newlines are other characters.
+        return is_text and 0 < num_spaces <= 2 * (text.count("\n") + text.count(" "))
+
+    return next(filter(fits, WIDE_ENCODINGS), None)
 
 
 def _decoded(

@@ -25,64 +25,56 @@ from typing import Any
 import numpy as np
 import torch
 
-from nmt.data.lines import check_no_pointer
+from nmt.data.lines import check_no_pointer, reading
 from nmt.data.sources.digits import PREFIX, page
 from nmt.foundation.errors import UserError
-from nmt.foundation.extras import advice, installed
+from nmt.foundation.extras import require
 from nmt.foundation.interfaces import Pictures
 
 CACHE_BYTES = 2**29
 """Bytes of pictures that are kept in memory, those read first: an epoch reads all of them once."""
-ARRAYS = (".npy", ".npz", ".safetensors")
+ARCHIVES = (".npz", ".safetensors")
+"""Endings of files with several arrays, each with a key."""
 _CELL = re.compile(r"(.+\.parquet)#(.+)@(\d+)", re.DOTALL)
 _LUMA = np.array([299, 587, 114])
 """Thousandths of red, green and blue in grey (ITU-R BT.601)."""
-Read = Callable[[str], np.ndarray]
+Read = Callable[[str, int], np.ndarray]
+"""Reads a picture by its name and the number of channels, as an array [rows, columns, channels]."""
 
 
-class Images:
-    """Reads images as bytes [rows, columns, channels].
+def read_image(name: str, channels: int, longest: int) -> np.ndarray:
+    """An image as bytes [rows, columns, channels]. Raises UserError if it cannot be read.
 
+    name: see above.
     channels: 1 (grey) or 3 (red, green, blue).
     longest: pixels of a side; larger images are scaled down.
     """
-
-    def __init__(self, channels: int, longest: int) -> None:
-        self.channels = channels
-        self.longest = longest
-
-    def __call__(self, name: str) -> np.ndarray:
-        """Raises UserError if there is no such image."""
-        image = _scaled_down(image_of(name), self.longest)
-        if image.shape[2] < self.channels:
-            return np.repeat(image, self.channels, 2)
-        if image.shape[2] > self.channels:
-            return (image @ _LUMA // 1000).astype(np.uint8)[..., None]
-        return image
+    image = _scaled_down(image_of(name), longest)
+    if image.shape[2] < channels:
+        return np.repeat(image, channels, 2)
+    if image.shape[2] > channels:
+        return (image @ _LUMA // 1000).astype(np.uint8)[..., None]
+    return image
 
 
-class Features:
-    """Reads grids of features [rows, columns, channels]."""
+def read_features(name: str, channels: int) -> np.ndarray:
+    """A grid of features [rows, columns, channels].
 
-    def __init__(self, channels: int) -> None:
-        self.channels = channels
-
-    def __call__(self, name: str) -> np.ndarray:
-        """Raises UserError if there are no such features."""
-        features = features_of(name)
-        channels = features.shape[2]
-        if channels != self.channels:
-            raise UserError(
-                f"{name}: {channels:,} channels, but the encoder reads {self.channels:,}: set "
-                f"encoder.channels={channels}"
-            )
-        return features
+    Raises UserError if it cannot be read, or has another number of channels.
+    """
+    features = features_of(name)
+    if features.shape[2] != channels:
+        raise UserError(
+            f"{name}: {features.shape[2]:,} channels, but the encoder reads {channels:,}: set "
+            f"encoder.channels={features.shape[2]}"
+        )
+    return features
 
 
 class Reader:
     """Reads the pictures of a batch, and keeps some of them in memory. It is thread-safe.
 
-    read: reads a picture by its name.
+    read: reads one picture.
     channels: channels of a picture.
     """
 
@@ -95,23 +87,24 @@ class Reader:
 
     def __call__(self, names: Sequence[str]) -> Pictures:
         """Pictures by their names; "" is no picture. Raises UserError if one cannot be read."""
-        pictures = [self._read(name) for name in names]
+        pictures = [self._read(name) for name in names]  # each [rows, columns, C]
         sizes = np.array([picture.shape[:2] for picture in pictures], np.int64).reshape(-1, 2)
         rows, columns = sizes.max(0, initial=0)
         values = np.zeros((len(pictures), rows, columns, self.channels), np.float32)
+        # values: [B, rows, columns, C], zeros below and to the right of each picture
         for padded, picture in zip(values, pictures, strict=True):
             if picture.dtype == np.uint8:
                 picture = picture * np.float32(1 / 255)
             padded[: picture.shape[0], : picture.shape[1]] = picture
-        even = bool((sizes == sizes[:1]).all())
-        return Pictures(torch.from_numpy(values), torch.from_numpy(sizes), even)
+        same_size = bool((sizes == sizes[:1]).all())
+        return Pictures(torch.from_numpy(values), torch.from_numpy(sizes), even=same_size)
 
     def _read(self, name: str) -> np.ndarray:
         if not name:
             return np.zeros((0, 0, self.channels), np.uint8)
         if name in self._cache:
             return self._cache[name]
-        picture = self.read(name)
+        picture = self.read(name, self.channels)
         with self._lock:
             if self._bytes + picture.nbytes <= CACHE_BYTES and name not in self._cache:
                 self._cache[name] = picture
@@ -121,9 +114,10 @@ class Reader:
 
 @dataclass(frozen=True)
 class PictureInfo:
-    """A readable picture.
+    """Facts about a readable picture.
 
-    stamp: a number that changes with the picture; the file's size if it has many pictures.
+    stamp: a number that changes with the picture: a checksum, or the size of a file with many
+        pictures; 0 for drawn pages.
     channels: channels of features; None: an image.
     """
 
@@ -136,11 +130,11 @@ def check_picture(name: str) -> PictureInfo:
     if not name:
         raise UserError("an empty cell instead of the name of a picture")
     file = Path(name.partition("#")[0])
-    if file.suffix.lower() in ARRAYS:
-        shape = features_of(name).shape if file.suffix == ".npy" else _shape(name)
+    if _is_array(name) or isinstance(_cell(name), list):
+        # The shape of an array in an archive is in its header; the check reads no more than that.
+        is_archive = file.suffix.lower() in ARCHIVES
+        shape = _shape(name) if is_archive else features_of(name).shape
         return PictureInfo(file.stat().st_size, shape[-1])
-    if isinstance(_cell(name), list):
-        return PictureInfo(file.stat().st_size, features_of(name).shape[2])
     image_of(name)
     if name.startswith(PREFIX):
         return PictureInfo(stamp=0, channels=None)
@@ -176,22 +170,17 @@ def thumbnail(name: str, longest: int) -> np.ndarray | None:
 
 
 def _decoded(name: str, file: str | Path | bytes) -> np.ndarray:
-    if not installed("PIL"):
-        raise UserError(advice("PIL"))
+    require("PIL")
     from PIL import Image, UnidentifiedImageError
 
-    try:
-        with Image.open(io.BytesIO(file) if isinstance(file, bytes) else file) as image:
-            pixels = _pixels(image)
-            return pixels.reshape(image.height, image.width, -1)
-    except FileNotFoundError:
-        raise UserError(f"{name}: no such picture") from None
-    except UnidentifiedImageError:
-        if not isinstance(file, bytes):
-            check_no_pointer(Path(file))
-        raise UserError(f"{name}: not an image that Pillow reads") from None
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise UserError(f"{name}: cannot be read as an image ({error})") from error
+    with reading(name, " as an image"):
+        try:
+            with Image.open(io.BytesIO(file) if isinstance(file, bytes) else file) as image:
+                return _pixels(image).reshape(image.height, image.width, -1)
+        except UnidentifiedImageError:
+            if not isinstance(file, bytes):
+                check_no_pointer(Path(file))
+            raise UserError(f"{name}: not an image that Pillow reads") from None
 
 
 def _pixels(image: Any) -> np.ndarray:
@@ -199,10 +188,8 @@ def _pixels(image: Any) -> np.ndarray:
     if image.mode == "F" or image.mode.startswith("I"):
         values = np.asarray(image).astype(np.float64)
         scale = 1 / 256  # 16 bits a pixel
-        if image.mode == "F" and values.max() <= 1:
-            scale = 255
-        elif image.mode == "F" and values.max() <= 255:
-            scale = 1
+        if image.mode == "F" and values.max() <= 255:
+            scale = 255 if values.max() <= 1 else 1
         return (values * scale).clip(0, 255).astype(np.uint8)
     if image.mode == "P":
         image = image.convert("RGBA")  # transparent colours are colours
@@ -227,15 +214,8 @@ def _scaled_down(image: np.ndarray, longest: int) -> np.ndarray:
 
 def features_of(name: str) -> np.ndarray:
     """Features [rows, columns, channels]. Raises UserError if they are missing or not numbers."""
-    file = Path(name.partition("#")[0])
-    try:
+    with reading(name, " as features"):
         features = np.asarray(_array(name), np.float32)
-    except UserError:
-        raise
-    except FileNotFoundError:
-        raise UserError(f"{file}: no such file") from None
-    except Exception as error:  # readers of damaged files raise errors of many types
-        raise UserError(f"{name}: cannot be read as features ({error})") from error
     _check_grid(name, features.shape)
     if not np.isfinite(features).all():
         raise UserError(f"{name}: values that are not numbers, or too large for 32 bits")
@@ -248,7 +228,7 @@ def features_of(name: str) -> np.ndarray:
 
 
 def _array(name: str) -> Any:
-    """The values of features, as they are stored."""
+    """Stored values of features, in any type."""
     cell = _cell(name)
     if cell is not None:
         return cell
@@ -260,24 +240,23 @@ def _array(name: str) -> Any:
         )
     if Path(file).suffix.lower() == ".npy":
         return np.load(file, mmap_mode="r", allow_pickle=False)
-    _shape(name)  # raises errors for missing keys
+    _shape(name)  # raises an error for a missing key
     return _archive(Path(file))(key)
 
 
 def _is_array(name: str) -> bool:
     """Whether a name is that of features in a file of arrays."""
-    return Path(name.partition("#")[0]).suffix.lower() in ARRAYS
+    return Path(name.partition("#")[0]).suffix.lower() in (".npy", *ARCHIVES)
 
 
 def _shape(name: str) -> tuple[int, ...]:
-    """Shape of an array in an archive, which is not read. Raises UserError if it is no grid."""
+    """Shape of an array in an archive, from its header.
+
+    Raises UserError if the array is missing or not a grid.
+    """
     file, _, key = name.partition("#")
-    try:
+    with reading(file):
         shapes = _shapes(Path(file))
-    except FileNotFoundError:
-        raise UserError(f"{file}: no such file") from None
-    except Exception as error:  # readers of damaged files raise errors of many types
-        raise UserError(f"{file}: cannot be read ({error})") from error
     if key not in shapes:
         keys = ", ".join(sorted(shapes)[:3])
         problem = f"no {key} in it" if key else f"name one of its arrays, {file}#KEY"
@@ -314,7 +293,10 @@ def _shapes(file: Path) -> Mapping[str, tuple[int, ...]]:
 
 @functools.lru_cache(maxsize=64)
 def _archive(file: Path) -> Callable[[str], np.ndarray]:
-    """A function that reads the array with a key; pickles are refused."""
+    """A function that reads the array with a key; pickles are refused.
+
+    Each process opens the file itself: forked processes would share its position.
+    """
     if file.suffix.lower() == ".npz":
         return np.load(file, allow_pickle=False).__getitem__
     from safetensors import safe_open
@@ -326,14 +308,14 @@ def _archive(file: Path) -> Callable[[str], np.ndarray]:
 
 
 def _cell(name: str) -> Any:
-    """The cell of a table with this name; None if the name is not that of a cell."""
+    """The cell of a table with this name; None for other names."""
     match = _CELL.fullmatch(name)
     if match is None:
         return None
     file, column, row = Path(match[1]), match[2], int(match[3])
     values = _column(file, column)
     if row >= len(values):
-        raise UserError(f"{file}: row {row:,} is asked for, and it has {len(values):,}")
+        raise UserError(f"{file}: row {row:,} does not exist; it has {len(values):,} rows")
     return values[row].as_py()
 
 
@@ -345,11 +327,5 @@ def _column(file: Path, column: str) -> Any:
     """
     import pyarrow.parquet
 
-    try:
+    with reading(file, f" as parquet with a column {column!r}"):
         return pyarrow.parquet.read_table(file, columns=[column], memory_map=True).column(column)
-    except FileNotFoundError:
-        raise UserError(f"{file}: no such file") from None
-    except (pyarrow.ArrowException, KeyError) as error:
-        raise UserError(
-            f"{file}: cannot be read as parquet with a column {column!r} ({error})"
-        ) from error

@@ -1,7 +1,7 @@
 """Table formats, a file each. `data.format` is the name of the file.
 
 A format is a function `read(file, columns)` that yields `Rows`, a chunk at a time. It may leave out
-columns that are not asked for. Further arguments, such as `header`, are keys of `data`.
+columns that are not requested. Further arguments, such as `header`, are keys of `data`.
 
 Read: this file, csv, tsv, the rest in any order.
 """
@@ -20,8 +20,9 @@ from nmt.foundation.errors import UserError
 
 ReadTable = Callable[..., "Iterator[Rows]"]
 LINE_BREAK = re.compile(r"\r\n|\r|\n")
+"""Line break within a cell; a text has none."""
 TRANSLATION = "translation"
-"""Column of the hub's data sets that holds a mapping from languages to texts."""
+"""Column of the hub's data sets that contains a mapping from languages to texts."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +31,9 @@ class Rows:
 
     name: file or part, for messages.
     names: names of all columns.
-    values: cells by column; columns that are not asked for may be missing.
+    values: cells of the requested columns, by column.
     first: number of the first row, from 1.
-    class_names: names of the classes of columns whose cells are numbers.
+    class_names: names of the classes, by column, where cells are numbers of classes.
     """
 
     name: str
@@ -45,7 +46,7 @@ class Rows:
         return len(next(iter(self.values.values()), ()))
 
     def select(self, indices: range) -> Rows:
-        """The rows with these indices, which have no gaps."""
+        """The rows with these indices, which are consecutive."""
         rows = slice(indices.start, indices.stop)
         values = {name: column[rows] for name, column in self.values.items()}
         return replace(self, values=values, first=self.first + indices.start)
@@ -55,19 +56,32 @@ class Rows:
         return f"{self.name}, row {self.first + i:,}"
 
     def require(self, columns: Sequence[str], keys: str) -> None:
-        """Raises UserError if a column does not exist; `keys` name it."""
+        """Raises UserError if a column does not exist.
+
+        columns: names of the columns.
+        keys: configuration keys that contain the names, for the message.
+        """
         missing = [column for column in columns if column not in self.names]
         if not missing:
             return
-        hint = ""
-        if any(" " in name for name in self.names):
-            hint = ". If this first line is a row: data.header=false, and columns by their numbers"
-        elif len(self.names) == 1 and any(mark in self.names[0] for mark in ",\t"):
-            hint = f". Is it data={'csv' if ',' in self.names[0] else 'tsv'}?"
-        elif len(self.names) == 1 and ";" in self.names[0]:
-            hint = ". Columns are separated by semicolons: save the table with commas or tabs"
-        elif self.names and all(name.startswith('"') for name in self.names):
-            hint = ". If these are quotation marks of a spreadsheet: data.quotes=true"
+        only_name = self.names[0] if len(self.names) == 1 else ""
+        clues = (
+            (
+                any(" " in name for name in self.names),
+                ". If this first line is a row: data.header=false, and columns by their numbers",
+            ),
+            ("," in only_name, ". Is it data=csv?"),
+            ("\t" in only_name, ". Is it data=tsv?"),
+            (
+                ";" in only_name,
+                ". Columns are separated by semicolons: save the table with commas or tabs",
+            ),
+            (
+                self.names and all(name.startswith('"') for name in self.names),
+                ". If these are quotation marks of a spreadsheet: data.quotes=true",
+            ),
+        )
+        hint = next((text for applies, text in clues if applies), "")
         raise UserError(
             f"{self.name}: no column{'s' * (len(missing) > 1)} "
             f"{' and '.join(map(repr, missing))}. "
@@ -75,7 +89,7 @@ class Rows:
         )
 
     def texts(self, column: str) -> list[str]:
-        """The cells of a column, each as one line. Raises UserError if one is not text."""
+        """Cells of a column, each as one line. Raises UserError for a cell that is not text."""
         cells = self.values[column]
         for i, cell in enumerate(cells):
             if not isinstance(cell, str):
@@ -99,5 +113,5 @@ def reader(format: str) -> ReadTable:
 
 
 def present(names: Sequence[str], columns: Sequence[str]) -> list[str]:
-    """The columns of a table that are asked for, and the one that may hold translations."""
+    """The requested columns that a table has, and the column that may contain translations."""
     return [column for column in dict.fromkeys((*columns, TRANSLATION)) if column in names]

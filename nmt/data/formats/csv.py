@@ -14,19 +14,22 @@ from nmt.data.formats import Rows, present
 from nmt.data.lines import batched, stream_lines
 from nmt.foundation.errors import UserError
 
-csv.field_size_limit(2**31 - 1)  # a cell may be long
+csv.field_size_limit(2**31 - 1)  # by default, cells of more than 131,072 characters are errors
 
 
 def read(file: Path, columns: Sequence[str], header: bool = True) -> Iterator[Rows]:
-    """The rows below a line of column names, all of the same width.
+    """The rows of a table, all of the same width.
 
-    Without such a line (`header` is false), columns are called 1, 2, 3 ….
+    file: the file.
+    columns: columns to read.
+    header: whether the first row names the columns; otherwise they are called 1, 2, 3 ….
     """
     return read_rows(file, columns, header, delimiter=",")
 
 
 def read_rows(file: Path, columns: Sequence[str], header: bool, **dialect: Any) -> Iterator[Rows]:
-    """The rows of a table in a dialect of the standard library's `csv`."""
+    """The rows of a table in a dialect of the standard library's `csv`. See `read`."""
+    # A carriage return may be part of a cell, where `csv` finds it.
     lines = (line + "\n" for line in stream_lines(file, keep_return=True))
     parsed = csv.reader(lines, strict=True, **dialect)
     try:
@@ -35,19 +38,18 @@ def read_rows(file: Path, columns: Sequence[str], header: bool, **dialect: Any) 
         first = 1
         for chunk in batched(rows):
             names = names or [str(i + 1) for i in range(len(chunk[0]))]
-            asked = present(names, columns)
-            if any(names.count(name) > 1 for name in asked):
+            requested = present(names, columns)
+            if any(names.count(name) > 1 for name in requested):
                 header_names = ", ".join(names)
                 raise UserError(f"{file}, line 1: two columns have the same name ({header_names})")
-            cells = {name: [row[names.index(name)] for row in chunk] for name in asked}
+            cells = {name: [row[names.index(name)] for row in chunk] for name in requested}
             yield Rows(str(file), names, cells, first)
             first += len(chunk)
         if first == 1:
             raise UserError(f"{file}: no rows in it")
     except csv.Error as error:
-        problem = str(error)
-        if "new-line character" in problem:
-            problem = "a carriage return inside a cell"
+        is_return = "new-line character" in str(error)
+        problem = "a carriage return inside a cell" if is_return else str(error)
         place = f"{file}, line {parsed.line_num:,}"
         raise UserError(f"{place}: cannot be read as a table: {problem}") from error
 
@@ -55,12 +57,12 @@ def read_rows(file: Path, columns: Sequence[str], header: bool, **dialect: Any) 
 def _same_width(parsed: Any, file: Path, header: bool) -> Iterator[list[str]]:
     """Rows that are not empty. Raises UserError if one has another width than the first."""
     first_row: list[str] = []
-    for row in parsed:
+    for row in filter(None, parsed):
         first_row = first_row or row
-        if row and len(row) != len(first_row):
-            expected = f"the first row has {len(first_row)}"
-            if header:
-                expected = f"the header has {len(first_row)} ({', '.join(first_row)})"
-            raise UserError(f"{file}, line {parsed.line_num:,}: {len(row)} columns, but {expected}")
-        if row:
-            yield row
+        if len(row) != len(first_row):
+            names = f" ({', '.join(first_row)})" if header else ""
+            raise UserError(
+                f"{file}, line {parsed.line_num:,}: {len(row)} columns, but "
+                f"the {'header' if header else 'first row'} has {len(first_row)}{names}"
+            )
+        yield row

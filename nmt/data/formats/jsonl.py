@@ -11,21 +11,20 @@ from nmt.foundation.errors import UserError
 
 
 def read(file: Path, columns: Sequence[str]) -> Iterator[Rows]:
-    """The objects of all lines; empty lines are skipped."""
+    """The objects of all lines. Empty lines are skipped; the first object names the columns."""
     names: list[str] = []
     first = 1
     for chunk in batched(_objects(file)):
         names = names or list(chunk[0][1])
-        values: dict[str, list[Any]] = {name: [] for name in present(names, columns)}
+        requested = present(names, columns)
         for number, row in chunk:
-            missing = [name for name in values if name not in row]
+            missing = [name for name in requested if name not in row]
             if missing:
                 raise UserError(
                     f"{file}, line {number:,}: has no {', '.join(missing)}, "
                     "which the first line has"
                 )
-            for name, cells in values.items():
-                cells.append(row[name])
+        values = {name: [row[name] for _, row in chunk] for name in requested}
         yield Rows(str(file), names, values, first)
         first += len(chunk)
     if first == 1:

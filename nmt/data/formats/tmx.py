@@ -8,59 +8,45 @@ from typing import Any
 from xml.etree import ElementTree
 
 from nmt.data.formats import Rows
-from nmt.data.lines import batched, open_file
+from nmt.data.lines import batched, open_file, reading
 from nmt.foundation.errors import UserError
 
 log = logging.getLogger(__name__)
 CODES = ("bpt", "ept", "ph", "it", "ut")
-"""Elements in a text that hold codes of another program, not text."""
+"""Elements in a text that contain codes of another program, not text."""
 PLACEHOLDERS = ("ph", "ut")
-"""Codes that stand for something, such as a line break: they separate words."""
+"""Codes in place of something, such as a line break: they separate words."""
 LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
-Variants = Mapping[str, Any]
-"""Elements `tuv` of a translation unit by language."""
+Unit = Mapping[str, str | None]
+"""Texts of a translation unit by language; None: a variant without a segment."""
 
 
 def read(file: Path, columns: Sequence[str]) -> Iterator[Rows]:
     """The translation units that have all languages. Raises UserError if there is none."""
     languages = set[str]()
-    units = 0
-    count = 0
-
-    def complete_units(opened: Any) -> Iterator[list[str | None]]:
-        nonlocal units
-        for variants in _units(opened):
-            units += 1
-            languages.update(variants)
-            texts = [_text_in(variants, language) for language in columns]
-            if None not in texts:
-                yield texts
-
-    try:
-        with open_file(file) as opened:
-            for chunk in batched(complete_units(opened)):
-                cells = zip(*chunk, strict=True)
-                values = dict(zip(columns, cells, strict=True))
-                yield Rows(str(file), columns, values, first=count + 1)
-                count += len(chunk)
-    except UserError:
-        raise
-    except Exception as error:  # errors of the XML parser or of a decompressor
-        raise UserError(f"{file}: cannot be read as TMX ({error})") from error
-    asked = " and ".join(columns)
-    if not count:
+    num_units = 0
+    num_complete = 0
+    with reading(file, " as TMX"), open_file(file) as opened:
+        for units in batched(_units(opened)):
+            languages.update(*units)
+            texts = [[_text_in(unit, language) for language in columns] for unit in units]
+            complete = [row for row in texts if None not in row]
+            if complete:
+                values = dict(zip(columns, zip(*complete, strict=True), strict=True))
+                yield Rows(str(file), columns, values, first=num_complete + 1)
+            num_units += len(units)
+            num_complete += len(complete)
+    requested = " and ".join(columns)
+    if not num_complete:
         available = ", ".join(sorted(languages)) or "none"
-        raise UserError(f"{file}: no translation units with {asked}. It has: {available}")
-    if count < units:
-        missing = f"{units - count:,} of {units:,}"
-        log.warning("%s: %s translation units lack %s", file, missing, asked)
+        raise UserError(f"{file}: no translation units with {requested}. It has: {available}")
+    if num_complete < num_units:
+        missing = f"{num_units - num_complete:,} of {num_units:,}"
+        log.warning("%s: %s translation units lack %s", file, missing, requested)
 
 
-def _units(opened: Any) -> Iterator[Variants]:
-    """The first variant of each language, for each translation unit.
-
-    An element is released as soon as its unit is complete.
-    """
+def _units(opened: Any) -> Iterator[Unit]:
+    """The translation units, each with the first variant of each language."""
     body: Any = None
     for event, element in ElementTree.iterparse(opened, ("start", "end")):
         tag = element.tag.rpartition("}")[2]
@@ -68,25 +54,30 @@ def _units(opened: Any) -> Iterator[Variants]:
             body = element
         elif tag == "tu" and event == "end":
             variants = reversed(element.findall("{*}tuv"))
-            yield {tuv.get(LANGUAGE) or tuv.get("lang") or "": tuv for tuv in variants}
+            yield {tuv.get(LANGUAGE) or tuv.get("lang") or "": _segment(tuv) for tuv in variants}
+            # Releases the unit, so that memory does not grow with the file.
             (element if body is None else body).clear()
 
 
-def _text_in(variants: Variants, language: str) -> str | None:
-    """The text of a translation unit in a language."""
-    asked = _normalized(language)
-    by_language = {_normalized(name): tuv for name, tuv in variants.items()}
-    regional = (tuv for name, tuv in by_language.items() if name.partition("-")[0] == asked)
-    tuv = by_language.get(asked, next(regional, None))
-    segment = None if tuv is None else tuv.find("{*}seg")
-    if segment is None:
-        return None
-    text = re.sub(r"(?<=\w)\0+(?=\w)", " ", _text(segment)).replace("\0", "")
-    return re.sub(r"[ \t\r\n]+", " ", text).strip(" ")  # other spaces, such as U+00A0, are kept
+def _text_in(unit: Unit, language: str) -> str | None:
+    """The text in a language, or in a regional variant of it."""
+    code = _normalized(language)
+    by_language = {_normalized(name): text for name, text in unit.items()}
+    regional = (text for name, text in by_language.items() if name.partition("-")[0] == code)
+    return by_language.get(code, next(regional, None))
 
 
 def _normalized(language: str) -> str:
     return language.lower().replace("_", "-")
+
+
+def _segment(tuv: Any) -> str | None:
+    """The text of a variant."""
+    segment = tuv.find("{*}seg")
+    if segment is None:
+        return None
+    text = re.sub(r"(?<=\w)\0+(?=\w)", " ", _text(segment)).replace("\0", "")
+    return re.sub(r"[ \t\r\n]+", " ", text).strip(" ")  # other spaces, such as U+00A0, are kept
 
 
 def _text(element: Any) -> str:

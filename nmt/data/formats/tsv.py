@@ -13,44 +13,42 @@ from nmt.data.formats.csv import read_rows
 
 log = logging.getLogger(__name__)
 QUOTED = re.compile(r'"(?:[^"]|"")*"')
-"""A cell as spreadsheets quote it: marks inside it are doubled."""
+"""Cell as spreadsheets quote it: marks inside it are doubled."""
 
 
 def read(
     file: Path, columns: Sequence[str], header: bool = True, quotes: bool = False
 ) -> Iterator[Rows]:
-    """The rows below a line of column names, all of the same width.
+    """The rows of a table, all of the same width.
 
     file: the file.
-    columns: columns that are asked for.
-    header: whether there are column names; without them, columns are called 1, 2, 3 ….
+    columns: columns to read.
+    header: whether the first row names the columns; otherwise they are called 1, 2, 3 ….
     quotes: whether quotation marks around a cell are removed, and doubled ones inside it halved.
     """
-    if quotes:
-        yield from read_rows(file, columns, header, delimiter="\t")
-        return
-    quoted = 0
+    quoting = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
+    num_quoted = 0
+    num_cells = 0
     has_doubled = False
-    count = 0
-    for rows in read_rows(file, columns, header, delimiter="\t", quoting=csv.QUOTE_NONE):
-        for cell in itertools.chain.from_iterable(rows.values.values()):
-            count += 1
-            if cell.startswith('"') and QUOTED.fullmatch(cell):
-                quoted += 1
-                has_doubled = has_doubled or '""' in cell[1:-1]
+    for rows in read_rows(file, columns, header, delimiter="\t", quoting=quoting):
+        cells = list(itertools.chain.from_iterable(rows.values.values()))
+        quoted = [cell for cell in cells if cell.startswith('"') and QUOTED.fullmatch(cell)]
+        num_cells += len(cells)
+        num_quoted += len(quoted)
+        has_doubled = has_doubled or any('""' in cell[1:-1] for cell in quoted)
         yield rows
-    # a few cells with marks around them and none inside may be direct speech
-    if has_doubled or 0 < quoted == count:
-        _warn(file, quoted, count)
+    # A few cells with marks around them and none inside may be direct speech.
+    if not quotes and (has_doubled or 0 < num_quoted == num_cells):
+        _warn(file, num_quoted, num_cells)
 
 
 @functools.cache
-def _warn(file: Path, quoted: int, count: int) -> None:
+def _warn(file: Path, num_quoted: int, num_cells: int) -> None:
     """Logs a warning, once for each file."""
     log.warning(
         "%s: %s of %s cells are in quotation marks, which are kept as text. "
         "If a spreadsheet wrote them: data.quotes=true",
         file,
-        f"{quoted:,}",
-        f"{count:,}",
+        f"{num_quoted:,}",
+        f"{num_cells:,}",
     )

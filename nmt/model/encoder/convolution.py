@@ -6,13 +6,14 @@ What lies outside an image is 0 for every layer, also where a larger image in th
 the same annotations in every batch.
 """
 
+from functools import partial
 from typing import Annotated, Literal
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nmt.data.pictures import Images, Reader
+from nmt.data.pictures import Reader, read_image
 from nmt.foundation.interfaces import Pictures
 from nmt.foundation.ranges import Fraction, Range, Width
 from nmt.model.encoder.grid import Grid, Positions, inside
@@ -56,7 +57,7 @@ class Convolution(Grid):
             nn.init.kaiming_uniform_(layer.weight, nonlinearity="relu")  # type: ignore[arg-type]
             nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
         self.norm = nn.LayerNorm(widths[-1]) if norm else nn.Identity()
-        self.reader = Reader(Images(channels, longest), channels)
+        self.reader = Reader(partial(read_image, longest=longest), channels)
 
     def features(
         self, pictures: Pictures

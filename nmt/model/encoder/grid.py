@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from nmt.data.pictures import Features, Reader
+from nmt.data.pictures import Reader, read_features
 from nmt.foundation.interfaces import Encoded, Pictures
 from nmt.foundation.ranges import Fraction, Width
 from nmt.model.encoder import Encoder
@@ -63,7 +63,7 @@ class Grid(Encoder):
         self.reader = self.make_reader(channels)
 
     def make_reader(self, channels: int) -> Reader:
-        return Reader(Features(channels), channels)
+        return Reader(read_features, channels)
 
     def features(
         self, pictures: Pictures
