@@ -612,7 +612,7 @@ def test_words_that_tell_a_digit(number, language, told):
 
 
 def test_unknown_languages_and_small_pages_are_refused():
-    with pytest.raises(UserError, match="data.language=xx: num2words does not know it"):
+    with pytest.raises(UserError, match="data.language=xx: not a language of num2words"):
         Digits(language="xx").load()
     with pytest.raises(ValueError, match="need at least 16 x 24"):
         Digits(columns=20)

@@ -217,9 +217,9 @@ class LabelledSplits:
     multi_label: bool
 
 
-def as_list(value: str | Sequence[str]) -> list[str]:
-    """One name or several as a list."""
-    return [value] if isinstance(value, str) else list(value)
+def as_list(names: str | int | Sequence[str | int] | None) -> list[str]:
+    """One name or several as a list of texts; None is the empty list."""
+    return [str(names)] if isinstance(names, str | int) else [str(name) for name in names or ()]
 
 
 def unique_suffixes(paths: Sequence[str]) -> list[str]:

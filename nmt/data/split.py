@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from nmt.data import Labelled
+from nmt.data import Labelled, as_list
 from nmt.foundation.errors import UserError
 
 PARTS = ("train", "validation", "test")
@@ -33,6 +33,11 @@ class PartNames:
     validation: list[str]
     test: str | None
     share: float
+
+    @property
+    def named(self) -> list[str]:
+        """All named parts: train, validation, test."""
+        return [self.train, *self.validation, *as_list(self.test)]
 
     def __post_init__(self) -> None:
         if bool(self.validation) == bool(self.share) or (self.share and self.test is not None):

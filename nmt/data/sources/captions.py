@@ -6,6 +6,7 @@ table (FILE#KEY in .npz and .safetensors). In .parquet, it may be the image itse
 features.
 """
 
+import itertools
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +20,7 @@ from nmt.data.formats import Rows, reader
 from nmt.data.lines import find_file
 from nmt.data.pictures import PictureInfo, check_picture
 from nmt.data.sources.digits import PREFIX
-from nmt.data.split import PARTS, PartNames, parse_part, part_of, rows_of_parts
+from nmt.data.split import PartNames, parse_part, part_of, rows_of_parts
 from nmt.data.stream import Stream
 from nmt.foundation.errors import UserError
 from nmt.foundation.progress import Progress
@@ -54,13 +55,13 @@ class Captioned:
 class Captions:
     """A table of pictures, one caption or several of each, and possibly a text.
 
-    To train, each caption of a picture is a pair. To validate and test, the captions of a picture
-    are its references.
+    In training, each caption of a picture is a pair. In validation and testing, the captions of a
+    picture are its references.
 
     train, validation, test: parts, FILE or FILE@START:STOP.
     split: share of the pictures for validation, and as much for the test.
     image, caption, source: columns by name, or by number if `header` is false. The caption column
-        holds a text or a list of texts, or there are several columns.
+        contains a text or a list of texts, or there are several columns.
     language: language of the captions, for metrics.
     header: whether csv and tsv files start with a line of column names.
     bad: whether missing or damaged pictures are refused, or skipped and counted.
@@ -84,36 +85,32 @@ class Captions:
         header: bool = True,
         bad: Literal["refuse", "skip"] = "refuse",
     ) -> None:
-        self.parts = PartNames(train, as_list(validation or []), test, split)
+        self.parts = PartNames(train, as_list(validation), test, split)
         self.image = str(image)
-        self.captions = [
-            str(name) for name in (caption if isinstance(caption, list) else [caption])
-        ]
-        self.source = None if source is None else str(source)
+        self.captions = as_list(caption)
+        self.source = as_list(source)  # empty, or one column
         self.language = language
         self.header = header
         self.bad = bad
 
     def load(self) -> Splits:
+        """Reads the tables and checks all pictures. Raises UserError if a part cannot be used."""
+        rows_by_part = [self._rows(part) for part in self.parts.named]
+        names = self.parts.named
         if self.parts.share:
-            rows = self._rows(self.parts.train)
-            # all captions of a picture are in one part
+            [rows] = rows_by_part
+            # All captions of a picture are in one part.
             parts = (part_of(self.parts.share, row.picture or row.text) for row in rows)
             numbers = rows_of_parts(parts, self.parts.train, self.parts.share)
-            names = [self.parts.train] * len(PARTS)
             rows_by_part = [[rows[i] for i in part] for part in numbers]
-        else:
-            names = [self.parts.train, self.parts.validation[0]]
-            names += [self.parts.test] if self.parts.test else []
-            rows_by_part = [self._rows(part) for part in names]
-        train, *others = zip(rows_by_part, names, strict=True)
-        validation, *test = [self._with_references(*part) for part in others]
+            names = names * len(numbers)
+        train, validation, *test = zip(rows_by_part, names, strict=True)
         return Splits(
             train=self._caption_pairs(*train),
-            validation=validation,
-            test=test[0] if test else None,
-            languages=(self.source or "picture", self.language),
-            sources=0 if self.source is None else 1,
+            validation=self._with_references(*validation),
+            test=self._with_references(*test[0]) if test else None,
+            languages=((self.source or ["picture"])[0], self.language),
+            sources=len(self.source),
             pictures=True,
         )
 
@@ -121,23 +118,21 @@ class Captions:
         """A pair for each caption."""
         lines = [self._source_line(row) for row in rows for _ in row.captions]
         captions = [caption for row in rows for caption in row.captions]
-        return _not_empty(Pairs(lines, captions, name, content=_content(rows)))
+        return Pairs(lines, captions, name, content=str([row.stamp for row in rows]))
 
     def _with_references(self, rows: Sequence[Captioned], name: str) -> Pairs:
         """A pair for each picture; its other captions are further references."""
-        longest = max((len(row.captions) for row in rows), default=1)
-        first, *others = [
-            [row.captions[k] if k < len(row.captions) else "" for row in rows]
-            for k in range(longest)
-        ]
+        captions = itertools.zip_longest(*(row.captions for row in rows), fillvalue="")
+        first, *others = map(list, captions)
         lines = [self._source_line(row) for row in rows]
-        return _not_empty(Pairs(lines, first, name, more_references=others, content=_content(rows)))
+        content = str([row.stamp for row in rows])
+        return Pairs(lines, first, name, more_references=others, content=content)
 
     def _source_line(self, row: Captioned) -> str:
-        return row.picture if self.source is None else f"{row.text}\t{row.picture}"
+        return f"{row.text}\t{row.picture}" if self.source else row.picture
 
     def _rows(self, part: str) -> list[Captioned]:
-        """The usable rows of a part. Raises UserError if it is not a table of pictures."""
+        """The usable rows of a part. Raises UserError if there are none."""
         name, slice_ = parse_part(part)
         file = _table_of(name)
         format = next((format for format in FORMATS if f".{format}" in file.suffixes), None)
@@ -146,68 +141,69 @@ class Captions:
                 f"{file}: not a table of pictures (.{', .'.join(FORMATS)}), nor a folder with "
                 "metadata.csv or the like"
             )
-        texts = [] if self.source is None else [self.source]
-        asked = [self.image, FILE_NAME, *self.captions, *texts]
-        read = partial(reader(format), file, asked)
-        if format in ("csv", "tsv"):
-            read = partial(read, header=self.header)
-        rows = Stream(part, read).sliced(slice_)
+        requested = [self.image, FILE_NAME, *self.captions, *self.source]
+        options = {"header": self.header} if format in ("csv", "tsv") else {}
+        rows = Stream(part, partial(reader(format), file, requested, **options)).sliced(slice_)
         captioned = [row for chunk in rows.read() for row in self._captioned(chunk, file)]
-        return self._usable(captioned, file)
+        usable = self._usable(captioned, file)
+        if not usable:
+            raise UserError(f"{part}: no sentence pairs in it")
+        return usable
 
     def _captioned(self, rows: Rows, file: Path) -> Iterable[Captioned]:
         image = self.image
         if image == "image" and "image" not in rows.names and FILE_NAME in rows.names:
             image = FILE_NAME
-        texts = [] if self.source is None else [self.source]
-        rows.require([image, *self.captions, *texts], "data.image and data.caption")
+        rows.require([image, *self.captions, *self.source], "data.image and data.caption")
         for i, cell in enumerate(rows.values[image]):
             number = rows.first + i
+            place = rows.place(i)
             if file.suffix == ".parquet" and not isinstance(cell, str):
-                cell = f"{file.name}#{image}@{number - 1}"
+                cell = f"{file.name}#{image}@{number - 1}"  # read when a batch is made
             cells = [cell for column in self.captions for cell in _as_cells(rows.values[column][i])]
-            captions = [_line(cell, rows.place(i)) for cell in cells]
-            text = [_line(rows.values[column][i], rows.place(i)) for column in texts]
-            picture = _picture_name(cell, file.parent, rows.place(i))
-            yield Captioned(number, picture, "".join(text), [*filter(None, captions)])
+            captions = [_line(cell, place) for cell in cells]
+            text = "".join(_line(rows.values[column][i], place) for column in self.source)
+            picture = _picture_name(cell, file.parent, place)
+            yield Captioned(number, picture, text, [*filter(None, captions)])
 
     def _usable(self, rows: list[Captioned], file: Path) -> list[Captioned]:
         """Rows with a caption and a readable picture, with as many channels as most pictures.
 
-        A text may stand without a picture.
+        A text may have no picture.
         """
         infos: list[tuple[Captioned, PictureInfo]] = []
         faults: list[str] = []
-        with Progress("looking at pictures", len(rows), "pictures") as step:
+        with Progress("checking pictures", len(rows), "pictures") as step:
             for row in rows:
                 try:
                     infos.append((row, self._check(row)))
                 except UserError as error:
                     faults.append(str(error))
                 step()
-        channels = Counter(info.channels for _, info in infos if info.channels)
-        usual = channels.most_common(1)[0][0] if channels else None
-        usable = []
-        for row, info in infos:
-            if info.channels in (None, usual):
-                usable.append(replace(row, stamp=info.stamp))
-            else:
-                faults.append(f"{row.picture}: {info.channels:,} channels, and most have {usual:,}")
+        counts = Counter(info.channels for _, info in infos if info.channels)
+        usual = max(counts, key=counts.__getitem__, default=None)
+        faults += [
+            f"{row.picture}: {info.channels:,} channels, and most have {usual:,}"
+            for row, info in infos
+            if info.channels not in (None, usual)
+        ]
         if faults:
             self._report(faults, len(rows), file)
-        return usable
+        return [
+            replace(row, stamp=info.stamp) for row, info in infos if info.channels in (None, usual)
+        ]
 
     def _check(self, row: Captioned) -> PictureInfo:
         if not row.captions:
             raise UserError(f"row {row.number:,}: no caption")
-        if not row.picture and self.source is not None:
+        if not row.picture and self.source:
             return PictureInfo(stamp=0, channels=None)
         return check_picture(row.picture)
 
-    def _report(self, faults: list[str], rows: int, file: Path) -> None:
+    def _report(self, faults: list[str], num_rows: int, file: Path) -> None:
         """Logs the faulty rows, or raises UserError."""
         listing = "; ".join(faults[:SHOWN_FAULTS]) + (" …" if len(faults) > SHOWN_FAULTS else "")
-        count = f"{len(faults):,} of {rows:,} rows"
+        count = f"{len(faults):,} of {num_rows:,} rows"
         if self.bad == "refuse":
             raise UserError(
                 f"{file}: {count} cannot be used: {listing}. To go on without them: data.bad=skip"
@@ -215,33 +211,21 @@ class Captions:
         log.warning("%s: %s are skipped: %s", file, count, listing)
 
 
-def _content(rows: Sequence[Captioned]) -> str:
-    return str([row.stamp for row in rows])
-
-
-def _not_empty(pairs: Pairs) -> Pairs:
-    if not len(pairs):
-        raise UserError(f"{pairs.name}: no sentence pairs in it")
-    return pairs
-
-
 def _table_of(name: str) -> Path:
     """The table of a part. Raises UserError if there is none."""
-    folder = Path(name)
-    if not folder.is_dir():
+    if not Path(name).is_dir():
         return find_file(name)
-    for format in FORMATS:
-        file = folder / f"metadata.{format}"
-        if file.is_file():
-            return file
+    tables = [Path(name, f"metadata.{format}") for format in FORMATS]
+    for table in filter(Path.is_file, tables):
+        return table
     raise UserError(
-        f"{name}: a folder without metadata.csv, .tsv, .jsonl or .parquet, which says what its "
-        "pictures show"
+        f"{name}: a folder without metadata.csv, .tsv, .jsonl or .parquet, which contains the "
+        "captions of its pictures"
     )
 
 
 def _picture_name(cell: Any, folder: Path, place: str) -> str:
-    """The name of a picture as seen from the working directory."""
+    """The name of a picture relative to the working directory."""
     path = cell.get("path") if isinstance(cell, Mapping) else cell
     if not isinstance(path, str):
         raise UserError(f"{place}: {path!r} is not the name of a picture")

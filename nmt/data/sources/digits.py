@@ -22,20 +22,21 @@ import numpy as np
 
 from nmt.data import Box, Pairs, Region, Splits
 from nmt.foundation.errors import UserError
-from nmt.foundation.extras import advice, installed
+from nmt.foundation.extras import require
 from nmt.foundation.ranges import Depth, Size
 
 PREFIX = "digits:"
+"""Beginning of the names of pages."""
 SIDE = 8
 """Pixels of a digit, in both directions."""
 HELD_OUT = {"validation": 250, "test": 400}
-"""Images of digits that belong to one of the small parts."""
+"""Number of digit images that belong to each of the small parts."""
 BELOW = {
     "en": "below it", "de": "darunter", "fr": "en dessous", "es": "debajo", "it": "sotto", "pt": "abaixo", "nl": "eronder",
     "sv": "under", "da": "nedenunder", "no": "nedenfor", "pl": "poniżej", "cs": "pod tím", "fi": "alla", "ru": "ниже",
     "uk": "нижче", "tr": "altında",
 }  # fmt: skip
-"""Words between two numbers, by language; other languages have a comma alone."""
+"""Words between two numbers, by language; in other languages only a comma separates them."""
 _GROUP = re.compile(r"(\d+(?:,\d+)*)@(\d+),(\d+)")
 
 
@@ -43,7 +44,7 @@ _GROUP = re.compile(r"(\d+(?:,\d+)*)@(\d+),(\d+)")
 class PlacedNumber:
     """A number on a page.
 
-    number: the number.
+    number: its value.
     top, left: first row and column, in pixels.
     images: image of each digit, an index of scikit-learn.
     """
@@ -58,7 +59,7 @@ class Digits:
     """Pages of numbers, captioned in words.
 
     language: a code of num2words.
-    train, validation, test: pages of each part.
+    train, validation, test: number of pages in each part.
     numbers: largest number of numbers on a page.
     longest: largest number of digits in a number.
     rows, columns: pixels of a page.
@@ -99,7 +100,8 @@ class Digits:
     def load(self) -> Splits:
         """Raises UserError if scikit-learn is not installed, or the language is unknown."""
         self._check_language()
-        _, labels = _digits()
+        labels = _digits()[1]
+        # The seed is fixed: the same images are held out in all data sets.
         order = np.random.default_rng(0).permutation(len(labels))
         first_held_out = len(labels) - sum(HELD_OUT.values())
         images = np.split(order, [first_held_out, first_held_out + HELD_OUT["validation"]])
@@ -125,13 +127,13 @@ class Digits:
         )
 
     def _check_language(self) -> None:
-        from num2words import CONVERTER_CLASSES, num2words
+        from num2words import CONVERTER_CLASSES
 
         try:
-            num2words(402, lang=self.language)
+            number_words(402, self.language)
         except NotImplementedError:
             raise UserError(
-                f"data.language={self.language}: num2words does not know it; it knows "
+                f"data.language={self.language}: not a language of num2words, which has "
                 f"{', '.join(sorted(CONVERTER_CLASSES))}"
             ) from None
 
@@ -139,14 +141,14 @@ class Digits:
         """Random numbers at random places; `by_digit` are the images of each digit."""
         count = rng.randint(1, self.numbers)
         free_rows = self.rows - SIDE * count
+        # Sorted gaps above the numbers: the numbers never overlap.
         gaps = sorted(rng.randint(0, free_rows) for _ in range(count))
         page = []
         for k, gap in enumerate(gaps):
             size = rng.randint(1, self.longest)
             number = rng.randrange(10 ** (size - 1) if size > 1 else 0, 10**size)
-            digits = str(number)
-            left = rng.randint(0, self.columns - SIDE * len(digits))
-            images = [rng.choice(by_digit[int(digit)]) for digit in digits]
+            left = rng.randint(0, self.columns - SIDE * size)
+            images = [rng.choice(by_digit[int(digit)]) for digit in str(number)]
             page.append(PlacedNumber(number, gap + SIDE * k, left, images))
         return page
 
@@ -163,15 +165,16 @@ class Digits:
             text += separator if text else ""
             words = number_words(n.number, self.language)
             for begin, end, digit in digit_words(n.number, words, self.language):
-                box = self._box(n.top, n.left + SIDE * digit)
+                left = n.left + SIDE * digit
+                box: Box = (
+                    n.top / self.rows,
+                    left / self.columns,
+                    (n.top + SIDE) / self.rows,
+                    (left + SIDE) / self.columns,
+                )
                 regions.append((len(text) + begin, len(text) + end, box))
             text += words
         return text, regions
-
-    def _box(self, top: int, left: int) -> Box:
-        bottom = (top + SIDE) / self.rows
-        right = (left + SIDE) / self.columns
-        return top / self.rows, left / self.columns, bottom, right
 
 
 @functools.cache
@@ -186,10 +189,11 @@ def number_words(number: int, language: str) -> str:
 def digit_words(number: int, text: str, language: str) -> tuple[tuple[int, int, int], ...]:
     """Words of `text` that stand for exactly one digit of `number`.
 
-    Returns (begin, end, digit) of each word: its characters, and the index of the digit. A word
-    stands for a digit if it is in the words of the digit with its zeros (4 in 402: four hundred),
-    and not in those of another digit at that place (hundred). If several digits have the word (two
-    hundred and two), its first occurrence stands for the first of them.
+    A word stands for a digit if it is among the words of the digit with its zeros (4 in 402: four
+    hundred), and not among those of another digit at that place (hundred). If several digits have
+    the word (two hundred and two), its first occurrence stands for the first of them.
+
+    Returns (begin, end, digit) of each word: its characters, and the index of the digit.
     """
     digits_of = _digits_by_word(str(number), language)
     spans = list(re.finditer(r"\w+", text))
@@ -209,15 +213,10 @@ def _digits_by_word(written: str, language: str) -> Mapping[str, list[int]]:
     digits_of: dict[str, list[int]] = {}
     for k, digit in enumerate(written):
         if digit == "0" and len(written) > 1:
-            continue
+            continue  # zeros inside a number have no word
         zeros = 10 ** (len(written) - 1 - k)
-        others = {
-            word
-            for other in range(1, 10)
-            if str(other) != digit
-            for word in _words(other * zeros, language)
-        }
-        for word in _words(int(digit) * zeros, language) - others:
+        others = [_words(n * zeros, language) for n in range(1, 10) if n != int(digit)]
+        for word in _words(int(digit) * zeros, language).difference(*others):
             digits_of.setdefault(word, []).append(k)
     return digits_of
 
@@ -227,7 +226,7 @@ def _words(number: int, language: str) -> set[str]:
 
 
 def page(name: str) -> np.ndarray:
-    """The page with this name: bytes [rows, columns], dark on white.
+    """Bytes [rows, columns] of the page with this name, dark on white.
 
     Raises UserError if the name is invalid.
     """
@@ -241,23 +240,22 @@ def page(name: str) -> np.ndarray:
     images, _ = _digits()  # [1797, 8, 8]
     pixels = np.full((int(size[1]), int(size[2])), 255, np.uint8)
     for number in filter(None, numbers):
-        top = int(number[2])
-        left = int(number[3])
         for k, i in enumerate(map(int, number[1].split(","))):
-            region = pixels[top : top + SIDE, left + SIDE * k : left + SIDE * (k + 1)]
+            top = int(number[2])
+            left = int(number[3]) + SIDE * k
+            region = pixels[top : top + SIDE, left : left + SIDE]
             if i >= len(images):
                 raise UserError(f"{name}: there are {len(images):,} images")
             if region.shape != (SIDE, SIDE):
                 raise UserError(f"{name}: a digit lies outside the page")
-            region[:] = np.minimum(region, images[i])
+            region[:] = np.minimum(region, images[i])  # images may overlap
     return pixels
 
 
 @functools.cache
 def _digits() -> tuple[np.ndarray, np.ndarray]:
     """scikit-learn's images, dark on white [1797, 8, 8], and their digits [1797]."""
-    if not installed("sklearn"):
-        raise UserError(advice("sklearn"))
+    require("sklearn")
     from sklearn.datasets import load_digits
 
     digits = load_digits()

@@ -26,7 +26,7 @@ from nmt.foundation.errors import UserError
 from nmt.foundation.progress import Progress
 from nmt.foundation.ranges import Size
 
-UNITS = (
+UNITS = (  # as Babel names them
     "length-kilometer",
     "length-meter",
     "mass-kilogram",
@@ -44,18 +44,18 @@ DURATIONS = (
 )
 CURRENCIES = ("EUR", "USD", "GBP", "CHF", "JPY")
 TRIES = 50
-"""Draws per sentence pair before sampling gives up."""
+"""Draws per sentence pair; after that, the parts are too large for the number of meanings."""
 BASIC_NUMBERS = 1000
-"""Numbers below this one are only trained on: all others are made from their words."""
+"""Smallest number that is not only for training: its words are made of those of smaller numbers."""
 
 
 @dataclass(frozen=True)
 class Meaning:
-    """Something to be written in both languages.
+    """A meaning that is written in both languages.
 
-    key: identity of the meaning.
+    key: its identity.
     write: writes it in the language of a locale.
-    only_trained: whether it belongs to the training part.
+    only_trained: whether it always belongs to the training part.
     """
 
     key: tuple[str, Hashable]
@@ -70,11 +70,11 @@ Kind = Callable[[random.Random], Meaning]
 class Everyday:
     """Sentence pairs in two locales.
 
-    Kinds of meanings that a language has no words for are left out: units without a pattern in
-    Babel, number words unknown to num2words, dates whose months have no names.
+    Kinds of meanings that cannot be written in one of the languages are left out: units without a
+    pattern in Babel, number words unknown to num2words, dates whose months have no names.
 
     source, target: locales as Babel names them: en, de, fr, pt_BR, ja ….
-    train, validation, test: pairs of each part.
+    train, validation, test: number of pairs in each part.
     seed: seed of the meanings.
     """
 
@@ -106,11 +106,8 @@ class Everyday:
             return self._sample(self._kinds(), step)
 
     def _kinds(self) -> list[Kind]:
-        """The kinds of meanings that both languages have words for, as often as they are drawn."""
-        kinds: list[Kind] = []
-        if all(map(_has_dates, self.languages)):
-            kinds += [_date] * 2
-        kinds += [_time, _amount]
+        """Kinds of meanings that both languages can write; common kinds are repeated."""
+        kinds = [_date] * 2 * all(map(_has_dates, self.languages)) + [_time, _amount]
         for draw, names in ((_duration, DURATIONS), (_unit, UNITS)):
             units = [unit for unit in names if all(_has_unit(unit, x) for x in self.languages)]
             if units:
@@ -122,33 +119,31 @@ class Everyday:
     def _sample(self, kinds: Sequence[Kind], step: Callable[[], None]) -> Splits:
         rng = random.Random(self.seed)
         part_by_meaning: dict[tuple[str, Hashable], str] = {}
-        held_out: set[str] = set()  # source sentences of the small parts
+        held_out = set[str]()  # source sentences of the small parts
         pairs = {}
-        tries = 0
-        # the small parts first: they get their share of every kind
+        tries = iter(range(TRIES * sum(self.sizes.values())))
+        # The small parts come first, so that they get their share of every kind.
         for part, size in reversed(self.sizes.items()):
-            source: list[str] = []
-            target: list[str] = []
-            while len(source) < size:
-                tries += 1
-                if tries > TRIES * sum(self.sizes.values()):
+            lines: list[tuple[str, str]] = []
+            while len(lines) < size:
+                if next(tries, None) is None:
                     raise UserError(
-                        f"data: there are not {size:,} different things to say: lower data.train"
+                        f"data: fewer than {size:,} different meanings: lower data.train"
                     )
                 meaning = rng.choice(kinds)(rng)
                 if meaning.only_trained and part != "train":
                     continue
                 if part_by_meaning.setdefault(meaning.key, part) != part:
                     continue
-                line = meaning.write(self.languages[0])
-                if line in held_out:
+                source = meaning.write(self.languages[0])
+                if source in held_out:
                     continue
                 if part != "train":  # training may repeat lines: small numbers are common
-                    held_out.add(line)
-                source.append(line)
-                target.append(meaning.write(self.languages[1]))
+                    held_out.add(source)
+                lines.append((source, meaning.write(self.languages[1])))
                 step()
-            pairs[part] = Pairs(source, target, f"everyday, {part}")
+            sources, targets = map(list, zip(*lines, strict=True))
+            pairs[part] = Pairs(sources, targets, f"everyday, {part}")
         return Splits(
             train=pairs["train"],
             validation=pairs["validation"],
@@ -218,7 +213,7 @@ def _unit(rng: random.Random, units: Sequence[str]) -> Meaning:
 
 def _number_word(rng: random.Random) -> Meaning:
     digits = str(int(10 ** rng.uniform(0, 6)) - 1)
-    # round numbers are common
+    # Zeros are frequent, since round numbers are common.
     number = int("".join(digit if rng.random() < 0.7 else "0" for digit in digits))
     return Meaning(
         ("number", number),
@@ -228,14 +223,14 @@ def _number_word(rng: random.Random) -> Meaning:
 
 
 def _has_unit(unit: str, locale: str) -> bool:
-    """Whether Babel has patterns for a unit. Without one, it would write the unit's own name."""
+    """Whether Babel has patterns for a unit. Without them, it writes the identifier of the unit."""
     patterns = Locale.parse(locale)._data["unit_patterns"].get(unit, {}).get("long", {})
     return _plural_forms(locale) <= set(patterns)
 
 
 @functools.cache
 def _plural_forms(locale: str) -> set[str]:
-    """Plural forms of all numbers that are written with units."""
+    """Plural forms of the numbers that are written with units."""
     plural_form = Locale.parse(locale).plural_form
     numbers = (*range(1, 1000), *(tenths / 10 for tenths in range(1, 10_000)))
     return {plural_form(number) for number in numbers}
@@ -247,9 +242,9 @@ def _has_dates(locale: str) -> bool:
     styles = ("full", "long", "short", "MMMMd", "yMMMM")
     try:
         texts = [_write_date(day, style, locale) for style in styles for day in days]
+        return not any(re.search(r"M\d\d", text) for text in texts)
     except (TypeError, KeyError, ValueError):  # no such pattern
         return False
-    return not any(re.search(r"M\d\d", text) for text in texts)
 
 
 def _has_number_words(locale: str) -> bool:

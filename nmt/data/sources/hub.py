@@ -1,4 +1,4 @@
-"""Any data set of the Hugging Face hub that needs no loading script: id, config, splits, columns."""
+"""Data sets of the Hugging Face hub, except those that need a loading script."""
 
 import os
 import socket
@@ -64,17 +64,11 @@ class HubData(Table):
 
     def rows(self, part: str, columns: Sequence[str]) -> Stream[Rows]:
         if not Path(self.path).exists() and _offline():
-            # data in the cache is still loaded, without waiting for a network
+            # Data in the cache is still loaded, without waiting for a network.
             os.environ["HF_HUB_OFFLINE"] = "1"
-        import datasets
-
         name = f"{self.path}{f'/{self.name}' if self.name else ''}, split {part}"
         try:
-            table = self._saved(part)
-            if table is None:
-                table = datasets.load_dataset(
-                    self.path, self.name, split=part, revision=self.revision
-                )
+            table = self._loaded(part)
         except UserError:
             raise
         except Exception as error:  # the library raises errors of many types
@@ -83,25 +77,24 @@ class HubData(Table):
                 "data.name and the split names; without a network, use local files (data=text, "
                 "data=jsonl …)"
             ) from error
-        asked = table.select_columns(present(table.column_names, columns))
+        requested = table.select_columns(present(table.column_names, columns))
         classes = class_names(table.features)
 
         def read() -> Iterator[Rows]:
-            for start in range(0, len(asked), CHUNK):
-                values = asked[start : start + CHUNK]
+            for start in range(0, len(requested), CHUNK):
+                values = requested[start : start + CHUNK]
                 yield Rows(name, table.column_names, values, start + 1, classes)
 
         return Stream(name, read, settings=table._fingerprint)
 
-    def _saved(self, part: str) -> Any:
-        """A part of a folder that `save_to_disk` wrote; None if `path` is something else."""
-        folder = Path(self.path)
-        is_dict = (folder / "dataset_dict.json").is_file()
-        if not is_dict and not (folder / "state.json").is_file():
-            return None
-        import datasets
+    def _loaded(self, part: str) -> Any:
+        """A part as an object of the `datasets` library."""
+        import datasets  # after HF_HUB_OFFLINE is set, which it reads at import
 
-        saved = datasets.load_from_disk(self.path)
+        is_dict = Path(self.path, "dataset_dict.json").is_file()
+        if not is_dict and not Path(self.path, "state.json").is_file():
+            return datasets.load_dataset(self.path, self.name, split=part, revision=self.revision)
+        saved = datasets.load_from_disk(self.path)  # a folder that `save_to_disk` wrote
         parts = saved if is_dict else {"train": saved}
         if part not in parts:
             raise UserError(
@@ -112,8 +105,8 @@ class HubData(Table):
 
 
 def _offline() -> bool:
-    """Whether the hub's address cannot be resolved. A proxy may resolve more than this machine."""
-    if urllib.request.getproxies():
+    """Whether the hub's address cannot be resolved."""
+    if urllib.request.getproxies():  # a proxy may resolve more addresses than this machine
         return False
     host = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co").hostname
     try:

@@ -1,5 +1,6 @@
 """Letters to reverse: a synthetic task whose attention map is the anti-diagonal."""
 
+import itertools
 import random
 
 from nmt.data import Pairs, Splits
@@ -9,9 +10,9 @@ from nmt.foundation.ranges import Size
 class Reverse:
     """Distinct random sequences of letters, and the same sequences reversed.
 
-    train, validation, test: sequences of each part.
+    train, validation, test: number of sequences in each part.
     symbols: number of different letters.
-    min_length, max_length: letters of a sequence.
+    min_length, max_length: number of letters in a sequence.
     seed: seed of the sequences.
 
     Raises ValueError if there are too few distinct sequences.
@@ -40,18 +41,18 @@ class Reverse:
         self.seed = seed
 
     def load(self) -> Splits:
+        """The same sequences for the same seed."""
         rng = random.Random(self.seed)
-        sequences = dict[tuple[int, ...], None]()  # in the order in which they are drawn
+        sequences = dict[str, None]()  # a dict keeps the order in which they are drawn
         while len(sequences) < sum(self.sizes.values()):
             length = rng.randint(*self.lengths)
-            sequences[tuple(rng.randrange(self.symbols) for _ in range(length))] = None
-        lines = [[chr(ord("a") + letter) for letter in sequence] for sequence in sequences]
+            letters = [chr(ord("a") + rng.randrange(self.symbols)) for _ in range(length)]
+            sequences[" ".join(letters)] = None
+        lines = iter(sequences)
         parts = {}
         for name, size in self.sizes.items():
-            source = [" ".join(line) for line in lines[:size]]
-            target = [" ".join(reversed(line)) for line in lines[:size]]
-            parts[name] = Pairs(source, target, f"reverse, {name}")
-            del lines[:size]
+            source = list(itertools.islice(lines, size))
+            parts[name] = Pairs(source, [line[::-1] for line in source], f"reverse, {name}")
         return Splits(
             train=parts["train"],
             validation=parts["validation"],

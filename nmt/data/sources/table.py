@@ -21,7 +21,7 @@ from nmt.foundation.errors import UserError
 from nmt.foundation.ranges import Share
 
 Column = str | int
-"""A column by its name, or by its number in a file without names."""
+"""Column by its name, or by its number in a file without names."""
 
 
 class Table:
@@ -29,14 +29,14 @@ class Table:
 
     train, validation, test: parts, NAME or NAME@START:STOP. Of several validation parts, the first
         one chooses the best checkpoint.
-    split: share of the training part for validation, and as much for the test, instead of parts of
-        their own.
+    split: share of the training part for validation, and as much for the test, instead of named
+        parts.
     source, target: columns to translate, or languages inside a `translation` column. `source` may
         be several columns.
     factors: columns with a value for each word of the source.
     alignment: column with the word alignments of each training pair.
-    text, label: columns to classify. The label column holds one label, or a list of labels. If
-        `label` is a list, its columns hold 0 and 1, one for each label.
+    text, label: columns to classify. The label column contains one label, or a list of labels. If
+        `label` is a list, its columns contain 0 and 1, one for each label.
     separator: text between several labels in one cell.
 
     Raises ValueError unless exactly one of the two pairs of columns is named, or if keys contradict
@@ -58,23 +58,22 @@ class Table:
         label: Column | Sequence[Column] | None,
         separator: str | None,
     ) -> None:
-        columns = (source, target, text, label)
-        named = [column is not None for column in columns]
+        named = [column is not None for column in (source, target, text, label)]
         if named not in ([True, True, False, False], [False, False, True, True]):
             raise ValueError(
                 "data: name two columns, data.source= and data.target= (nmt.train) or data.text= "
                 "and data.label= (nmt.classify)"
             )
-        self.parts = PartNames(train, as_list(validation or []), test, split)
+        self.parts = PartNames(train, as_list(validation), test, split)
         self.pair_columns: PairColumns | None = None
         self.label_columns: LabelColumns | None = None
         if source is not None:
             if separator is not None:
                 raise ValueError("data.separator: is for data.label; leave it out")
             self.pair_columns = PairColumns(
-                sources=_names(source),
+                sources=as_list(source),
                 target=str(target),
-                factors=_names(factors),
+                factors=as_list(factors),
                 alignment=None if alignment is None else str(alignment),
             )
         else:
@@ -83,17 +82,19 @@ class Table:
                     "data: several validation parts, data.factors and data.alignment are for "
                     "nmt.train, with data.source"
                 )
-            labels = _names(label) if isinstance(label, list) else str(label)
+            labels = as_list(label) if isinstance(label, list) else str(label)
             self.label_columns = LabelColumns(str(text), labels, separator)
 
     def rows(self, part: str, columns: Sequence[str]) -> Stream[Rows]:
-        """All rows of a part; columns that are not asked for may be missing.
+        """All rows of a part. Raises UserError if the part cannot be read.
 
-        Raises UserError if the part cannot be read.
+        part: name of the part.
+        columns: columns to read; other columns may be missing in the rows.
         """
         raise NotImplementedError
 
     def load(self, keep: Keep = in_memory) -> Splits:
+        """The parts as sentence pairs. Raises UserError if a part cannot be used."""
         columns = self.pair_columns
         if columns is None:
             raise UserError(
@@ -113,16 +114,15 @@ class Table:
     conflicts = staticmethod(unread_links)
 
     def labelled(self) -> LabelledSplits:
+        """The parts as labelled texts. Raises UserError if a part cannot be used."""
         columns = self.label_columns
         if columns is None:
             raise UserError(
                 "data.source, data.target: are for nmt.train; nmt.classify needs data.text and "
                 "data.label"
             )
-        names = [self.parts.train, *self.parts.validation, *filter(None, [self.parts.test])]
         parts = []
-        for part in names:
-            name, slice_ = parse_part(part)
+        for name, slice_ in map(parse_part, self.parts.named):
             parts.append(columns.read(self.rows(name, columns.names).sliced(slice_)))
         if self.parts.share:
             parts = split_labelled(parts[0], self.parts.share)
@@ -172,32 +172,23 @@ class TableFiles(Table):
             label=label,
             separator=separator,
         )
-        self._read = reader(format)
-        self._settings = format
-        parameters = inspect.signature(self._read).parameters
-        if "header" in parameters:
-            self._read = partial(self._read, header=header)
-            self._settings += f" {header}"
-        elif not header:
+        parameters = inspect.signature(reader(format)).parameters
+        if not header and "header" not in parameters:
             raise ValueError(
                 f"data.header=false: is for tsv and csv; columns of {format} have names"
             )
         if quotes and "quotes" not in parameters:
             raise ValueError(f"data.quotes=true: is for tsv, not for {format}; leave it out")
-        if quotes:
-            self._read = partial(self._read, quotes=True)
-            self._settings += " quotes"
+        options = {"header": header, "quotes": quotes}
+        options = {name: value for name, value in options.items() if name in parameters}
+        self._read = partial(reader(format), **options)
+        # Part of the key of stored text; it stays as it is, so that old stores are found.
+        self._settings = f"{format} {header}" if "header" in parameters else format
+        self._settings += " quotes" * quotes
 
     def rows(self, part: str, columns: Sequence[str]) -> Stream[Rows]:
         file = find_file(part)
         return Stream(part, partial(self._read, file, columns), [file], self._settings)
-
-
-def _names(columns: Column | Sequence[Column] | None) -> list[str]:
-    """Columns as a list of names."""
-    if columns is None:
-        return []
-    return [str(columns)] if isinstance(columns, str | int) else [str(name) for name in columns]
 
 
 def pairs_of(columns: PairColumns, rows: Rows) -> Pairs:
@@ -215,22 +206,21 @@ def pairs_of(columns: PairColumns, rows: Rows) -> Pairs:
 
 def _unnested(rows: Rows, languages: Sequence[str]) -> Rows:
     """Rows with a column for each language of the column `translation`."""
-    cells: dict[str, list[Any]] = {language: [] for language in languages}
+    cells: list[Mapping[str, Any]] = []
     for i, cell in enumerate(rows.values[TRANSLATION]):
-        # maps of parquet files are lists of pairs
+        # Maps of parquet files are lists of pairs.
         is_map = isinstance(cell, list) and all(isinstance(item, tuple) for item in cell)
         if not isinstance(cell, Mapping) and not is_map:
             raise UserError(
                 f"{rows.place(i)}: its translation column holds {cell!r}, not texts by language"
             )
-        texts = dict(cell)
-        if not texts.keys() >= set(languages):
+        cells.append(dict(cell))
+        if not cells[i].keys() >= set(languages):
             *sources, target = languages
             raise UserError(
                 f"{rows.place(i)}: its translation column has the languages "
-                f"{', '.join(sorted(texts))}; data.source={','.join(sources)} and "
+                f"{', '.join(sorted(cells[i]))}; data.source={','.join(sources)} and "
                 f"data.target={target} must be among them"
             )
-        for language in languages:
-            cells[language].append(texts[language])
-    return replace(rows, names=[*rows.names, *languages], values={**rows.values, **cells})
+    columns = {language: [cell[language] for cell in cells] for language in languages}
+    return replace(rows, names=[*rows.names, *languages], values={**rows.values, **columns})

@@ -20,8 +20,8 @@ class TextFiles:
 
     train, validation, test: prefixes, or {prefix}@START:STOP for some of the lines. Of several
         validation parts, the first one chooses the best checkpoint.
-    split: share of the training part for validation, and as much for the test, instead of parts of
-        their own (nmt/data/split.py).
+    split: share of the training part for validation, and as much for the test, instead of named
+        parts (nmt/data/split.py).
     source, target: suffixes; `source` may be several.
     factors: suffixes of files with a value for each word of the source.
     alignment: suffix of a file with the word alignments of each training pair.
@@ -41,12 +41,13 @@ class TextFiles:
         factors: list[str] | None = None,
         alignment: str | None = None,
     ) -> None:
-        self.parts = PartNames(train, as_list(validation or []), test, split)
+        self.parts = PartNames(train, as_list(validation), test, split)
         self.columns = PairColumns(as_list(source), target, factors or [], alignment)
 
     conflicts = staticmethod(unread_links)
 
     def load(self, keep: Keep = in_memory) -> Splits:
+        """The parts as sentence pairs. Raises UserError if a part cannot be used."""
         return load_splits(self.columns, self.parts, self.stream, keep)
 
     def stream(self, part: str, aligned: bool) -> Stream[Pairs]:
@@ -54,7 +55,7 @@ class TextFiles:
         prefix, slice_ = parse_part(part)
         columns = self.columns if aligned else self.columns.without_alignment()
         files = {suffix: find_file(f"{prefix}.{suffix}") for suffix in columns.names}
-        first, *others = [file for name, file in files.items() if name != columns.alignment]
+        first, *others = [file for suffix, file in files.items() if suffix != columns.alignment]
         name = ", ".join([str(first), *(file.name for file in others)])
         settings = f"text {len(columns.sources)} {len(columns.factors)}"
         read = partial(_pairs, columns, files, name)
@@ -65,18 +66,19 @@ def _pairs(columns: PairColumns, files: dict[str, Path], name: str) -> Iterator[
     """Sentence pairs, chunk by chunk. Raises UserError if the files are not aligned."""
     places = {suffix: f"{file}, line" for suffix, file in files.items()}
     streams = {suffix: stream_chunks(file) for suffix, file in files.items()}
-    counts = dict.fromkeys(files, 0)
+    first = 1
     while True:
         texts = {suffix: next(chunks, []) for suffix, chunks in streams.items()}
-        first = counts[columns.target] + 1
-        for suffix, lines in texts.items():
-            counts[suffix] += len(lines)
-        if len(set(counts.values())) > 1:
-            for suffix, rest in streams.items():
-                counts[suffix] += sum(map(len, rest))
-            source = columns.sources[0]
-            for suffix, file in files.items():
-                check_aligned(files[source], counts[source], file, counts[suffix])
-        if not texts[columns.target]:
+        if len({len(lines) for lines in texts.values()}) > 1:
+            # The message needs the numbers of all lines.
+            counts = [
+                first - 1 + len(texts[suffix]) + sum(map(len, rest))
+                for suffix, rest in streams.items()
+            ]
+            for file, count in zip(files.values(), counts, strict=True):
+                check_aligned(files[columns.sources[0]], counts[0], file, count)
+        num_lines = len(texts[columns.target])
+        if not num_lines:
             return
         yield columns.pairs(texts, name, places, first)
+        first += num_lines
