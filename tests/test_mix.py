@@ -210,23 +210,23 @@ def _resumed(folder, updates):
 FAULTS = {
     "stages: [start, mid, end]": (
         "stages: [start, mid, gone]",
-        "stages names gone, but there is no such stage",
+        "stages: gone not found",
     ),
-    "  - clean 0.8": ("  - claen 0.8", "`claen 0.8` names no dataset"),
+    "  - clean 0.8": ("  - claen 0.8", "`claen 0.8`: dataset 'claen' not found"),
     "  - until clean 2   # two passes": (
         "  - until dirty 2",
-        "never comes: dirty is not read in this stage",
+        "is never reached: dirty is not read in this stage",
     ),
-    "until medium 1": ("until medium inf", "stage mid: until medium inf never comes"),
-    "- UpperCase: 0.05": ("- Upper: 0.05", "there is no modifier Upper"),
-    "- Noise: 0.0005": ("- Noise: 5", "5 is no probability"),
-    "  max_words: 6": ("  words: 6", "modifier Noise has no words"),
-    "  char_swap: 0.1": ("  swap: 0.1", "modifier Typos: has no swap"),
+    "until medium 1": ("until medium inf", r"stage mid: never ends \(until medium inf\)"),
+    "- UpperCase: 0.05": ("- Upper: 0.05", "modifier Upper: not found"),
+    "- Noise: 0.0005": ("- Noise: 5", "5 is not a probability"),
+    "  max_words: 6": ("  words: 6", "modifier Noise: unknown setting words"),
+    "  char_swap: 0.1": ("  swap: 0.1", "modifier Typos: unknown setting swap"),
     "seed: 1111": ("seed: [", "not YAML"),
-    "- UpperCase: 0.05\n": ("- Tags: 0.1\n", "modifier Tags is not supported"),
+    "- UpperCase: 0.05\n": ("- Tags: 0.1\n", "modifier Tags: not supported"),
     "num_fields: 2": ("num_fields: 3", "num_fields: 3: not supported"),
-    "trainer: /usr/bin/cat": ("curriculum: x", "curriculum: not understood"),
-    "  dirty: dirty": ("", "`dirty 0` names no dataset"),
+    "trainer: /usr/bin/cat": ("curriculum: x", "curriculum: unknown"),
+    "  dirty: dirty": ("", "`dirty 0`: dataset 'dirty' not found"),
 }
 
 
@@ -239,7 +239,7 @@ def test_what_is_not_understood_is_refused_by_name(folder, line):
 
 @pytest.mark.parametrize("name", ["Tags", "Merge", "Retokenize"])
 def test_modifiers_of_opustrainer_that_are_not_here_say_why(name):
-    with pytest.raises(UserError, match=f"modifier {name} is not supported: it "):
+    with pytest.raises(UserError, match=f"modifier {name}: not supported, because it "):
         modifier(name, 0.1, {})
 
 
@@ -247,7 +247,7 @@ def test_faults_are_told_when_typed(folder):
     (folder / "wrong.yml").write_text(FULL.replace("until clean 2", "until gone 2"))
     result = run("train", *typed(folder, "wrong.yml"))
     assert result.returncode == 1
-    assert b"`until gone 2` never comes" in result.stderr
+    assert b"`until gone 2` is never reached" in result.stderr
     (folder / "empty.tsv").write_text("\t\n")
     (folder / "hollow.yml").write_text(
         "datasets: {a: empty.tsv}\nstages: [s]\ns: [a 1, until a 1]\n"

@@ -1,9 +1,9 @@
-"""The pairs of a mixture (data/sources/mix.py) in each epoch: a pure function of (corpora, stages, seed, epoch).
+"""Pairs of a mixture (nmt/data/sources/mix.py) in each epoch.
 
-The schedule is an infinite sequence of pairs. In each stage, of every x pairs in it, ⌊w x⌋ come from
-a corpus of share w. A corpus is read in a new order in each pass, and continues in the next stage
-where it stopped. An epoch has as many pairs of the schedule as the corpora have together, so that
-stages may begin and end within an epoch.
+They are a pure function of (corpora, stages, seed, epoch). The schedule is an infinite sequence of
+pairs. In each stage, of every x pairs in it, ⌊w x⌋ come from a corpus of share w. A corpus is read
+in a new order in each pass, and continues in the next stage where it stopped. An epoch has as many
+pairs of the schedule as the corpora have together, so that stages may begin and end within an epoch.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Mixing:
         """The schedule of a mixture. Raises UserError if a corpus has too few pairs.
 
         mixture: corpora and stages.
-        kept: all training pairs that passed the filters, in ascending order.
+        kept: numbers of all training pairs that passed the filters, in ascending order.
         seed: seed of the run.
         batch: pairs of a batch; a smaller corpus would repeat pairs in a batch.
         """
@@ -63,11 +63,11 @@ class Mixing:
 
     @property
     def size(self) -> int:
-        """Pairs of an epoch."""
+        """Number of pairs of an epoch."""
         return sum(map(len, self.rows.values()))
 
     def length(self, stage: Stage) -> float:
-        """Pairs of a stage."""
+        """Number of pairs of a stage."""
         if stage.passes is None:
             return math.inf
         return math.ceil(stage.passes * len(self.rows[stage.until]) / stage.weights[stage.until])
@@ -78,16 +78,16 @@ class Mixing:
         return sum(map(self.length, self.mixture.stages)) / self.size
 
     def epoch(self, number: int) -> list[tuple[Stage, np.ndarray]]:
-        """The pairs of an epoch, stage by stage."""
+        """The pairs of an epoch, stage by stage, as numbers of training pairs."""
         begin = number * self.size
         end = begin + self.size
         segments = []
-        stage_begin: float = 0
         read = dict.fromkeys(self.rows, 0)  # pairs of each corpus before the stage
         for stage in self.mixture.stages:
             length = self.length(stage)
-            start = int(max(begin - stage_begin, 0))
-            stop = int(min(end - stage_begin, length))
+            # The part of the stage that lies in the epoch.
+            start = max(begin, 0)
+            stop = int(min(end, length))
             if start < stop:
                 parts = [
                     self._rows_of(
@@ -97,14 +97,14 @@ class Mixing:
                     )
                     for name in stage.weights
                 ]
-                rows = np.concatenate(parts)
-                if len(rows):
-                    segments.append((stage, rows))
-            stage_begin += length
-            if stage_begin >= end:
+                segments.append((stage, np.concatenate(parts)))
+            if end <= length:
                 break
+            # From here on, the epoch is counted from the end of the stage.
+            begin -= int(length)
+            end -= int(length)
             read = {name: count + _share(stage, name, int(length)) for name, count in read.items()}
-        return segments
+        return [(stage, rows) for stage, rows in segments if len(rows)]
 
     def _rows_of(self, corpus: str, start: int, stop: int) -> np.ndarray:
         """Items [start, stop) of a corpus's infinite sequence."""
@@ -113,22 +113,23 @@ class Mixing:
         parts = [np.empty(0, np.uint32)]
         while start < stop:
             turn, position = divmod(start, len(rows))
-            count = min(stop - start, len(rows) - position)
+            # Each pass over a corpus has an order of its own.
             order = np.random.default_rng([self.seed, number, turn]).permutation(len(rows))
-            parts.append(rows[order[position : position + count]])
-            start += count
+            order = order[position : position + stop - start]
+            parts.append(rows[order])
+            start += len(order)
         return np.concatenate(parts)
 
     def described(self) -> Sequence[str]:
-        """The stages in words, with the epochs of each."""
-        lines = []
-        for stage in self.mixture.stages:
-            epochs = self.length(stage) / self.size
-            duration = "all epochs left" if epochs == math.inf else f"{epochs:.2f} epochs"
-            lines.append(f"{stage}: {duration}")
-        return lines
+        """Description of each stage, with its length in epochs."""
+        return [
+            f"{stage}: all epochs left"
+            if stage.passes is None
+            else f"{stage}: {self.length(stage) / self.size:.2f} epochs"
+            for stage in self.mixture.stages
+        ]
 
 
 def _share(stage: Stage, corpus: str, pairs: int) -> int:
-    """Pairs of a corpus among the first pairs of a stage."""
+    """Number of pairs of a corpus among the first `pairs` pairs of a stage."""
     return math.floor(stage.weights.get(corpus, 0) * pairs)

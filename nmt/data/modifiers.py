@@ -17,7 +17,9 @@ from nmt.foundation.errors import UserError
 Pair = tuple[str, str]
 """Source and target."""
 Modify = Callable[[Pair, random.Random], list[Pair]]
+"""The pairs that take the place of a pair."""
 Change = Callable[[str, random.Random], str]
+"""A text with one mistake."""
 UNSUPPORTED = {
     "Tags": "needs the alignment of every word",
     "Retokenize": "needs the alignment of every word",
@@ -25,6 +27,7 @@ UNSUPPORTED = {
 }
 """Modifiers of OpusTrainer that are not supported, with the reason."""
 KEYBOARD = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
+"""Rows of keys."""
 SIMILAR = dict(zip("o0l1ieasbgzuc", "0o1líéá5692üç", strict=True))
 """Characters that look alike."""
 END_MARKS = (".。．།۔։", "!！՜", "?？؟;՞", ",，、،", ":：", ";；؛")
@@ -32,6 +35,7 @@ END_MARKS = (".。．།۔։", "!！՜", "?？؟;՞", ",，、،", ":：", ";；
 SCRIPTS = (0x61, 0x3B1, 0x430, 0x5D0, 0x905, 0x3041, 0x4E00, 0xAC00)
 """First letter of each script that noise consists of."""
 SCRIPT_LETTERS = 20
+"""Consecutive letters of a script that are used."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,7 @@ def remove_end_punct(pair: Pair, _: random.Random) -> list[Pair]:
     source, target = pair
     is_alike = any(source[-1:] in kind and target[-1:] in kind for kind in END_MARKS)
     shorter = source[:-1].rstrip(), target[:-1].rstrip()
+    # A pair of nothing but marks stays as it is.
     return [shorter if is_alike and all(shorter) else pair]
 
 
@@ -80,7 +85,11 @@ def noise(
     max_word_length: int = 5,
     max_words: int = 6,
 ) -> list[Pair]:
-    """Adds a pair with equal sides: a few words of random letters, which can only be copied."""
+    """Adds a pair with equal sides: a few words of random letters, which can only be copied.
+
+    min_word_length, max_word_length: letters of a word.
+    max_words: largest number of words.
+    """
     if not 1 <= min_word_length <= max_word_length or max_words < 1:
         raise ValueError("needs 1 ≤ min_word_length ≤ max_word_length, and max_words of at least 1")
     words = []
@@ -99,7 +108,11 @@ def prefix(
     max_words: int = 5,
     template: str = "__start__ {trg} __end__ ",
 ) -> list[Pair]:
-    """Puts some words of the target in front of the source, as terms to be used."""
+    """Puts some words of the target in front of the source, as terms to be used.
+
+    min_words, max_words: number of words.
+    template: text in front of the source; {trg} stands for the words.
+    """
     if not 1 <= min_words <= max_words or "{trg}" not in template:
         raise ValueError("needs 1 ≤ min_words ≤ max_words, and {trg} in the template")
     source, target = pair
@@ -115,11 +128,11 @@ def prefix(
 def typos(pair: Pair, rng: random.Random, **probabilities: float) -> list[Pair]:
     """Makes each kind of mistake once in the source, with its probability.
 
-    Without arguments, all kinds have the probability 0.1.
+    probabilities: probability of each kind in MISTAKES; without any, 0.1 for all kinds.
     """
     unknown = [name for name in probabilities if name not in MISTAKES]
     if unknown:
-        raise ValueError(f"has no {', '.join(unknown)} (there are: {', '.join(MISTAKES)})")
+        raise ValueError(f"unknown setting {', '.join(unknown)} (settings: {', '.join(MISTAKES)})")
     if not all(0 <= probability <= 1 for probability in probabilities.values()):
         raise ValueError("needs probabilities from 0 to 1")
     source, target = pair
@@ -127,7 +140,7 @@ def typos(pair: Pair, rng: random.Random, **probabilities: float) -> list[Pair]:
     for name, probability in (probabilities or dict.fromkeys(MISTAKES, 0.1)).items():
         if rng.random() < probability:
             text = MISTAKES[name](text, rng)
-    return [(text if text.strip() else source, target)]
+    return [(text if text.strip() else source, target)]  # never an empty source
 
 
 def _change_one(pattern: str, change: Change, text: str, rng: random.Random) -> str:
@@ -144,13 +157,12 @@ def _nearby_key(letter: str, rng: random.Random) -> str:
     lower = letter.lower()
     for row, keys in enumerate(KEYBOARD):
         column = keys.find(lower)
-        if column < 0:
-            continue
-        rows = KEYBOARD[max(0, row - 1) : row + 2]
-        nearby = "".join(keys[max(0, column - 1) : column + 2] for keys in rows)
-        key = rng.choice(nearby.replace(lower, ""))
-        return key.upper() if letter.isupper() else key
-    return letter
+        if column >= 0:
+            rows = KEYBOARD[max(0, row - 1) : row + 2]
+            nearby = "".join(keys[max(0, column - 1) : column + 2] for keys in rows)
+            key = rng.choice(nearby.replace(lower, ""))
+            return key.upper() if letter.isupper() else key
+    return letter  # not a letter of this keyboard
 
 
 MISTAKES: Mapping[str, Change] = {
@@ -178,24 +190,29 @@ MODIFIERS: Mapping[str, Callable[..., list[Pair]]] = {
 def modifier(name: str, probability: Any, settings: Mapping[str, Any]) -> Modifier:
     """A modifier by its name in a file of OpusTrainer.
 
+    name: a key of MODIFIERS.
+    probability: probability that a pair is changed.
+    settings: further arguments of the function.
+
     Raises UserError if the name is unknown, or if a setting is invalid.
     """
     if name in UNSUPPORTED:
-        raise UserError(f"modifier {name} is not supported: it {UNSUPPORTED[name]}")
+        raise UserError(f"modifier {name}: not supported, because it {UNSUPPORTED[name]}")
     if name not in MODIFIERS:
-        raise UserError(f"there is no modifier {name} (there are: {', '.join(MODIFIERS)})")
+        raise UserError(f"modifier {name}: not found (modifiers: {', '.join(MODIFIERS)})")
     is_number = isinstance(probability, int | float) and not isinstance(probability, bool)
     if not is_number or not 0 <= probability <= 1:
-        raise UserError(f"modifier {name}: {probability!r} is no probability from 0 to 1")
-    function = MODIFIERS[name]
-    _, _, *parameters = inspect.signature(function).parameters
-    unknown = [key for key in settings if key not in parameters]
-    if unknown and function is not typos:
         raise UserError(
-            f"modifier {name} has no {', '.join(unknown)} "
-            f"(it has: {', '.join(parameters) or 'no settings'})"
+            f"modifier {name}: {probability!r} is not a probability, a number from 0 to 1"
         )
-    modify = partial(function, **settings)
+    _, _, *parameters = inspect.signature(MODIFIERS[name]).parameters
+    unknown = [key for key in settings if key not in parameters]
+    if unknown and MODIFIERS[name] is not typos:
+        raise UserError(
+            f"modifier {name}: unknown setting {', '.join(unknown)} "
+            f"(settings: {', '.join(parameters) or 'none'})"
+        )
+    modify = partial(MODIFIERS[name], **settings)
     try:
         modify(("a", "b"), random.Random(0))  # raises an error for invalid settings
     except (TypeError, ValueError, AttributeError) as error:

@@ -11,6 +11,7 @@ The order of the pairs is a function of the seed alone (nmt/data/mixing.py), so 
 resumed at any update.
 """
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -22,7 +23,7 @@ import yaml
 
 from nmt.data import Chain, Mixture, Pairs, Splits, Stage, as_list
 from nmt.data.formats import tsv
-from nmt.data.lines import OPENERS, find_file
+from nmt.data.lines import OPENERS, find_file, reading
 from nmt.data.modifiers import Modifier, modifier
 from nmt.data.pair_columns import PairColumns
 from nmt.data.sources.table import pairs_of
@@ -33,19 +34,19 @@ from nmt.foundation.errors import UserError
 from nmt.foundation.part_limits import ConfigError, RunView
 
 KEYS = ("datasets", "stages", "modifiers", "seed", "num_fields", "trainer", "version")
-"""Keys of the file, besides the names of stages. Seed and trainer are those of nmt.train."""
+"""Keys of the file, besides the names of stages. `seed` and `trainer` have no effect in nmt."""
 
 
 class Mix:
     """Corpora that are mixed in stages.
 
-    config: the file.
-    validation, test: files like its datasets.
+    config: file of OpusTrainer with corpora and stages.
+    validation, test: files in the format of a corpus.
     source, target: names of the languages.
     tags: texts in front of the source lines of corpora, such as {back: <back>} (Caswell et al.
         2019).
 
-    Raises ValueError for everything in the file that is wrong or unknown.
+    Raises ValueError if the file cannot be read, or if its content is invalid or unknown.
     """
 
     def __init__(
@@ -70,21 +71,22 @@ class Mix:
             unknown = [name for name in self.tags if name not in self.files]
             if unknown:
                 raise UserError(
-                    f"data.tags: there is no corpus {', '.join(unknown)} "
-                    f"(there are: {', '.join(self.files)})"
+                    f"data.tags: corpus {', '.join(unknown)} not found "
+                    f"(corpora: {', '.join(self.files)})"
                 )
         except UserError as error:
             raise ValueError(f"{key}: {error}") from error
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
-        """Back-translation, which turns the pairs round."""
+        """An error for back-translation, which exchanges source and target."""
         if run.value("synthetic"):
             yield ConfigError(
-                "data", "a mixture cannot be turned round: give the real pairs, by data=text, tsv …"
+                "data", "a mixture cannot be reversed: give the real pairs, by data=text, tsv …"
             )
 
     def load(self, keep: Keep = in_memory) -> Splits:
+        """The corpora as one training text. Raises UserError if a file cannot be used."""
         corpora = {name: keep(self._corpus(name), True) for name in self.files}
         train = chained(list(corpora.values()), str(self.file))
         splits = with_named_parts(train, self.parts, self._stream, self.languages)
@@ -100,14 +102,12 @@ class Mix:
             streams = [
                 stream.map(partial(_tagged, tag), f"{stream.settings} {tag}") for stream in streams
             ]
-
-        def read() -> Iterator[Pairs]:
-            for stream in streams:
-                yield from stream.read()
-
-        files = [file for stream in streams for file in stream.files]
-        settings = " ".join(stream.settings for stream in streams)
-        return Stream(f"corpus {name}", read, files, settings)
+        return Stream(
+            name=f"corpus {name}",
+            read=lambda: itertools.chain.from_iterable(stream.read() for stream in streams),
+            files=[file for stream in streams for file in stream.files],
+            settings=" ".join(stream.settings for stream in streams),
+        )
 
     def _stream(self, path: str, aligned: bool = False) -> Stream[Pairs]:
         """Sentence pairs of two text files, or of a table with a tab between source and target."""
@@ -126,7 +126,7 @@ def _tagged(tag: str, pairs: Pairs) -> Pairs:
 
 
 def chained(parts: Sequence[Pairs], name: str) -> Pairs:
-    """Several corpora as one text, a view."""
+    """Several corpora as one text, without a copy."""
     source = Chain([part.source for part in parts])
     target = Chain([part.target for part in parts])
     return Pairs(source, target, name)
@@ -134,16 +134,11 @@ def chained(parts: Sequence[Pairs], name: str) -> Pairs:
 
 def _read_yaml(file: Path, key: str) -> tuple[str, Any]:
     """Text and content of a file. Raises ValueError if it cannot be read."""
-    try:
+    with reading(key):
         text = file.read_text(encoding="utf-8")
+    try:
         return text, yaml.safe_load(text)
-    except OSError as error:
-        raise ValueError(f"{key}: cannot be read ({error.strerror})") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{key}: cannot be read (not UTF-8)") from error
-    except RecursionError as error:
-        raise ValueError(f"{key}: not YAML (RecursionError)") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         line = "" if mark is None else f", line {mark.line + 1}"
         problem = getattr(error, "problem", None) or type(error).__name__
@@ -151,51 +146,39 @@ def _read_yaml(file: Path, key: str) -> tuple[str, Any]:
 
 
 def _corpora(content: Any) -> dict[str, list[str]]:
-    """The files of each corpus. Raises UserError for what is wrong with the keys of the file."""
-    if (
-        not isinstance(content, dict)
-        or not isinstance(content.get("datasets"), dict)
-        or not isinstance(content.get("stages"), list)
-    ):
+    """The files of each corpus. Raises UserError if the keys of the file are invalid."""
+    node = content if isinstance(content, dict) else {}
+    if not isinstance(node.get("datasets"), dict) or not isinstance(node.get("stages"), list):
         raise UserError("needs `datasets`, a file for each name, and `stages`, a list of names")
     stages = list(map(str, content["stages"]))
     if not content["datasets"] or not stages or len(set(stages)) < len(stages):
         raise UserError("needs at least one dataset and one stage, each stage once")
     missing = [name for name in stages if name not in content]
     if missing:
-        raise UserError(
-            f"stages names {', '.join(missing)}, but there is no such stage: "
-            f"write `{missing[0]}: […]` below"
-        )
+        raise UserError(f"stages: {', '.join(missing)} not found: write `{missing[0]}: […]` below")
     unknown = [str(key) for key in content if key not in KEYS and key not in stages]
     if unknown:
         raise UserError(
-            f"{', '.join(unknown)}: not understood (keys are {', '.join(KEYS)} and the names of "
-            "stages)"
+            f"{', '.join(unknown)}: unknown (keys are {', '.join(KEYS)} and the names of stages)"
         )
-    fields = content.get("num_fields", 2)
-    if fields != 2:
-        raise UserError(f"num_fields: {fields}: not supported; lines have a source and a target")
-    return {
-        str(name): list(map(str, as_list(files))) for name, files in content["datasets"].items()
-    }
+    if content.get("num_fields", 2) != 2:
+        raise UserError(
+            f"num_fields: {content['num_fields']}: not supported; lines have a source and a target"
+        )
+    return {str(name): as_list(files) for name, files in content["datasets"].items()}
 
 
 def _stages(content: Mapping[str, Any], files: Mapping[str, Any]) -> list[Stage]:
-    """The stages in order. Raises UserError for what is wrong with one."""
+    """The stages in order. Raises UserError if one is invalid."""
     shared = _modifiers(content.get("modifiers"))
     stages = []
     for name in map(str, content["stages"]):
-        node = content[name]
-        if not isinstance(node, dict):
-            node = {"mix": node}
+        node = content[name] if isinstance(content[name], dict) else {"mix": content[name]}
         try:
             stage = _stage(name, node.get("mix"), files)
             unknown = [str(key) for key in node if key not in ("mix", "modifiers")]
             if unknown:
-                raise UserError(
-                    f"{', '.join(unknown)}: not understood (keys are mix and modifiers)"
-                )
+                raise UserError(f"{', '.join(unknown)}: unknown (keys are mix and modifiers)")
         except UserError as error:
             raise UserError(f"stage {name}: {error}") from error
         modifiers = _modifiers(node["modifiers"]) if "modifiers" in node else shared
@@ -203,19 +186,15 @@ def _stages(content: Mapping[str, Any], files: Mapping[str, Any]) -> list[Stage]
     for stage in stages[:-1]:
         if stage.passes is None:
             raise UserError(
-                f"stage {stage.name}: until {stage.until} inf never comes, and there are stages "
-                "after it"
+                f"stage {stage.name}: never ends (until {stage.until} inf), but is not the last one"
             )
     return stages
 
 
 def _stage(name: str, lines: Any, files: Mapping[str, Any]) -> Stage:
-    """A stage from lines such as `clean 0.8`, the last of which is such as `until clean 2`."""
-    if (
-        not isinstance(lines, list)
-        or len(lines) < 2
-        or not all(isinstance(line, str) for line in lines)
-    ):
+    """A stage from lines such as `clean 0.8`, and a last line such as `until clean 2`."""
+    is_list = isinstance(lines, list) and all(isinstance(line, str) for line in lines)
+    if not is_list or len(lines) < 2:
         raise UserError("needs lines such as `clean 0.8`, and at the end `until clean 2`")
     *shares, last = lines
     weights = dict(_weight(line, files) for line in shares)
@@ -226,7 +205,7 @@ def _stage(name: str, lines: Any, files: Mapping[str, Any]) -> Stage:
             f"the last line is `{last}`, not such as `until clean 2` or `until clean inf`"
         )
     if not weights.get(words[1]):
-        raise UserError(f"`{last}` never comes: {words[1]} is not read in this stage")
+        raise UserError(f"`{last}` is never reached: {words[1]} is not read in this stage")
     return Stage(
         name=name,
         weights={corpus: weight / total for corpus, weight in weights.items() if weight},
@@ -240,13 +219,13 @@ def _weight(line: str, files: Mapping[str, Any]) -> tuple[str, Fraction]:
     corpus, _, number = line.strip().rpartition(" ")
     corpus = corpus.strip()
     if corpus not in files:
-        raise UserError(f"`{line}` names no dataset (there are: {', '.join(files)})")
+        raise UserError(f"`{line}`: dataset {corpus!r} not found (datasets: {', '.join(files)})")
     try:
         weight = Fraction(number)
     except (ValueError, ZeroDivisionError):
-        raise UserError(f"`{line}`: {number!r} is no number") from None
+        raise UserError(f"`{line}`: weight {number!r} is not a number") from None
     if weight < 0:
-        raise UserError(f"`{line}`: a weight below 0")
+        raise UserError(f"`{line}`: the weight must be at least 0")
     return corpus, weight
 
 
@@ -266,7 +245,7 @@ def _modifiers(nodes: Any) -> list[Modifier]:
             modifiers += _modifiers(node)
             continue
         if not isinstance(node, dict) or not node:
-            raise UserError(f"modifiers: {node!r} is not such as `- UpperCase: 0.05`")
+            raise UserError(f"modifiers: {node!r}: expected an entry such as `- UpperCase: 0.05`")
         (name, probability), *settings = node.items()
         modifiers.append(modifier(str(name), probability, dict(settings)))
     return modifiers
