@@ -419,7 +419,7 @@ def test_factors_from_training_to_answers(corpus, tmp_path):
         "hold one text, but the model that this begins with reads a text and 1 factor (en, tag)",
     )
     unseen = run("translate", f"model={folder}", stdin="aa bb\tX never\n")
-    assert b"training did not have 1 values, which count as none: never" in unseen.stderr
+    assert b"1 values that training did not have are read as no value: never" in unseen.stderr
     assert unseen.stdout.count(b"\n") == 1
 
 

@@ -61,7 +61,7 @@ def test_backward_sampling_is_the_list_of_all_ways(monkeypatch):
     """Words with too many cuts to list are sampled from sums: the same distribution."""
     ours, draws = tokenizer("unigram", 0.3), 2 * DRAWS // 3
     listed = frequencies(ours.encode_source(["lowest"], seed)[0] for seed in range(draws))
-    monkeypatch.setattr("nmt.tokenizer.sampling.MOST", 1)
+    monkeypatch.setattr("nmt.tokenizer.sampling.MAX_CUTS", 1)
     other = tokenizer("unigram", 0.3)
     summed = frequencies(other.encode_source(["lowest"], seed)[0] for seed in range(draws))
     assert distance(listed, summed) < 0.08

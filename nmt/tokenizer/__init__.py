@@ -1,6 +1,7 @@
-"""Text ↔ ids, by SentencePiece (Kudo & Richardson 2018): trained once from the training text, kept in the checkpoint.
+"""Text ↔ ids, by SentencePiece (Kudo & Richardson 2018).
 
-Raw text in, raw text out: SentencePiece keeps the spaces, so nothing is tokenised before it or detokenised after it.
+A tokenizer is trained once from the training text, and stored in the checkpoint. SentencePiece
+keeps the spaces, so that text is not tokenised before it, nor detokenised after it.
 
 Read: this file, tokenizer, words, columns, sentencepiece_models, sampling.
 """
@@ -10,8 +11,7 @@ import io
 import logging
 import os
 import re
-from collections.abc import Iterable, Sequence
-from itertools import chain
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -29,22 +29,31 @@ from nmt.tokenizer.tokenizer import Tokenizer, prepared
 __all__ = ["SentencePiece", "SentencePieceFile", "Tokenizer", "Untrained"]
 log = logging.getLogger(__name__)
 SHARED = "NMT_TOKENIZERS"
-"""The environment variable that names a folder in which runs share SentencePiece models."""
-LOOKED_AT = 10_000
-"""Lines whose mean length stands for that of all."""
+"""Environment variable with the folder in which runs share SentencePiece models."""
+MEASURED = 10_000
+"""Lines from which the mean length of all lines is estimated."""
 LONGEST = 10_000
-"""Characters of a line that a tokenizer is trained on: SentencePiece needs time that grows with their square."""
+"""Characters of a line that is trained on: SentencePiece takes time that grows with their square."""
 
 
 class SentencePiece:
-    """How to train a tokenizer: `model` unigram (Kudo 2018), bpe (Sennrich et al. 2016), char or word.
+    """Settings of a tokenizer to train.
 
-    joint: one vocabulary of `vocabulary_size` for both languages, otherwise one each. `sampling` > 0 draws a new
-    segmentation of the training text every epoch: smoothing α of subword regularisation for unigram, the dropout rate
-    of BPE-dropout (Provilkov et al. 2020) for bpe. `split_digits` makes every digit a piece of its own; with
-    `byte_fallback` unknown characters become their UTF-8 bytes instead of <unk>. `normalization`: SentencePiece's rule by
-    its name; identity keeps every character as it is written, nfkc replaces ½ by 1⁄2 and the like, in translations too.
-    `sample`: characters of text that it is trained on; of a longer text, lines are drawn evenly.
+    model: unigram (Kudo 2018), bpe (Sennrich et al. 2016), char or word.
+    vocabulary_size: number of pieces.
+    joint: whether both languages have one vocabulary, or one each.
+    lowercase: whether texts become lowercase.
+    normalization: rule of SentencePiece. identity keeps every character as it is written; nfkc
+        replaces ½ by 1⁄2 and the like, in translations too.
+    byte_fallback: whether unknown characters become their UTF-8 bytes instead of <unk>.
+    split_digits: whether every digit is a piece of its own.
+    character_coverage: share of the characters of the text that pieces are made of.
+    sampling: strength of new random segmentations in every epoch; 0: none. For unigram, the
+        smoothing α of subword regularisation; for bpe, the rate of BPE-dropout (Provilkov et al.
+        2020).
+    sample: characters of text that are trained on; of a longer text, lines are drawn evenly.
+
+    Raises ValueError if the model cannot sample.
     """
 
     def __init__(
@@ -65,79 +74,84 @@ class SentencePiece:
             raise ValueError(
                 f"tokenizer.sampling={sampling:g}: only unigram and bpe can sample; set it to 0"
             )
-        self.model, self.vocabulary_size, self.joint, self.lowercase = (
-            model,
-            vocabulary_size,
-            joint,
-            lowercase,
-        )
+        self.model = model
+        self.vocabulary_size = vocabulary_size
+        self.joint = joint
+        self.lowercase = lowercase
         self.options: dict[str, Any] = {
             "normalization_rule_name": normalization,
             "byte_fallback": byte_fallback,
             "split_digits": split_digits,
             "character_coverage": character_coverage,
         }
-        self.sampling, self.sample, self.shared = sampling, sample, os.environ.get(SHARED)
+        self.sampling = sampling
+        self.sample = sample
+        self.shared = os.environ.get(SHARED)
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """The treatment of digits, where every character is a piece."""
+        """The treatment of digits where every character is a piece."""
         if run.value("tokenizer.split_digits") and run.value("tokenizer.model") == "char":
             return {"tokenizer.split_digits": "every character is a piece of its own already"}
         return {}
 
     def train(self, source: Sequence[str], target: Sequence[str]) -> Tokenizer:
-        """Raises UserError if the text has more distinct characters than the vocabulary has room for."""
+        """A tokenizer of the text.
+
+        source, target: lines of both sides; `target` may be empty.
+
+        Raises UserError if SentencePiece cannot train it, such as for too small a vocabulary.
+        """
         sides = 2 if self.joint and len(target) else 1
-        source, target = (
-            _drawn(lines, self.sample // sides, name)
-            for lines, name in ((source, "the source"), (target, "the target"))
-        )
+        source = _drawn(source, self.sample // sides, "the source")
+        target = _drawn(target, self.sample // sides, "the target")
         if self.joint:
-            model = self._train(chain(source, target), "both languages" if target else "the text")
-            return Tokenizer(model, model, lowercase=self.lowercase, sampling=self.sampling)
-        models = [
-            self._train(lines, name)
-            for lines, name in ((source, "the source"), (target, "the target"))
-        ]
+            name = "both languages" if target else "the text"
+            models = 2 * [self._train([*source, *target], name)]
+        else:
+            models = [self._train(source, "the source"), self._train(target, "the target")]
         return Tokenizer(*models, lowercase=self.lowercase, sampling=self.sampling)
 
-    def _train(self, lines: Iterable[str], name: str) -> bytes:
-        texts = prepared([*lines], self.lowercase)
-        cut = sum(len(line) > LONGEST for line in texts)
-        texts = [line[:LONGEST] for line in texts]
-        if cut:
+    def _train(self, lines: Sequence[str], name: str) -> bytes:
+        texts = prepared(lines, self.lowercase)
+        num_cut = sum(len(line) > LONGEST for line in texts)
+        if num_cut:
             log.warning(
-                "tokenizer: trained on the first %s characters only of %s longer lines",
+                "tokenizer: only the first %s characters of %s longer lines are trained on",
                 f"{LONGEST:,}",
-                f"{cut:,}",
+                f"{num_cut:,}",
             )
+        texts = [line[:LONGEST] for line in texts]
         size = self.vocabulary_size
         try:
             model = self._fit(texts, size)
         except RuntimeError as error:
-            most = re.search(r"<= (\d+)", str(error))
-            if most is None:
+            size_limit = re.search(r"<= (\d+)", str(error))
+            if size_limit is None:
                 least = re.search(r"required_chars\. \d+ vs (\d+)", str(error))
                 why = f"it has {int(least[1]):,} characters and symbols" if least else str(error)
                 raise UserError(
-                    f"tokenizer: SentencePiece cannot train a vocabulary of {size:,} on {name}: {why}. Try another "
-                    "sizes.vocabulary (or tokenizer.vocabulary_size), tokenizer.byte_fallback=true or tokenizer=char"
+                    f"tokenizer: SentencePiece cannot train a vocabulary of {size:,} on {name}: "
+                    f"{why}. Try another sizes.vocabulary (or tokenizer.vocabulary_size), "
+                    "tokenizer.byte_fallback=true or tokenizer=char"
                 ) from error
-            model = self._fit(texts, int(most[1]))
-        made = sentencepiece.SentencePieceProcessor(model_proto=model).get_piece_size()
-        if made < size and self.model in ("unigram", "bpe"):
+            # The text has fewer pieces; the message contains their number.
+            model = self._fit(texts, int(size_limit[1]))
+        num_pieces = sentencepiece.SentencePieceProcessor(model_proto=model).get_piece_size()
+        if num_pieces < size and self.model in ("unigram", "bpe"):
             log.info(
-                "vocabulary of %s: %s pieces, all that the text supports (asked for %s)",
+                "vocabulary of %s: %s pieces, as many as the text supports (requested: %s)",
                 name,
-                f"{made:,}",
+                f"{num_pieces:,}",
                 f"{size:,}",
             )
         return model
 
     def _fit(self, texts: list[str], size: int) -> bytes:
-        """A SentencePiece model; one that another run has trained on the same text, and `shared`, is taken from there. Such
-        a file begins with the hash of the rest."""
+        """A SentencePiece model, from the shared folder if a run has trained it there before.
+
+        A file in the folder begins with the hash of the model. Raises UserError if it is damaged.
+        """
         if not self.shared:
             return self._fitted(texts, size)
         key = hashlib.sha256(repr((self.model, size, sorted(self.options.items()))).encode())
@@ -146,17 +160,18 @@ class SentencePiece:
         file = Path(self.shared, f"{key.hexdigest()}.model")
         if file.is_file():
             log.info("tokenizer: that of another run on the same text")
-            held = file.read_bytes()
-            if hashlib.sha256(held[32:]).digest() != held[:32]:
+            content = file.read_bytes()
+            if hashlib.sha256(content[32:]).digest() != content[:32]:
                 raise UserError(
                     f"{file}: is damaged. Is the disk in order? Remove the file; it is made again"
                 )
-            return held[32:]
+            return content[32:]
         model = self._fitted(texts, size)
         file.parent.mkdir(parents=True, exist_ok=True)
-        whole = file.with_suffix(f".{os.getpid()}")
-        whole.write_bytes(hashlib.sha256(model).digest() + model)
-        whole.replace(file)
+        # Renamed when complete: other runs may read the folder at the same time.
+        unfinished = file.with_suffix(f".{os.getpid()}")
+        unfinished.write_bytes(hashlib.sha256(model).digest() + model)
+        unfinished.replace(file)
         return model
 
     def _fitted(self, texts: list[str], size: int) -> bytes:
@@ -180,11 +195,11 @@ class SentencePiece:
         return writer.getvalue()
 
 
-def _drawn(lines: Sequence[str], characters: int, name: str) -> Sequence[str]:
-    """Lines of about as many characters: all, or some of them, evenly drawn in one pass."""
-    every = max(1, len(lines) // LOOKED_AT)
-    looked = [len(lines[i]) for i in range(0, len(lines), every)]
-    share = characters / max(1.0, sum(looked) / max(1, len(looked)) * len(lines))
+def _drawn(lines: Sequence[str], num_characters: int, name: str) -> Sequence[str]:
+    """Lines with about `num_characters` characters, evenly drawn; all lines if they are shorter."""
+    lengths = [len(lines[i]) for i in range(0, len(lines), max(1, len(lines) // MEASURED))]
+    mean = sum(lengths) / max(1, len(lengths))
+    share = num_characters / max(1.0, mean * len(lines))
     if share >= 1:
         return lines
     log.info(
@@ -192,13 +207,20 @@ def _drawn(lines: Sequence[str], characters: int, name: str) -> Sequence[str]:
         100 * share,
         name,
     )
-    chosen = np.flatnonzero(np.random.default_rng(0).random(len(lines)) < share)
-    return [lines[i] for i in chosen.tolist()]
+    drawn = np.flatnonzero(np.random.default_rng(0).random(len(lines)) < share)
+    return [lines[i] for i in drawn.tolist()]
 
 
 class SentencePieceFile:
-    """A tokenizer that is trained already: SentencePiece models in files, one for both languages (`model`), or one for each
-    (`target` too). Their special symbols may have any numbers; here they get those of nmt/foundation/interfaces.py."""
+    """A trained tokenizer in files of SentencePiece.
+
+    model: file of both languages, or of the source.
+    target: file of the target; None: `model` is for both.
+    lowercase: whether texts become lowercase.
+    sampling: see `SentencePiece`.
+
+    The ids of its special symbols are changed to those of nmt/foundation/interfaces.py.
+    """
 
     def __init__(
         self,
@@ -209,7 +231,8 @@ class SentencePieceFile:
         sampling: Ratio = 0.0,
     ) -> None:
         self.files = {"model": model} if target is None else {"model": model, "target": target}
-        self.lowercase, self.sampling = lowercase, sampling
+        self.lowercase = lowercase
+        self.sampling = sampling
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
@@ -217,27 +240,30 @@ class SentencePieceFile:
         return {"sizes.vocabulary": "the vocabulary is that of tokenizer.model"}
 
     def train(self, source: Sequence[str], target: Sequence[str]) -> Tokenizer:
-        """Reads the files; no text is needed. Raises UserError if they cannot be used."""
-        models = [self._read(key, Path(name)) for key, name in self.files.items()]
-        for name, model in zip(self.files.values(), models, strict=True):
-            if self.sampling and kind(model) not in ("unigram", "bpe"):
+        """Reads the files; the text is not used. Raises UserError if a file cannot be used."""
+        models = []
+        for key, name in self.files.items():
+            models.append(_read_model(f"tokenizer.{key}={name}", Path(name)))
+            if self.sampling and kind(models[-1]) not in ("unigram", "bpe"):
                 raise UserError(
-                    f"tokenizer.sampling={self.sampling:g}: {name} is no unigram or BPE model; set it to 0"
+                    f"tokenizer.sampling={self.sampling:g}: {name} is neither a unigram nor a BPE "
+                    "model; set it to 0"
                 )
         return Tokenizer(models[0], models[-1], lowercase=self.lowercase, sampling=self.sampling)
 
-    def _read(self, key: str, file: Path) -> bytes:
-        try:
-            model = with_our_ids(file.read_bytes())
-            sentencepiece.SentencePieceProcessor(model_proto=model)
-        except OSError as error:
-            why = "no such file" if isinstance(error, FileNotFoundError) else error.strerror
-            raise UserError(f"tokenizer.{key}={file}: cannot be read ({why})") from error
-        except (
-            Exception
-        ) as error:  # whatever a protocol buffer or SentencePiece says of other files
-            raise UserError(f"tokenizer.{key}={file}: not a SentencePiece model") from error
-        return model
+
+def _read_model(place: str, file: Path) -> bytes:
+    """A SentencePiece model with our ids; `place` is the setting, for messages."""
+    try:
+        model = with_our_ids(file.read_bytes())
+        sentencepiece.SentencePieceProcessor(model_proto=model)
+    except OSError as error:
+        why = "no such file" if isinstance(error, FileNotFoundError) else error.strerror
+        raise UserError(f"{place}: cannot be read ({why})") from error
+    except Exception as error:  # SentencePiece and protocol buffers raise errors of many types
+        raise UserError(f"{place}: not a SentencePiece model") from error
+    return model
 
 
 Untrained = SentencePiece | SentencePieceFile
+"""Settings of a tokenizer that is not trained or read yet."""

@@ -6,17 +6,18 @@ a picture; or a text and a picture.
     dog.jpg                              the name of a picture (nmt/data/pictures.py; Xu et al. 2015)
     A dog runs .⇥dog.jpg                 a text and a picture; no name: no picture
 
-In ids, several texts stand one after another, with EOS between them. A piece p and its factors are
-one number, whose digits they are: p + V (f₁ + F₁ (f₂ + …)). The values of a factor are numbered
-from 1; 0 stands for the end of a sentence, and for values that training did not have.
+Ids of several texts are one sequence, with EOS between them. A piece p and its factors are one
+number with these digits: p + V (f₁ + F₁ (f₂ + …)). The values of a factor are numbered from 1; 0
+stands for the end of a sentence, and for values that training did not have.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import overload
+from typing import Any
 
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import EOS
@@ -41,15 +42,8 @@ class Pictured(Sequence[int]):
     def __bool__(self) -> bool:
         return bool(self.picture or self.ids)
 
-    @overload
-    def __getitem__(self, i: int, /) -> int: ...
-    @overload
-    def __getitem__(self, i: slice, /) -> list[int]: ...
-    def __getitem__(self, i: int | slice, /) -> int | list[int]:
+    def __getitem__(self, i: Any, /) -> Any:
         return self.ids[i]
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.ids)
 
 
 def picture_of(ids: Sequence[int]) -> str:
@@ -85,7 +79,7 @@ class Columns:
                 "factors belong to a single source: leave data.factors out, or name one data.source"
             )
         if self.picture and (self.sources > 1 or self.factors):
-            raise ValueError("pictures stand beside a single text without factors, or alone")
+            raise ValueError("a picture can be combined with a single text without factors only")
 
     @classmethod
     def of(
@@ -108,9 +102,7 @@ class Columns:
         for line in lines if factors else ():
             for values_of_factor, column in zip(values, line.split(TAB)[1:], strict=True):
                 values_of_factor.update(column.split())
-        return cls(
-            sources, tuple(tuple(sorted(column)) for column in values), tuple(names), picture
-        )
+        return cls(sources, tuple(tuple(sorted(v)) for v in values), tuple(names), picture)
 
     @property
     def plain(self) -> bool:
@@ -150,9 +142,9 @@ class Columns:
         return ids
 
     def split(self, line: str) -> list[str]:
-        """The columns of a line, all empty if it holds no word.
+        """The columns of a line, all empty if the line is blank.
 
-        Raises UserError if their number is not that of training, or if a factor does not have a
+        Raises UserError if their number is not that of training, or if a factor does not have one
         value for each word.
         """
         if self.plain:
@@ -165,8 +157,15 @@ class Columns:
                 f'"{line[:40]}": {len(columns)} column{"s" * (len(columns) > 1)}, but the model '
                 f"reads {self.described}, with a tab between them"
             )
-        if self.factors:
-            check_values(columns, self.names)
+        num_words = len(columns[0].split())
+        for k, column in enumerate(columns[1:], 1) if self.factors else ():
+            num_values = len(column.split())
+            if num_values != num_words:
+                name = self.names[k] if len(self.names) > k else f"factor {k}"
+                raise UserError(
+                    f'"{columns[0][:40]}" has {num_words} words between spaces, but {num_values} '
+                    f"value{'s' * (num_values != 1)} of {name}"
+                )
         return columns
 
     def words(self, line: str) -> str:
@@ -181,25 +180,16 @@ class Columns:
 
     def joined(self, texts: Sequence[list[int]]) -> list[int]:
         """Ids of a line from those of its texts, with EOS between them; none if all are empty."""
-        if not any(texts):
-            return []
-        ids = list(texts[0])
-        for text in texts[1:]:
-            ids += [EOS, *text]
-        return ids
+        ids = [i for text in texts for i in (EOS, *text)]
+        return ids[1:] if any(texts) else []
 
     def texts(self, ids: Sequence[int]) -> list[list[int]]:
         """The inverse of `joined`."""
-        texts: list[list[int]] = [[]]
-        for i in ids:
-            if i == EOS:
-                texts.append([])
-            else:
-                texts[-1].append(i)
-        return texts
+        ends = [-1, *(n for n, i in enumerate(ids) if i == EOS), len(ids)]
+        return [list(ids[begin + 1 : end]) for begin, end in itertools.pairwise(ends)]
 
     def shortened(self, ids: Sequence[int], most: int) -> Sequence[int]:
-        """At most `most` ids, of several texts equally many of each."""
+        """At most `most` ids; of several texts, equally many of each."""
         if isinstance(ids, Pictured):
             return replace(ids, ids=ids.ids[:most])
         if len(ids) <= most or self.sources == 1:
@@ -209,23 +199,21 @@ class Columns:
 
     def unknown(self, values: Sequence[str]) -> set[str]:
         """Values that training did not have, in the columns of a line's factors."""
-        unknown: set[str] = set()
-        for names, column in zip(self.factors, values, strict=True):
-            unknown |= {*column.split()} - {*names}
-        return unknown
+        columns = zip(self.factors, values, strict=True)
+        return set().union(*({*column.split()}.difference(names) for names, column in columns))
 
     def with_factors(
         self, ids: Sequence[int], places: Sequence[range], values: Sequence[str], pieces: int
     ) -> list[int]:
-        """Pieces with the factors of their words.
+        """Ids of pieces combined with the factors of their words.
 
         ids: pieces of the text.
         places: numbers of the words that each piece is a part of.
         values: for each factor, a value for each word.
-        pieces: number of pieces of the vocabulary, V.
+        pieces: size of the vocabulary, V.
         """
         combined = list(ids)
-        weight = pieces
+        weight = pieces  # V, V F₁, V F₁ F₂ …
         for names, column in zip(self.factors, values, strict=True):
             numbers = {name: number for number, name in enumerate(names, 1)}
             values_of_words = column.split()
@@ -233,16 +221,3 @@ class Columns:
                 combined[i] += weight * numbers.get(values_of_words[place.start], 0)
             weight *= len(names) + 1
         return combined
-
-
-def check_values(columns: Sequence[str], names: Sequence[str] = ()) -> None:
-    """Raises UserError unless all columns of a line have as many words as its text, the first one."""
-    words = len(columns[0].split())
-    for k, column in enumerate(columns[1:], 1):
-        values = len(column.split())
-        if values != words:
-            name = names[k] if len(names) > k else f"factor {k}"
-            raise UserError(
-                f'"{columns[0][:40]}" has {words} words between spaces, but {values} '
-                f"value{'s' * (values != 1)} of {name}"
-            )

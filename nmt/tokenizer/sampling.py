@@ -1,14 +1,20 @@
-"""Random segmentations as a pure function of (seed, text): subword regularisation (Kudo 2018) and BPE-dropout (Provilkov
-et al. 2020), over SentencePiece's vocabulary and scores. SentencePiece's own sampler is not fixed by a seed.
+"""Random segmentations as a pure function of (seed, text), with SentencePiece's vocabulary and scores.
+
+They are those of subword regularisation (Kudo 2018) and BPE-dropout (Provilkov et al. 2020).
+SentencePiece has both, but its random numbers cannot be fixed by a seed.
 
 Pieces never cross the space before a word, so each word is cut by itself:
 
-    unigram    P(x_1 … x_n) ∝ exp(α Σ_i score(x_i)) over all ways to cut the word: forward filtering, backward sampling
-    bpe        the usual merges in the order of their rank, each left out with probability α when its turn comes
+    unigram    P(x_1 … x_n) ∝ exp(α Σ_i score(x_i)) over all ways to cut the word: forward
+               filtering, backward sampling
+    bpe        the usual merges in the order of their rank, each left out with probability α when
+               its turn comes
 """
 
 import bisect
+import functools
 import heapq
+import itertools
 import math
 import zlib
 from collections.abc import Callable, Sequence
@@ -18,11 +24,13 @@ import sentencepiece
 from nmt.foundation.interfaces import EOS, UNK
 from nmt.tokenizer.words import SPACE
 
-MOST = 512
+MAX_CUTS = 512
 """Cuts of a word up to which all of them are listed, with their probabilities."""
 UNKNOWN_PENALTY = 10.0
-"""How much less than the least probable piece an unknown character scores in SentencePiece."""
+"""Score of the least probable piece minus that of an unknown character, as in SentencePiece."""
 _MASK = 2**64 - 1
+Arc = tuple[int, float, list[int]]
+"""Piece at the end of a part of a word: its beginning, α times its score, and its ids."""
 
 
 class Draws:
@@ -40,168 +48,156 @@ class Draws:
 
 
 class Sampler:
-    """Cuts text into random pieces of a trained model, with `alpha` as SentencePiece understands it."""
+    """Cuts text into random pieces of a trained model.
+
+    model: the trained model.
+    alpha: smoothing of unigram, or dropout rate of BPE, as in SentencePiece.
+    merges: whether the model is BPE.
+    """
 
     def __init__(
         self, model: sentencepiece.SentencePieceProcessor, alpha: float, merges: bool
     ) -> None:
-        self.model, self.alpha, self.merges = model, alpha, merges
+        self.model = model
+        self.alpha = alpha
+        self.merges = merges
         size = model.get_piece_size()
-        ordinary = [
-            i
-            for i in range(EOS + 1, size)
-            if not (model.is_control(i) or model.is_unknown(i) or model.is_byte(i))
-        ]
+        special = (model.is_control, model.is_unknown, model.is_byte)
+        ordinary = [i for i in range(EOS + 1, size) if not any(is_kind(i) for is_kind in special)]
         self._scores = {model.id_to_piece(i): (model.get_score(i), i) for i in ordinary}
         self._bytes = {
             int(model.id_to_piece(i)[3:5], 16): i for i in range(size) if model.is_byte(i)
         }
         self._longest = max(map(len, self._scores), default=1)
-        self._unknown = (
-            min((score for score, _ in self._scores.values()), default=0.0) - UNKNOWN_PENALTY
-        )
-        self._lists: dict[str, tuple[list[float], list[list[int]]] | None] = {}
-        self._usual: dict[str, tuple[list[int], int]] = {}
+        lowest = min((score for score, _ in self._scores.values()), default=0.0)
+        self._unknown_score = lowest - UNKNOWN_PENALTY
+        # Words repeat: most of the work is done once for each.
+        self._cuts = functools.cache(self._all_cuts)
+        self._usual = functools.cache(self._usual_merges)
 
     def encode(self, lines: Sequence[str], seed: int) -> list[list[int]]:
-        """Ids of each line; the same line with the same seed is cut the same way, whatever lines are beside it."""
+        """Ids of each line. They depend on the line and the seed, not on the other lines."""
         cut = self._merged if self.merges else self._drawn
-        found = []
+        ids_by_line = []
         for line in lines:
             draws = Draws((seed << 32) ^ zlib.crc32(line.encode("utf-8", "surrogatepass")))
-            ids: list[int] = []
-            for word in _words(self.model.normalize(line)):
-                ids += cut(word, draws)
-            found.append(_one_unknown(ids))
-        return found
+            parts = self.model.normalize(line).split(SPACE)
+            words = [SPACE + part if n else part for n, part in enumerate(parts) if n or part]
+            ids = [i for word in words for i in cut(word, draws)]
+            # Adjacent unknown characters are one unknown piece, as in SentencePiece.
+            without_repeats = [
+                i for n, i in enumerate(ids) if i != UNK or n == 0 or ids[n - 1] != UNK
+            ]
+            ids_by_line.append(without_repeats)
+        return ids_by_line
 
-    def _of_character(self, character: str) -> list[int]:
-        """Ids of a character that is no piece."""
+    def _ids(self, symbol: str) -> list[int]:
+        """The id of a piece, or the ids of a character that is not a piece."""
+        if symbol in self._scores:
+            return [self._scores[symbol][1]]
         if self._bytes:
-            return [self._bytes[byte] for byte in character.encode("utf-8", "surrogatepass")]
+            return [self._bytes[byte] for byte in symbol.encode("utf-8", "surrogatepass")]
         return [UNK]
 
     # Unigram
 
     def _drawn(self, word: str, draws: Draws) -> list[int]:
-        if word not in self._lists:
-            self._lists[word] = self._listed(word)
-        listed = self._lists[word]
-        if listed is None:
+        cuts = self._cuts(word)
+        if cuts is None:
             return self._backward(word, draws)
-        sums, cuts = listed
-        return cuts[min(bisect.bisect_right(sums, draws() * sums[-1]), len(cuts) - 1)]
+        sums, ids = cuts
+        return ids[min(bisect.bisect_right(sums, draws() * sums[-1]), len(ids) - 1)]
 
-    def _arcs(self, word: str, end: int) -> list[tuple[int, float, list[int]]]:
-        """(begin, α · score, ids) of each piece of the word that ends there."""
-        found = []
+    def _arcs(self, word: str, end: int) -> list[Arc]:
+        """The pieces of the word that end at a position."""
+        arcs = []
         for begin in range(max(0, end - self._longest), end):
-            known = self._scores.get(word[begin:end])
-            if known is not None:
-                found.append((begin, self.alpha * known[0], [known[1]]))
-        if word[end - 1] not in self._scores:
-            found.append((end - 1, self.alpha * self._unknown, self._of_character(word[end - 1])))
-        return found
+            piece = word[begin:end]
+            if piece in self._scores:
+                arcs.append((begin, self.alpha * self._scores[piece][0], self._ids(piece)))
+        last = word[end - 1]
+        if last not in self._scores:
+            arcs.append((end - 1, self.alpha * self._unknown_score, self._ids(last)))
+        return arcs
 
-    def _listed(self, word: str) -> tuple[list[float], list[list[int]]] | None:
-        """All ways to cut a word, with sums of their weights; None if there are too many."""
-        ways: list[list[tuple[float, list[int]]]] = [[(0.0, [])]]
+    def _all_cuts(self, word: str) -> tuple[list[float], list[list[int]]] | None:
+        """Cumulative weights and ids of all ways to cut a word; None if there are too many."""
+        ways: list[list[tuple[float, list[int]]]] = [[(0.0, [])]]  # by the end of the part cut
         for end in range(1, len(word) + 1):
-            here = [
-                (w + score, [*ids, *piece])
+            longer = [
+                (weight + score, [*ids, *piece])
                 for begin, score, piece in self._arcs(word, end)
-                for w, ids in ways[begin]
+                for weight, ids in ways[begin]
             ]
-            if len(here) > MOST:
+            if len(longer) > MAX_CUTS:
                 return None
-            ways.append(here)
-        highest, total, sums = max(w for w, _ in ways[-1]), 0.0, []
-        for weight, _ in ways[-1]:
-            total += math.exp(weight - highest)
-            sums.append(total)
-        return sums, [ids for _, ids in ways[-1]]
+            ways.append(longer)
+        highest = max(weight for weight, _ in ways[-1])  # keeps exp in range
+        weights = [math.exp(weight - highest) for weight, _ in ways[-1]]
+        return list(itertools.accumulate(weights)), [ids for _, ids in ways[-1]]
 
     def _backward(self, word: str, draws: Draws) -> list[int]:
-        """One way, from sums over all ways to each position."""
-        sums, arcs = [0.0], [list[tuple[int, float, list[int]]]()]
+        """One way to cut a word, from log-sums of the weights of all ways to each position."""
+        sums = [0.0]
+        arcs: list[list[Arc]] = [[]]
         for end in range(1, len(word) + 1):
             arcs.append(self._arcs(word, end))
             weights = [sums[begin] + score for begin, score, _ in arcs[end]]
             highest = max(weights)
-            sums.append(highest + math.log(sum(math.exp(w - highest) for w in weights)))
-        ids, end = list[int](), len(word)
+            sums.append(highest + math.log(sum(math.exp(weight - highest) for weight in weights)))
+        ids: list[int] = []
+        end = len(word)
         while end:
             left = draws()
-            begin, piece = 0, list[int]()
-            for begin, score, piece in arcs[end]:  # noqa: B007 (the arc that was drawn)
+            for begin, score, piece in arcs[end]:  # noqa: B007 (the piece that was drawn)
                 left -= math.exp(sums[begin] + score - sums[end])
                 if left < 0:
                     break
-            ids[:0] = piece
+            ids = piece + ids
             end = begin
         return ids
 
     # BPE
 
     def _merged(self, word: str, draws: Draws) -> list[int]:
-        if word not in self._usual:
-            turns = [0]
-
-            def count() -> float:
-                turns[0] += 1
-                return 1.0
-
-            self._usual[word] = self._merge(word, count), turns[0]
-        usual, turns_ = self._usual[word]
-        drawn = [
-            draws() for _ in range(turns_)
-        ]  # if no merge of the usual way is left out, that way is the result
+        usual, num_merges = self._usual(word)
+        drawn = [draws() for _ in range(num_merges)]
         if all(number >= self.alpha for number in drawn):
-            return usual
-        again = iter(drawn)
-        return self._merge(word, lambda: next(again, None) or draws())
+            return usual  # no merge is left out
+        return self._merge(word, itertools.chain(drawn, iter(draws, None)).__next__)
+
+    def _usual_merges(self, word: str) -> tuple[list[int], int]:
+        """Ids of a word with all merges, and the number of merges."""
+        turns = itertools.count(1)  # no number is below α, so that all merges are done
+        ids = self._merge(word, turns.__next__)
+        return ids, next(turns) - 1
 
     def _merge(self, word: str, draw: Callable[[], float]) -> list[int]:
-        """Merges neighbours, those with the highest score first, and of equal ones the leftmost."""
-        symbols, following = list(word), list(range(1, len(word) + 1))
+        """Merges neighbours, the highest score first, the leftmost of equal scores first."""
+        symbols = list(word)  # a merged symbol is at its first position; "" at the others
+        following = list(range(1, len(word) + 1))
         before = list(range(-1, len(word) - 1))
         agenda: list[tuple[float, int, int, str]] = []
 
         def propose(left: int, right: int) -> None:
             if left >= 0 and right < len(symbols):
-                both = symbols[left] + symbols[right]
-                if both in self._scores:
-                    heapq.heappush(agenda, (-self._scores[both][0], left, right, both))
+                merged = symbols[left] + symbols[right]
+                if merged in self._scores:
+                    heapq.heappush(agenda, (-self._scores[merged][0], left, right, merged))
 
         for left in range(len(symbols) - 1):
             propose(left, left + 1)
         while agenda:
-            _, left, right, both = heapq.heappop(agenda)
-            if symbols[left] + symbols[right] != both or not symbols[left] or not symbols[right]:
-                continue  # one of them has become part of another piece
+            _, left, right, merged = heapq.heappop(agenda)
+            if symbols[left] + symbols[right] != merged or "" in (symbols[left], symbols[right]):
+                continue  # one of the two has become part of another piece
             if draw() < self.alpha:
                 continue
-            symbols[left], symbols[right] = both, ""
+            symbols[left] = merged
+            symbols[right] = ""
             following[left] = following[right]
             if following[right] < len(symbols):
                 before[following[right]] = left
             propose(before[left], left)
             propose(left, following[left])
-        ids = list[int]()
-        for symbol in filter(None, symbols):
-            ids += (
-                [self._scores[symbol][1]] if symbol in self._scores else self._of_character(symbol)
-            )
-        return ids
-
-
-def _words(text: str) -> list[str]:
-    """A text with ▁ for spaces, cut before each of them."""
-    return [SPACE + part if i else part for i, part in enumerate(text.split(SPACE)) if i or part]
-
-
-def _one_unknown(ids: list[int]) -> list[int]:
-    """Unknown characters beside each other are one unknown piece, as in SentencePiece."""
-    if UNK not in ids:
-        return ids
-    return [i for n, i in enumerate(ids) if i != UNK or n == 0 or ids[n - 1] != UNK]
+        return [i for symbol in filter(None, symbols) for i in self._ids(symbol)]

@@ -25,8 +25,10 @@ _BLANK = re.compile(f"[{''.join(map(chr, BLANKS))}]")
 
 
 def prepared(lines: Sequence[str], lowercase: bool) -> list[str]:
-    """Lines as SentencePiece receives them: tabs and the like become spaces, lines of nothing but
-    spaces of any kind become empty."""
+    """Lines in the form that SentencePiece receives.
+
+    Tabs and other control characters become spaces; a line of only spaces becomes empty.
+    """
     lines = [line if line.strip() else "" for line in lines]
     if not " ".join(lines).isprintable():  # one test of all lines is much cheaper than one of each
         lines = [line.translate(BLANKS) if _BLANK.search(line) else line for line in lines]
@@ -34,13 +36,15 @@ def prepared(lines: Sequence[str], lowercase: bool) -> list[str]:
 
 
 def _threads(rows: list[Any]) -> int:
-    """Number of threads of SentencePiece; -1: all cores. One thread is best for a few lines, and in a
-    child process, beside others that do the same."""
+    """Number of threads of SentencePiece; -1: all cores.
+
+    One thread is best for a few lines, and in one of several worker processes.
+    """
     return 1 if len(rows) < 200 or multiprocessing.parent_process() is not None else -1
 
 
 class Tokenizer:
-    """A trained tokenizer. Ids never include BOS, and EOS only between several sources.
+    """A trained tokenizer. Its ids contain no BOS, and EOS only between several sources.
 
     source_model: SentencePiece model of the source.
     target_model: SentencePiece model of the target; the same one if the vocabulary is joint.
@@ -69,21 +73,21 @@ class Tokenizer:
         self._samplers: dict[int, Sampler] = {}
         self._warned_values = set[str]()  # unknown values of factors
         ordinary = self.source_pieces(range(EOS + 1, self.source_size))
-        # If all pieces are words, SentencePiece makes one <unk> of several unknown words in a row.
+        # If all pieces are words, SentencePiece would make one <unk> of several unknown words in a
+        # row; such a tokenizer encodes word by word.
         self.by_word = all(piece.startswith(SPACE) for piece in ordinary)
 
     def sampled(self, sampling: float) -> Tokenizer:
-        """The same with another `sampling`."""
+        """A copy with another strength of random segmentations."""
         return self._changed(sampling=sampling)
 
     def reading(self, columns: Columns) -> Tokenizer:
-        """The same for source lines of several columns."""
+        """A copy that reads source lines with these columns."""
         return self._changed(columns=columns)
 
     def grown(self, other: Tokenizer) -> Tokenizer:
-        """The same with the new pieces of another tokenizer at its end."""
-        models = map(with_pieces_of, self.models, other.models)
-        return self._changed(models=[*models])
+        """A copy with the new pieces of another tokenizer at the end of its vocabulary."""
+        return self._changed([*map(with_pieces_of, self.models, other.models)])
 
     def _changed(self, models: Sequence[bytes] | None = None, **changes: Any) -> Tokenizer:
         settings = {"lowercase": self.lowercase, "sampling": self.sampling, "columns": self.columns}
@@ -91,6 +95,7 @@ class Tokenizer:
 
     @property
     def joint(self) -> bool:
+        """Whether both sides have one vocabulary."""
         return self.models[0] == self.models[1]
 
     @property
@@ -105,6 +110,7 @@ class Tokenizer:
 
     @property
     def target_size(self) -> int:
+        """Number of target pieces, which are the target ids."""
         return self._target.get_piece_size()
 
     def encode_source(self, lines: list[str], seed: int | None = None) -> list[Sequence[int]]:
@@ -123,9 +129,8 @@ class Tokenizer:
         ids = self._encode(self._source, texts, seed)
         if columns.picture:
             words = ids if columns.sources else [list[int]() for _ in lines]
-            return [
-                Pictured(of_line, row[-1].strip()) for of_line, row in zip(words, rows, strict=True)
-            ]
+            names = (row[-1].strip() for row in rows)
+            return [*map(Pictured, words, names)]
         if columns.factors:
             self._warn_of_values(rows)
             return [
@@ -137,17 +142,17 @@ class Tokenizer:
                 )
                 for row, pieces in zip(rows, ids, strict=True)
             ]
-        number = columns.sources
-        return [columns.joined(ids[i : i + number]) for i in range(0, len(ids), number)]
+        starts = range(0, len(ids), columns.sources)
+        return [columns.joined(ids[start : start + columns.sources]) for start in starts]
 
     def _warn_of_values(self, rows: Sequence[Sequence[str]]) -> None:
         """Logs values of factors that training did not have, each once."""
-        unknown = {value for row in rows for value in self.columns.unknown(row[1:])}
-        new = unknown - self._warned_values
+        new = {value for row in rows for value in self.columns.unknown(row[1:])}
+        new -= self._warned_values
+        self._warned_values |= new
         if new:
-            self._warned_values |= new
             log.warning(
-                "factors: training did not have %s values, which count as none: %s …",
+                "factors: %s values that training did not have are read as no value: %s …",
                 f"{len(new):,}",
                 ", ".join(sorted(new)[:5]),
             )
@@ -157,7 +162,7 @@ class Tokenizer:
         return self._encode(self._target, lines, seed)
 
     def target_spelling(self, text: str) -> str:
-        """A normalised target text as its pieces spell it; a space is ▁."""
+        """The spelling of a normalised target text in its pieces, with ▁ for spaces."""
         [line] = prepared([text], self.lowercase)
         parts = line.split() if self.by_word else [line]
         return "".join(piece for part in parts for piece in self._target.encode(part, out_type=str))
@@ -167,7 +172,7 @@ class Tokenizer:
     ) -> list[list[int]]:
         if isinstance(lines, str):
             raise TypeError(
-                f"a list of lines is needed, not one string ({lines[:30]!r}): write [text]"
+                f"expected a list of lines, got one string ({lines[:30]!r}): write [text]"
             )
         lines = prepared(lines, self.lowercase)
         if seed is None or not self.sampling:
@@ -175,43 +180,48 @@ class Tokenizer:
                 return [[i for ids in model.encode(line.split()) for i in ids] for line in lines]
             return model.encode(lines, num_threads=_threads(lines))
         side = 0 if model is self._source else 1
-        if side not in self._samplers:
-            self._samplers[side] = Sampler(
-                model, self.sampling, merges=kind(self.models[side]) == "bpe"
-            )
+        if side not in self._samplers:  # made when needed: it reads the whole vocabulary
+            merges = kind(self.models[side]) == "bpe"
+            self._samplers[side] = Sampler(model, self.sampling, merges)
         return self._samplers[side].encode(lines, seed)
 
     def decode(self, ids: list[list[int]]) -> list[str]:
-        """Target ids back to text."""
+        """The texts of target ids."""
         texts = self._target.decode(ids, num_threads=_threads(ids)) if ids else []
-        # An unknown word in bytes has its space in bytes too.
+        # An unknown word in bytes has its space in bytes too, which SentencePiece leaves as ▁.
         return [text.replace(SPACE, " ").strip(" ") if SPACE in text else text for text in texts]
 
     def source_words(self, line: str, ids: Sequence[int], split: Split = words) -> list[range]:
-        """Numbers of the words that each piece of a source line is a part of; one word, unless the
-        script writes no spaces. The EOS between two sources has the number after the last word.
+        """Numbers of the words that each piece of a source line is a part of.
+
+        A piece is a part of one word, except in scripts without spaces. The EOS between two sources
+        has the number after the last word.
 
         line: source line.
         ids: its ids.
         split: cuts a text into words, see words.py.
         """
         texts = self.columns.split(line)[: self.columns.sources]
-        total = len(split(self.columns.words(line)))
-        first = 0
+        num_words = len(split(self.columns.words(line)))
+        first = 0  # number of the first word of the text
         ranges: list[range] = []
-        for k, (text, text_ids) in enumerate(zip(texts, self.columns.texts(ids), strict=False)):
-            if k:
-                ranges.append(range(total, total + 1))
+        for text, text_ids in zip(texts, self.columns.texts(ids), strict=False):
             pieces = [i % self.source_size for i in text_ids]
             places = self._places(self._source, text, pieces, split)
             ranges += [range(first + place.start, first + place.stop) for place in places]
+            ranges.append(range(num_words, num_words + 1))
             first += len(split(text))
-        return ranges
+        return ranges[:-1]
 
     def source_units(
         self, line: str, ids: Sequence[int], units: Units = "word"
     ) -> tuple[list[str], list[range]]:
-        """The words of a source line, or other units, and for each piece the numbers of its units."""
+        """Units of a source line, and for each piece the numbers of its units.
+
+        line: source line.
+        ids: its ids.
+        units: words, pieces, characters or parts between spaces.
+        """
         if units == "piece":
             return self.source_pieces(ids), [range(i, i + 1) for i in range(len(ids))]
         return SPLITS[units](self.columns.words(line)), self.source_words(line, ids, SPLITS[units])
@@ -219,29 +229,28 @@ class Tokenizer:
     def target_units(
         self, line: str, ids: Sequence[int], units: Units = "word"
     ) -> tuple[list[str], list[range]]:
-        """See `source_units`, for a target text."""
+        """Units of a target text, and for each piece their numbers. See `source_units`."""
         if units == "piece":
             return self.target_pieces(ids), [range(i, i + 1) for i in range(len(ids))]
         return SPLITS[units](line), self.target_words(line, ids, SPLITS[units])
 
     def target_words(self, line: str, ids: Sequence[int], split: Split = words) -> list[range]:
-        """See `source_words`, for a target text."""
+        """Numbers of the words that each piece of a target text is a part of. See `source_words`."""
         return self._places(self._target, line, ids, split)
 
     def target_spans(self, line: str, ids: Sequence[int]) -> list[range]:
-        """Characters of a target text that each of its pieces stands for, without spaces."""
+        """Positions of the characters of each piece in a target text, without spaces."""
         spans: list[range] = []
-        at = 0
+        end = 0
         for piece in self.target_pieces(ids):
             begin = None
             for character in piece:
                 if character == SPACE:
-                    at += line[at : at + 1].isspace()
-                    continue
-                if begin is None:
-                    begin = at
-                at += 1
-            spans.append(range(at if begin is None else begin, at))
+                    end += line[end : end + 1].isspace()  # normalisation may have added the space
+                else:
+                    begin = end if begin is None else begin
+                    end += 1
+            spans.append(range(end if begin is None else begin, end))
         return spans
 
     def _places(
@@ -251,7 +260,7 @@ class Tokenizer:
         ids: Sequence[int],
         split: Split,
     ) -> list[range]:
-        """Numbers of the words that each piece is a part of."""
+        """Numbers of the words that each piece of a text is a part of."""
         pieces = [model.id_to_piece(i) for i in ids]
         return covered(self._chunks(model, text, ids, pieces), pieces, text, split)
 
@@ -272,7 +281,6 @@ class Tokenizer:
         ids_of_parts = self._encode(model, parts, None) if parts else []
         if list(chain.from_iterable(ids_of_parts))[: len(ids)] == list(ids):
             return [n for n, part in enumerate(ids_of_parts) for _ in part][: len(ids)]
-        last = max(len(parts) - 1, 0)
         number = -1
         follows_space = True
         chunks = []
@@ -281,36 +289,41 @@ class Tokenizer:
             if follows_space and piece.strip(SPACE):
                 number += 1
                 follows_space = False
-            chunks.append(min(max(number + follows_space, 0), last))
+            # A piece of only spaces belongs to the part after it.
+            chunks.append(min(number + follows_space, max(len(parts) - 1, 0)))
         return chunks
 
     def continuing(self) -> frozenset[int]:
-        """Target ids of pieces that lengthen the word before them: they begin with a letter, not with
-        a space, in scripts that write spaces."""
+        """Target ids of pieces that lengthen the word before them.
+
+        They begin with a letter, not with a space, in a script that writes spaces.
+        """
         pieces = self.target_pieces(range(self.target_size))
-        return frozenset(i for i, piece in enumerate(pieces) if _lengthens(piece))
+        return frozenset(i for i, piece in enumerate(pieces) if _lengthens(piece[:1]))
 
     def spellings(self, text: str, most: int = 64) -> list[list[int]]:
-        """Ways to write a text in target pieces, as whole words, the usual one first. For punctuation,
-        also every piece that contains it.
+        """Segmentations of a text into target pieces, as whole words, the usual one first.
+
+        A text without letters or digits may also be inside a piece; all these pieces follow.
 
         text: the text.
-        most: number of ways, those with the fewest pieces.
+        most: number of segmentations, those with the fewest pieces.
         """
         [usual] = self.encode_target([text])
-        known = {self._target.id_to_piece(i): i for i in range(EOS + 1, self.target_size)}
+        ids_by_piece = {self._target.id_to_piece(i): i for i in range(EOS + 1, self.target_size)}
         spelled = "".join(self.target_pieces(usual))
-        paths: list[list[list[int]]] = [[[]]]  # ways to write the first n characters, by n
+        paths: list[list[list[int]]] = [[[]]]  # segmentations of the first n characters, by n
         for end in range(1, len(spelled) + 1):
-            ways = []
-            for begin in range(end):
-                piece = known.get(spelled[begin:end])
-                if piece is not None:
-                    ways += [[*path, piece] for path in paths[begin]]
-            paths.append(sorted(ways, key=len)[:most])
+            longer = [
+                [*path, ids_by_piece[spelled[begin:end]]]
+                for begin in range(end)
+                if spelled[begin:end] in ids_by_piece
+                for path in paths[begin]
+            ]
+            paths.append(sorted(longer, key=len)[:most])
         spellings = [usual, *(path for path in paths[-1] if path != usual)]
         if not any(character.isalnum() for character in text):
-            containing = [[i] for piece, i in known.items() if text.strip() in piece]
+            containing = [[i] for piece, i in ids_by_piece.items() if text.strip() in piece]
             spellings += [spelling for spelling in containing if spelling not in spellings]
         return spellings
 
@@ -323,7 +336,7 @@ class Tokenizer:
         return [self._target.id_to_piece(i) for i in ids]
 
 
-def _lengthens(piece: str) -> bool:
-    first = piece[:1]
+def _lengthens(first: str) -> bool:
+    """Whether a piece with this first character lengthens the word before it."""
     is_letter = first.isalnum() or unicodedata.category(first or " ").startswith("M")
     return is_letter and not spaceless(first)

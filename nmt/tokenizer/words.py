@@ -1,21 +1,28 @@
-"""What a text is cut into for people: words, characters, or what stands between spaces; the same for all models, whatever
-pieces they have.
+"""Words and characters of a text, the same for all models, whatever their pieces.
 
-Words are what stands between spaces. Scripts that write no spaces between words are cut by ICU's dictionaries (Unicode
-Annex 29) if icu4py is installed; without it, every character is a word there.
+Words are the parts between spaces. In scripts without spaces between words, ICU's dictionaries
+(Unicode Annex 29) cut the text if icu4py is installed; without it, every character is a word.
 """
 
 import functools
 import itertools
+import operator
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
-SPACE, UNKNOWN = "▁", "<unk>"
+SPACE = "▁"
+"""Space within a piece."""
+UNKNOWN = "<unk>"
+"""Piece that stands for unknown characters."""
 SPACELESS = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
 """Scripts without spaces between words: the Unicode names of their letters begin with one of these."""
 ALONE = (*SPACELESS, "IDEOGRAPHIC", "FULLWIDTH")
-"""The same with their punctuation."""
+"""First words of the Unicode names of letters and punctuation of these scripts."""
+Split = Callable[[str], list[str]]
+"""Cuts a text into units; the spaces between them are left out."""
+Units = Literal["word", "piece", "character", "space"]
+"""Units that the rows and columns of an attention map stand for, and that alignments count."""
 
 
 @functools.cache
@@ -26,33 +33,22 @@ def spaceless(character: str) -> bool:
 
 @functools.cache
 def _alone(character: str) -> bool:
+    """Whether a character is a word of its own where no dictionary is installed."""
     return unicodedata.name(character, "").startswith(ALONE)
 
 
-Split = Callable[[str], list[str]]
-Units = Literal["word", "piece", "character", "space"]
-"""What the rows and columns of a picture are, and what alignments count."""
-
-
 def words(text: str) -> list[str]:
-    """The words of a text, in order; together they are all of it but for the spaces."""
+    """The words of a text, in order; joined, they are the text without its spaces."""
     return [word for chunk in text.split() for word in _within(chunk)]
 
 
 def characters(text: str) -> list[str]:
-    """The characters of a text, spaces left out. Marks belong to the character before them."""
-    found: list[str] = []
-    for chunk in text.split():
-        for i, character in enumerate(chunk):
-            if i and unicodedata.category(character).startswith("M"):
-                found[-1] += character
-            else:
-                found.append(character)
-    return found
+    """The characters of a text without its spaces. Marks belong to the character before them."""
+    return [part for chunk in text.split() for part in _grouped(chunk, lambda *_: False)]
 
 
 SPLITS: dict[Units, Split] = {"word": words, "character": characters, "space": str.split}
-"""All units but pieces, which are a model's own."""
+"""Functions that cut a text into units, by the name of the unit; pieces depend on the model."""
 
 
 def _within(chunk: str) -> list[str]:
@@ -62,15 +58,22 @@ def _within(chunk: str) -> list[str]:
     breaker = _dictionary()
     if breaker is not None:
         return list(breaker(chunk))
-    found, joins = [chunk[0]], not _alone(chunk[0])
+    return _grouped(chunk, lambda part, character: not (_alone(part[0]) or _alone(character)))
+
+
+def _grouped(chunk: str, joins: Callable[[str, str], bool]) -> list[str]:
+    """A text without spaces cut into parts. Marks belong to the part before them.
+
+    chunk: the text, not empty.
+    joins: whether a character belongs to the part before it.
+    """
+    parts = [chunk[0]]
     for character in chunk[1:]:
-        mark = unicodedata.category(character).startswith("M")
-        if mark or (joins and not _alone(character)):
-            found[-1] += character
+        if unicodedata.category(character).startswith("M") or joins(parts[-1], character):
+            parts[-1] += character
         else:
-            found.append(character)
-        joins = joins if mark else not _alone(character)
-    return found
+            parts.append(character)
+    return parts
 
 
 @functools.cache
@@ -86,58 +89,60 @@ def _dictionary() -> Callable[[str], Iterable[str]] | None:
 def covered(
     chunks: Sequence[int], pieces: Sequence[str], text: str, split: Split = words
 ) -> list[range]:
-    """The words that each piece is a part of, numbered from 0. `chunks`: for each piece, which of the parts of the text
-    between spaces it belongs to; `split`: what a word is."""
-    parts = [split(chunk) for chunk in text.split()]
-    begins, number = [], 0
-    for part in parts:
-        begins.append(number)
-        number += len(part)
-    found: list[range] = []
-    for chunk, group in itertools.groupby(
-        zip(chunks, pieces, strict=True), key=lambda pair: pair[0]
-    ):
-        own = [piece for _, piece in group]
-        begin, part = (
-            (begins[chunk], parts[chunk]) if chunk < len(parts) else (max(number - 1, 0), [""])
-        )
-        if len(part) == 1:
-            found += [range(begin, begin + 1)] * len(own)
+    """Numbers of the words that each piece is a part of, from 0.
+
+    chunks: for each piece, the number of the part of the text, between spaces, that it belongs to.
+    pieces: the pieces of the text.
+    text: the text.
+    split: cuts a text into words.
+    """
+    words_by_chunk = [split(chunk) for chunk in text.split()] or [[""]]
+    first_words = [0, *itertools.accumulate(map(len, words_by_chunk))]
+    ranges: list[range] = []
+    pairs = zip(chunks, pieces, strict=True)
+    for chunk, group in itertools.groupby(pairs, operator.itemgetter(0)):
+        pieces_of_chunk = [piece for _, piece in group]
+        first = first_words[chunk]
+        if len(words_by_chunk[chunk]) == 1:
+            ranges += [range(first, first + 1)] * len(pieces_of_chunk)
         else:
-            found += [range(begin + r.start, begin + r.stop) for r in _by_characters(own, part)]
-    return found
+            parts = _by_characters(pieces_of_chunk, words_by_chunk[chunk])
+            ranges += [range(first + part.start, first + part.stop) for part in parts]
+    return ranges
 
 
 def _by_characters(pieces: Sequence[str], parts: Sequence[str]) -> list[range]:
-    """For each piece, the parts that have a character in common with it. If pieces and parts differ in length, because
-    normalisation has changed characters, positions are in proportion."""
-    numbers = [i for i, part in enumerate(parts) for _ in part]
-    sizes, unknown = [_characters(piece) for piece in pieces], pieces.count(UNKNOWN)
-    if unknown:  # it stands for what the others do not spell
-        rest = max(
-            1,
-            (len(numbers) - sum(s for s, p in zip(sizes, pieces, strict=True) if p != UNKNOWN))
-            // unknown,
-        )
-        sizes = [rest if p == UNKNOWN else s for s, p in zip(sizes, pieces, strict=True)]
-    scale, found, at = len(numbers) / max(1, sum(sizes)), [], 0
-    for piece, size in zip(pieces, sizes, strict=True):
-        lengthens = (
-            _is_byte(piece) and not size and at > 0
-        )  # a later byte belongs to the character before it
-        first = min(int((at - lengthens) * scale), len(numbers) - 1)
-        last = min(max(int((at + size) * scale) - 1, first), len(numbers) - 1)
-        found.append(range(numbers[first], numbers[last] + 1))
-        at += size
-    return found
+    """For each piece, the parts that have a character in common with it.
+
+    If pieces and parts differ in length, because normalisation has changed characters, positions
+    are in proportion.
+    """
+    numbers = [i for i, part in enumerate(parts) for _ in part]  # part of each character
+    lengths = [0 if piece == UNKNOWN else _length(piece) for piece in pieces]
+    # Unknown pieces share the characters that the other pieces do not spell.
+    rest = max(1, (len(numbers) - sum(lengths)) // max(1, pieces.count(UNKNOWN)))
+    lengths = [
+        rest if piece == UNKNOWN else length for piece, length in zip(pieces, lengths, strict=True)
+    ]
+    scale = len(numbers) / max(1, sum(lengths))
+    ranges = []
+    position = 0
+    for piece, length in zip(pieces, lengths, strict=True):
+        # A later byte of a character belongs to the character before it.
+        continues = _is_byte(piece) and not length and position > 0
+        first = min(int((position - continues) * scale), len(numbers) - 1)
+        last = min(max(int((position + length) * scale) - 1, first), len(numbers) - 1)
+        ranges.append(range(numbers[first], numbers[last] + 1))
+        position += length
+    return ranges
 
 
 def _is_byte(piece: str) -> bool:
     return len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">")
 
 
-def _characters(piece: str) -> int:
-    """Characters of a piece, spaces left out; a byte counts if a character begins with it."""
+def _length(piece: str) -> int:
+    """Characters of a piece without spaces; a byte counts if a character begins with it."""
     if _is_byte(piece):
         return int(int(piece[3:5], 16) & 0xC0 != 0x80)
     return len(piece.replace(SPACE, ""))
