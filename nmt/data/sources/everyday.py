@@ -107,7 +107,9 @@ class Everyday:
 
     def _kinds(self) -> list[Kind]:
         """Kinds of meanings that both languages can write; common kinds are repeated."""
-        kinds = [_date] * 2 * all(map(_has_dates, self.languages)) + [_time, _amount]
+        kinds: list[Kind] = [_time, _amount]
+        if all(map(_has_dates, self.languages)):
+            kinds = [_date, _date, *kinds]
         for draw, names in ((_duration, DURATIONS), (_unit, UNITS)):
             units = [unit for unit in names if all(_has_unit(unit, x) for x in self.languages)]
             if units:
