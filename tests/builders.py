@@ -1,5 +1,7 @@
 """Small configurations, networks and batches for the tests."""
 
+import copy
+import functools
 import logging
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +10,7 @@ import torch
 
 from nmt.configuration import compose as composition
 from nmt.configuration.compose import CONF
+from nmt.configuration.faults import refuse
 from nmt.foundation.interfaces import BOS, EOS, PAD, Batch, Pictures
 
 SIZES = [
@@ -35,7 +38,28 @@ PICTURED = ("grid", "convolution", "bidirectional+grid", "bidirectional+convolut
 
 def compose(*overrides: str, name: str = "train") -> dict:
     """A command's configuration as plain containers, unchecked."""
-    return composition.compose(name, list(overrides))
+    return copy.deepcopy(_composed(name, overrides, composition.CONF, composition.config_dirs()))
+
+
+@functools.cache
+def _composed(name: str, overrides: tuple[str, ...], *_) -> dict:
+    """The same as `composition.compose`, but Hydra composes once for each choice, and not once for each combination."""
+    parsed, _ = composition.parse(overrides)
+    groups = composition.groups_of(name)
+    choices = {o.key_or_group: o.value() for o in parsed if o.key_or_group in groups}
+    if {"experiment", "data"} & {*choices} or len(choices) < 2:
+        return composition.compose(name, overrides)
+    config = composition.compose_unresolved(name, [])
+    for group, choice in choices.items():
+        config[group] = _unresolved(name, group, choice)
+    values = [o for o in parsed if o.key_or_group not in groups]
+    refuse(composition.apply(config, values, groups))
+    return composition.resolve(config)
+
+
+@functools.cache
+def _unresolved(name: str, group: str, choice: str):
+    return composition.compose_unresolved(name, [f"{group}={choice}"])[group]
 
 
 def trained(folder: Path, *overrides: str, name: str = "train") -> Path:

@@ -2,7 +2,11 @@
 
 import itertools
 
+import pytest
+from builders import compose
 from coverings import covering, pairs, product
+
+from nmt.configuration import compose as composition
 
 AXES = ["abcde", "fghij", "kl", "mn"]
 
@@ -22,3 +26,17 @@ def test_forbidden_combinations_are_left_out():
     quick = [parameter.values for parameter in parameters if not parameter.marks]
     left = set().union(*(pairs(parameter.values) for parameter in parameters))
     assert set().union(*map(pairs, quick)) == left
+
+
+PARTS = ("encoder", "decoder", "attention", "window")
+OTHERS = tuple({*composition.groups_of("train")} - {*PARTS, "experiment", "data"})
+
+
+@pytest.mark.parametrize(
+    "groups", [PARTS, pytest.param((*PARTS, *sorted(OTHERS)), marks=pytest.mark.exhaustive)]
+)
+def test_configurations_of_tests_are_those_of_commands(groups):
+    """`builders.compose` puts the choices of groups together; commands compose them at once: the same configuration."""
+    overrides = [f"{group}={composition.options(group)[-1]}" for group in groups]
+    overrides += ["seed=7", "~optimizer.lr", "+model.mine=1"]
+    assert compose(*overrides) == composition.compose("train", overrides)
