@@ -29,7 +29,7 @@ def translated(run, source, output, *overrides):
 
 
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     lines=st.lists(
@@ -95,8 +95,9 @@ def until_byte(stop):
 
 
 @pytest.mark.parametrize(("form", "n_best"), FORMATS)
+@pytest.mark.parametrize("stops", [4, pytest.param(20, marks=pytest.mark.exhaustive)])
 def test_a_resumed_translation_is_the_uninterrupted_one(
-    small_run, tmp_path, monkeypatch, form, n_best
+    small_run, tmp_path, monkeypatch, form, n_best, stops
 ):
     """Stopped at any byte: nothing is repeated, nothing is lost."""
     monkeypatch.setattr(input_lines, "CHUNK", 3)
@@ -104,7 +105,7 @@ def test_a_resumed_translation_is_the_uninterrupted_one(
     source.write_text("".join(f"a b {'abcdefgh'[i]}\n" if i != 3 else "\n" for i in range(8)))
     overrides = (f"format={form}", f"search.n_best={n_best}")
     whole = translated(small_run, source, output, *overrides)
-    for stop in range(0, len(whole), max(1, len(whole) // 12)):
+    for stop in range(0, len(whole), max(1, len(whole) // stops)):
         output.unlink(missing_ok=True)
         with monkeypatch.context() as patch:
             patch.setattr(output_sinks.StreamSink, "write", until_byte(stop))
