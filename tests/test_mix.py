@@ -176,21 +176,31 @@ def typed(folder, config="mix.yml", *more):
     ]
 
 
-@pytest.mark.parametrize("wanted", ["memory", "disk"])
-def test_a_mixture_resumes_bit_for_bit_at_any_update(folder, tmp_path, monkeypatch, wanted):
-    """Stages, modifiers and tags included; the text ends before max_epochs does."""
+@pytest.mark.parametrize(
+    ("stored", "stored_part", "stops"),
+    [
+        ("memory", "disk", (9, 14)),
+        pytest.param("memory", "memory", (9, 14, 23), marks=pytest.mark.exhaustive),
+        pytest.param("disk", "disk", (9, 14, 23), marks=pytest.mark.exhaustive),
+    ],
+)
+def test_a_mixture_resumes_bit_for_bit_at_any_update(
+    folder, tmp_path, monkeypatch, stored, stored_part, stops
+):
+    """Stages, modifiers and tags included; the text ends before max_epochs does; text in memory is text on disk."""
     monkeypatch.setenv("NMT_CACHE", str(tmp_path / "cache"))
     (folder / "short.yml").write_text(FULL.replace("until dirty 5", "until clean 1"))
     more = [
-        f"store={wanted}",
         "data.tags={medium: '<m>'}",
         "trainer.max_epochs=20",
         "trainer.save_every=0",
     ]
-    whole = trained(tmp_path / "whole", *typed(folder, "short.yml", *more))
+    config = typed(folder, "short.yml", *more)
+    whole = trained(tmp_path / "whole", *config, f"store={stored}")
     truth, end = ckpt.read(whole / ckpt.LAST), 0
-    part = trained(tmp_path / "part", *typed(folder, "short.yml", *more, "trainer.max_updates=9"))
-    for updates in (14, 23, 0):
+    first = f"trainer.max_updates={stops[0]}"
+    part = trained(tmp_path / "part", *config, f"store={stored_part}", first)
+    for updates in (*stops[1:], 0):
         _resumed(part, updates)
         end = ckpt.read(part / ckpt.LAST).meta["training"]["progress"]["update"]
     assert end == truth.meta["training"]["progress"]["update"]
