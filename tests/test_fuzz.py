@@ -32,7 +32,7 @@ from nmt.tokenizer.words import words
 
 settings.register_profile(
     "nmt",
-    max_examples=int(os.environ.get("NMT_FUZZ", "40")),
+    max_examples=int(os.environ.get("NMT_FUZZ", "25")),
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
@@ -158,11 +158,15 @@ def test_any_constraints(tmp_path, content):
             assert part.encode() is not None
 
 
+@pytest.fixture(scope="module")
+def translator(small_run):
+    return nmt.load(small_run, device="cpu", max_length_factor=0.1, max_length_offset=5)
+
+
 @anything
 @given(lines=st.lists(line, max_size=5), more=st.lists(st.integers(0, 4), min_size=1, max_size=5))
-def test_any_constraints_are_obeyed(small_run, lines, more):
+def test_any_constraints_are_obeyed(translator, lines, more):
     """A word that each translation must have, and one that none may have, whatever the line."""
-    translator = nmt.load(small_run, device="cpu", max_length_factor=0.1, max_length_offset=5)
     lines = (lines + ["a"] * len(more))[: len(more)]
     wishes = [Constraint(required=("abcde"[i],), forbidden=("fghij"[i],)) for i in more]
     for line_, wish, found in zip(
@@ -193,8 +197,7 @@ def test_any_list_of_the_best(small_run, tmp_path, entries):
 
 @anything
 @given(pairs=st.lists(st.tuples(line, line), max_size=4))
-def test_any_pair_has_a_probability(small_run, pairs):
-    translator = nmt.load(small_run, device="cpu")
+def test_any_pair_has_a_probability(translator, pairs):
     sources = translator.encode([s for s, _ in pairs])
     targets = translator.tokenizer.encode_target([t for _, t in pairs])
     for found in translator.force(sources, targets):

@@ -93,6 +93,7 @@ def test_mostly_unknown_input_is_told(translator, caplog):
     assert "(forward)" in caplog.text
 
 
+@pytest.mark.exhaustive
 def test_a_real_terminal_has_history(small_run):
     """Typed by a program into a pseudo-terminal: the arrow key brings the line back."""
     master, slave = pty.openpty()

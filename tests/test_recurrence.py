@@ -12,6 +12,7 @@ from torch.autograd import gradcheck
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from nmt.model.layers import cells
 from nmt.model.layers.cells import recurrent
 from nmt.model.layers.cells.gru import gru
 from nmt.model.layers.cells.lstm import lstm
@@ -176,6 +177,22 @@ for decoder in ("bahdanau", "luong", "luong_feed", "conditional"):
 """
 
 
+def test_a_cell_is_found_by_the_name_of_its_file(tmp_path, monkeypatch):
+    (tmp_path / "minimal.py").write_text(MINIMAL)
+    monkeypatch.setattr(cells, "__path__", [*cells.__path__, str(tmp_path)])
+    layer = recurrent("minimal", 5, 4, 2).double()
+    monkeypatch.delitem(sys.modules, f"{cells.__name__}.minimal")
+    assert type(layer).__name__ == "Minimal"
+    x, lengths = torch.randn(2, 6, 5, dtype=torch.float64), torch.tensor([6, 3])
+    together, _ = layer(x, lengths=lengths)
+    alone, _ = layer(x[1:, :3], lengths=lengths[1:])
+    torch.testing.assert_close(together[1:, :3], alone)
+    assert list(cells.NAMES) == sorted(
+        path.stem for path in Path(cells.__file__).parent.glob("[!_]*.py")
+    )
+
+
+@pytest.mark.exhaustive
 def test_a_new_cell_is_one_file(tmp_path):
     """Encoders, decoders and the check of the configuration find it by its name, without an edit."""
     for folder in ("nmt", "conf", "tests"):

@@ -4,6 +4,7 @@ The layers are not written down here: they follow from the folders, and the pict
 """
 
 import ast
+import functools
 import pkgutil
 import re
 import subprocess
@@ -46,6 +47,7 @@ def module_of(path: Path) -> str:
 MODULES = {module_of(path): path for path in FILES}
 
 
+@functools.cache
 def imported(path: Path, *, types: bool = True) -> set[str]:
     """Modules of nmt that a file imports anywhere in it, inside its functions too; `types`: those for annotations too."""
     tree, found = ast.parse(path.read_text(encoding="utf-8")), set[str]()
@@ -165,10 +167,10 @@ def test_the_map_of_the_house_is_the_house():
 
 def reach(module: str) -> set[str]:
     """All that comes with a module, but for what only annotations name."""
-    graph = {name: imported(path, types=False) for name, path in MODULES.items()}
     found, waiting = set[str](), [module]
     while waiting:
-        for name in graph.get(waiting.pop(), ()):
+        path = MODULES.get(waiting.pop())
+        for name in imported(path, types=False) if path else ():
             if name not in found:
                 found.add(name)
                 waiting.append(name)

@@ -7,7 +7,7 @@ import pytest
 from commands import failed, run, run_alone
 
 TINY = [
-    "experiment=reverse", "data.train=60", "data.validation=10", "data.test=10", "trainer.max_epochs=2", "sizes.encoder=8",
+    "experiment=reverse", "data.train=60", "data.validation=3", "data.test=3", "trainer.max_epochs=2", "sizes.encoder=8",
     "sizes.decoder=16", "sizes.readout=8", "model.embedding_size=8", "search=greedy", "trainer.log_every=1",
 ]  # fmt: skip
 
@@ -18,11 +18,16 @@ def trained(folder, *overrides, env=None):
     return folder
 
 
-def test_tensorboard_has_what_its_users_expect(tmp_path):
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory):
+    return trained(tmp_path_factory.mktemp("watched") / "run")
+
+
+def test_tensorboard_has_what_its_users_expect(watched):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    folder = trained(tmp_path / "run")
+    folder = watched
     found = EventAccumulator(str(folder), size_guidance={"images": 0, "tensors": 0}).Reload()
     tags = found.Tags()
     assert {
@@ -47,12 +52,11 @@ def found_steps(folder):
     return [line["update"] for line in lines if line["kind"] == "validation"]
 
 
-def test_being_watched_changes_nothing_that_is_learnt(tmp_path, monkeypatch):
+def test_being_watched_changes_nothing_that_is_learnt(watched, tmp_path, monkeypatch):
     from safetensors.torch import load_file
 
     from nmt.pipeline import assembly
 
-    watched = trained(tmp_path / "watched")
     monkeypatch.setattr(assembly, "_trackers", lambda config: [])
     alone = trained(tmp_path / "alone")
     one, other = (load_file(folder / "best.safetensors") for folder in (watched, alone))
