@@ -30,6 +30,7 @@ from nmt.tokenizer import SentencePiece
 from nmt.tokenizer.columns import Columns, Pictured
 from nmt.training.objective.cross_entropy import CrossEntropy
 from nmt.training.objective.reinforce import likelihood_loss
+from nmt.training.tracker.tensorboard import TensorBoard
 
 ENCODERS = {
     "grid": ["encoder=grid", "encoder.channels=3"],
@@ -655,6 +656,13 @@ TINY = [
     "sizes.decoder=12", "sizes.readout=8", "sizes.vocabulary=60", "encoder.widths=[4,8]", "encoder.halvings=2",
     "model.embedding_size=8", "trainer.max_epochs=2", "batching.sentences=8", "trainer.log_every=2", "trainer.save_every=0",
 ]  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_pictures_in_tensorboard():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TensorBoard, "picture", lambda *_: None)
+        yield
 
 
 @pytest.fixture(scope="module")
