@@ -276,6 +276,10 @@ def test_an_untrained_network_is_told_to_be_trained_first(tmp_path):
     typed = (
         "experiment=reverse",
         "data.train=80",
+        "sizes.encoder=8",
+        "sizes.decoder=16",
+        "sizes.readout=8",
+        "model.embedding_size=8",
         "trainer.max_updates=1",
         "max_validation=2",
         "search=greedy",
@@ -420,6 +424,10 @@ def test_a_teacher_reads_pictures_alike(tmp_path):
         "data.train=30",
         "data.validation=5",
         "data.test=5",
+        "sizes.encoder=8",
+        "sizes.decoder=16",
+        "sizes.readout=8",
+        "model.embedding_size=8",
         "trainer.max_updates=1",
     ]
     teacher = trained(tmp_path / "teacher", *data)
