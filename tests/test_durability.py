@@ -467,13 +467,13 @@ def test_one_long_line_does_not_stop_a_tokenizer(caplog):
     with caplog.at_level("WARNING", "nmt"):
         SentencePiece(vocabulary_size=40).train(lines, [])
     assert time.monotonic() - began < 20
-    assert "first 10,000 characters only of 1 longer lines" in caplog.text
+    assert "only the first 10,000 characters of 1 longer lines" in caplog.text
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("a 1 nan\n", "nan, inf"),
+        ("a 1 nan\n", "NaN, inf"),
         ("a 1 2\nb 1 x\n", "line 2"),
         ("a 1 2\nb 1\n", "line 2"),
         ("\n", "line 1"),

@@ -15,9 +15,9 @@ from nmt.configuration import build
 from nmt.data import Pairs, store
 from nmt.data import lines as line_files
 from nmt.data.filters import Filters, symbols
+from nmt.data.parts import in_memory
 from nmt.data.preparation import EpochBatches, prepare
 from nmt.data.sources.text import TextFiles
-from nmt.data.stream import in_memory
 from nmt.foundation.errors import UserError
 from nmt.pipeline.assembly import loaded
 from nmt.storage import checkpoint as ckpt

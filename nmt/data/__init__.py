@@ -2,7 +2,7 @@
 
 A data set is one file in sources/ and one YAML in conf/data; a table format is one file in formats/.
 
-Read: this file, lines, links, pair_columns, split, stream, formats, sources, the rest in any order.
+Read: this file, lines, links, formats, pair_columns, parts, sources, the rest in any order.
 """
 
 from __future__ import annotations
@@ -13,36 +13,33 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import overload
+from typing import Any
 
 import numpy as np
 
 from nmt.data.modifiers import Modifier
 
 Text = Sequence[str]
-"""Lines, by index, slice and iteration: a list in memory, or an object that reads them on demand."""
+"""Lines of text: a list in memory, or an object that reads them on demand."""
 Box = tuple[float, float, float, float]
 """Region of a picture: top, left, bottom, right, as fractions of its height and width."""
 Region = tuple[int, int, Box]
-"""Characters of a caption, and the region that they describe: begin, end, box."""
+"""First character of a part of a caption, the one after its last, and the region it describes."""
 
 
 class View(Text):
-    """A text that is not a list. Subclasses define `__len__` and `line`."""
+    """Base of texts that are not lists. Subclasses define `__len__` and `line`."""
 
     def line(self, i: int) -> str:
         """Line `i`, counted from 0."""
         raise NotImplementedError
 
     def lines(self, rows: range) -> list[str]:
+        """The lines of a slice."""
         return [self.line(i) for i in rows]
 
-    @overload
-    def __getitem__(self, i: int, /) -> str: ...
-    @overload
-    def __getitem__(self, i: slice, /) -> list[str]: ...
-    def __getitem__(self, i: int | slice, /) -> str | list[str]:
-        rows = range(len(self))
+    def __getitem__(self, i: Any, /) -> Any:
+        rows = range(len(self))  # handles negative numbers, and slices with any step
         return self.lines(rows[i]) if isinstance(i, slice) else self.line(rows[i])
 
 
@@ -61,7 +58,7 @@ class Selection(View):
 
 
 class Chain(View):
-    """Several texts as one."""
+    """Several texts as one, without a copy."""
 
     def __init__(self, texts: Sequence[Text]) -> None:
         self._texts = texts
@@ -71,7 +68,7 @@ class Chain(View):
         return self._starts[-1]
 
     def line(self, i: int) -> str:
-        k = bisect.bisect_right(self._starts, i) - 1
+        k = bisect.bisect_right(self._starts, i) - 1  # the text that contains line i
         return self._texts[k][i - self._starts[k]]
 
     def __iter__(self) -> Iterator[str]:
@@ -82,14 +79,13 @@ class Chain(View):
 class Pairs:
     """Aligned sentences: source[i] and target[i] have the same meaning.
 
-    source: lines, which may have columns (nmt/tokenizer/columns.py).
-    target: lines.
+    source: lines of the source, which may have columns (nmt/tokenizer/columns.py).
+    target: lines of the target.
     name: origin of the pairs, for messages.
-    links: word alignments, 0-0 1-2, counted between spaces.
-    more_references: further references, as many lists as a line has at most; a line without one
-        has "" there.
-    regions: regions of the picture that words of each target describe.
-    content: identity of data that the lines only name, such as pictures.
+    links: word alignments such as 0-0 1-2; words are separated by spaces.
+    more_references: second, third … references of all lines; "" where a line has fewer.
+    regions: for each pair, the regions of the picture that words of the target describe.
+    content: identity of pictures, which the lines only name.
     store: folder in which the pairs are stored after filtering (nmt/data/store.py); its name
         identifies them.
     """
@@ -106,6 +102,12 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.source)
 
+    @property
+    def columns(self) -> dict[str, Text]:
+        """The texts by name: source, target, and links if there are any."""
+        columns = {"source": self.source, "target": self.target, "links": self.links}
+        return {name: text for name, text in columns.items() if text is not None}
+
     def select(self, indices: Sequence[int] | np.ndarray) -> Pairs:
         """A view of the pairs with these indices."""
         return replace(
@@ -119,6 +121,12 @@ class Pairs:
         )
 
 
+def chained(parts: Sequence[Pairs], name: str) -> Pairs:
+    """Several corpora as one, without a copy."""
+    source = Chain([part.source for part in parts])
+    return Pairs(source, Chain([part.target for part in parts]), name)
+
+
 @dataclass(frozen=True)
 class Stage:
     """A stage of a mixture: its corpora and its end.
@@ -127,7 +135,7 @@ class Stage:
     weights: share of each corpus; the sum is 1.
     until: corpus whose passes are counted.
     passes: passes over that corpus after which the stage ends; None: it never ends.
-    modifiers: changes to the sentence pairs.
+    modifiers: changes to the sentence pairs, in order.
     """
 
     name: str
@@ -148,8 +156,8 @@ class Mixture:
 
     corpora: sentence pairs by the name of the corpus.
     stages: stages in order.
-    settings: text of the configuration file, part of the data's identity.
-    tags: texts in front of source lines.
+    settings: text of the file that describes the mixture, part of the data's identity.
+    tags: texts in front of the source lines of some corpora.
     """
 
     corpora: Mapping[str, Pairs]
@@ -159,7 +167,7 @@ class Mixture:
 
 
 def tag_of(line: str, tags: Sequence[str]) -> str:
-    """The tag in front of a source line with the space after it, "" if the line has none."""
+    """The tag in front of a source line with the space after it; "" if the line has none."""
     return next((f"{tag} " for tag in tags if line.startswith(f"{tag} ")), "")
 
 
@@ -170,10 +178,10 @@ class Splits:
     train, validation, test: sentence pairs; `test` may be None.
     languages: source and target.
     more_validation: further validation sets by name.
-    sources: texts in a source line; several are separated by tabs.
+    sources: number of texts in a source line; several are separated by tabs.
     factors: names of the columns with a value for each word, after the text.
     pictures: whether the last column of a source line is the name of a picture.
-    mixture: if given, its corpora in order are the training text.
+    mixture: mixture whose corpora in order are the training text, or None.
     """
 
     train: Pairs
@@ -191,6 +199,8 @@ class Splits:
 class Labelled:
     """Texts with their labels.
 
+    texts: lines of text.
+    labels: the labels of each text.
     name: origin of the texts, for messages.
     multi_label: whether a text has any number of labels, not exactly one.
     """
@@ -208,7 +218,7 @@ class Labelled:
 class LabelledSplits:
     """The parts of a data set for classification; `test` may be None.
 
-    multi_label: see `Labelled`; the training part decides.
+    multi_label: whether a text of the training part has any number of labels, not exactly one.
     """
 
     train: Labelled
@@ -223,7 +233,7 @@ def as_list(names: str | int | Sequence[str | int] | None) -> list[str]:
 
 
 def unique_suffixes(paths: Sequence[str]) -> list[str]:
-    """The last parts of each path, as many as distinguish it from the other paths."""
+    """The last parts of each path, as few as distinguish it from the other paths."""
     split_paths = [path.strip("/").split("/") for path in paths]
     suffixes = []
     for parts in split_paths:

@@ -1,4 +1,4 @@
-"""Word alignments: links between a source word and a target word, counted from 0 (Pharaoh format)."""
+"""Word alignments: links between source and target words, counted from 0 (Pharaoh format)."""
 
 import re
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from nmt.foundation.errors import UserError
 from nmt.foundation.part_limits import ConfigError, RunView
 
 Links = frozenset[tuple[int, int]]
-"""(source word, target word), counted from 0."""
+"""Pairs of a source word and a target word, counted from 0."""
 
 
 def parse_links(line: str) -> tuple[Links, Links]:
@@ -16,27 +16,25 @@ def parse_links(line: str) -> tuple[Links, Links]:
 
     Raises ValueError for anything else.
     """
-    sure = set[tuple[int, int]]()
-    possible = set[tuple[int, int]]()
+    links: dict[bool, set[tuple[int, int]]] = {True: set(), False: set()}  # by: is it sure?
     for word in line.split():
         match = re.fullmatch(r"(\d{1,9})([-?p])(\d{1,9})", word)
         if match is None:
             raise ValueError(f'"{word}" is not a link such as 0-1 (sure) or 0?1 (possible)')
-        links = sure if match[2] == "-" else possible
-        links.add((int(match[1]), int(match[3])))
-    return frozenset(sure), frozenset(possible)
+        links[match[2] == "-"].add((int(match[1]), int(match[3])))
+    return frozenset(links[True]), frozenset(links[False])
 
 
 def write_links(links: Links) -> str:
-    """Pharaoh format, sorted by source word."""
+    """Links in the Pharaoh format, sorted by source word."""
     return " ".join(f"{s}-{t}" for s, t in sorted(links))
 
 
 def unread_links(run: RunView) -> Iterator[ConfigError]:
     """An error for alignments of the data that the objective does not read."""
     if run.value("data.alignment") and not run.value("objective.guided_alignment"):
-        why = "is read by objective.guided_alignment only: set that above 0"
-        yield run.error("data.alignment", why)
+        problem = "is read by objective.guided_alignment only: set that above 0"
+        yield run.error("data.alignment", problem)
 
 
 def check_links(pairs: Pairs, place: str, factors: int, first: int = 1) -> None:
@@ -60,7 +58,7 @@ def check_links(pairs: Pairs, place: str, factors: int, first: int = 1) -> None:
         for s, t in sure | possible:
             if s >= source_words or t >= target_words:
                 raise UserError(
-                    f"{place} {number:,}: the link {s}-{t} leads nowhere: the source has "
+                    f"{place} {number:,}: word of the link {s}-{t} not found: the source has "
                     f"{source_words} words between spaces, the target {target_words}, "
                     "counted from 0"
                 )

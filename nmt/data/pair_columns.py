@@ -1,12 +1,17 @@
 """Columns of parallel text, as sentence pairs: checked, and joined where the source has several."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from nmt.data import Pairs, Text
+from nmt.data import Pairs, Text, as_list
 from nmt.data.links import check_links
-from nmt.data.split import check_names
 from nmt.foundation.errors import UserError
+
+
+def check_names(key: str, names: list[str]) -> None:
+    """Raises ValueError if there are no names, or if one is repeated; `key` is the setting."""
+    if not names or len(set(names)) < len(names):
+        raise ValueError(f"{key}=[{','.join(names)}]: name at least one, and each once")
 
 
 @dataclass(frozen=True)
@@ -15,10 +20,10 @@ class PairColumns:
 
     They name columns of a table, or endings of text files.
 
-    sources: one text or several.
-    target: a text.
-    factors: values for each word of a single source.
-    alignment: word alignments, or None.
+    sources: columns of the source texts, one or several.
+    target: column of the target text.
+    factors: columns with a value for each word of a single source.
+    alignment: column of word alignments, or None.
 
     Raises ValueError if they contradict each other.
     """
@@ -38,8 +43,7 @@ class PairColumns:
     @property
     def names(self) -> list[str]:
         """All columns, in the order in which they are read."""
-        alignment = [] if self.alignment is None else [self.alignment]
-        return [*self.sources, *self.factors, self.target, *alignment]
+        return [*self.sources, *self.factors, self.target, *as_list(self.alignment)]
 
     @property
     def languages(self) -> tuple[str, str]:
@@ -47,6 +51,7 @@ class PairColumns:
         return "+".join(self.sources), self.target
 
     def without_alignment(self) -> "PairColumns":
+        """The same columns without word alignments."""
         return replace(self, alignment=None)
 
     def pairs(
@@ -63,7 +68,10 @@ class PairColumns:
         """
         for factor in self.factors:
             _check_values(places[factor], texts[self.sources[0]], texts[factor], first)
-        source = join_columns([texts[column] for column in (*self.sources, *self.factors)])
+        source, *others = [texts[column] for column in (*self.sources, *self.factors)]
+        if others:
+            rows = zip(source, *others, strict=True)
+            source = ["\t".join(cell.replace("\t", " ") for cell in row) for row in rows]
         if self.alignment is None:
             return Pairs(source, texts[self.target], name)
         pairs = Pairs(source, texts[self.target], name, texts[self.alignment])
@@ -71,16 +79,14 @@ class PairColumns:
         return pairs
 
 
-def join_columns(columns: Sequence[Text]) -> Text:
-    """Columns of a source as one text, with a tab between them on every line."""
-    if len(columns) == 1:
-        return columns[0]
-    rows = zip(*columns, strict=True)
-    return ["\t".join(cell.replace("\t", " ") for cell in row) for row in rows]
-
-
 def _check_values(place: str, texts: Text, factors: Text, first: int) -> None:
-    """Raises UserError with the line number unless every word has one value."""
+    """Raises UserError with the line number unless every word has one value.
+
+    place: file or column of the factor.
+    texts: lines of the source.
+    factors: values of each line.
+    first: number of the first line.
+    """
     for number, (text, line) in enumerate(zip(texts, factors, strict=True), first):
         words = len(text.split())
         values = len(line.split())

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 
 import numpy as np
 
@@ -16,10 +16,15 @@ from nmt.tokenizer import Tokenizer
 
 CHUNK = 4096
 """Lines that are encoded at once."""
-
 Encoder = Callable[[list[str]], Sequence[Sequence[int]]]
+"""Encodes lines as ids."""
 Rows = Sequence[int] | range | np.ndarray
 """Numbers of sequences."""
+
+
+def offsets_of(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
+    """Where each of several sequences begins in one flat array, and where the last one ends."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
 
 
 @dataclass(frozen=True)
@@ -32,15 +37,15 @@ class Ragged:
     @classmethod
     def of(cls, sequences: Sequence[Sequence[int]], dtype: type = np.uint32) -> Ragged:
         """Sequences in memory as one array."""
-        lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
-        ids: np.ndarray = np.fromiter(chain.from_iterable(sequences), dtype, int(lengths.sum()))
-        return cls(ids, _offsets(lengths))
+        offsets = offsets_of([*map(len, sequences)])
+        numbers = itertools.chain.from_iterable(sequences)
+        return cls(np.fromiter(numbers, dtype, int(offsets[-1])), offsets)
 
     @classmethod
     def concatenated(cls, parts: Sequence[Ragged]) -> Ragged:
         """The sequences of several parts, copied."""
         ids = np.concatenate([part.ids for part in parts])
-        return cls(ids, _offsets(np.concatenate([part.lengths for part in parts])))
+        return cls(ids, offsets_of(np.concatenate([part.lengths for part in parts])))
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -50,6 +55,7 @@ class Ragged:
 
     @property
     def lengths(self) -> np.ndarray:
+        """Length of each sequence."""
         return np.diff(self.offsets)
 
     def select(self, rows: Rows) -> Ragged:
@@ -57,7 +63,8 @@ class Ragged:
         rows = np.asarray(rows)
         starts = self.offsets[rows]
         lengths = self.offsets[rows + 1] - starts
-        offsets = _offsets(lengths)
+        offsets = offsets_of(lengths)
+        # Where each id of the result is now: one gather instead of a loop over the sequences.
         positions = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
         return Ragged(self.ids[positions], offsets)
 
@@ -67,7 +74,7 @@ class Ragged:
         rows: numbers of the n sequences.
         columns: columns beside those of the longest sequence.
 
-        Returns ids [n, L + columns], where anything may stand after a sequence, and lengths [n].
+        Returns ids [n, L + columns], with any ids after the end of a sequence, and lengths [n].
         """
         rows = np.asarray(rows)
         starts = self.offsets[rows]
@@ -75,7 +82,7 @@ class Ragged:
         width = int(lengths.max()) + columns
         if not len(self.ids):
             return np.zeros((len(rows), width), np.int64), lengths
-        positions = starts[:, None] + np.arange(width)  # [n, width]
+        positions = starts[:, None] + np.arange(width)  # [n, L + columns]
         return self.ids.take(positions, mode="clip").astype(np.int64), lengths
 
 
@@ -84,7 +91,7 @@ class RaggedChain:
 
     def __init__(self, parts: Sequence[Ragged]) -> None:
         self._parts = parts
-        self._starts = _offsets(np.array([len(part) for part in parts]))
+        self._starts = offsets_of([*map(len, parts)])
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -94,6 +101,7 @@ class RaggedChain:
 
     @property
     def lengths(self) -> np.ndarray:
+        """Length of each sequence."""
         return np.concatenate([part.lengths for part in self._parts])
 
     def select(self, rows: Rows) -> Ragged:
@@ -106,23 +114,20 @@ class RaggedChain:
                 for number, part in enumerate(self._parts)
             ]
         )
+        # The second argsort inverts the first: from the order of the parts to that of the rows.
         return by_part.select(np.argsort(np.argsort(part_numbers, kind="stable")))
 
     def padded(self, rows: Rows, columns: int) -> tuple[np.ndarray, np.ndarray]:
-        """See `Ragged.padded`."""
+        """Some sequences as a matrix. See `Ragged.padded`."""
         return self.select(rows).padded(range(len(rows)), columns)
-
-
-def _offsets(lengths: np.ndarray) -> np.ndarray:
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
 
 
 @dataclass(frozen=True)
 class Corpus:
     """Encoded sentence pairs, without BOS and EOS.
 
-    source: ids.
-    target: ids.
+    source: ids of the source.
+    target: ids of the target.
     links: for each pair, s₁ t₁ s₂ t₂ …, positions that are aligned.
     pictures: names of the pictures.
     """
@@ -142,9 +147,14 @@ def id_type(vocabulary: int) -> type[np.unsignedinteger]:
 
 
 def encode_lines(lines: Sequence[str], encoder: Encoder, vocabulary: int) -> Ragged:
-    """Lines as ids, chunk by chunk, in the smallest integers that hold the vocabulary."""
+    """Ids of lines, encoded chunk by chunk.
+
+    lines: the lines.
+    encoder: encodes lines.
+    vocabulary: number of ids, which decides their type.
+    """
     dtype = id_type(vocabulary)
-    chunks = [Ragged.of([], dtype)]
+    chunks = [Ragged.of([], dtype)]  # `concatenated` needs one, also for no lines
     with Progress("encoding", len(lines), "lines") as step:
         for start in range(0, len(lines), CHUNK):
             chunks.append(Ragged.of(encoder(list(lines[start : start + CHUNK])), dtype))
@@ -153,7 +163,7 @@ def encode_lines(lines: Sequence[str], encoder: Encoder, vocabulary: int) -> Rag
 
 
 def encode(pairs: Pairs, tokenizer: Tokenizer, seed: int | None = None) -> Corpus:
-    """Both sides of some pairs as ids.
+    """Ids of both sides of sentence pairs.
 
     pairs: text.
     tokenizer: trained tokenizer.
@@ -174,19 +184,17 @@ def encode(pairs: Pairs, tokenizer: Tokenizer, seed: int | None = None) -> Corpu
 
 def _piece_links(pairs: Pairs, source: Ragged, target: Ragged, tokenizer: Tokenizer) -> Ragged:
     """Links between pieces from links between words: all pieces of linked words are linked."""
-    assert pairs.links is not None
     rows = []
-    for i, line in enumerate(pairs.links):
+    for i, line in enumerate(pairs.links or ()):
         sure, possible = parse_links(line)
         source_words = tokenizer.source_words(pairs.source[i], source[i].tolist(), str.split)
         target_words = tokenizer.target_words(pairs.target[i], target[i].tolist(), str.split)
         source_pieces = _pieces_by_word(source_words)
         target_pieces = _pieces_by_word(target_words)
         row: list[int] = []
-        for source_word, target_word in sorted(sure | possible):
-            for source_piece in source_pieces.get(source_word, ()):
-                for target_piece in target_pieces.get(target_word, ()):
-                    row += [source_piece, target_piece]
+        for s, t in sorted(sure | possible):
+            for link in itertools.product(source_pieces.get(s, ()), target_pieces.get(t, ())):
+                row += link
         rows.append(row)
     return Ragged.of(rows)
 

@@ -1,7 +1,7 @@
-"""Training text of any size: read, filtered and encoded once, in constant memory, into files that
-all processes that train on them map into their memory.
+"""Training text of any size on disk: read, filtered and encoded once, in constant memory.
 
-A store is a folder in the cache. Its name is a hash of the content and of what was done to it:
+The files are mapped into the memory of all processes that train on them. A store is a folder in the
+cache. Its name is a hash of the content and of the filters:
 
     source.text, source.offsets, target…, links…    lines, and the place of each in the file
     kept                                            numbers of the lines that are not duplicates
@@ -26,8 +26,8 @@ import numpy as np
 from nmt.data import Pairs, Selection, Text, View
 from nmt.data.filters import Filters
 from nmt.data.lines import CHUNK
-from nmt.data.ragged import Corpus, Ragged, encode, id_type
-from nmt.data.stream import Stream, in_memory
+from nmt.data.parts import Stream, in_memory
+from nmt.data.ragged import Corpus, Ragged, encode, id_type, offsets_of
 from nmt.data.worker_processes import ordered_map
 from nmt.foundation.errors import UserError
 from nmt.foundation.progress import Progress
@@ -42,7 +42,11 @@ AUTO = 200_000_000
 
 
 class StoredText(View):
-    """Lines in a file: UTF-8 with a newline after each, and the offset of each."""
+    """Lines in a file: UTF-8 with a newline after each, and the offset of each.
+
+    folder: folder of the files NAME.text and NAME.offsets.
+    name: the NAME.
+    """
 
     def __init__(self, folder: Path, name: str) -> None:
         self._folder = folder
@@ -75,7 +79,7 @@ class StoredText(View):
 
 @dataclass(frozen=True)
 class Storing:
-    """Keeps the pairs of a data set in memory or in a store, as `nmt.data.stream.Keep`.
+    """Keeps the pairs of a data set in memory or in a store, as `nmt.data.parts.Keep`.
 
     where: auto, memory or disk; auto stores training text of more than AUTO bytes.
     filters: filters of training text.
@@ -84,23 +88,23 @@ class Storing:
     where: str
     filters: Filters
 
-    def __call__(self, stream: Stream, training: bool) -> Pairs:
+    def __call__(self, stream: Stream[Pairs], training: bool) -> Pairs:
         if self.where == "memory" or (self.where == "auto" and stream.size <= AUTO):
             return in_memory(stream)
-        filters = self.filters if training else Filters()
-        key = f"{VERSION} {stream.digest()} {filters.key}"
-        folder = cache_folder() / hashlib.sha256(key.encode()).hexdigest()[:32]
         first = next(stream.read(), None)
         if first is None:
             raise UserError(f"{stream.name}: {stream.empty}")
+        filters = self.filters if training else Filters()
+        key = f"{VERSION} {stream.digest()} {filters.key}"
+        folder = cache_folder() / hashlib.sha256(key.encode()).hexdigest()[:32]
         build = partial(_write_text, stream=stream, filters=filters)
         dropped = build_once(folder, f"store of {stream.name}", build)
-        texts: dict[str, Text] = {name: StoredText(folder, name) for name in _columns(first)}
-        before = len(texts["source"]) + sum(dropped.values()) - dropped.get("duplicate", 0)
+        texts: dict[str, Text] = {name: StoredText(folder, name) for name in first.columns}
+        num_read = len(texts["source"]) + sum(dropped.values()) - dropped.get("duplicate", 0)
         if filters.drop_duplicates:
-            kept = _mapped(folder / "kept", np.uint32)
-            texts = {name: Selection(text, kept) for name, text in texts.items()}
-        filters.report(stream.name, before, len(texts["source"]), dropped)
+            different = _mapped(folder / "kept", np.uint32)
+            texts = {name: Selection(text, different) for name, text in texts.items()}
+        filters.report(stream.name, num_read, len(texts["source"]), dropped)
         log.info("stored text: %s", folder)
         return Pairs(
             texts["source"], texts["target"], stream.name, texts.get("links"), store=folder
@@ -108,7 +112,7 @@ class Storing:
 
 
 def encoded(pairs: Pairs, tokenizer: Tokenizer) -> Corpus:
-    """Stored pairs as ids, which are stored beside them."""
+    """Ids of stored pairs, which are stored beside them."""
     assert pairs.store is not None
     key = repr((VERSION, tokenizer.models, tokenizer.lowercase, tokenizer.columns))
     folder = pairs.store / f"pieces-{hashlib.sha256(key.encode()).hexdigest()[:24]}"
@@ -127,29 +131,21 @@ def encoded(pairs: Pairs, tokenizer: Tokenizer) -> Corpus:
 
 
 @dataclass(frozen=True)
-class Column:
-    """Rows of a column: their bytes, and the length of each in bytes or ids."""
-
-    data: bytes
-    lengths: np.ndarray
-
-
-@dataclass(frozen=True)
 class Chunk:
     """Rows of all columns, made by a process of its own.
 
-    columns: rows by the name of the column.
+    columns: bytes or ids of the rows, by the name of the column.
     dropped: number of pairs that were dropped, by the reason.
     hashes: a hash for each pair, if duplicates are dropped.
     """
 
-    columns: Mapping[str, Column]
+    columns: Mapping[str, Ragged]
     dropped: Mapping[str, int] = field(default_factory=dict)
     hashes: bytes = b""
 
 
-def _write_text(folder: Path, stream: Stream, filters: Filters) -> dict[str, int]:
-    """Writes the pairs of a stream that pass the filters. Returns how many do not."""
+def _write_text(folder: Path, stream: Stream[Pairs], filters: Filters) -> dict[str, int]:
+    """Writes the pairs of a stream that pass the filters. Returns how many do not, by the reason."""
     dropped: Counter[str] = Counter()
     hashes = []
     chunks = ordered_map(partial(_text_chunk, filters), stream.read())
@@ -158,9 +154,9 @@ def _write_text(folder: Path, stream: Stream, filters: Filters) -> dict[str, int
         hashes.append(chunk.hashes)
     if filters.drop_duplicates:
         pair_hashes = np.frombuffer(b"".join(hashes), np.uint64)
-        kept = np.sort(np.unique(pair_hashes, return_index=True)[1]).astype(np.uint32)
-        kept.tofile(folder / "kept")
-        dropped["duplicate"] = len(pair_hashes) - len(kept)
+        first_rows = np.sort(np.unique(pair_hashes, return_index=True)[1]).astype(np.uint32)
+        first_rows.tofile(folder / "kept")
+        dropped["duplicate"] = len(pair_hashes) - len(first_rows)
     return dropped
 
 
@@ -171,7 +167,7 @@ def _write_ids(folder: Path, pairs: Pairs, tokenizer: Tokenizer) -> dict[str, in
     chunks = ordered_map(partial(_ids_chunk, pairs, tokenizer), ranges)
     with Progress("encoding", len(pairs), "pairs") as step:
         for chunk in _written(folder, "ids", chunks):
-            step(len(chunk.columns["source"].lengths))
+            step(len(chunk.columns["source"]))
     seconds = time.monotonic() - began
     log.info(
         "encoded %s pairs in %.0f s (%s pairs/s)",
@@ -184,60 +180,47 @@ def _write_ids(folder: Path, pairs: Pairs, tokenizer: Tokenizer) -> dict[str, in
 
 def _written(folder: Path, kind: str, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
     """Appends chunks to the files NAME.kind and NAME.offsets of their columns; yields each chunk."""
-    files: dict[str, tuple[IO[bytes], IO[bytes]]] = {}
-    ends: Counter[str] = Counter()
+    files: dict[str, list[IO[bytes]]] = {}
+    ends: Counter[str] = Counter()  # length of the rows written so far, by column
     with ExitStack() as stack:
         for chunk in chunks:
             for name, column in chunk.columns.items():
                 if name not in files:
-                    data_file = stack.enter_context(open(folder / f"{name}.{kind}", "wb"))
-                    offsets_file = stack.enter_context(open(folder / f"{name}.offsets", "wb"))
-                    offsets_file.write(np.zeros(1, np.int64).tobytes())
-                    files[name] = data_file, offsets_file
-                ids_output, offsets_output = files[name]
-                ids_output.write(column.data)
-                offsets = ends[name] + np.cumsum(column.lengths, dtype=np.int64)
-                offsets_output.write(offsets.tobytes())
-                ends[name] += int(column.lengths.sum())
+                    paths = [folder / f"{name}.{suffix}" for suffix in (kind, "offsets")]
+                    files[name] = [stack.enter_context(open(path, "wb")) for path in paths]
+                    files[name][1].write(np.zeros(1, np.int64).tobytes())
+                data_file, offsets_file = files[name]
+                data_file.write(column.ids.tobytes())
+                offsets_file.write((ends[name] + column.offsets[1:]).tobytes())
+                ends[name] += int(column.offsets[-1])
             yield chunk
-
-
-def _columns(pairs: Pairs) -> dict[str, Text]:
-    """The texts of pairs by name."""
-    texts = {"source": pairs.source, "target": pairs.target}
-    return texts if pairs.links is None else {**texts, "links": pairs.links}
 
 
 def _text_chunk(filters: Filters, pairs: Pairs) -> Chunk:
     """The pairs that pass the filters, as bytes."""
-    kept, dropped = filters.sift(pairs.source, pairs.target)
-    columns = {}
-    lines: dict[str, list[bytes]] = {}
-    for name, text in _columns(pairs).items():
-        lines[name] = [text[i].encode("utf-8", "surrogatepass") + b"\n" for i in kept]
-        columns[name] = Column(b"".join(lines[name]), np.array([*map(len, lines[name])], np.int64))
-    hashes = b""
-    if filters.drop_duplicates:
-        hashes = b"".join(
-            hashlib.blake2b(source + target, digest_size=8).digest()
-            for source, target in zip(lines["source"], lines["target"], strict=True)
-        )
-    return Chunk(columns, dropped, hashes)
+    rows, dropped = filters.sift(pairs.source, pairs.target)
+    lines = {
+        name: [text[i].encode("utf-8", "surrogatepass") + b"\n" for i in rows]
+        for name, text in pairs.columns.items()
+    }
+    columns = {
+        name: Ragged(np.frombuffer(b"".join(column), np.uint8), offsets_of([*map(len, column)]))
+        for name, column in lines.items()
+    }
+    if not filters.drop_duplicates:
+        return Chunk(columns, dropped)
+    hashes = [
+        hashlib.blake2b(source + target, digest_size=8).digest()
+        for source, target in zip(lines["source"], lines["target"], strict=True)
+    ]
+    return Chunk(columns, dropped, b"".join(hashes))
 
 
 def _ids_chunk(pairs: Pairs, tokenizer: Tokenizer, rows: slice) -> Chunk:
-    """The ids of some pairs, as bytes."""
-    corpus = encode(_loaded(pairs, rows), tokenizer)
-    columns = {}
-    for name in _columns(pairs):
-        ragged = getattr(corpus, name)
-        columns[name] = Column(ragged.ids.tobytes(), ragged.lengths)
-    return Chunk(columns)
-
-
-def _loaded(pairs: Pairs, rows: slice) -> Pairs:
-    texts: dict[str, Any] = {name: text[rows] for name, text in _columns(pairs).items()}
-    return Pairs(**texts, name=pairs.name)
+    """The ids of some pairs."""
+    texts: dict[str, Any] = {name: text[rows] for name, text in pairs.columns.items()}
+    corpus = encode(Pairs(**texts, name=pairs.name), tokenizer)
+    return Chunk({name: getattr(corpus, name) for name in texts})
 
 
 def chunk_of(pairs: Pairs, indices: np.ndarray) -> Pairs:
@@ -247,7 +230,7 @@ def chunk_of(pairs: Pairs, indices: np.ndarray) -> Pairs:
 
 
 def _mapped(file: Path, dtype: Any) -> np.ndarray:
-    """A file's numbers as a plain array, which is faster to slice than a memmap."""
+    """The numbers of a file as a plain array, which is faster to slice than a memmap."""
     if not file.stat().st_size:  # an empty file cannot be mapped
         return np.empty(0, dtype)
     return np.asarray(np.memmap(file, dtype, "r"))

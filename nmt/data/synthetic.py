@@ -36,8 +36,8 @@ class Synthetic:
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
-        """Texts and models that a direction needs, and models that it cannot use."""
-        text, model = run.value("synthetic.text"), run.value("synthetic.model")
+        """Errors for a missing text or model, and for a model that a direction cannot use."""
+        model = run.value("synthetic.model")
         if run.value("synthetic.direction") == "forward":
             if not model:
                 yield ConfigError(
@@ -45,7 +45,7 @@ class Synthetic:
                     "is needed to translate forwards: a run directory, or several as [A,B]",
                 )
             return
-        if not text:
+        if not run.value("synthetic.text"):
             yield ConfigError(
                 "synthetic.text", "give a file with text of the target language, a sentence a line"
             )
@@ -53,13 +53,13 @@ class Synthetic:
         if initial and not model:
             yield run.error(
                 initial,
-                "is for the model made, and cannot begin the one that translates backwards: "
+                "is for the new model, and cannot begin the one that translates backwards: "
                 "give synthetic.model too",
             )
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """Keys that belong to another search or direction."""
+        """Keys of another search or direction."""
         reasons = {}
         search = run.value("synthetic.search")
         if search != "beam":

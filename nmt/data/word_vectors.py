@@ -1,8 +1,12 @@
-"""Word vectors in the text format of word2vec, GloVe and fastText: one word and its numbers per line. Files of word2vec
-and fastText begin with a line that gives the number of words and the size of the vectors."""
+"""Word vectors in the text format of word2vec, GloVe and fastText: a word and its numbers per line.
 
+Files of word2vec and fastText begin with a line with the number of words and the size of the
+vectors.
+"""
+
+import itertools
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -11,58 +15,61 @@ from nmt.data.lines import find_file, stream_lines
 from nmt.foundation.errors import UserError
 
 
-def read_vectors(path: str, wanted: Collection[str] | None = None) -> dict[str, np.ndarray]:
-    """The vectors of the wanted words (all if None), float32, all of one size.
+def read_vectors(path: str, vocabulary: Collection[str] | None = None) -> dict[str, np.ndarray]:
+    """Vectors by word, float32, all of one size.
 
-    Raises UserError naming file and line if the file is not in this format.
+    path: file of word vectors.
+    vocabulary: words to read; None: all.
+
+    Raises UserError with file and line if the file is not in this format.
     """
-    file, found, size = find_file(path), dict[str, np.ndarray](), 0
+    file = find_file(path)
+    vectors = dict[str, np.ndarray]()
+    size = 0  # numbers of a vector
     for number, line in enumerate(stream_lines(file), 1):
+        place = f"{file}, line {number:,}"
         fields = re.split(r"[ \t]+", line.strip(" \t"))
         if number == 1 and len(fields) == 2 and fields[1].isdecimal():
             size = int(fields[1]) if len(fields[1]) < 9 else 0  # a line with the sizes
             continue
-        size = size or _trailing_numbers(fields)
-        word, numbers = " ".join(fields[:-size]) if size else "", fields[-size:] if size else []
-        if not word or len(numbers) != size or not size:
-            raise UserError(
-                f"{file}, line {number:,}: {len(fields) - 1} numbers after the word, but {size} before"
-            )
-        if wanted is not None and word not in wanted:
+        if not size:
+            size = sum(1 for _ in itertools.takewhile(_is_number, reversed(fields[1:])))
+        word = " ".join(fields[:-size]) if size else ""
+        if not word:
+            raise UserError(f"{place}: {len(fields) - 1} numbers after the word, but {size} before")
+        if vocabulary is not None and word not in vocabulary:
             continue
         try:
-            vector = np.array(numbers, np.float64)
+            vector = np.array(fields[-size:], np.float64)
         except ValueError as error:
-            raise UserError(f"{file}, line {number:,}: not a number ({error})") from error
+            raise UserError(f"{place}: not a number ({error})") from error
         if not (np.abs(vector) < np.finfo(np.float32).max).all():
-            raise UserError(
-                f"{file}, line {number:,}: nan, inf or a number that is too large, which is no vector"
-            )
-        found[word] = vector.astype(np.float32)
+            raise UserError(f"{place}: the vector contains NaN, inf or a number that is too large")
+        vectors[word] = vector.astype(np.float32)
     if not size:
         raise UserError(
             f"{path}: no vectors in it. Is {Path(path).name} a file of words and numbers?"
         )
-    return found
+    return vectors
 
 
-def _trailing_numbers(fields: Sequence[str]) -> int:
-    """How many numbers the first line ends with, its word left out."""
-    count = 0
-    for text in reversed(fields[1:]):
-        try:
-            float(text)
-        except ValueError:
-            break
-        count += 1
-    return count
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def nearest(source: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """Attention without training: softmax over source words of the scaled dot product with each target word.
+    """Attention without training: softmax over source words of scaled dot products.
 
-    source [S D], target [T D] → weights [T S]; a word without a vector is all zeros and gets uniform weights.
+    source: vectors of the source words, [S, D]; zeros for a word without a vector, whose products
+        are 0.
+    target: vectors of the target words, [T, D].
+
+    Returns weights [T, S].
     """
-    scores = target @ source.T / np.sqrt(source.shape[1])
-    e = np.exp(scores - scores.max(1, keepdims=True))
-    return e / e.sum(1, keepdims=True)
+    scores = target @ source.T / np.sqrt(source.shape[1])  # [T, S]
+    exponentials = np.exp(scores - scores.max(1, keepdims=True))
+    return exponentials / exponentials.sum(1, keepdims=True)

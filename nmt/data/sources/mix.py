@@ -12,7 +12,7 @@ resumed at any update.
 """
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -21,15 +21,14 @@ from typing import Any
 
 import yaml
 
-from nmt.data import Chain, Mixture, Pairs, Splits, Stage, as_list
+from nmt.data import Mixture, Pairs, Splits, Stage, as_list, chained
 from nmt.data.formats import tsv
 from nmt.data.lines import OPENERS, find_file, reading
 from nmt.data.modifiers import Modifier, modifier
 from nmt.data.pair_columns import PairColumns
+from nmt.data.parts import Keep, PartNames, Stream, in_memory, with_named_parts
 from nmt.data.sources.table import pairs_of
 from nmt.data.sources.text import TextFiles
-from nmt.data.split import PartNames
-from nmt.data.stream import Keep, Stream, in_memory, with_named_parts
 from nmt.foundation.errors import UserError
 from nmt.foundation.part_limits import ConfigError, RunView
 
@@ -123,13 +122,6 @@ class Mix:
 
 def _tagged(tag: str, pairs: Pairs) -> Pairs:
     return replace(pairs, source=[f"{tag} {line}" for line in pairs.source])
-
-
-def chained(parts: Sequence[Pairs], name: str) -> Pairs:
-    """Several corpora as one text, without a copy."""
-    source = Chain([part.source for part in parts])
-    target = Chain([part.target for part in parts])
-    return Pairs(source, target, name)
 
 
 def _read_yaml(file: Path, key: str) -> tuple[str, Any]:

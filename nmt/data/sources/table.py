@@ -15,8 +15,15 @@ from nmt.data.label_columns import LabelColumns
 from nmt.data.lines import find_file
 from nmt.data.links import unread_links
 from nmt.data.pair_columns import PairColumns
-from nmt.data.split import PartNames, parse_part, split_labelled
-from nmt.data.stream import Keep, Stream, in_memory, load_splits
+from nmt.data.parts import (
+    Keep,
+    PartNames,
+    Stream,
+    in_memory,
+    load_splits,
+    parse_part,
+    split_labelled,
+)
 from nmt.foundation.errors import UserError
 from nmt.foundation.ranges import Share
 

@@ -8,8 +8,7 @@ from nmt.data import Pairs, Splits, as_list
 from nmt.data.lines import check_aligned, find_file, stream_chunks
 from nmt.data.links import unread_links
 from nmt.data.pair_columns import PairColumns
-from nmt.data.split import PartNames, parse_part
-from nmt.data.stream import Keep, Stream, in_memory, load_splits
+from nmt.data.parts import Keep, PartNames, Stream, in_memory, load_splits, parse_part
 from nmt.foundation.ranges import Share
 
 
@@ -21,7 +20,7 @@ class TextFiles:
     train, validation, test: prefixes, or {prefix}@START:STOP for some of the lines. Of several
         validation parts, the first one chooses the best checkpoint.
     split: share of the training part for validation, and as much for the test, instead of named
-        parts (nmt/data/split.py).
+        parts (nmt/data/parts.py).
     source, target: suffixes; `source` may be several.
     factors: suffixes of files with a value for each word of the source.
     alignment: suffix of a file with the word alignments of each training pair.
