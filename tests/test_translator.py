@@ -167,7 +167,8 @@ def test_decoders_and_scores_mix_in_an_ensemble():
 def test_models_of_different_vocabularies_are_refused(small_run, tmp_path):
     other = trained(
         tmp_path / "run", "experiment=reverse", "tokenizer=char", "data.train=50", "data.validation=5", "data.test=5",
-        "trainer.max_updates=1", "data.seed=5", "tokenizer.lowercase=true",
+        "trainer.max_updates=1", "data.seed=5", "tokenizer.lowercase=true", "sizes.encoder=8", "sizes.decoder=16",
+        "sizes.readout=8", "model.embedding_size=8", "search=greedy",
     )  # fmt: skip
     with pytest.raises(UserError, match="different vocabularies"):
         loading.translator([str(small_run), str(other)])
@@ -215,7 +216,7 @@ def subwords(request, tmp_path_factory):
     return trained(
         folder / "run", "data=text", f"data.train={folder}/train", f"data.validation={folder}/validation",
         "data.source=en", "data.target=de", f"tokenizer={request.param}", *vocabulary, "sizes.encoder=24",
-        "sizes.decoder=48", "sizes.readout=24", "model.embedding_size=24", "trainer.max_epochs=8", "optimizer.lr=0.01",
+        "sizes.decoder=48", "sizes.readout=24", "model.embedding_size=24", "trainer.max_epochs=5", "optimizer.lr=0.015",
         "schedule.warmup=5", "batching.sentences=20", "metric=loss", "max_validation=2", "search=greedy",
     )  # fmt: skip
 
