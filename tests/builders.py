@@ -51,14 +51,14 @@ def _composed(name: str, overrides: tuple[str, ...], *_) -> dict:
         return composition.compose(name, overrides)
     config = composition.compose_unresolved(name, [])
     for group, choice in choices.items():
-        config[group] = _unresolved(name, group, choice)
+        config[group] = _unresolved(name, group, choice, composition.config_dirs())
     values = [o for o in parsed if o.key_or_group not in groups]
     refuse(composition.apply(config, values, groups))
     return composition.resolve(config)
 
 
 @functools.cache
-def _unresolved(name: str, group: str, choice: str):
+def _unresolved(name: str, group: str, choice: str, *_):
     return composition.compose_unresolved(name, [f"{group}={choice}"])[group]
 
 

@@ -94,28 +94,44 @@ PARTS = {
 """Package, settings and source of a part of each kind, a command line that it refuses, and the message."""
 
 
-@pytest.fixture
-def part(request, tmp_path, monkeypatch):
-    """A part of one's own: one Python file in its package, one YAML in a folder of --config-dir."""
-    group = request.param
-    package, settings, source, *_ = PARTS[group]
-    module = importlib.import_module(package)
-    indent = " " * 8
-    text = "\n".join(line.removeprefix(indent) for line in source.splitlines())
-    (tmp_path / "my_part.py").write_text(text)
-    monkeypatch.setattr(module, "__path__", [*module.__path__, str(tmp_path)])
-    (tmp_path / group).mkdir()
-    (tmp_path / group / "mine.yaml").write_text(f"_target_: {package}.my_part.Mine\n{settings}")
-    monkeypatch.setattr(composition, "_beside", [])
-    composition.search_beside(str(tmp_path))
-    yield group
-    monkeypatch.undo()
+CHOICES = {
+    "decoder/old": Path(CONF, "decoder/luong.yaml")
+    .read_text()
+    .replace("nmt.model.decoder", "nmt.decoder"),
+    "trainer/with_class": "_target_: my.Class\n",
+    "metric/with_class": "_target_: my.Class\n",
+    "trainer/short": "max_epochs: 3\n",
+    "tokenizer/short": "_target_: nmt.tokenizer.SentencePiece\n",
+    "metric/short": "name: chrf\n",
+}
+"""YAML files of one's own."""
+
+
+@pytest.fixture(scope="module")
+def own_choices(tmp_path_factory):
+    """A folder of --config-dir with CHOICES and PARTS; each part is one Python file in its package and one YAML."""
+    folder, choices = tmp_path_factory.mktemp("conf"), dict(CHOICES)
+    with pytest.MonkeyPatch.context() as patch:
+        for group, (package, settings, source, *_) in PARTS.items():
+            choices[f"{group}/mine"] = f"_target_: {package}.my_{group}.Mine\n{settings}"
+            text = "\n".join(line.removeprefix(8 * " ") for line in source.splitlines())
+            (folder / f"my_{group}.py").write_text(text)
+            module = importlib.import_module(package)
+            patch.setattr(module, "__path__", [*module.__path__, str(folder)])
+        for name, text in choices.items():
+            (folder / f"{name}.yaml").parent.mkdir(exist_ok=True)
+            (folder / f"{name}.yaml").write_text(text)
+        patch.setattr(composition, "_beside", [])
+        composition.search_beside(str(folder))
+        yield folder
     composition.forget()
-    sys.modules.pop(f"{package}.my_part", None)
+    for group, (package, *_) in PARTS.items():
+        sys.modules.pop(f"{package}.my_{group}", None)
     importlib.invalidate_caches()
 
 
-@pytest.mark.parametrize("part", PARTS, indirect=True)
+@pytest.mark.usefixtures("own_choices")
+@pytest.mark.parametrize("part", PARTS)
 def test_a_part_and_its_conflict_are_one_file_and_one_yaml(part):
     *_, refused, message = PARTS[part]
     configure("train", [f"{part}=mine"])
@@ -134,8 +150,8 @@ def test_a_part_and_its_conflict_are_one_file_and_one_yaml(part):
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("part", ["objective"], indirect=True)
-def test_a_part_names_its_keys_without_effect(part):
+@pytest.mark.usefixtures("own_choices")
+def test_a_part_names_its_keys_without_effect():
     with pytest.raises(ConfigErrors) as caught:
         configure("train", ["objective=mine", "objective.strength=2"])
     assert "objective.strength=2: has no effect here: nothing is strong" in str(caught.value)
@@ -185,21 +201,12 @@ def test_the_configuration_names_no_part(file):
     assert len(classes) > 50
 
 
-def test_an_old_class_path_in_a_yaml_of_ones_own_still_works(tmp_path, monkeypatch, caplog):
-    text = Path(CONF, "decoder/luong.yaml").read_text().replace("nmt.model.decoder", "nmt.decoder")
-    (tmp_path / "decoder").mkdir()
-    (tmp_path / "decoder/old.yaml").write_text(text)
-    monkeypatch.setattr(composition, "_beside", [])
-    composition.search_beside(str(tmp_path))
-    composition.forget()
-    try:
-        with caplog.at_level("WARNING", "nmt"):
-            settings = configure("train", ["decoder=old"])
-            configure("train", ["decoder=old"])
-    finally:
-        monkeypatch.undo()
-        composition.forget()
-    assert yaml.safe_load(text)["_target_"] == "nmt.decoder.luong.Luong"
+@pytest.mark.usefixtures("own_choices")
+def test_an_old_class_path_in_a_yaml_of_ones_own_still_works(caplog):
+    with caplog.at_level("WARNING", "nmt"):
+        settings = configure("train", ["decoder=old"])
+        configure("train", ["decoder=old"])
+    assert yaml.safe_load(CHOICES["decoder/old"])["_target_"] == "nmt.decoder.luong.Luong"
     assert settings.decoder["_target_"] == "nmt.model.decoder.luong.Luong"
     assert [record.message for record in caplog.records] == [
         "nmt.decoder.luong.Luong is the old name of nmt.model.decoder.luong.Luong"
@@ -242,41 +249,35 @@ def test_a_command_composes_once_for_the_usual_recipe_and_twice_for_another_choi
     composition.forget()
 
 
-@pytest.fixture
-def own_choices(tmp_path, monkeypatch):
-    """A folder of --config-dir."""
-    monkeypatch.setattr(composition, "_beside", [])
-    composition.search_beside(str(tmp_path))
-    yield tmp_path
-    monkeypatch.undo()
-    composition.forget()
-
-
+@pytest.mark.usefixtures("own_choices")
 @pytest.mark.parametrize("group", ["trainer", "metric"])
-def test_a_class_in_a_group_without_a_choice_of_classes_is_refused(own_choices, group):
-    (own_choices / group).mkdir()
-    (own_choices / group / "mine.yaml").write_text("_target_: my.Class\n")
+def test_a_class_in_a_group_without_a_choice_of_classes_is_refused(group):
     with pytest.raises(ConfigErrors, match=rf"{group}\._target_: no such key"):
-        configure("train", [f"{group}=mine"])
+        configure("train", [f"{group}=with_class"])
 
 
+@pytest.mark.usefixtures("own_choices")
 @pytest.mark.parametrize(
-    ("group", "text", "key", "value"),
+    ("group", "key", "value"),
     [
-        ("trainer", "max_epochs: 3\n", "precision", "float32"),
-        ("tokenizer", "_target_: nmt.tokenizer.SentencePiece\n", "sampling", 0.0),
-        ("metric", "name: chrf\n", "lowercase", False),
+        ("trainer", "precision", "float32"),
+        ("tokenizer", "sampling", 0.0),
+        ("metric", "lowercase", False),
     ],
 )
-def test_keys_that_a_choice_leaves_out_have_their_defaults(own_choices, group, text, key, value):
-    (own_choices / group).mkdir()
-    (own_choices / group / "mine.yaml").write_text(text)
-    assert getattr(configure("train", [f"{group}=mine"]), group)[key] == value
+def test_keys_that_a_choice_leaves_out_have_their_defaults(group, key, value):
+    assert getattr(configure("train", [f"{group}=short"]), group)[key] == value
 
 
-def test_a_file_that_is_not_yaml_is_named_without_a_traceback(own_choices):
-    (own_choices / "hydra/launcher").mkdir(parents=True)
-    (own_choices / "hydra/launcher/basic.yaml").write_text("a: [\n")
-    for command in ("train", "translate"):
-        with pytest.raises(ConfigErrors, match=r"basic\.yaml"):
-            composition.compose(command, [])
+def test_a_file_that_is_not_yaml_is_named_without_a_traceback(tmp_path, monkeypatch):
+    (tmp_path / "hydra/launcher").mkdir(parents=True)
+    (tmp_path / "hydra/launcher/basic.yaml").write_text("a: [\n")
+    monkeypatch.setattr(composition, "_beside", [])
+    composition.search_beside(str(tmp_path))
+    try:
+        for command in ("train", "translate"):
+            with pytest.raises(ConfigErrors, match=r"basic\.yaml"):
+                composition.compose(command, [])
+    finally:
+        monkeypatch.undo()
+        composition.forget()
