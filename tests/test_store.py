@@ -390,12 +390,11 @@ def test_a_damaged_tokenizer_is_named_and_only_one_trains_it(tmp_path):
     """One byte in the middle of a model that stored text shares."""
     lines = [f"{'ab' * (k % 7 + 1)} {'cd' * (k % 5)} {k}" for k in range(200)]
     untrained = SentencePiece(vocabulary_size=40)
-    untrained.shared = str(tmp_path)
-    first = untrained.train(lines, lines)
-    assert untrained.train(lines, lines).models == first.models
+    first = untrained.train(lines, lines, tmp_path)
+    assert untrained.train(lines, lines, tmp_path).models == first.models
     [file] = tmp_path.glob("*.model")
     held = bytearray(file.read_bytes())
     held[len(held) // 2] ^= 1
     file.write_bytes(held)
     with pytest.raises(UserError, match=r"\.model: is damaged.*Remove the file"):
-        untrained.train(lines, lines)
+        untrained.train(lines, lines, tmp_path)

@@ -18,18 +18,20 @@ from nmt.foundation.interfaces import BOS, EOS, PAD, Batch, Pictures
 from nmt.foundation.ranges import Count, Size
 
 ReadPictures = Callable[[Sequence[str]], Pictures]
-"""Reads pictures by their names, as the encoder of a network needs them."""
+"""Reads pictures by their names, in the form that the encoder of a network needs."""
 PREFETCHED = 8
 """Batches that a process makes before they are needed."""
 
 
 class Batching:
-    """How sentences are cut into batches. Exactly one of `sentences` and `tokens` is not 0.
+    """Rule by which sentences are cut into batches; one of `sentences` and `tokens` is 0.
 
-    sentences: sentences of a batch.
-    tokens: positions of a batch on the source side and on the target side, EOS and padding
-        included; a longer sentence is a batch of its own.
+    sentences: number of sentences in a batch.
+    tokens: number of positions of a batch on either side, EOS and padding included; a longer
+        sentence is a batch of its own.
     pool: batches that are sorted together; larger pools mean less padding and less randomness.
+
+    Raises ValueError unless exactly one of `sentences` and `tokens` is 0.
     """
 
     def __init__(self, *, sentences: Count = 80, tokens: Count = 0, pool: Size = 200) -> None:
@@ -43,7 +45,7 @@ class Batching:
         self.pool = pool
 
     def usual(self, source: np.ndarray, target: np.ndarray) -> int:
-        """Pairs of a usual batch, given the lengths of both sides."""
+        """Number of pairs in a usual batch, given the lengths of both sides."""
         return self.sentences or max(1, self.tokens // (int(max(source.mean(), target.mean())) + 1))
 
     def indices(
@@ -86,8 +88,10 @@ class Batching:
 
 
 def _by_length(source: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """Order by target length, then by source length, ascending and descending in turn, so that
-    neighbours are similar."""
+    """Order by target length, then by source length, ascending and descending in turn.
+
+    The turns make neighbours similar where the target length changes.
+    """
     return np.lexsort((np.where(target % 2, source, -source), target))
 
 
@@ -98,9 +102,10 @@ def collate(corpus: Corpus, rows: Rows, read_pictures: ReadPictures | None = Non
     rows: numbers of the pairs.
     read_pictures: reads the pictures of the pairs; None: the batch has none.
     """
-    source, source_lengths = pad(corpus.source, rows)
-    targets, target_lengths = pad(corpus.target, rows)
+    source, source_lengths = pad(corpus.source, rows)  # [B, S], [B]
+    targets, target_lengths = pad(corpus.target, rows)  # [B, T], [B]
     inputs = torch.full_like(targets, PAD)
+    # The inputs are the targets one step later, without EOS.
     inputs[:, 1:] = targets[:, :-1]
     inputs[inputs == EOS] = PAD
     inputs[:, 0] = BOS
@@ -122,7 +127,11 @@ def collate(corpus: Corpus, rows: Rows, read_pictures: ReadPictures | None = Non
 
 
 def _link_matrices(links: Ragged, targets: int, sources: int) -> torch.Tensor:
-    """Links of each pair as a matrix [n, targets, sources]; rows with links have sum 1."""
+    """Links of each pair as a matrix [B, T, S]; rows with links have sum 1.
+
+    links: s₁ t₁ s₂ t₂ … of each pair.
+    targets, sources: T and S.
+    """
     matrices = np.zeros((len(links), targets, sources), np.float32)
     positions = links.ids.reshape(-1, 2).astype(np.int64)
     pair_numbers = np.repeat(np.arange(len(links)), links.lengths // 2)
@@ -133,9 +142,13 @@ def _link_matrices(links: Ragged, targets: int, sources: int) -> torch.Tensor:
 def pad(
     sequences: Ragged | RaggedChain | Sequence[Sequence[int]], rows: Rows, end: bool = True
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Some sequences as a matrix, EOS after each (if `end`) and padding after it.
+    """Some sequences as a matrix, with padding after each.
 
-    Returns ids [n, L] and lengths [n], both with EOS counted.
+    sequences: all sequences.
+    rows: numbers of the n sequences.
+    end: whether EOS is appended to each.
+
+    Returns ids [n, L] and lengths [n], EOS included.
     """
     if not isinstance(sequences, Ragged | RaggedChain):
         sequences = Ragged.of(sequences)
@@ -147,7 +160,12 @@ def pad(
 
 
 def prefetched(batches: Any, indices: Sequence[int], processes: int) -> Iterator[Any]:
-    """Some of the batches; with `processes`, they are made before they are needed."""
+    """Some of the batches, made when or before they are needed.
+
+    batches: makes a batch by its index.
+    indices: indices of the batches.
+    processes: number of processes that make them ahead of time; 0: none.
+    """
     if not processes or len(indices) < 2:
         return (batches[i] for i in indices)
     loader: Any = torch.utils.data.DataLoader(
@@ -156,16 +174,12 @@ def prefetched(batches: Any, indices: Sequence[int], processes: int) -> Iterator
         sampler=indices,
         num_workers=min(processes, len(indices)),
         prefetch_factor=PREFETCHED,
-        collate_fn=_unchanged,
+        collate_fn=lambda batch: batch,  # it is complete
         multiprocessing_context="fork",
         pin_memory=torch.cuda.is_available(),
         worker_init_fn=end_with_parent,
     )
     return iter(loader)
-
-
-def _unchanged(batch: Any) -> Any:
-    return batch
 
 
 def padding_share(batches: Sequence[np.ndarray], *sides: np.ndarray) -> float:
@@ -174,10 +188,6 @@ def padding_share(batches: Sequence[np.ndarray], *sides: np.ndarray) -> float:
     batches: indices of the sentences of each batch.
     sides: lengths of all sentences, for each side, without EOS, which counts as real.
     """
-    real = 0
-    total = 0
-    for batch in batches:
-        for lengths in sides:
-            real += int(lengths[batch].sum()) + len(batch)
-            total += (int(lengths[batch].max()) + 1) * len(batch)
-    return 1 - real / total
+    sizes = [lengths[batch] + 1 for batch in batches for lengths in sides]
+    real = sum(int(size.sum()) for size in sizes)
+    return 1 - real / sum(int(size.max()) * len(size) for size in sizes)

@@ -1,4 +1,4 @@
-"""Texts to classify, encoded as ids, whole or cut into sentences; and batches of them."""
+"""Texts to classify: ids of the text or of its sentences, and batches."""
 
 import itertools
 import re
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from nmt.data.batching import pad
-from nmt.data.ragged import Ragged, encode_lines
+from nmt.data.ragged import Ragged, encode_lines, offsets_of
 from nmt.foundation.interfaces import EOS, TextBatch
 from nmt.tokenizer import Tokenizer
 
@@ -30,7 +30,7 @@ class Documents:
 
     rows: ids; no row is empty.
     offsets: text i is rows offsets[i] to offsets[i + 1].
-    cut: number of texts that were too long and have lost their end.
+    cut: number of texts that were too long and are without their end.
     """
 
     rows: Ragged
@@ -49,21 +49,18 @@ class Documents:
 def sentences(line: str) -> list[str]:
     """The sentences of a text.
 
-    They end with . ! ? … before a space, or with 。！？ anywhere. A point after an initial or a usual
-    abbreviation ends no sentence, nor does a point before a small letter.
+    They end with . ! ? … before a space, or with 。！？ anywhere. A full stop after an initial or a
+    usual abbreviation does not end a sentence, nor does one before a lowercase letter.
     """
-    parts = []
-    begin = 0
+    ends = [0]
     for match in SENTENCE_END.finditer(line):
-        *_, word = ["", *line[begin : match.start()].rsplit(maxsplit=1)]
+        *_, word = ["", *line[ends[-1] : match.start()].rsplit(maxsplit=1)]
         is_abbreviation = ABBREVIATION.fullmatch(word.lstrip("([\"'“„«"))
         following = line[match.end() : match.end() + 1]
-        if word.endswith(".") and (following.islower() or is_abbreviation):
-            continue
-        parts.append(line[begin : match.end()].strip())
-        begin = match.end()
-    parts.append(line[begin:].strip())
-    return [part for part in parts if part]
+        if not word.endswith(".") or not (following.islower() or is_abbreviation):
+            ends.append(match.end())
+    texts = [line[begin:end].strip() for begin, end in itertools.pairwise([*ends, len(line)])]
+    return [text for text in texts if text]
 
 
 def encode_documents(
@@ -101,15 +98,19 @@ def encode_documents(
         if len(rows) == offsets[-1]:
             rows.append(np.array([EOS], encoded.ids.dtype))
         offsets.append(len(rows))
-    ids = np.concatenate([encoded.ids[:0], *rows])
-    row_ends = np.cumsum([0, *map(len, rows)], dtype=np.int64)
-    return Documents(Ragged(ids, row_ends), np.array(offsets), cut)
+    ids = np.concatenate([encoded.ids[:0], *rows])  # also without rows
+    return Documents(Ragged(ids, offsets_of([*map(len, rows)])), np.array(offsets), cut)
 
 
 def collate_texts(
     documents: Documents, indices: Sequence[int] | np.ndarray, labels: np.ndarray | None
 ) -> TextBatch:
-    """Texts as one padded batch, without EOS, so that only words can be attended to."""
+    """Texts as one padded batch, without EOS, so that attention has only words.
+
+    documents: encoded texts.
+    indices: numbers of the texts.
+    labels: Boolean [texts, labels] of all texts; None: unknown.
+    """
     rows = [np.arange(documents.offsets[i], documents.offsets[i + 1]) for i in indices]
     tokens, lengths = pad(documents.rows, np.concatenate(rows), end=False)
     return TextBatch(

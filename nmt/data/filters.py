@@ -20,8 +20,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Filters:
-    """Filters of training pairs; dropped pairs are counted and reported. Pairs with an empty side are
-    always dropped.
+    """Filters of training pairs; dropped pairs are counted and reported.
+
+    Pairs with an empty side are always dropped.
 
     tags: tags in front of source lines, which do not count as text.
     max_length: longest sentence of either side, in tokens.
@@ -48,7 +49,7 @@ class Filters:
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """The ratio of lengths, which a source without words does not have."""
+        """The ratio of lengths, for a source without words."""
         return {} if run.sources else {"filters.max_ratio": "a picture has no length"}
 
     def text(self, pairs: Pairs) -> Pairs:
@@ -62,7 +63,10 @@ class Filters:
         return pairs if len(kept) == len(pairs) else pairs.select(kept)
 
     def sift(self, source: Text, target: Text) -> tuple[list[int], dict[str, int]]:
-        """The pairs that pass all filters but that of duplicates, and how many do not, by the reason."""
+        """Pairs that pass all filters of text except that of duplicates.
+
+        Returns the numbers of the pairs, and the number of dropped pairs by the reason.
+        """
         kept = []
         dropped = {"empty": 0, "identical": 0, "symbols": 0}
         for i, (tagged, translation) in enumerate(zip(source, target, strict=True)):
@@ -78,7 +82,10 @@ class Filters:
         return kept, dropped
 
     def tokens(self, corpus: Corpus, name: str) -> np.ndarray:
-        """Indices of the pairs within the bounds on length and ratio. Raises UserError if there are none."""
+        """Numbers of the pairs that pass the filters of length and ratio.
+
+        Raises UserError if there are none.
+        """
         source = corpus.source.lengths
         target = corpus.target.lengths
         longest = np.maximum(source, target)
@@ -93,7 +100,12 @@ class Filters:
         return kept
 
     def report(self, name: str, before: int, after: int, dropped: Mapping[str, int]) -> None:
-        """Logs how many pairs are dropped. Raises UserError if none is left."""
+        """Logs the numbers of dropped pairs. Raises UserError if no pair is left.
+
+        name: name of the pairs.
+        before, after: number of pairs before and after filtering.
+        dropped: number of dropped pairs by the reason.
+        """
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in dropped.items() if count)
         if reasons:
             log.info(
@@ -111,31 +123,27 @@ class _LetterTable(dict[int, int | None]):
 
     def __missing__(self, code: int) -> int | None:
         category = unicodedata.category(chr(code))
-        if category[0] == "Z" or category == "Cc":
-            self[code] = None
-        else:
-            self[code] = ord("a") if category[0] in "LM" else code
-        return self[code]
+        is_space = category[0] == "Z" or category == "Cc"
+        letter = ord("a") if category[0] in "LM" else code
+        return self.setdefault(code, None if is_space else letter)
 
 
 _LETTERS = _LetterTable()
 
 
 def symbols(text: str) -> float:
-    """Share of the characters, without spaces, that are not letters."""
+    """Share of symbols among the characters of a text without spaces; letters are not symbols."""
     letters = text.translate(_LETTERS)
     return 1 - letters.count("a") / len(letters) if letters else 1.0
 
 
 def fingerprint(pairs: Pairs) -> str:
-    """SHA-256 of the text. Runs with the same fingerprint read the same sentences in the same order."""
+    """SHA-256 of the text; equal for the same sentences in the same order."""
     if pairs.store is not None:
         return hashlib.sha256(f"{pairs.store.name} {len(pairs)}".encode()).hexdigest()
     digest = hashlib.sha256()
-    for column in (pairs.source, pairs.target, pairs.links):
-        if column is None:
-            continue
-        # Each column as a JSON list, one line at a time.
+    for column in pairs.columns.values():
+        # Each column as a JSON list, one line at a time, so that memory does not grow.
         for i, line in enumerate(column):
             digest.update(("[" if i == 0 else ", ").encode())
             digest.update(json.dumps(line, ensure_ascii=False).encode("utf-8", "surrogatepass"))

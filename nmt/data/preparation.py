@@ -1,5 +1,6 @@
-"""From parallel text to batches of ids: filtered, encoded, and cut anew for every epoch."""
+"""From parallel text to batches of ids: text is filtered and encoded once, batched in every epoch."""
 
+import contextlib
 import logging
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,36 +10,35 @@ from typing import Any
 
 import numpy as np
 
-from nmt.data import Pairs, Splits, Stage, Text, tag_of
+from nmt.data import Pairs, Splits, Stage, Text, chained, tag_of
 from nmt.data.batching import Batching, ReadPictures, collate, padding_share, prefetched
 from nmt.data.filters import Filters
 from nmt.data.mixing import Mixing
 from nmt.data.modifiers import Modifier, applied
 from nmt.data.ragged import Corpus, RaggedChain, encode
-from nmt.data.sources.mix import chained
 from nmt.data.store import chunk_of, encoded
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Batch
 from nmt.foundation.ranks import ALONE, Ranks
 from nmt.storage.lock import wait_for_lock
-from nmt.tokenizer import SentencePiece, Tokenizer, Untrained
+from nmt.tokenizer import Tokenizer, Untrained
 from nmt.tokenizer.columns import Columns
 
 log = logging.getLogger(__name__)
 MEASURED = 1000
-"""Number of batches sampled to report padding."""
+"""Number of batches whose padding is reported."""
 
 
 @dataclass(frozen=True)
 class PreparedData:
-    """Data ready to train on.
+    """Encoded data of a training.
 
-    splits: the text.
+    splits: the filtered text.
     tokenizer: trained tokenizer.
     train: encoded training pairs.
     validation: encoded validation pairs.
-    kept: indices of the training pairs that passed the filters.
-    beside: further validation parts by their names, encoded.
+    kept: numbers of the training pairs that passed the filters of length.
+    beside: encoded further validation parts, by name.
     """
 
     splits: Splits
@@ -61,12 +61,12 @@ def train_once(
     store: folder of stored text, in which its SentencePiece models are kept.
     """
     trained = None
-    if ranks.first and store is not None and isinstance(tokenizer, SentencePiece):
-        tokenizer.shared = tokenizer.shared or str(store / "tokenizers")
-        with wait_for_lock(store / ".tokenizers.lock", "tokenizer of this text"):
-            trained = tokenizer.train(source, target)
-    elif ranks.first:
-        trained = tokenizer.train(source, target)
+    if ranks.first:
+        lock: Any = contextlib.nullcontext()
+        if store is not None:  # other runs on the same text wait for the models
+            lock = wait_for_lock(store / ".tokenizers.lock", "tokenizer of this text")
+        with lock:
+            trained = tokenizer.train(source, target, store and store / "tokenizers")
     models = ranks.of_first(None if trained is None else trained.models)
     assert models is not None
     return trained or Tokenizer(*models, lowercase=tokenizer.lowercase, sampling=tokenizer.sampling)
@@ -82,17 +82,16 @@ def prepare(
     tokenizer: trained tokenizer (when resuming), or settings of one to train on the data.
     ranks: all ranks.
     """
-    if splits.mixture is not None:
-        corpora = {name: _filtered(c, filters) for name, c in splits.mixture.corpora.items()}
-        splits = replace(
-            splits,
-            mixture=replace(splits.mixture, corpora=corpora),
-            train=chained([*corpora.values()], splits.train.name),
-        )
-        parts = [*corpora.values()]
-    else:
-        splits = replace(splits, train=_filtered(splits.train, filters))
-        parts = [splits.train]
+    mixture = splits.mixture
+    corpora = {"": splits.train} if mixture is None else mixture.corpora
+    # A store contains only pairs that have passed the filters.
+    corpora = {n: filters.text(c) if c.store is None else c for n, c in corpora.items()}
+    parts = [*corpora.values()]
+    splits = replace(
+        splits,
+        mixture=None if mixture is None else replace(mixture, corpora=corpora),
+        train=parts[0] if mixture is None else chained(parts, splits.train.name),
+    )
     if not isinstance(tokenizer, Tokenizer):
         tokenizer = _trained(tokenizer, splits, ranks)
     _check_columns(tokenizer.columns, splits)
@@ -116,10 +115,6 @@ def prepare(
     )
 
 
-def _filtered(pairs: Pairs, filters: Filters) -> Pairs:
-    return pairs if pairs.store is not None else filters.text(pairs)
-
-
 def _names(splits: Splits) -> tuple[str, ...]:
     """Names of the columns of source lines."""
     return (*splits.languages[0].split("+"), *splits.factors)
@@ -135,7 +130,7 @@ def _trained(tokenizer: Untrained, splits: Splits, ranks: Ranks) -> Tokenizer:
         names=_names(splits),
         picture=splits.pictures,
     )
-    # A source of pictures has no words.
+    # A source of only pictures has no words; its vocabulary is not used.
     source = texts(train.source, columns) if columns.sources else train.target
     return train_once(tokenizer, source, train.target, ranks, train.store).reading(columns)
 
@@ -143,27 +138,23 @@ def _trained(tokenizer: Untrained, splits: Splits, ranks: Ranks) -> Tokenizer:
 def _check_columns(columns: Columns, splits: Splits) -> None:
     """Raises UserError unless source lines have the columns that the model reads."""
     names = _names(splits)
-    no_values = ((),) * len(splits.factors)
-    given = Columns(splits.sources, no_values, names, splits.pictures)
-    if (columns.sources, len(columns.factors), columns.picture) != (
-        given.sources,
-        len(given.factors),
-        given.picture,
-    ):
+    data_columns = Columns(splits.sources, ((),) * len(splits.factors), names, splits.pictures)
+    # The numbers of columns count, not the names and values.
+    if data_columns != replace(columns, factors=((),) * len(columns.factors), names=names):
         raise UserError(
-            f"data: its source lines hold {given.described}, but the model that this begins with "
-            f"reads {columns.described}"
+            f"data: its source lines hold {data_columns.described}, but the model that this begins "
+            f"with reads {columns.described}"
         )
     if not columns.plain and not columns.picture and columns.names != names:
         log.warning(
-            "data: %s stand for what the model calls %s",
+            "data: columns %s are read as the columns %s of the model",
             ", ".join(names),
             ", ".join(columns.names),
         )
 
 
 def texts(source: Text, columns: Columns) -> Text:
-    """The texts in the lines of a source, all columns one after another."""
+    """The texts in the lines of a source, one after another."""
     if columns.plain:
         return source
     return [text for line in source for text in columns.split(line)[: columns.sources]]
@@ -172,14 +163,14 @@ def texts(source: Text, columns: Columns) -> Text:
 class EpochBatches:
     """The batches of one epoch, made on demand: a pure function of (data, seed, epoch).
 
-    With a random segmentation, batches are planned by the lengths of the usual one.
+    With random segmentations, batches are planned by the lengths of the usual segmentation.
 
     data: the training data.
-    batching: how pairs are cut into batches.
+    batching: rule by which pairs are cut into batches.
     seed: seed of the run.
     epoch: number of the epoch.
     reader: reads pictures, see `collate`.
-    ahead: processes that make batches before they are needed.
+    ahead: number of processes that make batches before they are needed.
     mixing: schedule of a mixture.
     """
 
@@ -198,8 +189,8 @@ class EpochBatches:
         self.ahead = ahead
         self.key = f"{seed} {epoch}"
         self.segmentation_seed = hash((seed, epoch)) % 2**31 if data.tokenizer.sampling else None
-        self.modifiers: list[Sequence[Modifier]] = []
-        self.indices: list[np.ndarray] = []
+        self.modifiers: list[Sequence[Modifier]] = []  # of each batch
+        self.indices: list[np.ndarray] = []  # pairs of each batch
         segments: Sequence[tuple[Stage | None, np.ndarray]] = [(None, data.kept)]
         if mixing is not None:
             segments = mixing.epoch(epoch)
@@ -224,23 +215,24 @@ class EpochBatches:
 
     def _modified(self, pairs: Pairs, i: int) -> Pairs:
         """Batch i after its stage's modifiers: a pure function of (seed, epoch, batch)."""
-        draw = random.Random(f"{self.key} {i}")
+        rng = random.Random(f"{self.key} {i}")
         mixture = self.data.splits.mixture
         assert mixture is not None, "only mixtures have modifiers"
         modified: list[tuple[str, str]] = []
         for source, target in zip(pairs.source, pairs.target, strict=True):
-            tag = tag_of(source, mixture.tags)
-            results = applied(self.modifiers[i], (source.removeprefix(tag), target), draw)
+            tag = tag_of(source, mixture.tags)  # modifiers change the text behind it
+            results = applied(self.modifiers[i], (source.removeprefix(tag), target), rng)
             modified += [(tag + text, translation) for text, translation in results]
         sources, targets = zip(*modified, strict=True)
         return Pairs(sources, targets, pairs.name)
 
     def read(self, indices: Sequence[int]) -> Iterator[Batch]:
+        """Some of the batches, in order."""
         return prefetched(self, indices, self.ahead)
 
     @property
     def padding(self) -> float:
-        """Share of positions that are padding, of the first batches."""
+        """Share of the positions of the first batches that are padding."""
         return padding_share(
             self.indices[:MEASURED], self.data.train.source.lengths, self.data.train.target.lengths
         )

@@ -1,4 +1,4 @@
-"""Work on many items in as many processes as there are cores, with results in the items' order."""
+"""Parallel map in worker processes, one for each core, with results in the order of the items."""
 
 import collections
 import ctypes
@@ -18,13 +18,18 @@ from nmt.foundation.processes import available_cores
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 QUEUED = 3
-"""Items of each process that are submitted before the first of them is done."""
+"""Items per process that are submitted before the first of them is done."""
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _work: Any = None
+"""Function of a worker process; it is sent once, not with every item."""
 
 
 def ordered_map(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """`work` of every item. Items are taken when they are needed, and need not fit into memory."""
+    """Results of `work` for every item, in order.
+
+    The items are read on demand, so that they need not fit into memory. Raises UserError if a
+    process is killed.
+    """
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     results: collections.deque[Future[Result]] = collections.deque()
     with warnings.catch_warnings():
@@ -40,7 +45,7 @@ def ordered_map(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterat
                 yield results.popleft().result()
         except BrokenProcessPool as error:
             raise UserError(
-                "a process that prepares the text was ended from outside; is the memory too small?"
+                "a process that prepares the text was killed; is the memory too small?"
             ) from error
         finally:
             pool.shutdown(cancel_futures=True)

@@ -86,7 +86,6 @@ class SentencePiece:
         }
         self.sampling = sampling
         self.sample = sample
-        self.shared = os.environ.get(SHARED)
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
@@ -95,10 +94,13 @@ class SentencePiece:
             return {"tokenizer.split_digits": "every character is a piece of its own already"}
         return {}
 
-    def train(self, source: Sequence[str], target: Sequence[str]) -> Tokenizer:
+    def train(
+        self, source: Sequence[str], target: Sequence[str], shared: Path | None = None
+    ) -> Tokenizer:
         """A tokenizer of the text.
 
         source, target: lines of both sides; `target` may be empty.
+        shared: folder in which runs share models, unless $NMT_TOKENIZERS names one.
 
         Raises UserError if SentencePiece cannot train it, such as for too small a vocabulary.
         """
@@ -107,12 +109,15 @@ class SentencePiece:
         target = _drawn(target, self.sample // sides, "the target")
         if self.joint:
             name = "both languages" if target else "the text"
-            models = 2 * [self._train([*source, *target], name)]
+            models = 2 * [self._train([*source, *target], name, shared)]
         else:
-            models = [self._train(source, "the source"), self._train(target, "the target")]
+            models = [
+                self._train(source, "the source", shared),
+                self._train(target, "the target", shared),
+            ]
         return Tokenizer(*models, lowercase=self.lowercase, sampling=self.sampling)
 
-    def _train(self, lines: Sequence[str], name: str) -> bytes:
+    def _train(self, lines: Sequence[str], name: str, shared: Path | None) -> bytes:
         texts = prepared(lines, self.lowercase)
         num_cut = sum(len(line) > LONGEST for line in texts)
         if num_cut:
@@ -124,7 +129,7 @@ class SentencePiece:
         texts = [line[:LONGEST] for line in texts]
         size = self.vocabulary_size
         try:
-            model = self._fit(texts, size)
+            model = self._fit(texts, size, shared)
         except RuntimeError as error:
             size_limit = re.search(r"<= (\d+)", str(error))
             if size_limit is None:
@@ -136,7 +141,7 @@ class SentencePiece:
                     "tokenizer.byte_fallback=true or tokenizer=char"
                 ) from error
             # The text has fewer pieces; the message contains their number.
-            model = self._fit(texts, int(size_limit[1]))
+            model = self._fit(texts, int(size_limit[1]), shared)
         num_pieces = sentencepiece.SentencePieceProcessor(model_proto=model).get_piece_size()
         if num_pieces < size and self.model in ("unigram", "bpe"):
             log.info(
@@ -147,17 +152,18 @@ class SentencePiece:
             )
         return model
 
-    def _fit(self, texts: list[str], size: int) -> bytes:
+    def _fit(self, texts: list[str], size: int, shared: Path | None) -> bytes:
         """A SentencePiece model, from the shared folder if a run has trained it there before.
 
         A file in the folder begins with the hash of the model. Raises UserError if it is damaged.
         """
-        if not self.shared:
+        folder = os.environ.get(SHARED) or shared
+        if not folder:
             return self._fitted(texts, size)
         key = hashlib.sha256(repr((self.model, size, sorted(self.options.items()))).encode())
         for text in texts:
             key.update(text.encode("utf-8", "surrogatepass") + b"\n")
-        file = Path(self.shared, f"{key.hexdigest()}.model")
+        file = Path(folder, f"{key.hexdigest()}.model")
         if file.is_file():
             log.info("tokenizer: that of another run on the same text")
             content = file.read_bytes()
@@ -239,8 +245,10 @@ class SentencePieceFile:
         """The size of the vocabulary, which the files have."""
         return {"sizes.vocabulary": "the vocabulary is that of tokenizer.model"}
 
-    def train(self, source: Sequence[str], target: Sequence[str]) -> Tokenizer:
-        """Reads the files; the text is not used. Raises UserError if a file cannot be used."""
+    def train(
+        self, source: Sequence[str], target: Sequence[str], shared: Path | None = None
+    ) -> Tokenizer:
+        """Reads the files; no argument is used. Raises UserError if a file cannot be used."""
         models = []
         for key, name in self.files.items():
             models.append(_read_model(f"tokenizer.{key}={name}", Path(name)))
