@@ -1,6 +1,6 @@
 """Parallel and labelled text: values, sources, file formats, filters, encoding and batches.
 
-A data set is one file in sources/ and one YAML in conf/data; a table format is one file in formats/.
+A data set is one file in sources/ and one YAML in conf/data. A format is one file in formats/.
 
 Read: this file, lines, links, formats, pair_columns, parts, sources, the rest in any order.
 """
@@ -105,6 +105,7 @@ class Pairs:
     @property
     def columns(self) -> dict[str, Text]:
         """The texts by name: source, target, and links if there are any."""
+        # The order is part of the fingerprint of a run.
         columns = {"source": self.source, "target": self.target, "links": self.links}
         return {name: text for name, text in columns.items() if text is not None}
 
@@ -117,7 +118,7 @@ class Pairs:
             links=None if self.links is None else Selection(self.links, indices),
             more_references=[Selection(lines, indices) for lines in self.more_references],
             regions=None if self.regions is None else [self.regions[i] for i in indices],
-            store=None,
+            store=None,  # its name identifies all pairs, not some of them
         )
 
 
@@ -146,7 +147,7 @@ class Stage:
 
     def __str__(self) -> str:
         shares = [f"{corpus} {float(weight):.3g}" for corpus, weight in self.weights.items()]
-        passes = "inf" if self.passes is None else self.passes
+        passes = "inf" if self.passes is None else self.passes  # as in the file
         return f"{self.name}: {', '.join(shares)}, until {self.until} {passes}"
 
 
@@ -175,7 +176,7 @@ def tag_of(line: str, tags: Sequence[str]) -> str:
 class Splits:
     """The parts of a data set for translation.
 
-    train, validation, test: sentence pairs; `test` may be None.
+    train, validation, test: sentence pairs; `test` is optional.
     languages: source and target.
     more_validation: further validation sets by name.
     sources: number of texts in a source line; several are separated by tabs.
@@ -216,7 +217,7 @@ class Labelled:
 
 @dataclass(frozen=True)
 class LabelledSplits:
-    """The parts of a data set for classification; `test` may be None.
+    """The parts of a data set for classification; `test` is optional.
 
     multi_label: whether a text of the training part has any number of labels, not exactly one.
     """

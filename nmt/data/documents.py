@@ -89,13 +89,13 @@ def encode_documents(
     offsets = [0]
     cut = 0
     for text in texts:
-        room = max_tokens
+        room = max_tokens  # left for the text
         for ids in itertools.islice(encoded_rows, len(text)):
             if len(ids) and room > 0:
                 rows.append(ids[:room])
             room -= len(ids)
         cut += room < 0
-        if len(rows) == offsets[-1]:
+        if len(rows) == offsets[-1]:  # a text has at least one row
             rows.append(np.array([EOS], encoded.ids.dtype))
         offsets.append(len(rows))
     ids = np.concatenate([encoded.ids[:0], *rows])  # also without rows
@@ -112,6 +112,7 @@ def collate_texts(
     labels: Boolean [texts, labels] of all texts; None: unknown.
     """
     rows = [np.arange(documents.offsets[i], documents.offsets[i + 1]) for i in indices]
+    # tokens: [N, S], the rows of all texts
     tokens, lengths = pad(documents.rows, np.concatenate(rows), end=False)
     return TextBatch(
         tokens=tokens,

@@ -44,6 +44,7 @@ class Filters:
     @property
     def key(self) -> str:
         """The settings as text; part of the name of a store."""
+        # Without tags, the key is that of stores made before there were tags.
         settings = {name: value for name, value in vars(self).items() if name != "tags" or value}
         return str(sorted(settings.items()))
 
@@ -56,6 +57,7 @@ class Filters:
         """The pairs that pass the filters of text. Raises UserError if none does."""
         kept, dropped = self.sift(pairs.source, pairs.target)
         if self.drop_duplicates:
+            # In reverse, so that the first of equal pairs is the one that stays.
             first = {(pairs.source[i], pairs.target[i]): i for i in reversed(kept)}
             dropped["duplicate"] = len(kept) - len(first)
             kept = sorted(first.values())
@@ -84,16 +86,16 @@ class Filters:
     def tokens(self, corpus: Corpus, name: str) -> np.ndarray:
         """Numbers of the pairs that pass the filters of length and ratio.
 
-        Raises UserError if there are none.
+        Raises UserError if no pair passes.
         """
         source = corpus.source.lengths
         target = corpus.target.lengths
-        longest = np.maximum(source, target)
+        longest = np.maximum(source, target)  # [pairs]
         within = longest <= self.max_length
         dropped = {"too long": int((~within).sum())}
         if self.max_ratio:
             balanced = longest <= self.max_ratio * np.maximum(1, np.minimum(source, target))
-            dropped["ratio"] = int((within & ~balanced).sum())
+            dropped["ratio"] = int((within & ~balanced).sum())  # each pair has one reason
             within &= balanced
         kept = np.flatnonzero(within).astype(np.uint32)
         self.report(name, len(corpus), len(kept), dropped)
@@ -122,6 +124,7 @@ class _LetterTable(dict[int, int | None]):
     """Translation table that maps letters and their marks to "a" and deletes spaces."""
 
     def __missing__(self, code: int) -> int | None:
+        # Called once for each character; `str.translate` does the rest without Python.
         category = unicodedata.category(chr(code))
         is_space = category[0] == "Z" or category == "Cc"
         letter = ord("a") if category[0] in "LM" else code

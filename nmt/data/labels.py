@@ -1,4 +1,4 @@
-"""Sets of labels; how well they are predicted: accuracy; precision, recall and F1 (van Rijsbergen 1979).
+"""Sets of labels, and their metrics: accuracy, precision, recall and F1 (van Rijsbergen 1979).
 
 Everything is counted on Boolean tables [texts, labels], whether a text has one label or several.
 """

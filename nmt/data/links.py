@@ -48,7 +48,7 @@ def check_links(pairs: Pairs, place: str, factors: int, first: int = 1) -> None:
     assert pairs.links is not None
     rows = zip(pairs.source, pairs.target, pairs.links, strict=True)
     for number, (source, target, line) in enumerate(rows, first):
-        text = source.split("\t")[0] if factors else source
+        text = source.split("\t")[0] if factors else source  # factors follow the text
         source_words = len(text.split())
         target_words = len(target.split())
         try:

@@ -3,7 +3,7 @@
 They are a pure function of (corpora, stages, seed, epoch). The schedule is an infinite sequence of
 pairs. In each stage, of every x pairs in it, ⌊w x⌋ come from a corpus of share w. A corpus is read
 in a new order in each pass, and continues in the next stage where it stopped. An epoch has as many
-pairs of the schedule as the corpora have together, so that stages may begin and end within an epoch.
+pairs of the schedule as the corpora have together. Stages may begin and end within an epoch.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ UNSUPPORTED = {
 KEYBOARD = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
 """Rows of keys."""
 SIMILAR = dict(zip("o0l1ieasbgzuc", "0o1líéá5692üç", strict=True))
-"""Characters that look alike."""
+"""Characters that resemble each other."""
 END_MARKS = (".。．།۔։", "!！՜", "?？؟;՞", ",，、،", ":：", ";；؛")
 """Punctuation marks of one kind in several scripts."""
 SCRIPTS = (0x61, 0x3B1, 0x430, 0x5D0, 0x905, 0x3041, 0x4E00, 0xAC00)
@@ -98,7 +98,7 @@ def noise(
         length = rng.randint(min_word_length, max_word_length)
         words.append("".join(chr(script + rng.randrange(SCRIPT_LETTERS)) for _ in range(length)))
     text = " ".join(words)
-    return [(text, text), pair]
+    return [(text, text), pair]  # the pair itself stays
 
 
 def prefix(
@@ -148,7 +148,7 @@ def _change_one(pattern: str, change: Change, text: str, rng: random.Random) -> 
     spans = [match.span() for match in re.finditer(pattern, text)]
     if not spans:
         return text
-    start, end = rng.choice(spans)
+    start, end = rng.choice(spans)  # all places are equally probable
     return text[:start] + change(text[start:end], rng) + text[end:]
 
 
@@ -207,7 +207,7 @@ def modifier(name: str, probability: Any, settings: Mapping[str, Any]) -> Modifi
         )
     _, _, *parameters = inspect.signature(MODIFIERS[name]).parameters
     unknown = [key for key in settings if key not in parameters]
-    if unknown and MODIFIERS[name] is not typos:
+    if unknown and MODIFIERS[name] is not typos:  # `typos` checks its own names
         raise UserError(
             f"modifier {name}: unknown setting {', '.join(unknown)} "
             f"(settings: {', '.join(parameters) or 'none'})"

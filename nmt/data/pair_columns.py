@@ -51,7 +51,7 @@ class PairColumns:
         return "+".join(self.sources), self.target
 
     def without_alignment(self) -> "PairColumns":
-        """The same columns without word alignments."""
+        """A copy without word alignments."""
         return replace(self, alignment=None)
 
     def pairs(
@@ -70,6 +70,7 @@ class PairColumns:
             _check_values(places[factor], texts[self.sources[0]], texts[factor], first)
         source, *others = [texts[column] for column in (*self.sources, *self.factors)]
         if others:
+            # A tab separates columns, so that it cannot stay inside one.
             rows = zip(source, *others, strict=True)
             source = ["\t".join(cell.replace("\t", " ") for cell in row) for row in rows]
         if self.alignment is None:

@@ -21,6 +21,7 @@ from nmt.data.pair_columns import PairColumns, check_names
 from nmt.foundation.errors import UserError
 
 PARTS = ("train", "validation", "test")
+"""Parts into which data.split cuts the training part."""
 _SLICED_PART = re.compile(r"(.+)@(-?\d+%?)?:(-?\d+%?)?", re.DOTALL)
 Item = TypeVar("Item", Pairs, Rows)
 Mapped = TypeVar("Mapped", Pairs, Rows)
@@ -62,13 +63,17 @@ class PartNames:
 
 @dataclass(frozen=True)
 class Slice:
-    """Rows of a part from `start` to `stop`, counted from 0 as in Python, or in per cent."""
+    """Rows of a part from `start` to `stop`, counted from 0 as in Python, or in per cent.
+
+    Either may be empty, as in Python.
+    """
 
     start: str
     stop: str
 
     def rows(self, count: int) -> range:
         """The rows of a part with `count` rows."""
+        # The slice of a range handles negative numbers and numbers beyond the end.
         return range(count)[_row(self.start, count) : _row(self.stop, count)]
 
     @property
@@ -87,7 +92,7 @@ def _row(bound: str, count: int) -> int | None:
 
 
 def parse_part(part: str) -> tuple[str, Slice | None]:
-    """Name and slice of NAME or NAME@START:STOP; the slice is None for all rows."""
+    """Name and slice of NAME or NAME@START:STOP, where the slice of all rows is None."""
     match = _SLICED_PART.fullmatch(part)
     return (match[1], Slice(match[2] or "", match[3] or "")) if match else (part, None)
 
@@ -124,7 +129,7 @@ class Stream(Generic[Item]):
         return Stream(self.name, lambda: map(function, self.read()), self.files, settings)
 
     def sliced(self, slice_: Slice | None) -> Stream[Item]:
-        """Some of the rows; None: all."""
+        """The rows of a slice, or all rows without one."""
         if slice_ is None:
             return self
 
@@ -165,7 +170,7 @@ ReadPart = Callable[[str, bool], Stream[Pairs]]
 
 
 def in_memory(stream: Stream[Pairs], training: bool = False) -> Pairs:
-    """All pairs as lists. Raises UserError if there are none."""
+    """All pairs as lists. Raises UserError if the stream is empty."""
     chunks = list(stream.read())
     if not chunks:
         raise UserError(f"{stream.name}: {stream.empty}")
@@ -189,6 +194,7 @@ def load_splits(columns: PairColumns, names: PartNames, read: ReadPart, keep: Ke
     """
     train = read(names.train, True)
     if names.share:
+        # Each part reads the whole text and keeps its lines.
         parts = [keep(_split_off(train, names.share, part), part == 0) for part in range(3)]
         splits = Splits(parts[0], parts[1], parts[2], columns.languages)
     else:
@@ -226,7 +232,7 @@ def _split_off(stream: Stream[Pairs], share: float, part: int) -> Stream[Pairs]:
             selected = [i for i, pair in enumerate(rows) if part_of(share, *pair) == part]
             if selected:
                 pairs = chunk.select(selected)
-                yield replace(pairs, links=None) if part else pairs
+                yield replace(pairs, links=None) if part else pairs  # links are for training
 
     settings = f"{stream.settings} part {part} of {share}"
     return replace(stream, read=read, settings=settings, empty=_empty_part(part, share))

@@ -1,8 +1,8 @@
 """Pictures by their names: images and grids of features, read when a batch is made.
 
-    FILE                    an image that Pillow reads, or .npy: features [positions, channels] or
-                            [rows, columns, channels]
-    FILE.npz#KEY            an array of an archive; FILE.safetensors#KEY as well
+    FILE                    an image that Pillow reads
+    FILE.npy                features [positions, channels] or [rows, columns, channels]
+    FILE.npz#KEY            features in an archive; FILE.safetensors#KEY as well
     FILE.parquet#COLUMN@ROW a cell of a table: an image in bytes, or lists of numbers
     digits:…                a page of handwritten digits (nmt/data/sources/digits.py)
 
@@ -146,7 +146,7 @@ def check_picture(name: str) -> PictureInfo:
 
 
 def image_of(name: str) -> np.ndarray:
-    """An image as bytes [rows, columns, 1 or 3]. Raises UserError if there is no such image."""
+    """An image as bytes [rows, columns, 1 or 3]. Raises UserError if it cannot be read."""
     if name.startswith(PREFIX):
         return page(name)[..., None]
     cell = _cell(name)

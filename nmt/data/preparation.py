@@ -1,4 +1,4 @@
-"""From parallel text to batches of ids: text is filtered and encoded once, batched in every epoch."""
+"""From parallel text to batches of ids: filtered and encoded once, cut again in every epoch."""
 
 import contextlib
 import logging

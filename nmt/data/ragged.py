@@ -23,7 +23,7 @@ Rows = Sequence[int] | range | np.ndarray
 
 
 def offsets_of(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
-    """Where each of several sequences begins in one flat array, and where the last one ends."""
+    """Positions in one flat array: the beginning of each sequence, and the end of the last one."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
 
 

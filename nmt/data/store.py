@@ -94,7 +94,7 @@ class Storing:
         first = next(stream.read(), None)
         if first is None:
             raise UserError(f"{stream.name}: {stream.empty}")
-        filters = self.filters if training else Filters()
+        filters = self.filters if training else Filters()  # only training text is filtered
         key = f"{VERSION} {stream.digest()} {filters.key}"
         folder = cache_folder() / hashlib.sha256(key.encode()).hexdigest()[:32]
         build = partial(_write_text, stream=stream, filters=filters)
@@ -145,7 +145,10 @@ class Chunk:
 
 
 def _write_text(folder: Path, stream: Stream[Pairs], filters: Filters) -> dict[str, int]:
-    """Writes the pairs of a stream that pass the filters. Returns how many do not, by the reason."""
+    """Writes the pairs of a stream that pass the filters.
+
+    Returns the number of dropped pairs by the reason.
+    """
     dropped: Counter[str] = Counter()
     hashes = []
     chunks = ordered_map(partial(_text_chunk, filters), stream.read())
@@ -154,6 +157,7 @@ def _write_text(folder: Path, stream: Stream[Pairs], filters: Filters) -> dict[s
         hashes.append(chunk.hashes)
     if filters.drop_duplicates:
         pair_hashes = np.frombuffer(b"".join(hashes), np.uint64)
+        # Equal hashes of 64 bits count as equal pairs.
         first_rows = np.sort(np.unique(pair_hashes, return_index=True)[1]).astype(np.uint32)
         first_rows.tofile(folder / "kept")
         dropped["duplicate"] = len(pair_hashes) - len(first_rows)
@@ -179,7 +183,7 @@ def _write_ids(folder: Path, pairs: Pairs, tokenizer: Tokenizer) -> dict[str, in
 
 
 def _written(folder: Path, kind: str, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-    """Appends chunks to the files NAME.kind and NAME.offsets of their columns; yields each chunk."""
+    """Appends each chunk to the files NAME.kind and NAME.offsets of its columns, then yields it."""
     files: dict[str, list[IO[bytes]]] = {}
     ends: Counter[str] = Counter()  # length of the rows written so far, by column
     with ExitStack() as stack:
@@ -225,7 +229,7 @@ def _ids_chunk(pairs: Pairs, tokenizer: Tokenizer, rows: slice) -> Chunk:
 
 def chunk_of(pairs: Pairs, indices: np.ndarray) -> Pairs:
     """Some pairs, as lists."""
-    chunk = pairs.select(indices.tolist())
+    chunk = pairs.select(indices.tolist())  # Python integers index faster
     return replace(chunk, source=list(chunk.source), target=list(chunk.target))
 
 

@@ -49,6 +49,7 @@ class Synthetic:
             yield ConfigError(
                 "synthetic.text", "give a file with text of the target language, a sentence a line"
             )
+        # Such a run is made for one direction; the other direction needs a model of its own.
         initial = next(filter(run.value, ("init", "objective.teacher")), None)
         if initial and not model:
             yield run.error(

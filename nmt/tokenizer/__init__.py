@@ -33,7 +33,7 @@ SHARED = "NMT_TOKENIZERS"
 MEASURED = 10_000
 """Lines from which the mean length of all lines is estimated."""
 LONGEST = 10_000
-"""Characters of a line that is trained on: SentencePiece takes time that grows with their square."""
+"""Characters of a line that are trained on: the time of SentencePiece grows with their square."""
 
 
 class SentencePiece:
@@ -160,6 +160,7 @@ class SentencePiece:
         folder = os.environ.get(SHARED) or shared
         if not folder:
             return self._fitted(texts, size)
+        # Settings and text determine the model.
         key = hashlib.sha256(repr((self.model, size, sorted(self.options.items()))).encode())
         for text in texts:
             key.update(text.encode("utf-8", "surrogatepass") + b"\n")
@@ -203,6 +204,7 @@ class SentencePiece:
 
 def _drawn(lines: Sequence[str], num_characters: int, name: str) -> Sequence[str]:
     """Lines with about `num_characters` characters, evenly drawn; all lines if they are shorter."""
+    # Stored text is read from disk: its length is estimated.
     lengths = [len(lines[i]) for i in range(0, len(lines), max(1, len(lines) // MEASURED))]
     mean = sum(lengths) / max(1, len(lengths))
     share = num_characters / max(1.0, mean * len(lines))

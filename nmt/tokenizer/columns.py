@@ -1,9 +1,9 @@
-"""Columns of a source line: a text; several texts; a text and factors, a value for each of its words;
-a picture; or a text and a picture.
+"""Columns of a source line.
 
+    A dog runs .                         a text
     A dog runs .⇥Un chien court .        two sources, a tab between them (Zoph & Knight 2016)
     A dog runs .⇥DT NN VBZ .             a text and one factor (Sennrich & Haddow 2016)
-    dog.jpg                              the name of a picture (nmt/data/pictures.py; Xu et al. 2015)
+    dog.jpg                              the name of a picture (Xu et al. 2015)
     A dog runs .⇥dog.jpg                 a text and a picture; no name: no picture
 
 Ids of several texts are one sequence, with EOS between them. A piece p and its factors are one
@@ -98,6 +98,7 @@ class Columns:
         names: see `Columns`.
         picture: see `Columns`.
         """
+        # The text is read only if it has factors: it may be large.
         values: list[set[str]] = [set() for _ in range(factors)]
         for line in lines if factors else ():
             for values_of_factor, column in zip(values, line.split(TAB)[1:], strict=True):
@@ -190,7 +191,7 @@ class Columns:
 
     def shortened(self, ids: Sequence[int], most: int) -> Sequence[int]:
         """At most `most` ids; of several texts, equally many of each."""
-        if isinstance(ids, Pictured):
+        if isinstance(ids, Pictured):  # the picture itself has no ids
             return replace(ids, ids=ids.ids[:most])
         if len(ids) <= most or self.sources == 1:
             return ids[:most]
@@ -217,6 +218,7 @@ class Columns:
         for names, column in zip(self.factors, values, strict=True):
             numbers = {name: number for number, name in enumerate(names, 1)}
             values_of_words = column.split()
+            # A piece of several words has the factors of the first one.
             for i, place in enumerate(places):
                 combined[i] += weight * numbers.get(values_of_words[place.start], 0)
             weight *= len(names) + 1

@@ -1,14 +1,15 @@
-"""Random segmentations as a pure function of (seed, text), with SentencePiece's vocabulary and scores.
+"""Random segmentations as a pure function of (seed, text).
 
 They are those of subword regularisation (Kudo 2018) and BPE-dropout (Provilkov et al. 2020).
-SentencePiece has both, but its random numbers cannot be fixed by a seed.
+SentencePiece has both, but its random numbers cannot be fixed by a seed; its vocabulary and scores
+are used.
 
 Pieces never cross the space before a word, so each word is cut by itself:
 
-    unigram    P(x_1 … x_n) ∝ exp(α Σ_i score(x_i)) over all ways to cut the word: forward
-               filtering, backward sampling
-    bpe        the usual merges in the order of their rank, each left out with probability α when
-               its turn comes
+    unigram    P(x_1 … x_n) ∝ exp(α Σ_i score(x_i)) over all ways to cut the word;
+               forward filtering, backward sampling
+
+    bpe        the usual merges in the order of their rank, each left out with probability α
 """
 
 import bisect
@@ -168,7 +169,7 @@ class Sampler:
 
     def _usual_merges(self, word: str) -> tuple[list[int], int]:
         """Ids of a word with all merges, and the number of merges."""
-        turns = itertools.count(1)  # no number is below α, so that all merges are done
+        turns = itertools.count(1)  # 1, 2, 3 …, never below α: all merges are done
         ids = self._merge(word, turns.__next__)
         return ids, next(turns) - 1
 

@@ -55,6 +55,7 @@ def with_pieces_of(model: bytes, other: bytes) -> bytes:
     for piece in parsed(other).pieces:
         if piece.piece not in names and piece.type == piece.NORMAL:
             lowest -= 1
+            # SentencePiece merges pieces of a higher score first.
             proto.pieces.add().CopyFrom(piece)
             proto.pieces[-1].score = lowest if merges else piece.score
     proto.trainer_spec.vocab_size = len(proto.pieces)

@@ -235,7 +235,7 @@ class Tokenizer:
         return SPLITS[units](line), self.target_words(line, ids, SPLITS[units])
 
     def target_words(self, line: str, ids: Sequence[int], split: Split = words) -> list[range]:
-        """Numbers of the words that each piece of a target text is a part of. See `source_words`."""
+        """Numbers of the words that each piece of a target text is a part of."""
         return self._places(self._target, line, ids, split)
 
     def target_spans(self, line: str, ids: Sequence[int]) -> list[range]:

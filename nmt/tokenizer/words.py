@@ -16,9 +16,9 @@ SPACE = "▁"
 UNKNOWN = "<unk>"
 """Piece that stands for unknown characters."""
 SPACELESS = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
-"""Scripts without spaces between words: the Unicode names of their letters begin with one of these."""
+"""First words of the Unicode names of letters in scripts without spaces between words."""
 ALONE = (*SPACELESS, "IDEOGRAPHIC", "FULLWIDTH")
-"""First words of the Unicode names of letters and punctuation of these scripts."""
+"""First words of the Unicode names of letters and punctuation in these scripts."""
 Split = Callable[[str], list[str]]
 """Cuts a text into units; the spaces between them are left out."""
 Units = Literal["word", "piece", "character", "space"]

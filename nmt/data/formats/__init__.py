@@ -64,6 +64,7 @@ class Rows:
         missing = [column for column in columns if column not in self.names]
         if not missing:
             return
+        # A single name often means that another character separates the columns.
         only_name = self.names[0] if len(self.names) == 1 else ""
         clues = (
             (
@@ -96,6 +97,7 @@ class Rows:
                 raise UserError(f"{self.place(i)}: column {column!r} holds {cell!r}, not text")
             if has_surrogate(cell):
                 raise UserError(f"{self.place(i)}: column {column!r} holds {LONE_SURROGATE}")
+        # Lines of text are written to files and must stay lines.
         return [LINE_BREAK.sub(" ", cell) for cell in cells]
 
 
@@ -105,6 +107,7 @@ def _shortened(name: str) -> str:
 
 def reader(format: str) -> ReadTable:
     """The function that reads a format. Raises ValueError if the format is unknown."""
+    # From the files: a new format is one file.
     names = sorted(module.name for module in pkgutil.iter_modules(__path__))
     if format not in names:
         raise ValueError(f"data.format={format}: must be one of {', '.join(names)}")

@@ -15,7 +15,7 @@ def read(file: Path, columns: Sequence[str]) -> Iterator[Rows]:
     names: list[str] = []
     first = 1
     for chunk in batched(_objects(file)):
-        names = names or list(chunk[0][1])
+        names = names or list(chunk[0][1])  # of the first object
         requested = present(names, columns)
         for number, row in chunk:
             missing = [name for name in requested if name not in row]
@@ -38,7 +38,7 @@ def _objects(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             continue
         try:
             row = json.loads(line)
-        except (ValueError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:  # RecursionError: deep nesting
             raise UserError(f"{file}, line {number:,}: not JSON ({error})") from error
         if not isinstance(row, dict):
             raise UserError(

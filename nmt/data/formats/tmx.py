@@ -18,11 +18,11 @@ PLACEHOLDERS = ("ph", "ut")
 """Codes in place of something, such as a line break: they separate words."""
 LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 Unit = Mapping[str, str | None]
-"""Texts of a translation unit by language; None: a variant without a segment."""
+"""Texts of a translation unit by language; a variant without a segment has None."""
 
 
 def read(file: Path, columns: Sequence[str]) -> Iterator[Rows]:
-    """The translation units that have all languages. Raises UserError if there is none."""
+    """The translation units that have all languages. Raises UserError if no unit has them."""
     languages = set[str]()
     num_units = 0
     num_complete = 0
@@ -81,7 +81,7 @@ def _segment(tuv: Any) -> str | None:
 
 
 def _text(element: Any) -> str:
-    """The text of an element and of what follows it, without codes of other programs.
+    """The text of an element and the text after it, without codes of other programs.
 
     Placeholders are zero characters, which XML does not allow in a text.
     """

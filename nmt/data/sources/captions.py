@@ -38,8 +38,8 @@ class Captioned:
     """A row of the table.
 
     number: number of the row, from 1.
-    picture: name of the picture, "" if there is none.
-    text: text to translate with the help of the picture, "" if there is none.
+    picture: name of the picture, or "".
+    text: text to translate with the help of the picture, or "".
     captions: captions of the picture.
     stamp: a number that changes with the content of the picture.
     """
@@ -131,7 +131,7 @@ class Captions:
         return f"{row.text}\t{row.picture}" if self.source else row.picture
 
     def _rows(self, part: str) -> list[Captioned]:
-        """The usable rows of a part. Raises UserError if there are none."""
+        """The usable rows of a part. Raises UserError if no row is usable."""
         name, slice_ = parse_part(part)
         file = _table_of(name)
         format = next((format for format in FORMATS if f".{format}" in file.suffixes), None)
@@ -151,6 +151,7 @@ class Captions:
 
     def _captioned(self, rows: Rows, file: Path) -> Iterable[Captioned]:
         image = self.image
+        # The default of data.image also stands for the column of an imagefolder.
         if image == "image" and "image" not in rows.names and FILE_NAME in rows.names:
             image = FILE_NAME
         rows.require([image, *self.captions, *self.source], "data.image and data.caption")
@@ -176,7 +177,7 @@ class Captions:
             for row in rows:
                 try:
                     infos.append((row, self._check(row)))
-                except UserError as error:
+                except UserError as error:  # collected, so that one message lists them
                     faults.append(str(error))
                 step()
         counts = Counter(info.channels for _, info in infos if info.channels)
@@ -205,13 +206,13 @@ class Captions:
         count = f"{len(faults):,} of {num_rows:,} rows"
         if self.bad == "refuse":
             raise UserError(
-                f"{file}: {count} cannot be used: {listing}. To go on without them: data.bad=skip"
+                f"{file}: {count} cannot be used: {listing}. To skip them: data.bad=skip"
             )
         log.warning("%s: %s are skipped: %s", file, count, listing)
 
 
 def _table_of(name: str) -> Path:
-    """The table of a part. Raises UserError if there is none."""
+    """The table of a part. Raises UserError if it is not found."""
     if not Path(name).is_dir():
         return find_file(name)
     tables = [Path(name, f"metadata.{format}") for format in FORMATS]

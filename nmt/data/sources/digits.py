@@ -213,7 +213,7 @@ def _digits_by_word(written: str, language: str) -> Mapping[str, list[int]]:
     digits_of: dict[str, list[int]] = {}
     for k, digit in enumerate(written):
         if digit == "0" and len(written) > 1:
-            continue  # zeros inside a number have no word
+            continue  # zeros inside a number are not spoken
         zeros = 10 ** (len(written) - 1 - k)
         others = [_words(n * zeros, language) for n in range(1, 10) if n != int(digit)]
         for word in _words(int(digit) * zeros, language).difference(*others):

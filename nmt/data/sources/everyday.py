@@ -253,5 +253,5 @@ def _has_number_words(locale: str) -> bool:
     """Whether num2words can write numbers of any length in a language."""
     try:
         return all(num2words(number, lang=locale) for number in (1, 21, 345, 6789, 98765, 654321))
-    except Exception:  # unknown languages, and languages that num2words knows in part
+    except Exception:  # num2words raises errors of many types for languages it has only in part
         return False

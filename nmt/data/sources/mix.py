@@ -89,6 +89,7 @@ class Mix:
         corpora = {name: keep(self._corpus(name), True) for name in self.files}
         train = chained(list(corpora.values()), str(self.file))
         splits = with_named_parts(train, self.parts, self._stream, self.languages)
+        # A change of the file is a change of the data, also for a resumed run.
         settings = self.text + str(sorted(self.tags.items()))
         mixture = Mixture(corpora, self.stages, settings, tuple(self.tags.values()))
         return replace(splits, mixture=mixture)
@@ -96,7 +97,7 @@ class Mix:
     def _corpus(self, name: str) -> Stream[Pairs]:
         """The files of a corpus, with its tag."""
         streams = [self._stream(str(self.file.parent / file)) for file in self.files[name]]
-        if name in self.tags:
+        if name in self.tags:  # the tag is part of the key of stored text
             tag = self.tags[name]
             streams = [
                 stream.map(partial(_tagged, tag), f"{stream.settings} {tag}") for stream in streams
@@ -112,6 +113,7 @@ class Mix:
         """Sentence pairs of two text files, or of a table with a tab between source and target."""
         source, target = self.languages
         if any(Path(f"{path}.{source}{ending}").is_file() for ending in ("", *OPENERS)):
+            # Only `stream` is used; `validation` must be given.
             files = TextFiles(train=path, validation=path, source=source, target=target)
             return files.stream(path, aligned)
         file = find_file(path)
@@ -165,6 +167,7 @@ def _stages(content: Mapping[str, Any], files: Mapping[str, Any]) -> list[Stage]
     shared = _modifiers(content.get("modifiers"))
     stages = []
     for name in map(str, content["stages"]):
+        # A stage is a list, or a mapping with modifiers of its own.
         node = content[name] if isinstance(content[name], dict) else {"mix": content[name]}
         try:
             stage = _stage(name, node.get("mix"), files)
@@ -189,7 +192,7 @@ def _stage(name: str, lines: Any, files: Mapping[str, Any]) -> Stage:
     if not is_list or len(lines) < 2:
         raise UserError("needs lines such as `clean 0.8`, and at the end `until clean 2`")
     *shares, last = lines
-    weights = dict(_weight(line, files) for line in shares)
+    weights = dict(_weight(line, files) for line in shares)  # exact fractions
     total = sum(weights.values())
     words = last.split()
     if len(words) != 3 or words[0] != "until" or not _is_count(words[2]):
@@ -239,5 +242,6 @@ def _modifiers(nodes: Any) -> list[Modifier]:
         if not isinstance(node, dict) or not node:
             raise UserError(f"modifiers: {node!r}: expected an entry such as `- UpperCase: 0.05`")
         (name, probability), *settings = node.items()
+        # Settings stand below the name, in the same mapping.
         modifiers.append(modifier(str(name), probability, dict(settings)))
     return modifiers

@@ -30,6 +30,7 @@ class Reverse:
         seed: int = 0,
     ) -> None:
         distinct = sum(symbols**length for length in range(min_length, max_length + 1))
+        # With fewer, drawing distinct sequences would take long.
         if distinct < 2 * (train + validation + test):
             raise ValueError(
                 "data: too few distinct sequences for data.train, validation and test: raise "
@@ -41,7 +42,7 @@ class Reverse:
         self.seed = seed
 
     def load(self) -> Splits:
-        """The same sequences for the same seed."""
+        """The sequences; equal seeds give equal sequences."""
         rng = random.Random(self.seed)
         sequences = dict[str, None]()  # a dict keeps the order in which they are drawn
         while len(sequences) < sum(self.sizes.values()):

@@ -1,6 +1,6 @@
 """Tables: data with named columns, in a file for each part (nmt/data/formats) or on the hub.
 
-Files are read anew every time: a cache of them could be stale.
+Files are read again in every run: a cache of them could be stale.
 """
 
 import inspect
@@ -72,6 +72,7 @@ class Table:
                 "and data.label= (nmt.classify)"
             )
         self.parts = PartNames(train, as_list(validation), test, split)
+        # One of the two is set: it decides whether the table is for nmt.train or nmt.classify.
         self.pair_columns: PairColumns | None = None
         self.label_columns: LabelColumns | None = None
         if source is not None:
@@ -129,7 +130,7 @@ class Table:
                 "data.label"
             )
         parts = []
-        for name, slice_ in map(parse_part, self.parts.named):
+        for name, slice_ in map(parse_part, self.parts.named):  # train, validation, test
             parts.append(columns.read(self.rows(name, columns.names).sliced(slice_)))
         if self.parts.share:
             parts = split_labelled(parts[0], self.parts.share)
@@ -179,6 +180,7 @@ class TableFiles(Table):
             label=label,
             separator=separator,
         )
+        # A format declares its options by the parameters of its reader.
         parameters = inspect.signature(reader(format)).parameters
         if not header and "header" not in parameters:
             raise ValueError(
