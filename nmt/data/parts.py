@@ -92,7 +92,7 @@ def _row(bound: str, count: int) -> int | None:
 
 
 def parse_part(part: str) -> tuple[str, Slice | None]:
-    """Name and slice of NAME or NAME@START:STOP, where the slice of all rows is None."""
+    """Name and slice of NAME or NAME@START:STOP; without a slice, all rows: None."""
     match = _SLICED_PART.fullmatch(part)
     return (match[1], Slice(match[2] or "", match[3] or "")) if match else (part, None)
 
