@@ -58,11 +58,8 @@ def applied(modifiers: Sequence[Modifier], pair: Pair, rng: random.Random) -> li
     return pairs
 
 
-def upper_case(pair: Pair, _: random.Random) -> list[Pair]:
-    return [(pair[0].upper(), pair[1].upper())]
-
-
 def title_case(pair: Pair, _: random.Random) -> list[Pair]:
+    """Begins every word with a capital letter; the other letters stay as they are."""
     source, target = (
         " ".join(word[:1].upper() + word[1:] for word in text.split()) for text in pair
     )
@@ -178,7 +175,7 @@ MISTAKES: Mapping[str, Change] = {
 }
 """Kinds of typos."""
 MODIFIERS: Mapping[str, Callable[..., list[Pair]]] = {
-    "UpperCase": upper_case,
+    "UpperCase": lambda pair, _: [(pair[0].upper(), pair[1].upper())],
     "TitleCase": title_case,
     "RemoveEndPunct": remove_end_punct,
     "Noise": noise,

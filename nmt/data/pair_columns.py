@@ -1,11 +1,12 @@
 """Columns of parallel text, as sentence pairs: checked, and joined where the source has several."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from nmt.data import Pairs, Text, as_list
-from nmt.data.links import check_links
+from nmt.data.links import parse_links
 from nmt.foundation.errors import UserError
+from nmt.foundation.part_limits import ConfigError, RunView
 
 
 def check_names(key: str, names: list[str]) -> None:
@@ -76,7 +77,7 @@ class PairColumns:
         if self.alignment is None:
             return Pairs(source, texts[self.target], name)
         pairs = Pairs(source, texts[self.target], name, texts[self.alignment])
-        check_links(pairs, places[self.alignment], len(self.factors), first)
+        _check_links(pairs, places[self.alignment], len(self.factors), first)
         return pairs
 
 
@@ -96,3 +97,37 @@ def _check_values(place: str, texts: Text, factors: Text, first: int) -> None:
                 f"{place} {number:,}: {values} values, but its text has {words} words between "
                 "spaces"
             )
+
+
+def _check_links(pairs: Pairs, place: str, factors: int, first: int = 1) -> None:
+    """Raises UserError for a line that is not a list of links, or whose links exceed its words.
+
+    pairs: sentence pairs with links.
+    place: file or column, in front of the line number in messages.
+    factors: columns of the source that are not text.
+    first: number of the first line.
+    """
+    assert pairs.links is not None
+    rows = zip(pairs.source, pairs.target, pairs.links, strict=True)
+    for number, (source, target, line) in enumerate(rows, first):
+        text = source.split("\t")[0] if factors else source  # factors follow the text
+        source_words = len(text.split())
+        target_words = len(target.split())
+        try:
+            sure, possible = parse_links(line)
+        except ValueError as error:
+            raise UserError(f"{place} {number:,}: {error}") from error
+        for s, t in sure | possible:
+            if s >= source_words or t >= target_words:
+                raise UserError(
+                    f"{place} {number:,}: word of the link {s}-{t} not found: the source has "
+                    f"{source_words} words between spaces, the target {target_words}, "
+                    "counted from 0"
+                )
+
+
+def unread_links(run: RunView) -> Iterator[ConfigError]:
+    """An error for alignments of the data that the objective does not read."""
+    if run.value("data.alignment") and not run.value("objective.guided_alignment"):
+        problem = "is read by objective.guided_alignment only: set that above 0"
+        yield run.error("data.alignment", problem)

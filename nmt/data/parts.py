@@ -76,11 +76,6 @@ class Slice:
         # The slice of a range handles negative numbers and numbers beyond the end.
         return range(count)[_row(self.start, count) : _row(self.stop, count)]
 
-    @property
-    def needs_count(self) -> bool:
-        """Whether the rows depend on their number."""
-        return any(mark in self.start + self.stop for mark in "%-")
-
     def __str__(self) -> str:
         return f"{self.start}:{self.stop}"
 
@@ -134,8 +129,9 @@ class Stream(Generic[Item]):
             return self
 
         def read() -> Iterator[Item]:
-            # Slices from the beginning need no second pass over the file.
-            count = sum(map(len, self.read())) if slice_.needs_count else 2**62
+            # Rows counted from the end, or in per cent, need a first pass that counts all rows.
+            needs_count = any(mark in str(slice_) for mark in "%-")
+            count = sum(map(len, self.read())) if needs_count else 2**62
             rows = slice_.rows(count)
             first = 0
             for chunk in self.read():

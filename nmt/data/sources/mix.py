@@ -12,6 +12,7 @@ resumed at any update.
 """
 
 import itertools
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
@@ -100,7 +101,11 @@ class Mix:
         if name in self.tags:  # the tag is part of the key of stored text
             tag = self.tags[name]
             streams = [
-                stream.map(partial(_tagged, tag), f"{stream.settings} {tag}") for stream in streams
+                stream.map(
+                    lambda pairs: replace(pairs, source=[f"{tag} {line}" for line in pairs.source]),
+                    f"{stream.settings} {tag}",
+                )
+                for stream in streams
             ]
         return Stream(
             name=f"corpus {name}",
@@ -120,10 +125,6 @@ class Mix:
         columns = PairColumns(sources=["1"], target="2", factors=[])
         rows = Stream(path, partial(tsv.read, file, columns.names, header=False), [file])
         return rows.map(partial(pairs_of, columns), "tsv")
-
-
-def _tagged(tag: str, pairs: Pairs) -> Pairs:
-    return replace(pairs, source=[f"{tag} {line}" for line in pairs.source])
 
 
 def _read_yaml(file: Path, key: str) -> tuple[str, Any]:
@@ -194,18 +195,18 @@ def _stage(name: str, lines: Any, files: Mapping[str, Any]) -> Stage:
     *shares, last = lines
     weights = dict(_weight(line, files) for line in shares)  # exact fractions
     total = sum(weights.values())
-    words = last.split()
-    if len(words) != 3 or words[0] != "until" or not _is_count(words[2]):
+    end = re.fullmatch(r"until (\S+) (inf|0*[1-9]\d*)", " ".join(last.split()))
+    if end is None:
         raise UserError(
             f"the last line is `{last}`, not such as `until clean 2` or `until clean inf`"
         )
-    if not weights.get(words[1]):
-        raise UserError(f"`{last}` is never reached: {words[1]} is not read in this stage")
+    if not weights.get(end[1]):
+        raise UserError(f"`{last}` is never reached: {end[1]} is not read in this stage")
     return Stage(
         name=name,
         weights={corpus: weight / total for corpus, weight in weights.items() if weight},
-        until=words[1],
-        passes=None if words[2] == "inf" else int(words[2]),
+        until=end[1],
+        passes=None if end[2] == "inf" else int(end[2]),
     )
 
 
@@ -222,10 +223,6 @@ def _weight(line: str, files: Mapping[str, Any]) -> tuple[str, Fraction]:
     if weight < 0:
         raise UserError(f"`{line}`: the weight must be at least 0")
     return corpus, weight
-
-
-def _is_count(word: str) -> bool:
-    return word == "inf" or (word.isdigit() and int(word) > 0)
 
 
 def _modifiers(nodes: Any) -> list[Modifier]:

@@ -13,8 +13,7 @@ from nmt.data import LabelledSplits, Pairs, Splits, as_list
 from nmt.data.formats import TRANSLATION, Rows, reader
 from nmt.data.label_columns import LabelColumns
 from nmt.data.lines import find_file
-from nmt.data.links import unread_links
-from nmt.data.pair_columns import PairColumns
+from nmt.data.pair_columns import PairColumns, unread_links
 from nmt.data.parts import (
     Keep,
     PartNames,

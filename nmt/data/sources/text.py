@@ -6,8 +6,7 @@ from pathlib import Path
 
 from nmt.data import Pairs, Splits, as_list
 from nmt.data.lines import check_aligned, find_file, stream_chunks
-from nmt.data.links import unread_links
-from nmt.data.pair_columns import PairColumns
+from nmt.data.pair_columns import PairColumns, unread_links
 from nmt.data.parts import Keep, PartNames, Stream, in_memory, load_splits, parse_part
 from nmt.foundation.ranges import Share
 
