@@ -64,14 +64,24 @@ def _unresolved(name: str, group: str, choice: str, *_):
 
 def trained(folder: Path, *overrides: str, name: str = "train") -> Path:
     """The folder of a run that is made here and now."""
+    _train(name, *overrides, f"run_dir={folder}")
+    return folder
+
+
+def resumed(folder: Path, *overrides: str) -> None:
+    """Resumes a run in this process."""
+    _train("train", f"resume={folder}", *overrides)
+
+
+def _train(name: str, *overrides: str) -> None:
+    """Trains, and closes the log files of the run."""
     from nmt.configuration.configure import configure
     from nmt.pipeline.run_training import train
 
-    train(configure(name, [*overrides, f"run_dir={folder}"]))
+    train(configure(name, overrides))
     for handler in logging.getLogger("nmt").handlers[:]:
         logging.getLogger("nmt").removeHandler(handler)
         handler.close()
-    return folder
 
 
 def network(decoder: str, attention: str, *overrides: str, vocabulary: int = 11):

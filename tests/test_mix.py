@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from builders import choices, compose, trained
+from builders import choices, compose, resumed, trained
 from commands import run
 
 from nmt.configuration import build
@@ -201,20 +201,13 @@ def test_a_mixture_resumes_bit_for_bit_at_any_update(
     first = f"trainer.max_updates={stops[0]}"
     part = trained(tmp_path / "part", *config, f"store={stored_part}", first)
     for updates in (*stops[1:], 0):
-        _resumed(part, updates)
+        resumed(part, f"trainer.max_updates={updates}")
         end = ckpt.read(part / ckpt.LAST).meta["training"]["progress"]["update"]
     assert end == truth.meta["training"]["progress"]["update"]
     assert truth.meta["training"]["progress"]["finished"]
     found = ckpt.read(part / ckpt.LAST).part("model")
     for name, tensor in truth.part("model").items():
         assert (found[name] == tensor).all(), name
-
-
-def _resumed(folder, updates):
-    from nmt.configuration.configure import configure
-    from nmt.pipeline.run_training import train
-
-    train(configure("train", [f"resume={folder}", f"trainer.max_updates={updates}"]))
 
 
 FAULTS = {

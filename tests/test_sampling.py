@@ -7,11 +7,9 @@ import sys
 
 import pytest
 import sentencepiece
-from builders import trained
+from builders import resumed, trained
 
-from nmt.configuration.configure import configure
 from nmt.foundation.interfaces import UNK
-from nmt.pipeline.run_training import train
 from nmt.storage import checkpoint as ckpt
 from nmt.tokenizer import SentencePiece
 from nmt.tokenizer.sampling import Draws
@@ -141,20 +139,16 @@ def test_draws_are_uniform():
     assert len(set(numbers)) == len(numbers)
 
 
-def resumed_here(folder, overrides):
-    train(configure("train", [f"resume={folder}", *overrides]))
-
-
-def resumed_by_a_process(folder, overrides):
+def resumed_by_a_process(folder, *overrides):
     command = [sys.executable, "-m", "nmt.train", f"resume={folder}", *overrides]
     subprocess.run(command, check=True, capture_output=True)
 
 
 @pytest.mark.parametrize("model", ["unigram", "bpe"])
 @pytest.mark.parametrize(
-    "resumed", [resumed_here, pytest.param(resumed_by_a_process, marks=pytest.mark.exhaustive)]
+    "resume", [resumed, pytest.param(resumed_by_a_process, marks=pytest.mark.exhaustive)]
 )
-def test_a_run_with_sampling_can_be_repeated_and_resumed(tmp_path, model, resumed):
+def test_a_run_with_sampling_can_be_repeated_and_resumed(tmp_path, model, resume):
     """Bit for bit."""
     tiny = [
         "experiment=reverse", "data.train=60", "data.validation=4", "data.test=2", f"tokenizer={model}",
@@ -163,7 +157,7 @@ def test_a_run_with_sampling_can_be_repeated_and_resumed(tmp_path, model, resume
     ]  # fmt: skip
     whole = trained(tmp_path / "whole", *tiny, "trainer.max_epochs=2")
     parts = trained(tmp_path / "parts", *tiny, "trainer.max_epochs=1")
-    resumed(parts, ["trainer.max_epochs=2"])
+    resume(parts, "trainer.max_epochs=2")
     ours, truth = (ckpt.read(folder / ckpt.LAST).part("model") for folder in (parts, whole))
     for name, tensor in truth.items():
         assert (ours[name] == tensor).all(), name
