@@ -62,6 +62,7 @@ class Batching:
         order = rng.permutation(len(source))
         pool_size = self.usual(source, target) * self.pool
         batches: list[np.ndarray] = []
+        # Sorting within pools, not all sentences, combines other sentences in each epoch.
         for start in range(0, len(order), pool_size):
             pool = order[start : start + pool_size]
             batches += self._cut(pool[_by_length(source[pool], target[pool])], source, target)
@@ -74,7 +75,7 @@ class Batching:
     def _cut(self, order: np.ndarray, source: np.ndarray, target: np.ndarray) -> list[np.ndarray]:
         if self.sentences:
             return [order[i : i + self.sentences] for i in range(0, len(order), self.sentences)]
-        lengths = np.maximum(source, target)[order] + 1
+        lengths = np.maximum(source, target)[order] + 1  # EOS included
         batches = []
         start = 0
         longest = 0
@@ -132,9 +133,9 @@ def _link_matrices(links: Ragged, targets: int, sources: int) -> torch.Tensor:
     links: s₁ t₁ s₂ t₂ … of each pair.
     targets, sources: T and S.
     """
-    matrices = np.zeros((len(links), targets, sources), np.float32)
-    positions = links.ids.reshape(-1, 2).astype(np.int64)
-    pair_numbers = np.repeat(np.arange(len(links)), links.lengths // 2)
+    matrices = np.zeros((len(links), targets, sources), np.float32)  # [B, T, S]
+    positions = links.ids.reshape(-1, 2).astype(np.int64)  # [links, 2], source before target
+    pair_numbers = np.repeat(np.arange(len(links)), links.lengths // 2)  # [links]
     matrices[pair_numbers, positions[:, 1], positions[:, 0]] = 1
     return torch.from_numpy(matrices / np.maximum(1, matrices.sum(2, keepdims=True)))
 
@@ -152,7 +153,7 @@ def pad(
     """
     if not isinstance(sequences, Ragged | RaggedChain):
         sequences = Ragged.of(sequences)
-    ids, lengths = sequences.padded(rows, columns=int(end))
+    ids, lengths = sequences.padded(rows, columns=int(end))  # [n, L], [n]
     ids[np.arange(ids.shape[1]) >= lengths[:, None]] = PAD
     if end:
         ids[np.arange(len(ids)), lengths] = EOS

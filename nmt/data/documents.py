@@ -50,7 +50,7 @@ def sentences(line: str) -> list[str]:
     """The sentences of a text.
 
     They end with . ! ? … before a space, or with 。！？ anywhere. A full stop after an initial or a
-    usual abbreviation does not end a sentence, nor does one before a lowercase letter.
+    common abbreviation does not end a sentence, nor does one before a lowercase letter.
     """
     ends = [0]
     for match in SENTENCE_END.finditer(line):
@@ -86,7 +86,7 @@ def encode_documents(
     )
     encoded_rows = (encoded[i] for i in range(len(encoded)))
     rows: list[np.ndarray] = []
-    offsets = [0]
+    offsets = [0]  # of each text, in rows
     cut = 0
     for text in texts:
         room = max_tokens  # left for the text

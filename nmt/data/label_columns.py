@@ -66,6 +66,7 @@ class LabelColumns:
 
 def _marked_labels(rows: Rows, columns: Sequence[str]) -> list[Labels]:
     """Labels whose column contains 1. Raises UserError for a cell that is not 0 or 1."""
+    # [labels][texts]; None for a cell that is neither 0 nor 1
     marks = [[MARKS.get(str(c).strip().lower()) for c in rows.values[name]] for name in columns]
     for column, cells in zip(columns, marks, strict=True):
         if None in cells:
@@ -105,6 +106,7 @@ def _listed_labels(
         names = [classes[value] if value in numbers else str(value) for value in values]
         if separator is not None:
             names = [piece for name in names for piece in name.split(separator)]
+        # Labels that differ only in spaces are equal.
         names = [" ".join(name.split()) for name in names]
         labels.append(tuple(dict.fromkeys(filter(None, names))))
         if any(map(has_surrogate, labels[i])):

@@ -3,6 +3,7 @@
     FILE                    an image that Pillow reads
     FILE.npy                features [positions, channels] or [rows, columns, channels]
     FILE.npz#KEY            features in an archive; FILE.safetensors#KEY as well
+
     FILE.parquet#COLUMN@ROW a cell of a table: an image in bytes, or lists of numbers
     digits:…                a page of handwritten digits (nmt/data/sources/digits.py)
 

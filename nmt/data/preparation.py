@@ -38,7 +38,7 @@ class PreparedData:
     train: encoded training pairs.
     validation: encoded validation pairs.
     kept: numbers of the training pairs that passed the filters of length.
-    beside: encoded further validation parts, by name.
+    more_validation: encoded further validation parts, by name.
     """
 
     splits: Splits
@@ -46,7 +46,7 @@ class PreparedData:
     train: Corpus
     validation: Corpus
     kept: np.ndarray
-    beside: Mapping[str, Corpus] = field(default_factory=dict)
+    more_validation: Mapping[str, Corpus] = field(default_factory=dict)
 
 
 def train_once(
@@ -67,6 +67,7 @@ def train_once(
             lock = wait_for_lock(store / ".tokenizers.lock", "tokenizer of this text")
         with lock:
             trained = tokenizer.train(source, target, store and store / "tokenizers")
+    # The other ranks get the models, not the text.
     models = ranks.of_first(None if trained is None else trained.models)
     assert models is not None
     return trained or Tokenizer(*models, lowercase=tokenizer.lowercase, sampling=tokenizer.sampling)
@@ -111,7 +112,9 @@ def prepare(
         train=train,
         validation=encode(splits.validation, tokenizer),
         kept=filters.tokens(train, splits.train.name),
-        beside={name: encode(part, tokenizer) for name, part in splits.more_validation.items()},
+        more_validation={
+            name: encode(part, tokenizer) for name, part in splits.more_validation.items()
+        },
     )
 
 
@@ -163,7 +166,7 @@ def texts(source: Text, columns: Columns) -> Text:
 class EpochBatches:
     """The batches of one epoch, made on demand: a pure function of (data, seed, epoch).
 
-    With random segmentations, batches are planned by the lengths of the usual segmentation.
+    With random segmentations, batches are planned by the lengths of the deterministic one.
 
     data: the training data.
     batching: rule by which pairs are cut into batches.
@@ -196,7 +199,7 @@ class EpochBatches:
             segments = mixing.epoch(epoch)
         source_lengths = data.train.source.lengths
         target_lengths = data.train.target.lengths
-        for stage, rows in segments:
+        for stage, rows in segments:  # a batch belongs to one stage
             batches = batching.indices(source_lengths[rows], target_lengths[rows], seed, epoch)
             self.indices += [rows[batch] for batch in batches]
             self.modifiers += [() if stage is None else stage.modifiers] * len(batches)
@@ -210,6 +213,7 @@ class EpochBatches:
         pairs = chunk_of(self.data.splits.train, self.indices[i])
         if self.modifiers[i]:
             pairs = self._modified(pairs, i)
+        # Modified text, or another segmentation: encoded here, in a worker process if there are any.
         corpus = encode(pairs, self.data.tokenizer, self.segmentation_seed)
         return collate(corpus, range(len(corpus)), self.reader)
 

@@ -72,7 +72,7 @@ class Ragged:
         """Some sequences as a matrix, by one gather.
 
         rows: numbers of the n sequences.
-        columns: columns beside those of the longest sequence.
+        columns: number of columns in addition to those of the longest sequence.
 
         Returns ids [n, L + columns], with any ids after the end of a sequence, and lengths [n].
         """
@@ -80,7 +80,7 @@ class Ragged:
         starts = self.offsets[rows]
         lengths = self.offsets[rows + 1] - starts
         width = int(lengths.max()) + columns
-        if not len(self.ids):
+        if not len(self.ids):  # `take` refuses an empty array
             return np.zeros((len(rows), width), np.int64), lengths
         positions = starts[:, None] + np.arange(width)  # [n, L + columns]
         return self.ids.take(positions, mode="clip").astype(np.int64), lengths
@@ -167,7 +167,7 @@ def encode(pairs: Pairs, tokenizer: Tokenizer, seed: int | None = None) -> Corpu
 
     pairs: text.
     tokenizer: trained tokenizer.
-    seed: seed of a random segmentation; None: the usual one.
+    seed: seed of a random segmentation; None: the deterministic one.
     """
     source = encode_lines(
         pairs.source, partial(tokenizer.encode_source, seed=seed), tokenizer.source_ids
@@ -176,7 +176,7 @@ def encode(pairs: Pairs, tokenizer: Tokenizer, seed: int | None = None) -> Corpu
         pairs.target, partial(tokenizer.encode_target, seed=seed), tokenizer.target_size
     )
     links = None if pairs.links is None else _piece_links(pairs, source, target, tokenizer)
-    pictures = None
+    pictures = None  # their pixels are read when a batch is made
     if tokenizer.columns.picture:
         pictures = [tokenizer.columns.picture_in(line) for line in pairs.source]
     return Corpus(source, target, links, pictures)

@@ -26,6 +26,7 @@ class Synthetic:
             raise ValueError(
                 "synthetic.model=[]: give a run directory, or several as [A,B], or null"
             )
+        # The range of `keep` includes 0, which is invalid here.
         if not self.keep:
             raise ValueError("synthetic.keep=0 keeps nothing: give a share, such as 0.9")
         if self.tag is not None and (not self.tag.strip() or "\n" in self.tag):

@@ -78,6 +78,7 @@ class SentencePiece:
         self.vocabulary_size = vocabulary_size
         self.joint = joint
         self.lowercase = lowercase
+        # Arguments of SentencePiece's trainer; part of the key of shared models.
         self.options: dict[str, Any] = {
             "normalization_rule_name": normalization,
             "byte_fallback": byte_fallback,

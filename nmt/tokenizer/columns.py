@@ -181,11 +181,12 @@ class Columns:
 
     def joined(self, texts: Sequence[list[int]]) -> list[int]:
         """Ids of a line from those of its texts, with EOS between them; none if all are empty."""
-        ids = [i for text in texts for i in (EOS, *text)]
+        ids = [i for text in texts for i in (EOS, *text)]  # the first EOS is dropped below
         return ids[1:] if any(texts) else []
 
     def texts(self, ids: Sequence[int]) -> list[list[int]]:
         """The inverse of `joined`."""
+        # Positions of EOS, with one before the ids and one after them.
         ends = [-1, *(n for n, i in enumerate(ids) if i == EOS), len(ids)]
         return [list(ids[begin + 1 : end]) for begin, end in itertools.pairwise(ends)]
 
@@ -195,6 +196,7 @@ class Columns:
             return replace(ids, ids=ids.ids[:most])
         if len(ids) <= most or self.sources == 1:
             return ids[:most]
+        # Cutting the end alone would drop the last texts.
         share = max(1, most // self.sources)
         return self.joined([text[:share] for text in self.texts(ids)])
 

@@ -283,7 +283,7 @@ class Tokenizer:
             return [n for n, part in enumerate(ids_of_parts) for _ in part][: len(ids)]
         number = -1
         follows_space = True
-        chunks = []
+        chunks = []  # [pieces]
         for piece in pieces:
             follows_space = follows_space or piece.startswith(SPACE)
             if follows_space and piece.strip(SPACE):
@@ -302,7 +302,7 @@ class Tokenizer:
         return frozenset(i for i, piece in enumerate(pieces) if _lengthens(piece[:1]))
 
     def spellings(self, text: str, most: int = 64) -> list[list[int]]:
-        """Segmentations of a text into target pieces, as whole words, the usual one first.
+        """Segmentations of a text into target pieces, as whole words, the deterministic one first.
 
         A text without letters or digits may also be inside a piece; all these pieces follow.
 

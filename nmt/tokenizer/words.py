@@ -67,7 +67,7 @@ def _grouped(chunk: str, joins: Callable[[str, str], bool]) -> list[str]:
     chunk: the text, not empty.
     joins: whether a character belongs to the part before it.
     """
-    parts = [chunk[0]]
+    parts = [chunk[0]]  # a mark at the beginning is a part of its own
     for character in chunk[1:]:
         if unicodedata.category(character).startswith("M") or joins(parts[-1], character):
             parts[-1] += character
@@ -98,7 +98,7 @@ def covered(
     """
     words_by_chunk = [split(chunk) for chunk in text.split()] or [[""]]
     first_words = [0, *itertools.accumulate(map(len, words_by_chunk))]
-    ranges: list[range] = []
+    ranges: list[range] = []  # [pieces]
     pairs = zip(chunks, pieces, strict=True)
     for chunk, group in itertools.groupby(pairs, operator.itemgetter(0)):
         pieces_of_chunk = [piece for _, piece in group]

@@ -102,7 +102,7 @@ class Captions:
             parts = (part_of(self.parts.share, row.picture or row.text) for row in rows)
             numbers = rows_of_parts(parts, self.parts.train, self.parts.share)
             rows_by_part = [[rows[i] for i in part] for part in numbers]
-            names = names * len(numbers)
+            names = names * len(numbers)  # all three are from one table
         train, validation, *test = zip(rows_by_part, names, strict=True)
         return Splits(
             train=self._caption_pairs(*train),
@@ -122,7 +122,7 @@ class Captions:
     def _with_references(self, rows: Sequence[Captioned], name: str) -> Pairs:
         """A pair for each picture; its other captions are further references."""
         captions = itertools.zip_longest(*(row.captions for row in rows), fillvalue="")
-        first, *others = map(list, captions)
+        first, *others = map(list, captions)  # [captions of a picture][pictures]
         lines = [self._source_line(row) for row in rows]
         content = str([row.stamp for row in rows])
         return Pairs(lines, first, name, more_references=others, content=content)

@@ -108,6 +108,7 @@ class Digits:
         rng = random.Random(self.seed)
         parts = {}
         for (name, size), indices in zip(self.sizes.items(), images, strict=True):
+            # Images of each digit that belong to this part.
             by_digit = [[int(i) for i in indices if labels[i] == digit] for digit in range(10)]
             pages = [self._page(rng, by_digit) for _ in range(size)]
             captions = [self._caption(page) for page in pages]

@@ -182,7 +182,7 @@ def _time(rng: random.Random) -> Meaning:
 
 
 def _amount(rng: random.Random) -> Meaning:
-    cents = int(10 ** rng.uniform(2, 7))
+    cents = int(10 ** rng.uniform(2, 7))  # all magnitudes are equally frequent
     currency = rng.choice(CURRENCIES)
     return Meaning(
         ("amount", (cents, currency)),
@@ -196,6 +196,7 @@ def _write_unit(value: float, unit: str, locale: str) -> str:
 
 def _duration(rng: random.Random, units: Sequence[str]) -> Meaning:
     first = rng.randrange(len(units))
+    # A duration has one unit, or a unit and the next smaller one.
     parts = [(rng.randint(1, 99), units[first])]
     if first + 1 < len(units) and rng.random() < 0.7:
         parts.append((rng.randint(1, 59), units[first + 1]))
@@ -226,6 +227,7 @@ def _number_word(rng: random.Random) -> Meaning:
 
 def _has_unit(unit: str, locale: str) -> bool:
     """Whether Babel has patterns for a unit. Without them, it writes the identifier of the unit."""
+    # Babel has no public function for this.
     patterns = Locale.parse(locale)._data["unit_patterns"].get(unit, {}).get("long", {})
     return _plural_forms(locale) <= set(patterns)
 

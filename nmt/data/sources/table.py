@@ -133,7 +133,7 @@ class Table:
             parts.append(columns.read(self.rows(name, columns.names).sliced(slice_)))
         if self.parts.share:
             parts = split_labelled(parts[0], self.parts.share)
-        train, validation, *test = parts
+        train, validation, *test = parts  # the order of `named` and of `split_labelled`
         return LabelledSplits(train, validation, test[0] if test else None, train.multi_label)
 
 
@@ -202,6 +202,7 @@ class TableFiles(Table):
 def pairs_of(columns: PairColumns, rows: Rows) -> Pairs:
     """Sentence pairs of rows. Raises UserError if a column is missing or not text."""
     texts = [*columns.sources, columns.target]
+    # Columns of these names, if they exist, come before languages of the column `translation`.
     if TRANSLATION in rows.values and not set(texts) <= set(rows.names):
         rows = _unnested(rows, texts)
     rows.require(texts, "data.source and data.target")

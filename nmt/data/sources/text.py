@@ -54,6 +54,7 @@ class TextFiles:
         columns = self.columns if aligned else self.columns.without_alignment()
         files = {suffix: find_file(f"{prefix}.{suffix}") for suffix in columns.names}
         first, *others = [file for suffix, file in files.items() if suffix != columns.alignment]
+        # Word alignments are not part of the name: it identifies the pairs in messages.
         name = ", ".join([str(first), *(file.name for file in others)])
         settings = f"text {len(columns.sources)} {len(columns.factors)}"
         read = partial(_pairs, columns, files, name)
@@ -68,7 +69,7 @@ def _pairs(columns: PairColumns, files: dict[str, Path], name: str) -> Iterator[
     while True:
         texts = {suffix: next(chunks, []) for suffix, chunks in streams.items()}
         if len({len(lines) for lines in texts.values()}) > 1:
-            # The message needs the numbers of all lines.
+            # Chunks of different lengths: the message states the lines of all files.
             counts = [
                 first - 1 + len(texts[suffix]) + sum(map(len, rest))
                 for suffix, rest in streams.items()

@@ -162,7 +162,7 @@ class TranslationTask(Task):
         first = self._validation_of(self.data.validation, splits.validation, interrupted)
         metrics = dict(first.metrics)
         for name, pairs in splits.more_validation.items():
-            other = self._validation_of(self.data.beside[name], pairs, interrupted)
+            other = self._validation_of(self.data.more_validation[name], pairs, interrupted)
             metrics |= {f"{name}/{figure}": value for figure, value in other.metrics.items()}
         if not self.samples:
             return replace(first, metrics=metrics)
