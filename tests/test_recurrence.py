@@ -177,7 +177,7 @@ for decoder in ("bahdanau", "luong", "luong_feed", "conditional"):
 """
 
 
-def test_a_cell_is_found_by_the_name_of_its_file(tmp_path, monkeypatch):
+def test_a_cell_is_found_by_the_name_of_its_file(tmp_path, monkeypatch, unchecked):
     (tmp_path / "minimal.py").write_text(MINIMAL)
     monkeypatch.setattr(cells, "__path__", [*cells.__path__, str(tmp_path)])
     layer = recurrent("minimal", 5, 4, 2).double()
