@@ -82,8 +82,8 @@ class Sampler:
         ids_by_line = []
         for line in lines:
             draws = Draws((seed << 32) ^ zlib.crc32(line.encode("utf-8", "surrogatepass")))
-            parts = self.model.normalize(line).split(SPACE)
-            words = [SPACE + part if n else part for n, part in enumerate(parts) if n or part]
+            texts = self.model.normalize(line).split(SPACE)
+            words = [SPACE + text if n else text for n, text in enumerate(texts) if n or text]
             ids = [i for word in words for i in cut(word, draws)]
             # Adjacent unknown characters are one unknown piece, as in SentencePiece.
             without_repeats = [
@@ -149,10 +149,10 @@ class Sampler:
         ids: list[int] = []
         end = len(word)
         while end:
-            left = draws()
+            remaining = draws()
             for begin, score, piece in arcs[end]:  # noqa: B007 (the piece that was drawn)
-                left -= math.exp(sums[begin] + score - sums[end])
-                if left < 0:
+                remaining -= math.exp(sums[begin] + score - sums[end])
+                if remaining < 0:
                     break
             ids = piece + ids
             end = begin

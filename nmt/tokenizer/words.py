@@ -44,7 +44,7 @@ def words(text: str) -> list[str]:
 
 def characters(text: str) -> list[str]:
     """The characters of a text without its spaces. Marks belong to the character before them."""
-    return [part for chunk in text.split() for part in _grouped(chunk, lambda *_: False)]
+    return [group for chunk in text.split() for group in _grouped(chunk, lambda *_: False)]
 
 
 SPLITS: dict[Units, Split] = {"word": words, "character": characters, "space": str.split}
@@ -106,8 +106,8 @@ def covered(
         if len(words_by_chunk[chunk]) == 1:
             ranges += [range(first, first + 1)] * len(pieces_of_chunk)
         else:
-            parts = _by_characters(pieces_of_chunk, words_by_chunk[chunk])
-            ranges += [range(first + part.start, first + part.stop) for part in parts]
+            places = _by_characters(pieces_of_chunk, words_by_chunk[chunk])
+            ranges += [range(first + place.start, first + place.stop) for place in places]
     return ranges
 
 
