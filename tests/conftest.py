@@ -12,9 +12,19 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 from jaxtyping import config, install_import_hook
 
+TENSORS = (
+    "nmt.model",
+    "nmt.search",
+    "nmt.training.objective",
+    "nmt.inference.model_step",
+    "nmt.inference.explanations.search_tree",
+    "nmt.foundation.interfaces",
+    "nmt.data.labels",
+)
+"""Packages and modules with shapes in their signatures; mypy checks the types of all others."""
 # NMT_SHAPES=0 skips the hook: quicker to start, for single tests while one works on the code.
 if os.environ.get("NMT_SHAPES") != "0":
-    install_import_hook("nmt", "typechecker.check")
+    install_import_hook(TENSORS, "typechecker.check")
 
 import pytest
 import torch
