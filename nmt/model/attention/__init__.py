@@ -4,8 +4,9 @@
 
 β is 1, or the gate of Xu et al. 2015 (section 4.2.1), σ(f(q_t)): how much the context counts for the next word.
 
-The three parts are independent of each other: a score is a file beside this one, a window a file in window/, a normaliser
-a file in normalizer/; each has a YAML in conf/. With H heads, a row of weights has H·S entries, head by head.
+Score, window and normaliser are independent of each other: a score is a file beside this one, a window a file in
+window/, a normaliser a file in normalizer/. Each has a YAML in conf/. With H heads, a row of weights has H·S entries,
+head by head.
 
 Read: this file, dot, general, concat, contract, the rest in any order.
 """
@@ -20,7 +21,7 @@ from nmt.foundation.interfaces import Encoded, Layout, Prepared, gather_rows, sc
 from nmt.model.attention.normalizer import Normalizer
 from nmt.model.attention.normalizer.softmax import Softmax
 from nmt.model.attention.window import Window
-from nmt.model.layers.numeric import to_float
+from nmt.model.layers.numeric import to_float, xavier
 from nmt.model.layers.packed import WeightBlock
 
 AttentionState = tuple[tuple[Tensor, ...], ...]
@@ -28,12 +29,13 @@ AttentionState = tuple[tuple[Tensor, ...], ...]
 
 
 class Score(nn.Module):
-    """Base of all scores: how well each query fits each position of the memory.
+    """Base of all scores: how well each query fits each position of the memory. By itself the dot product.
 
     A score is built with `query_size` and `memory_size`. Two parts are computed before `forward`: `keys`, once per
-    sentence, and `query_layer`, a linear map of the query (None: the query is used as it is). Decoders that recur
-    through attention multiply by `query_layer` and by their own recurrent weights in one product.
+    sentence, and the product with `query_layer`. Decoders that recur through attention multiply by `query_layer` and by
+    their own recurrent weights in one product.
 
+    query_layer: linear map of the query (None: the query is used as it is)
     heads: number of heads H, each with its own scores and perhaps its own values
     recurs: whether the score depends on the weights of earlier steps, so that it is called step by step
     """
@@ -48,7 +50,7 @@ class Score(nn.Module):
 
     def keys(self, values: Float[Tensor, "B S M"]) -> Float[Tensor, "B S K"]:
         """The annotations as they are compared with queries."""
-        raise NotImplementedError
+        return values
 
     def values(self, values: Float[Tensor, "B S M"]) -> Float[Tensor, "B S HM"]:
         """The annotations as they are summed, heads side by side."""
@@ -66,7 +68,7 @@ class Score(nn.Module):
         keys: results of `keys`
         attended: if the score recurs, the total weight of each position in earlier steps
         """
-        raise NotImplementedError
+        return torch.bmm(query, keys.transpose(1, 2))
 
 
 class ProjectedQuery(NamedTuple):
@@ -109,9 +111,7 @@ class Attention(nn.Module):
 
     def add_gate(self, query_size: int) -> None:
         """Adds the gate β of the context; the constructor of a decoder calls this."""
-        self.gate = nn.Linear(query_size, 1)
-        nn.init.xavier_uniform_(self.gate.weight)
-        nn.init.zeros_(self.gate.bias)
+        self.gate = xavier(nn.Linear(query_size, 1))
 
     @property
     def recurs(self) -> bool:
@@ -131,10 +131,10 @@ class Attention(nn.Module):
 
     def initial_attention_state(self, memory: Prepared, rows: int) -> AttentionState:
         """State before the first step, for `rows` rows."""
-        attended: tuple[Tensor, ...] = ()
-        if self.score.recurs:
-            attended = (memory.values.new_zeros(rows, memory.mask.size(1)),)
-        return attended, self.window.initial_state(memory.encoded, rows)
+        window_state = self.window.initial_state(memory.encoded, rows)
+        if not self.score.recurs:
+            return (), window_state
+        return (memory.values.new_zeros(rows, memory.mask.size(1)),), window_state
 
     @property
     def _query_layers(self) -> list[nn.Linear]:
@@ -151,8 +151,7 @@ class Attention(nn.Module):
         query: decoder states
         products: their products with `query_blocks`
         """
-        parts = [] if self.score.query_layer is not None else [query]
-        parts += products
+        parts = products if self.score.query_layer is not None else (query, *products)
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
     def project(self, query: Float[Tensor, "N T Q"]) -> Float[Tensor, "N T P"]:
@@ -160,7 +159,8 @@ class Attention(nn.Module):
         return self.query(query, *(layer(query) for layer in self._query_layers))
 
     def _split(self, query: Float[Tensor, "N T P"]) -> ProjectedQuery:
-        gate, window = None, None
+        gate = None
+        window = None
         if self.gate is not None:
             query, gate = query.split([query.size(-1) - 1, 1], -1)
         if self.window.query_layer is not None:
@@ -175,8 +175,9 @@ class Attention(nn.Module):
         state: AttentionState,
         layout: Layout | None = None,
     ) -> tuple[Float[Tensor, "N T HS"], AttentionState]:
-        """Weights, and the state after the last step. Each row of weights sums to 1 (to β with a gate); padding gets
-        exactly 0.
+        """Weights, and the state after the last step.
+
+        Each row of weights sums to 1, or to β with a gate. Padding gets exactly 0.
 
         query: projected queries
         memory: memory of the sentences
@@ -244,7 +245,7 @@ class Attention(nn.Module):
 
 
 def check_unused(window: Window | None, normalizer: Normalizer | None) -> None:
-    """Raises ValueError if a window or normaliser is chosen that a network without attention has no use for."""
+    """Raises ValueError if a network without attention has a window or a normaliser that is not the default."""
     if type(window) not in (Window, type(None)) or not isinstance(normalizer, Softmax | None):
         raise ValueError(
             "attention=none uses no window or normalizer: leave window=global and normalizer=softmax"

@@ -1,5 +1,10 @@
-"""Additive attention, score(q, h) = vᵀ tanh(W q + U h + b): Bahdanau et al. 2015, appendix A.1.2; `concat` in Luong et
-al. 2015, eq. 8 (one matrix on the concatenation [q; h] is W and U side by side)."""
+"""Additive attention (Bahdanau et al. 2015, appendix A.1.2; `concat` in Luong et al. 2015, eq. 8).
+
+    score(q, h) = vᵀ tanh(W q + U h + b)
+
+Luong's one matrix on the concatenation [q; h] is W and U side by side. On CPUs, PyTorch's logistic is faster than its
+tanh, so the hidden units are computed as tanh(x) = 2σ(2x) − 1.
+"""
 
 import torch
 from jaxtyping import Float
@@ -10,17 +15,21 @@ from nmt.model.attention import Score
 from nmt.model.layers.packed import PackableLinear
 
 CACHED = 2**18
-"""Size of the hidden tensor computed at a time when no gradient is needed: 1 MB stays in the processor's cache."""
+"""Numbers of the hidden tensor that are computed at a time when no gradient is needed: 1 MB stays in the
+processor's cache."""
 
 
 class Concat(Score):
-    """vᵀ tanh(W q + U h + b), with `size` hidden units."""
+    """Additive attention.
+
+    size: number of hidden units K
+    """
 
     def __init__(self, *, query_size: int, memory_size: int, size: Width) -> None:
         super().__init__()
         self.query_layer = nn.Linear(query_size, size, bias=False)
         self.key_layer = PackableLinear(memory_size, size)
-        self.v = nn.Parameter(torch.empty(size).uniform_(-1, 1) * size**-0.5)
+        self.v = nn.Parameter(torch.empty(size).uniform_(-1, 1) * size**-0.5)  # [K]
 
     def keys(self, values: Float[Tensor, "B S M"]) -> Float[Tensor, "B S K"]:
         return 2 * self.key_layer(values)
@@ -36,19 +45,15 @@ class Concat(Score):
         keys: Float[Tensor, "B S K"],
         *attended: Float[Tensor, "B T S"],
     ) -> Float[Tensor, "B T S"]:
-        if (
-            torch.is_grad_enabled() or torch.onnx.is_in_onnx_export()
-        ):  # a graph is for any number of sentences
+        # The graph of an ONNX export must hold for any number of sentences.
+        if torch.is_grad_enabled() or torch.onnx.is_in_onnx_export():
             return self._score(query, keys)
-        few = max(
-            1, CACHED // (query.size(1) * keys.size(1) * keys.size(2))
-        )  # a few sentences at a time
-        return torch.cat(
-            [self._score(q, k) for q, k in zip(query.split(few), keys.split(few), strict=True)]
-        )
+        sentences = max(1, CACHED // (query.size(1) * keys.size(1) * keys.size(2)))
+        slices = zip(query.split(sentences), keys.split(sentences), strict=True)
+        return torch.cat([self._score(q, k) for q, k in slices])
 
     def _score(self, query: Tensor, keys: Tensor) -> Tensor:
-        # tanh(x) = 2σ(2x) − 1. The factors 2 are applied to the small tensors, because `hidden` is the largest one.
-        hidden = torch.sigmoid((2 * query).unsqueeze(2) + keys.unsqueeze(1))
+        # The factors 2 are applied to the small tensors, because `hidden` is the largest one.
+        hidden = torch.sigmoid((2 * query).unsqueeze(2) + keys.unsqueeze(1))  # [B, T, S, K]
         scores = torch.mv(hidden.flatten(0, 2), 2 * self.direction) - self.direction.sum()
         return scores.view(query.size(0), query.size(1), keys.size(1))

@@ -1,5 +1,8 @@
-"""What every attention must do, as functions that raise AssertionError where one does not: for tests, and for those who
-write their own (nmt/tutorial.ipynb)."""
+"""Contract of every attention, as functions that raise AssertionError. Tests and authors of new scores call them (see
+nmt/tutorial.ipynb).
+
+Each function takes the attention, `size` (features of the memory) and `query_size`.
+"""
 
 from dataclasses import replace
 
@@ -13,10 +16,10 @@ LENGTHS = (6, 4, 1)
 
 
 def tried(size: int, query_size: int) -> tuple[torch.Tensor, Encoded]:
-    """Random queries [3 2 query_size] and a random memory of `size` features whose padding is not 0."""
+    """Random queries [3 2 query_size], and a random memory of `size` features whose padding is not 0."""
     generator = torch.Generator().manual_seed(0)
-    mask = torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS).unsqueeze(1)
-    values = torch.randn(len(LENGTHS), max(LENGTHS), size, generator=generator, dtype=torch.float64)
+    mask = torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS).unsqueeze(1)  # [3, 6]
+    values = torch.randn(*mask.shape, size, generator=generator, dtype=torch.float64)
     query = torch.randn(len(LENGTHS), 2, query_size, generator=generator, dtype=torch.float64)
     return query, Encoded(values, mask, final_state=values[:, 0])
 
@@ -28,8 +31,7 @@ def _weights(attention: Attention, query: torch.Tensor, memory: Encoded) -> torc
 
 def is_a_distribution(attention: Attention, size: int, query_size: int) -> None:
     """The weights of every query are not negative and sum to 1."""
-    query, memory = tried(size, query_size)
-    weights = _weights(attention, query, memory)
+    weights = _weights(attention, *tried(size, query_size))  # [3, 2, 6]
     assert (weights >= 0).all(), "there are negative weights"
     sums = weights.sum(-1)
     assert torch.allclose(sums, torch.ones_like(sums), atol=1e-9), (
@@ -38,7 +40,7 @@ def is_a_distribution(attention: Attention, size: int, query_size: int) -> None:
 
 
 def does_not_see_padding(attention: Attention, size: int, query_size: int) -> None:
-    """Padding gets exactly 0, and what stands there changes nothing."""
+    """Padding gets exactly 0, and its content changes nothing."""
     query, memory = tried(size, query_size)
     weights = _weights(attention, query, memory)
     padding = ~memory.mask.unsqueeze(1).expand_as(weights)
@@ -47,13 +49,13 @@ def does_not_see_padding(attention: Attention, size: int, query_size: int) -> No
     )
     dirty = replace(memory, values=memory.values.masked_fill(~memory.mask.unsqueeze(-1), 1e3))
     assert torch.equal(_weights(attention, query, dirty), weights), (
-        "what stands in the padding changes the weights"
+        "the content of the padding changes the weights"
     )
 
 
 def can_look_at_one_word(attention: Attention, size: int, query_size: int) -> None:
-    """However long the sentence, a query that fits one position much better than all others gives nearly all weight to it.
-    (Not for scores that are bounded on purpose.)"""
+    """A query that fits one position much better than all others gives it nearly all weight, however long the
+    sentence. (Not for scores that are bounded on purpose.)"""
     query, memory = tried(size, query_size)
-    most = _weights(attention, 1e3 * query, memory).max(-1).values.min()
-    assert most > 0.99, f"the greatest weight is {most:.3f}, however well a word fits"
+    largest = _weights(attention, 1e3 * query, memory).max(-1).values.min()
+    assert largest > 0.99, f"the greatest weight is {largest:.3f}, however well a word fits"

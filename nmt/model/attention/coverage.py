@@ -1,7 +1,9 @@
-"""Additive attention with past attention as an input: Tu et al. 2016, eq. 8 (linguistic coverage, eq. 6 and 7).
+"""Additive attention with past attention as an input (Tu et al. 2016, eq. 8; linguistic coverage, eq. 6 and 7).
 
-score(q_t, h_s) = vᵀ tanh(W q_t + U h_s + V C_{t−1,s} + b)
-C_{t,s} = Σ_{i≤t} α_is / Φ_s        Φ_s = N σ(U_f h_s), the fertility: how many words position s may become
+    score(q_t, h_s) = vᵀ tanh(W q_t + U h_s + V C_{t−1,s} + b)
+    C_{t,s} = Σ_{i≤t} α_is / Φ_s        Φ_s = N σ(U_f h_s)
+
+The fertility Φ_s is the number of target words that source position s is expected to become.
 """
 
 import torch
@@ -14,7 +16,11 @@ from nmt.model.layers.packed import PackableLinear
 
 
 class Coverage(Score):
-    """`size` hidden units; `fertility` is N, the most words that one source position may become."""
+    """Additive attention with coverage.
+
+    size: number of hidden units
+    fertility: N, the largest number of words that a source position may become
+    """
 
     recurs = True
 
@@ -26,16 +32,14 @@ class Coverage(Score):
         self.key_layer = PackableLinear(memory_size, size)
         self.fertility_layer = nn.Linear(memory_size, 1, bias=False)
         self.fertility = fertility
-        self.v, self.coverage = (
-            nn.Parameter(torch.empty(size).uniform_(-1, 1) * size**-0.5) for _ in range(2)
-        )
+        self.v = nn.Parameter(torch.empty(size).uniform_(-1, 1) * size**-0.5)
+        self.coverage = nn.Parameter(torch.empty(size).uniform_(-1, 1) * size**-0.5)
 
     def keys(self, values: Float[Tensor, "B S M"]) -> Float[Tensor, "B S K"]:
-        """U h + b, and Φ in the last place."""
-        return torch.cat(
-            [self.key_layer(values), self.fertility * torch.sigmoid(self.fertility_layer(values))],
-            -1,
-        )
+        """U h + b, and Φ as the last feature."""
+        hidden = self.key_layer(values)  # [B, S, size]
+        fertility = self.fertility * torch.sigmoid(self.fertility_layer(values))  # [B, S, 1]
+        return torch.cat([hidden, fertility], -1)
 
     def forward(
         self,
@@ -43,8 +47,6 @@ class Coverage(Score):
         keys: Float[Tensor, "B S K"],
         *attended: Float[Tensor, "B T S"],
     ) -> Float[Tensor, "B T S"]:
-        covered = attended[0] / keys[..., -1].unsqueeze(1)
-        hidden = (
-            query.unsqueeze(2) + keys[..., :-1].unsqueeze(1) + covered.unsqueeze(-1) * self.coverage
-        )
-        return torch.tanh(hidden) @ self.v
+        coverage = attended[0] / keys[..., -1].unsqueeze(1)  # [B, T, S]
+        inputs = query.unsqueeze(2) + keys[..., :-1].unsqueeze(1)  # [B, T, S, size]
+        return torch.tanh(inputs + coverage.unsqueeze(-1) * self.coverage) @ self.v

@@ -1,6 +1,8 @@
-"""Bilinear attention, score(q, h) = qᵀ W h: `general` in Luong et al. 2015, eq. 8."""
+"""Bilinear attention (`general` in Luong et al. 2015, eq. 8).
 
-import torch
+score(q, h) = qᵀ W h
+"""
+
 from jaxtyping import Float
 from torch import Tensor
 
@@ -9,7 +11,7 @@ from nmt.model.layers.packed import PackableLinear
 
 
 class General(Score):
-    """qᵀ W h; W is applied to the memory, once per sentence."""
+    """Bilinear form of query and memory; W is applied to the memory, once per sentence."""
 
     def __init__(self, *, query_size: int, memory_size: int) -> None:
         super().__init__()
@@ -17,11 +19,3 @@ class General(Score):
 
     def keys(self, values: Float[Tensor, "B S M"]) -> Float[Tensor, "B S K"]:
         return self.key_layer(values)
-
-    def forward(
-        self,
-        query: Float[Tensor, "B T P"],
-        keys: Float[Tensor, "B S K"],
-        *attended: Float[Tensor, "B T S"],
-    ) -> Float[Tensor, "B T S"]:
-        return torch.bmm(query, keys.transpose(1, 2))

@@ -1,4 +1,7 @@
-"""Location-based attention, score(h_t, s) = (W h_t)_s: Luong et al. 2015, eq. 3. It looks at positions, not at words."""
+"""Location-based attention (Luong et al. 2015, eq. 3): it scores positions, whatever words stand there.
+
+score(h_t, s) = (W h_t)_s
+"""
 
 import torch
 from jaxtyping import Float
@@ -11,14 +14,14 @@ from nmt.model.layers.packed import PackableLinear
 
 
 class Location(Score):
-    """W has a row for each of the first `longest` source positions; later positions get the score of the last row."""
+    """Scores of the first source positions; later positions get the score of the last of them.
+
+    longest: number of positions with a score of their own, rows of W
+    """
 
     def __init__(self, *, query_size: int, memory_size: int, longest: Width) -> None:
         super().__init__()
         self.query_layer = PackableLinear(query_size, longest, bias=False)
-
-    def keys(self, values: Float[Tensor, "B S M"]) -> Float[Tensor, "B S K"]:
-        return values[..., :1]
 
     def forward(
         self,
@@ -27,6 +30,5 @@ class Location(Score):
         *attended: Float[Tensor, "B T S"],
     ) -> Float[Tensor, "B T S"]:
         positions = torch.arange(keys.size(1), device=query.device).clamp(max=query.size(-1) - 1)
-        return F.embedding(positions, query.permute(2, 0, 1).flatten(1)).T.reshape(
-            *query.shape[:2], -1
-        )
+        rows = F.embedding(positions, query.permute(2, 0, 1).flatten(1))  # [S, B·T]
+        return rows.T.reshape(*query.shape[:2], -1)

@@ -1,9 +1,9 @@
-"""Several scaled dot-product attentions side by side: Vaswani et al. 2017, section 3.2.2.
+"""Several scaled dot-product attentions side by side (Vaswani et al. 2017, section 3.2.2).
 
     context = Σ_i O_i Σ_s softmax_s((Q_i q)ᵀ K_i h_s / √d) V_i h_s        for heads i, each of size d
 
-The context is linear in the weights, so O_i V_i h_s is computed once per sentence. The decoders see the heads as extra
-positions to sum over.
+The context is linear in the weights, so O_i V_i h_s is computed once per sentence. For the decoders, the heads are
+further positions to sum over.
 """
 
 from jaxtyping import Float
@@ -15,13 +15,19 @@ from nmt.model.layers.packed import PackableLinear
 
 
 class MultiHead(Score):
-    """`heads` heads, each of size query_size / heads. Raises ValueError if this is not a whole number."""
+    """Scaled dot-product attention of several heads.
+
+    heads: number of heads H, each of size d = query_size / H
+
+    Raises ValueError if query_size is not a multiple of H.
+    """
 
     def __init__(self, *, query_size: int, memory_size: int, heads: Width) -> None:
         super().__init__()
         if query_size % heads:
             raise ValueError(
-                f"attention.heads={heads} cannot share decoder.hidden_size={query_size}: choose a divisor of it"
+                f"attention.heads={heads} cannot share decoder.hidden_size={query_size}: choose a "
+                "divisor of it"
             )
         self.heads = heads
         self.query_layer = PackableLinear(query_size, query_size, bias=False)
@@ -33,10 +39,11 @@ class MultiHead(Score):
         return self.key_layer(values)
 
     def values(self, values: Float[Tensor, "B S M"]) -> Float[Tensor, "B S HM"]:
-        own = self.value_layer(values).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # [B H S d]
-        out = self.output_layer.weight.unflatten(1, (self.heads, -1)).permute(1, 2, 0)  # [H d M]
-        # A head's weights sum to 1/H, see Attention.
-        return self.heads * (own @ out.to(own.dtype)).transpose(1, 2).flatten(-2)
+        by_head = self._by_head(self.value_layer(values))  # [B, H, S, d]
+        output = self.output_layer.weight.unflatten(1, (self.heads, -1))  # [M, H, d]
+        output = output.permute(1, 2, 0).to(by_head.dtype)  # [H, d, M]
+        # The weights of a head sum to 1/H, see `Attention`.
+        return self.heads * (by_head @ output).transpose(1, 2).flatten(-2)
 
     def forward(
         self,
@@ -44,8 +51,10 @@ class MultiHead(Score):
         keys: Float[Tensor, "B S K"],
         *attended: Float[Tensor, "B T S"],
     ) -> Float[Tensor, "B T HS"]:
-        q, k = (
-            x.unflatten(-1, (self.heads, -1)).transpose(1, 2) for x in (query, keys)
-        )  # [B H T d], [B H S d]
-        scores = (q * q.size(-1) ** -0.5) @ k.transpose(-1, -2)
+        q = self._by_head(query)  # [B, H, T, d]
+        k = self._by_head(keys)  # [B, H, S, d]
+        scores = (q * q.size(-1) ** -0.5) @ k.transpose(-1, -2)  # [B, H, T, S]
         return scores.transpose(1, 2).flatten(-2)
+
+    def _by_head(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)

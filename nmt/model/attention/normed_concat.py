@@ -1,5 +1,8 @@
-"""Weight-normalised additive attention, score(q, h) = g vᵀ/‖v‖ tanh(W q + U h + b): weight normalisation (Salimans & Kingma
-2016, eq. 2) of v, "normed Bahdanau" of tensorflow/nmt."""
+"""Additive attention with weight normalisation of v (Salimans & Kingma 2016, eq. 2; "normed Bahdanau" of
+tensorflow/nmt).
+
+    score(q, h) = g vᵀ/‖v‖ tanh(W q + U h + b)
+"""
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -9,11 +12,11 @@ from nmt.model.attention.concat import Concat
 
 
 class NormedConcat(Concat):
-    """As concat, but the length g of v and its direction are learnt separately; g is initialised to ‖v‖."""
+    """Additive attention whose v has a length g and a direction that are learnt separately; g starts at ‖v‖."""
 
     def __init__(self, *, query_size: int, memory_size: int, size: Width) -> None:
         super().__init__(query_size=query_size, memory_size=memory_size, size=size)
-        self.scale = nn.Parameter(self.v.detach().norm().clone())
+        self.scale = nn.Parameter(self.v.detach().norm().clone())  # g
 
     @property
     def direction(self) -> Float[Tensor, " K"]:

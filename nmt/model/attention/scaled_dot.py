@@ -1,4 +1,7 @@
-"""Scaled dot-product attention, score(q, h) = qᵀ h / √K: Vaswani et al. 2017, eq. 1."""
+"""Scaled dot-product attention (Vaswani et al. 2017, eq. 1).
+
+score(q, h) = qᵀ h / √K
+"""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -7,7 +10,7 @@ from nmt.model.attention.dot import Dot
 
 
 class ScaledDot(Dot):
-    """qᵀ h / √K: the scores have variance 1 if the entries of q and h are independent with variance 1."""
+    """Dot product divided by √K: scores of variance 1 for independent entries of variance 1."""
 
     def forward(
         self,

@@ -1,4 +1,7 @@
-"""Scaled bilinear attention, score(q, h) = g qᵀ W h with one learnt number g: "scaled Luong" of tensorflow/nmt."""
+"""Scaled bilinear attention ("scaled Luong" of tensorflow/nmt).
+
+score(q, h) = g qᵀ W h
+"""
 
 import torch
 from jaxtyping import Float
@@ -8,11 +11,11 @@ from nmt.model.attention.general import General
 
 
 class ScaledGeneral(General):
-    """g qᵀ W h; g starts at 1."""
+    """Bilinear attention with one learnt factor g, which starts at 1."""
 
     def __init__(self, *, query_size: int, memory_size: int) -> None:
         super().__init__(query_size=query_size, memory_size=memory_size)
-        self.scale = nn.Parameter(torch.ones(()))
+        self.scale = nn.Parameter(torch.ones(()))  # g
 
     def forward(
         self,

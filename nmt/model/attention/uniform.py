@@ -1,4 +1,7 @@
-"""The control: every position gets the same weight for every query. What a model gains over it is due to attention."""
+"""The control without a choice: the same weight for every position. The gain of a model over it is due to attention.
+
+score(q, h) = 0
+"""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -7,13 +10,10 @@ from nmt.model.attention import Score
 
 
 class Uniform(Score):
-    """score = 0, without parameters."""
+    """Equal weights for all positions, without parameters."""
 
     def __init__(self, *, query_size: int, memory_size: int) -> None:
         super().__init__()
-
-    def keys(self, values: Float[Tensor, "B S M"]) -> Float[Tensor, "B S K"]:
-        return values[..., :1]
 
     def forward(
         self,

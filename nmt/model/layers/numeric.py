@@ -1,7 +1,11 @@
-"""Element-wise functions of all networks: conversion to float32, hyperbolic tangent."""
+"""Small functions of all networks: conversion to float32, hyperbolic tangent, initial weights."""
+
+from typing import TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+Layer = TypeVar("Layer", bound=nn.Linear)
 
 
 def to_float(x: Tensor) -> Tensor:
@@ -12,3 +16,11 @@ def to_float(x: Tensor) -> Tensor:
 def tanh(x: Tensor) -> Tensor:
     """Hyperbolic tangent; 2σ(2x) − 1 on CPUs, where PyTorch's logistic is four times as fast as its tanh."""
     return torch.tanh(x) if x.is_cuda else torch.sigmoid(2 * x).mul(2).sub(1)
+
+
+def xavier(layer: Layer) -> Layer:
+    """Initialises a linear layer, and returns it: Xavier's uniform weights, biases 0."""
+    nn.init.xavier_uniform_(layer.weight)
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)
+    return layer

@@ -22,25 +22,27 @@ class _Entmax15(Function):
     @staticmethod
     def forward(ctx: Any, z: Tensor) -> Tensor:
         x = (z - z.amax(-1, keepdim=True)) / 2
-        ranked = x.sort(-1, descending=True).values.clamp(
-            min=-2.0
-        )  # below −1 nothing is in the support
-        k = torch.arange(1, x.size(-1) + 1, device=x.device, dtype=x.dtype)
-        mean, square = ranked.cumsum(-1) / k, (ranked**2).cumsum(-1) / k
-        spread = (1 - k * (square - mean**2)) / k
+        # Nothing below −1 is in the support. The bound makes masked scores finite.
+        ranked = x.sort(-1, descending=True).values.clamp(min=-2.0)  # [… S]
+        k = torch.arange(1, x.size(-1) + 1, device=x.device, dtype=x.dtype)  # [S]
+        mean = ranked.cumsum(-1) / k
+        mean_square = (ranked**2).cumsum(-1) / k
+        spread = (1 - k * (mean_square - mean**2)) / k
         taus = mean - spread.clamp(min=0).sqrt()
-        size = (taus <= ranked).sum(-1, keepdim=True)
+        size = (taus <= ranked).sum(-1, keepdim=True)  # [… 1], of the support
         p = (x - taus.gather(-1, size - 1)).clamp(min=0) ** 2
         ctx.save_for_backward(p)
         return p
 
     @staticmethod
     def backward(ctx: Any, d: Tensor) -> Tensor:
-        q = ctx.saved_tensors[0].sqrt()
+        q = ctx.saved_tensors[0].sqrt()  # [… S]
         return q * (d - (q * d).sum(-1, keepdim=True) / q.sum(-1, keepdim=True))
 
 
 class Entmax15:
+    """1.5-entmax of each row."""
+
     all_positive = False
 
     def __call__(self, scores: Float[Tensor, "*rows S"]) -> Float[Tensor, "*rows S"]:

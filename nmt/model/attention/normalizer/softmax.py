@@ -1,9 +1,14 @@
-"""softmax(z)_s = exp(z_s) / Σ_j exp(z_j): every position that is not masked gets a weight above 0."""
+"""The softmax: every position that is not masked gets a weight above 0.
+
+softmax(z)_s = exp(z_s) / Σ_j exp(z_j)
+"""
 
 from jaxtyping import Float
 from torch import Tensor
 
 
 class Softmax:
+    """Softmax of each row."""
+
     def __call__(self, scores: Float[Tensor, "*rows S"]) -> Float[Tensor, "*rows S"]:
         return scores.softmax(-1)

@@ -18,12 +18,11 @@ class _Sparsemax(Function):
     @staticmethod
     def forward(ctx: Any, z: Tensor) -> Tensor:
         z = z - z.amax(-1, keepdim=True)
-        ranked = z.sort(-1, descending=True).values.clamp(
-            min=-2.0
-        )  # below −1 nothing is in the support
-        k = torch.arange(1, z.size(-1) + 1, device=z.device, dtype=z.dtype)
+        # Nothing below −1 is in the support. The bound makes masked scores finite.
+        ranked = z.sort(-1, descending=True).values.clamp(min=-2.0)  # [… S]
+        k = torch.arange(1, z.size(-1) + 1, device=z.device, dtype=z.dtype)  # [S]
         sums = ranked.cumsum(-1)
-        size = (1 + k * ranked > sums).sum(-1, keepdim=True)
+        size = (1 + k * ranked > sums).sum(-1, keepdim=True)  # [… 1], of the support
         tau = (sums.gather(-1, size - 1) - 1) / size
         p = (z - tau).clamp(min=0)
         ctx.save_for_backward(p)
@@ -31,12 +30,14 @@ class _Sparsemax(Function):
 
     @staticmethod
     def backward(ctx: Any, d: Tensor) -> Tensor:
-        support = (ctx.saved_tensors[0] > 0).to(d.dtype)
+        support = (ctx.saved_tensors[0] > 0).to(d.dtype)  # [… S]
         mean = (d * support).sum(-1, keepdim=True) / support.sum(-1, keepdim=True)
         return (d - mean) * support
 
 
 class Sparsemax:
+    """Sparsemax of each row."""
+
     all_positive = False
 
     def __call__(self, scores: Float[Tensor, "*rows S"]) -> Float[Tensor, "*rows S"]:

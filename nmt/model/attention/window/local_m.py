@@ -1,5 +1,9 @@
-"""Local attention with monotonic alignment, local-m of Luong et al. 2015, section 3.2: step t looks at the source positions
-[t − D, t + D]; steps beyond the end of the source stay at its end."""
+"""Local attention with monotonic alignment (local-m of Luong et al. 2015, section 3.2).
+
+    step t attends to the source positions [t − D, t + D]
+
+Steps beyond the end of the source stay at its end.
+"""
 
 import torch
 from jaxtyping import Float
@@ -8,11 +12,14 @@ from torch import Tensor
 from nmt.foundation.interfaces import Encoded
 from nmt.foundation.ranges import Size
 from nmt.model.attention.normalizer import Normalizer
-from nmt.model.attention.window import Window, WindowState, source_lengths, step_numbers
+from nmt.model.attention.window import Window, WindowState, source_lengths
 
 
 class LocalM(Window):
-    """`distance` is D."""
+    """A window that moves one position per step.
+
+    distance: D, in positions
+    """
 
     positional = True
 
@@ -21,6 +28,7 @@ class LocalM(Window):
         self.distance = distance
 
     def initial_state(self, encoded: Encoded, rows: int) -> WindowState:
+        """The number of the first step [N]."""
         return (torch.zeros(rows, dtype=torch.long, device=encoded.values.device),)
 
     def forward(
@@ -30,9 +38,10 @@ class LocalM(Window):
         state: WindowState,
         normalizer: Normalizer,
     ) -> tuple[Float[Tensor, "N T S"], WindowState]:
-        steps, state = step_numbers(state, scores.size(1))
-        centres = torch.minimum(steps, source_lengths(scores) - 1).unsqueeze(-1)
-        positions = torch.arange(scores.size(2), device=scores.device)
-        return normalizer(
-            scores.masked_fill((positions - centres).abs() > self.distance, -torch.inf)
-        ), state
+        [first] = state
+        steps = first.unsqueeze(1) + torch.arange(scores.size(1), device=first.device)  # [N, T]
+        centres = torch.minimum(steps, source_lengths(scores) - 1).unsqueeze(-1)  # [N, T, 1]
+        positions = torch.arange(scores.size(2), device=scores.device)  # [S]
+        is_outside = (positions - centres).abs() > self.distance  # [N, T, S]
+        weights = normalizer(scores.masked_fill(is_outside, -torch.inf))
+        return weights, (first + scores.size(1),)

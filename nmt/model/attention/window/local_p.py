@@ -1,10 +1,10 @@
-"""Local attention with predictive alignment, local-p of Luong et al. 2015, eq. 9 and 10:
+"""Local attention with predictive alignment (local-p of Luong et al. 2015, eq. 9 and 10).
 
     p_t = S · σ(v_pᵀ tanh(W_p h_t))        α_t(s) ∝ align(h_t, h_s) · exp(−(s − p_t)² / 2σ²),  |s − p_t| ≤ D,  σ = D / 2
 
 Positions count from 0 to S − 1. The paper leaves the product as it is, so that the weights sum to less than 1
-(`normalized` = false). Usually they are normalised again (the Gaussian's logarithm is added to the scores) and remain a
-distribution.
+(`normalized` = false). By default they are normalised again (the Gaussian's logarithm is added to the scores) and
+remain a distribution.
 """
 
 import torch
@@ -17,18 +17,23 @@ from nmt.model.attention.window import Window, WindowState, source_lengths
 
 
 class LocalP(Window):
-    """`distance` is D."""
+    """A window around a predicted position.
+
+    distance: D, in positions
+    normalized: whether the weights sum to 1
+    """
 
     positional = True
 
     def __init__(self, *, query_size: int, distance: Size = 10, normalized: bool = True) -> None:
         super().__init__(query_size=query_size)
-        self.distance, self.normalized = distance, normalized
+        self.distance = distance
+        self.normalized = normalized
         self.query_layer = nn.Linear(query_size, query_size, bias=False)
         self.v = nn.Parameter(torch.empty(query_size).uniform_(-1, 1) * query_size**-0.5)
 
     def centres(self, query: Float[Tensor, "N T P"], lengths: Tensor) -> Float[Tensor, "N T"]:
-        """p_t; lengths [N, 1]."""
+        """p_t, from the outputs of `query_layer` and the source lengths [N 1]."""
         return lengths * torch.sigmoid(torch.tanh(query) @ self.v)
 
     def forward(
@@ -39,10 +44,10 @@ class LocalP(Window):
         normalizer: Normalizer,
     ) -> tuple[Float[Tensor, "N T S"], WindowState]:
         assert query is not None
-        away = torch.arange(scores.size(2), device=scores.device) - self.centres(
-            query, source_lengths(scores)
-        ).unsqueeze(-1)
-        gaussian, outside = -(away**2) / (2 * (self.distance / 2) ** 2), away.abs() > self.distance
+        centres = self.centres(query, source_lengths(scores)).unsqueeze(-1)  # [N, T, 1]
+        offsets = torch.arange(scores.size(2), device=scores.device) - centres  # [N, T, S]
+        gaussian = -(offsets**2) / (2 * (self.distance / 2) ** 2)
+        is_outside = offsets.abs() > self.distance
         if self.normalized:
-            return normalizer((scores + gaussian).masked_fill(outside, -torch.inf)), state
-        return normalizer(scores.masked_fill(outside, -torch.inf)) * gaussian.exp(), state
+            return normalizer((scores + gaussian).masked_fill(is_outside, -torch.inf)), state
+        return normalizer(scores.masked_fill(is_outside, -torch.inf)) * gaussian.exp(), state

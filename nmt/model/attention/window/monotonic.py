@@ -1,4 +1,4 @@
-"""Monotonic attention (Raffel et al. 2017): from where the last step looked, go right and stop at s with probability
+"""Monotonic attention (Raffel et al. 2017): from the position of the last step, go right and stop at s with probability
 
     p_ts = σ(e_ts + r + noise)
 
@@ -8,8 +8,8 @@ In training, the weights are the expectation over all paths (eq. 8):
 
 In generation, attention stops at the first position with p_ts > 1/2; this takes linear time for the whole sentence.
 
-Noise (standard normal, in training only) teaches the model to decide clearly; `offset` is the initial value of r. If no
-position is chosen, attention goes to the last position (in the paper, to none), so the weights remain a distribution.
+Noise (standard normal, in training only) rewards scores far from the threshold. If no position is chosen, attention goes
+to the last position (in the paper, to none), so the weights remain a distribution.
 """
 
 import torch
@@ -23,6 +23,12 @@ from nmt.model.attention.window import Window, WindowState, source_lengths
 
 
 class Monotonic(Window):
+    """A window that moves to the right only.
+
+    offset: initial value of r
+    noise: whether scores get noise in training
+    """
+
     recurs = True
     all_positive = False
     positional = True
@@ -30,16 +36,15 @@ class Monotonic(Window):
 
     def __init__(self, *, query_size: int, offset: float = -1.0, noise: bool = True) -> None:
         super().__init__(query_size=query_size)
-        self.offset, self.noise = nn.Parameter(torch.tensor(offset)), noise
+        self.offset = nn.Parameter(torch.tensor(offset))
+        self.noise = noise
 
     def initial_state(self, encoded: Encoded, rows: int) -> WindowState:
-        first = encoded.values.new_zeros(
-            rows,
-            encoded.mask.size(1),
-            dtype=torch.promote_types(encoded.values.dtype, torch.float32),
-        )
-        first[:, 0] = 1.0
-        return (first,)
+        """Weights of the step before the first [N S]: all on the first position."""
+        dtype = torch.promote_types(encoded.values.dtype, torch.float32)
+        weights = encoded.values.new_zeros(rows, encoded.mask.size(1), dtype=dtype)
+        weights[:, 0] = 1.0
+        return (weights,)
 
     def forward(
         self,
@@ -49,25 +54,25 @@ class Monotonic(Window):
         normalizer: Normalizer,
     ) -> tuple[Float[Tensor, "N T S"], WindowState]:
         assert scores.size(1) == 1, "a window that recurs gets one step at a time"
-        energies = scores.squeeze(1) + self.offset
-        last = F.one_hot(source_lengths(scores).squeeze(1) - 1, scores.size(2)).bool()
-        before = state[0]
+        energies = scores.squeeze(1) + self.offset  # [N, S]
+        is_last = F.one_hot(source_lengths(scores).squeeze(1) - 1, scores.size(2)).bool()  # [N, S]
+        [previous] = state
         if self.training:
             if self.noise:
                 energies = energies + torch.randn_like(energies)
-            weights = expectation(torch.sigmoid(energies).masked_fill(last, 1.0), before)
+            weights = expectation(torch.sigmoid(energies).masked_fill(is_last, 1.0), previous)
         else:
-            stops = (energies > 0) | last
-            passed = before.cumsum(-1) > 0.5  # at or right of the position before
-            weights = F.one_hot((stops & passed).int().argmax(-1), scores.size(2)).to(scores.dtype)
-        return weights.unsqueeze(1), (weights.to(before.dtype),)
+            stops = (energies > 0) | is_last
+            is_ahead = previous.cumsum(-1) > 0.5  # at the previous position, or right of it
+            position = (stops & is_ahead).int().argmax(-1)  # [N]
+            weights = F.one_hot(position, scores.size(2)).to(scores.dtype)  # [N, S]
+        return weights.unsqueeze(1), (weights.to(previous.dtype),)
 
 
-def expectation(p: Float[Tensor, "N S"], before: Float[Tensor, "N S"]) -> Float[Tensor, "N S"]:
+def expectation(p: Float[Tensor, "N S"], previous: Float[Tensor, "N S"]) -> Float[Tensor, "N S"]:
     """α_t from p_t and α_{t−1}. The products for all pairs j ≤ s are differences of cumulative sums of logarithms."""
     logs = torch.log1p(-p.clamp(max=1 - torch.finfo(p.dtype).eps))
-    sums = torch.cat(
-        [logs.new_zeros(len(p), 1), logs.cumsum(-1)[:, :-1]], 1
-    )  # Σ_{l<s} log(1 − p_l)
-    ways = torch.triu((sums.unsqueeze(1) - sums.unsqueeze(2)).clamp(max=0.0).exp())  # [N j s]
-    return p * (before.unsqueeze(1) @ ways).squeeze(1)
+    # Σ_{l<s} log(1 − p_l)
+    sums = torch.cat([logs.new_zeros(len(p), 1), logs.cumsum(-1)[:, :-1]], 1)  # [N, S]
+    products = (sums.unsqueeze(1) - sums.unsqueeze(2)).clamp(max=0.0).exp()  # [N, j, s]
+    return p * (previous.unsqueeze(1) @ torch.triu(products)).squeeze(1)
