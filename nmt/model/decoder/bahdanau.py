@@ -11,21 +11,16 @@ Only s recurs, so the loop contains only one product of s_{t-1} with [W_hh | W_q
 memory already projected to the gates (W_c h_s, once per sentence, instead of W_c c_t at every step).
 """
 
-from dataclasses import replace
-
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nmt.foundation.interfaces import DecoderOutput, Layout, Prepared, State
-from nmt.model.attention import average
-from nmt.model.decoder import Decoder
-from nmt.model.decoder.attention_step import AttentionStep
+from nmt.foundation.interfaces import Prepared
+from nmt.model.decoder.attention_step import AttendingDecoder, AttentionStep, Update
 from nmt.model.decoder.readout import Maxout
 from nmt.model.layers.packed import linear
 
 
-class Bahdanau(Decoder):
+class Bahdanau(AttendingDecoder):
     """Attends with s_{t-1}, then updates on [embedding; context]; maxout readout."""
 
     def make_layers(self) -> None:
@@ -38,33 +33,9 @@ class Bahdanau(Decoder):
         weight, _ = self.bottom.weight_block("ih", slice(self.embedding_size, None))  # [G, M]
         return self.multiply_values(memory, weight)
 
-    def forward(
-        self,
-        embedded: Float[Tensor, "N T E"],
-        state: State,
-        memory: Prepared,
-        layout: Layout | None = None,
-    ) -> DecoderOutput:
-        bottom = self.bottom
-        attend = AttentionStep(self.attention, memory, layout)
-        embedding_block = bottom.weight_block("ih", slice(self.embedding_size))
-        gates = linear(self, "gates", embedded, embedding_block)  # [N, T, G]
-        loop = bottom.loop(*self.attention.query_blocks(), mask=state.masks.get("inside 0"))
-        cell = state.cells[0]
-        attention_state = state.attention
-        hidden = []
-        weights = []
-        for a in gates.unbind(1):
-            s = cell[0]  # [N, Q]
-            u, *query = loop.products(s)
-            attended = attend(s, query, attention_state)
-            cell = loop.step(bottom.input_norm(a + attended.projected_context), u, cell)
-            attention_state = attended.state
-            hidden.append(cell[0])
-            weights.append(attended.weights)
-        all_weights = torch.cat(weights, 1)  # [N, T, H·S]
-        context = average(all_weights, memory, layout)  # [N, T, M]
-        top, upper = self.upper(torch.stack(hidden, 1), state.cells[1:], state.masks)  # [N, T, Q]
-        readout = self.readout(torch.cat([top, embedded, context], -1))  # [N, T, D]
-        state = replace(state, cells=(cell, *upper), attention=attention_state)
-        return self.output(readout, state, all_weights)
+    def embedded_gates(self, embedded: Float[Tensor, "N T E"]) -> Float[Tensor, "N T G"]:
+        block = self.bottom.weight_block("ih", slice(self.embedding_size))  # [G, E]
+        return linear(self, "gates", embedded, block)
+
+    def update(self, attend: AttentionStep, mask: Tensor | None) -> Update:
+        return self.attend_then_update(self.bottom, attend, mask)

@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from nmt.foundation.interfaces import DecoderOutput, Layout, Prepared, State
 from nmt.model.attention import average
 from nmt.model.decoder import Decoder
-from nmt.model.layers.numeric import tanh, to_float
+from nmt.model.layers.numeric import tanh, to_float, xavier
 from nmt.model.layers.packed import PackableLinear
 
 
@@ -23,9 +23,9 @@ class Luong(Decoder):
 
     def make_layers(self) -> None:
         self.layers = self.stack(self.embedding_size)
-        self.combine = PackableLinear(self.memory_size + self.hidden_size, self.readout_size)
-        nn.init.xavier_uniform_(self.combine.weight)
-        nn.init.zeros_(self.combine.bias)
+        self.combine = xavier(
+            PackableLinear(self.memory_size + self.hidden_size, self.readout_size)
+        )
 
     def forward(
         self,

@@ -24,7 +24,7 @@ from nmt.foundation.interfaces import DecoderOutput, Layout, Prepared, State
 from nmt.model.decoder import Decoder
 from nmt.model.decoder.attention_step import AttentionStep
 from nmt.model.layers.loop_products import fused_linear
-from nmt.model.layers.numeric import tanh
+from nmt.model.layers.numeric import tanh, xavier
 from nmt.model.layers.packed import linear
 from nmt.model.layers.recurrence import Loop, Recurrent
 
@@ -43,9 +43,7 @@ class LuongFeed(Decoder):
         inputs = self.embedding_size + self.readout_size
         sizes = [inputs] + [self.hidden_size] * (self.num_layers - 1)
         self.layers = nn.ModuleList(self.recurrent(size) for size in sizes)
-        self.combine = nn.Linear(self.memory_size + self.hidden_size, self.readout_size)
-        nn.init.xavier_uniform_(self.combine.weight)
-        nn.init.zeros_(self.combine.bias)
+        self.combine = xavier(nn.Linear(self.memory_size + self.hidden_size, self.readout_size))
 
     def project(self, memory: Prepared) -> Float[Tensor, "B S HG"]:
         return self.multiply_values(memory, self.combine.weight[:, : self.memory_size])

@@ -6,6 +6,7 @@ t̃ = U s + V E y + C c        readout_k = max(t̃_{2k-1}, t̃_{2k})
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from nmt.model.layers.numeric import xavier
 from nmt.model.layers.packed import PackableLinear
 
 
@@ -14,10 +15,8 @@ class Maxout(nn.Module):
 
     def __init__(self, input_size: int, size: int) -> None:
         super().__init__()
-        self.layer = PackableLinear(input_size, 2 * size)
-        nn.init.xavier_uniform_(self.layer.weight)
-        nn.init.zeros_(self.layer.bias)
+        self.layer = xavier(PackableLinear(input_size, 2 * size))
 
     def forward(self, x: Float[Tensor, "N T I"]) -> Float[Tensor, "N T D"]:
-        first, second = self.layer(x).chunk(2, -1)
+        first, second = self.layer(x).chunk(2, -1)  # [N, T, D] each
         return first.maximum(second)
