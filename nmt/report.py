@@ -8,7 +8,7 @@ from nmt.configuration.command_line import command
 
 run, main = command(
     "report",
-    "nmt.analysis.report_folders:report_folders",
+    "nmt.analysis.run_report:report_folders",
     "folders",
     "metric",
     "output",

@@ -206,7 +206,7 @@ def test_the_command_compares_models_and_files(small_run, texts):
     assert len(found["sentences"]) == 4
     assert set(found["sentences"][0]["log_probs_per_token"]["small"]) == {"small", "other"}
     page = (texts / "out.html").read_text()
-    assert "Where the models look" in page
+    assert "<summary>Attention</summary>" in page
     assert page.count('scope="row"') > 30
     assert "### Sentences that differ most" in (texts / "out.md").read_text()
 

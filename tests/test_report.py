@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import math
 import re
 import statistics
 from dataclasses import replace
@@ -18,8 +17,8 @@ from nmt.analysis.run_report import Report, csv_text, write
 from nmt.analysis.run_results import RunResult, collect, configurations, differing, flat_settings
 from nmt.analysis.significance import (
     agreement,
+    as_spread,
     holm,
-    mean_and_deviation,
     over_seeds,
     over_sentences,
 )
@@ -381,11 +380,10 @@ def test_tables_keep_odd_characters():
 
 def test_mean_and_deviation():
     values = [1.0, 2.0, 4.0]
-    assert mean_and_deviation(values) == pytest.approx(
-        (statistics.mean(values), statistics.stdev(values))
-    )
-    assert mean_and_deviation([3.0]) == (3.0, None)
-    assert not math.isnan(mean_and_deviation([1.0, 1.0])[1])
+    assert as_spread(values) == f"{statistics.mean(values):.2f} ± {statistics.stdev(values):.2f}"
+    assert as_spread([3.0]) == "3.00"
+    assert as_spread([1.0, 1.0]) == "1.00 ± 0.00"
+    assert as_spread([]) == "–"
 
 
 def test_a_run_is_read_from_what_training_leaves(small_run):

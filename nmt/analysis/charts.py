@@ -1,5 +1,4 @@
-"""Pictures of a report as matplotlib figures: learning curves, cost against quality, quality by
-source length."""
+"""Figures of a report: learning curves, cost against quality, quality by source length."""
 
 from __future__ import annotations
 
@@ -19,14 +18,16 @@ if TYPE_CHECKING:
 PALETTE = (
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8f7a00", "#6b6b6b",
 )  # fmt: skip
-"""Colours of the best configurations and, last, of the worst; distinct with colour blindness (Okabe
-and Ito)."""
+"""Colours of the best configurations and, last, of the worst.
+
+They are distinct for colour-blind readers (Okabe and Ito).
+"""
 GREY = "#b8b8b8"
-"""Colour of all other configurations."""
+"""Colour of the configurations between them."""
 FEWEST = 10
-"""Sentences of a point of the curve over lengths."""
+"""Smallest number of sentences for a point of the curve over lengths."""
 LEGEND_WIDTH = 2.6
-"""Inches of an entry of a legend."""
+"""Width of a legend's entry, in inches."""
 
 
 def _axes(count: int, width: float, height: float) -> tuple[Figure, Sequence[Any]]:
@@ -43,28 +44,24 @@ def _axes(count: int, width: float, height: float) -> tuple[Figure, Sequence[Any
 def _coloured(configurations: Sequence[Configuration]) -> list[tuple[Configuration, str]]:
     """Configurations, the best first, with their colours."""
     # The worst keeps a colour, as a baseline is often the last.
-    colours = list(PALETTE[: len(configurations)])
-    if len(configurations) > len(PALETTE):
-        grey = [GREY] * (len(configurations) - len(PALETTE))
-        colours = [*PALETTE[:-1], *grey, PALETTE[-1]]
-    return list(zip(configurations, colours, strict=True))
+    greys = [GREY] * (len(configurations) - len(PALETTE))
+    return list(zip(configurations, [*PALETTE[:-1], *greys, PALETTE[-1]], strict=False))
 
 
 def learning_curves(ranking: Ranking) -> Figure:
-    """Validation loss and metric against epochs: the mean over seeds, and a band from the lowest to
-    the highest."""
+    """Validation loss and metric by epoch: mean over seeds, and a band from minimum to maximum."""
     metric = ranking.runs[0].metric
     figure, axes = _axes(2, width=9.8, height=3.6)
     for configuration, colour in _coloured(ranking.rows):
         for ax, name in zip(axes, ("loss", metric), strict=True):
             values = _by_epoch(configuration.runs, name)
-            epochs = sorted(values)
-            means = [statistics.fmean(values[epoch]) for epoch in epochs]
+            epochs = list(values)
+            means = [*map(statistics.fmean, values.values())]
             # Without validations there is no curve.
             if epochs:
                 ax.plot(epochs, means, color=colour, lw=1.6, label=configuration.label)
-                lows = [min(values[epoch]) for epoch in epochs]
-                highs = [max(values[epoch]) for epoch in epochs]
+                lows = [*map(min, values.values())]
+                highs = [*map(max, values.values())]
                 ax.fill_between(epochs, lows, highs, color=colour, alpha=0.15, lw=0)
     for ax, name in zip(axes, ("loss (nats a token)", metric), strict=True):
         ax.set(xlabel="epoch", ylabel=f"validation {name}")
@@ -73,8 +70,10 @@ def learning_curves(ranking: Ranking) -> Figure:
 
 
 def _by_epoch(runs: Sequence[RunResult], name: str) -> Mapping[float, list[float]]:
-    """Values of a figure by epoch, up to the last epoch of the shortest run, so that each mean has
-    all seeds."""
+    """Values of a metric in ascending order of epochs.
+
+    The last epoch is that of the shortest run, so that each mean has all seeds.
+    """
     curves = [
         {
             round(entry["epoch"], 3): entry[name]
@@ -84,16 +83,12 @@ def _by_epoch(runs: Sequence[RunResult], name: str) -> Mapping[float, list[float
         for run in runs
     ]
     last = min((max(curve) for curve in curves if curve), default=0)
-    values: dict[float, list[float]] = {}
-    for curve in curves:
-        for epoch, value in curve.items():
-            if epoch <= last:
-                values.setdefault(epoch, []).append(value)
-    return values
+    epochs = sorted({epoch for curve in curves for epoch in curve if epoch <= last})
+    return {epoch: [curve[epoch] for curve in curves if epoch in curve] for epoch in epochs}
 
 
 def cost_against_quality(ranking: Ranking) -> Figure:
-    """Score against minutes of training and against parameters; a mark for each seed."""
+    """Score by minutes of training and by number of parameters, a mark for each seed."""
     figure, axes = _axes(2, width=9.8, height=3.6)
     for configuration, colour in _coloured(ranking.rows):
         runs = [run for run in configuration.runs if ranking.metric in run.scores]
@@ -109,22 +104,19 @@ def cost_against_quality(ranking: Ranking) -> Figure:
 
 
 def by_length(ranking: Ranking) -> Figure | None:
-    """BLEU of sentences by the length of their source (Bahdanau et al. 2015, figure 2; Luong et al.
-    2015, figure 6). None if the runs have no translations."""
+    """BLEU by length of the source (Bahdanau et al. 2015, figure 2; Luong et al. 2015, figure 6).
+
+    Returns None if the runs have no translations.
+    """
     figure, [ax] = _axes(1, width=7.5, height=3.8)
     judge = judge_of(ranking.runs[0])
-    is_empty = True
     for configuration, colour in _coloured(ranking.rows):
-        values: dict[float, list[float]] = {}
-        for run in configuration.runs:
-            for length, score in _scores_by_length(run, judge):
-                values.setdefault(length, []).append(score)
-        lengths = sorted(values)
-        means = [statistics.fmean(values[length]) for length in lengths]
+        points = [point for run in configuration.runs for point in _scores_by_length(run, judge)]
+        lengths = sorted({length for length, _ in points})
+        means = [statistics.fmean(s for at, s in points if at == length) for length in lengths]
         if lengths:
-            is_empty = False
             ax.plot(lengths, means, "o-", ms=3.5, lw=1.5, color=colour, label=configuration.label)
-    if is_empty:
+    if not ax.lines:
         return None
     ax.set(xlabel="words of the source sentence", ylabel=f"{ranking.part} bleu")
     ax.set_ylim(bottom=0)
@@ -133,7 +125,7 @@ def by_length(ranking: Ranking) -> Figure | None:
 
 
 def _scores_by_length(run: RunResult, judge: Metric) -> list[tuple[float, float]]:
-    """Number of source words and BLEU of each length group."""
+    """Number of source words and BLEU of each length group; none if a file is missing or cut."""
     source = run.lines(".source") or []
     answers = run.lines() or []
     references = run.lines(".reference") or []
@@ -142,8 +134,8 @@ def _scores_by_length(run: RunResult, judge: Metric) -> list[tuple[float, float]
     points = []
     for group in length_groups(source, FEWEST):
         translations = [answers[i] for i in group.sentences]
-        expected = [references[i] for i in group.sentences]
-        points.append((group.middle, judge.score(translations, expected)["bleu"].score))
+        scores = judge.score(translations, [references[i] for i in group.sentences])
+        points.append((group.middle, scores["bleu"].score))
     return points
 
 
@@ -166,7 +158,7 @@ def _legend(figure: Figure, ax: Any) -> None:
 
 
 def bars(ranking: Ranking) -> Figure:
-    """Score of each seed in a row for each configuration, the best at the top."""
+    """Scores of all seeds, a row for each configuration, the best at the top."""
     from nmt.drawing.plots import literal
 
     configurations = ranking.rows

@@ -1,8 +1,7 @@
-"""Papers that nmt implements, and those that a model uses.
+"""Papers that nmt implements, and papers of a model (nmt.cite).
 
-A model uses the papers that the documentation of its parts names, and those whose setting it has
-switched on (`SETTINGS`). Keys of papers.bib are the references in the documentation:
-`Luong et al. 2015` is luong-et-al-2015.
+Papers of a model are named in the docstrings of its parts, or belong to its settings (`SETTINGS`).
+Keys of papers.bib are the references in docstrings: `Luong et al. 2015` is luong-et-al-2015.
 """
 
 import inspect
@@ -23,7 +22,7 @@ NAME = r"[A-Z][\w'-]+"
 REFERENCE = re.compile(rf"({NAME}(?:, {NAME})*(?: & {NAME}| et al\.)?),? \(?((?:19|20)\d\d)\b")
 """A reference in a text, such as `Zoph & Knight 2016` or `Luong et al. (2015)`."""
 ON = "*"
-"""Pattern of any value, of a setting that is switched on: not false, 0, empty or null."""
+"""Pattern of all values of a setting that is switched on: not false, 0, empty or null."""
 
 SETTINGS: Mapping[str, Sequence[Mapping[str, str]]] = {
     "ba-et-al-2016": [{"*.cell": "norm_*"}, {"*.layer_norm": ON}],
@@ -54,9 +53,10 @@ SETTINGS: Mapping[str, Sequence[Mapping[str, str]]] = {
         {"window._target_": "*.Hard"},
     ],
 }
-"""Settings that use a paper: one of these, with all its keys and values; * stands for any letters.
+"""Settings that use a paper. A model uses it with all keys and values of one alternative.
 
-Papers that are not listed are used where the documentation of a part names them.
+In keys and values, * stands for any characters. Papers without an entry are used where the
+docstring of a part names them.
 """
 
 
@@ -73,13 +73,13 @@ def print_papers(model: str | None) -> None:
 
 
 def references(text: str) -> list[str]:
-    """Keys of the papers that a text names."""
+    """Keys of the papers in a text."""
     matches = REFERENCE.findall(" ".join(text.split()))
     return ["-".join([*re.findall(r"\w+", authors), year]).lower() for authors, year in matches]
 
 
 def papers_of(model: str) -> set[str]:
-    """Keys of the papers that a checkpoint's parts and settings use."""
+    """Keys of the papers of a checkpoint's parts and settings."""
     settings = flat(read(find_checkpoint(model)).meta.get("config") or {})
     named = set[str]()
     for key, value in settings.items():
@@ -91,7 +91,11 @@ def papers_of(model: str) -> set[str]:
 
 
 def uses(paper: str, settings: Mapping[str, Any]) -> bool:
-    """Whether settings use a paper of `SETTINGS`."""
+    """Returns whether settings use a paper of `SETTINGS`.
+
+    paper: key of the paper
+    settings: values by whole keys
+    """
     return any(
         all(_has(settings, key, value) for key, value in alternative.items())
         for alternative in SETTINGS[paper]
@@ -99,7 +103,12 @@ def uses(paper: str, settings: Mapping[str, Any]) -> bool:
 
 
 def _has(settings: Mapping[str, Any], key: str, value: str) -> bool:
-    """Whether a setting, whose name matches `key`, is switched on and matches `value`."""
+    """Returns whether a setting is switched on and matches.
+
+    settings: values by whole keys
+    key: pattern of the key
+    value: pattern of the value
+    """
     return any(
         fnmatchcase(name, key) and setting not in (0, "") and fnmatchcase(str(setting), value)
         for name, setting in settings.items()

@@ -1,5 +1,7 @@
-"""Translations of one text side by side: the quality of each and the differences between them, as
-in compare-mt (Neubig et al. 2019)."""
+"""Quality of several translations of one text, and the differences between them.
+
+The tables are those of compare-mt (Neubig et al. 2019).
+"""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +21,7 @@ from nmt.analysis.word_statistics import (
     FREQUENCIES,
     bare,
     case_class,
+    count_words,
     frequency_class,
     length_groups,
     ngrams,
@@ -29,27 +32,29 @@ from nmt.metric import Metric
 from nmt.tokenizer.words import words
 
 LONGEST = 4
-"""Words of an n-gram."""
+"""Maximal number of words of an n-gram."""
 ROWS = 12
-"""Rows of tables of words or n-grams."""
+"""Maximal number of rows of a table of words or n-grams."""
 FEWEST = 3
-"""References with a source word that has a row."""
+"""Smallest number of occurrences of a source word that has a row."""
 FEWEST_SENTENCES = 5
-"""Sentences of a length group."""
+"""Smallest number of sentences of a length group."""
 DIFFERENCES = (-(10**9), -5, -2, 0, 1, 3, 6, 10**9)
 """Borders of the groups by length difference, in words."""
+CHRF_BORDERS = (0, 20, 40, 60, 80, 101)
+"""Borders of the groups by chrF."""
 
 
 @dataclass(frozen=True)
 class Comparison:
     """A text with its reference and the translations of some systems.
 
-    source: sentences; None if unknown
-    reference: a translation of each
-    outputs: translations by system
+    source: source sentences; None if unknown
+    reference: reference of each sentence
+    outputs: translations by the name of the system
     metric: options of the scores
-    counts: frequency of words of the target language
-    counted: name of the text in which they were counted
+    counts: frequencies of words of the target language
+    counted: name of the text in which the words were counted
     links: for each sentence, the source word that is aligned with each word of the reference
     samples: bootstrap samples of the significance tests
     trials: randomisation trials of the significance tests
@@ -68,15 +73,9 @@ class Comparison:
     @cached_property
     def tests(self) -> dict[str, dict[str, SignificanceResult]]:
         """Significance of the difference of each system from the first, by metric."""
+        counts = {"samples": self.samples, "trials": self.trials}
         return {
-            name: over_sentences(
-                self.outputs,
-                self.reference,
-                self.metric,
-                name,
-                samples=self.samples,
-                trials=self.trials,
-            )
+            name: over_sentences(self.outputs, self.reference, self.metric, name, **counts)
             for name in ("bleu", "chrf")
         }
 
@@ -95,12 +94,14 @@ class Comparison:
         }
 
     def tables(self) -> list[ReportTable]:
-        """All tables that have rows."""
+        """All tables with rows."""
+        groups = frequency_class(self.counts)
+        note = f"F1 (per cent) of words by their frequency in {self.counted}."
         tables = [
             self.scores(),
             self.faults(),
-            self.by_frequency(),
-            self.by_case(),
+            self._word_table("Words by frequency", groups, FREQUENCIES, note),
+            self._word_table("Words by case", case_class, CASES, "F1 (per cent)."),
             self.by_source_word(),
             self.by_length(),
             self.by_length_difference(),
@@ -110,14 +111,14 @@ class Comparison:
         return [table for table in tables if table.rows]
 
     def scores(self) -> ReportTable:
-        """All metrics, with their confidence."""
+        """Table of all metrics, with confidence intervals and significance."""
         first = next(iter(self.outputs))
         are_several = len(self.outputs) > 1
         scores = {
             name: self.metric.score(lines, self.reference, ter=True)
             for name, lines in self.outputs.items()
         }
-        expected = max(1, sum(len(words(line)) for line in self.reference))
+        expected = max(1, sum(map(count_words, self.reference)))
         columns: list[ReportColumn[str]] = [ReportColumn("system", str)]
         for metric, title in (("bleu", "BLEU"), ("chrf", "chrF")):
             columns += self._score_columns(metric, title)
@@ -125,7 +126,8 @@ class Comparison:
             ReportColumn("TER", lambda name: f"{scores[name]['ter'].score:.2f}"),
             ReportColumn("exact", lambda name: f"{scores[name]['exact'].score:.2f}"),
             ReportColumn(
-                "length", lambda name: f"{_count_words(self.outputs[name]) / expected:.3f}"
+                "length",
+                lambda name: f"{sum(map(count_words, self.outputs[name])) / expected:.3f}",
             ),
         ]
         signatures = "; ".join(tests[first].signature for tests in self.tests.values())
@@ -135,9 +137,9 @@ class Comparison:
         )
         if are_several:
             note += (
-                f" p: by chance as different from {first} (paired bootstrap · approximate "
-                "randomisation, Holm's method). people: how often people agree with a difference "
-                "of that size (Kocmi et al. 2024; 50 % is a coin)."
+                f" p: p-value of the difference from {first} (paired bootstrap · approximate "
+                "randomisation, Holm's method). people: share of human judgements that agree with a "
+                "difference of this size (Kocmi et al. 2024; 50 % is chance)."
             )
         return table_of("Scores", columns, list(self.outputs), note=note)
 
@@ -159,15 +161,17 @@ class Comparison:
         ]
 
     def faults(self) -> ReportTable:
-        """Outputs that look wrong whatever the reference is."""
+        """Table of probable faults: numbers of sentences."""
         source = self.source or [""] * len(self.reference)
         kinds: dict[str, Callable[[str, str, str], bool]] = {
             "empty": lambda text, _, out: not out.strip(),
             "copied from the source": lambda text, _, out: copied(tokens(text), tokens(out)),
             "repeating itself": lambda text, _, out: repeats(tokens(out)),
-            "less than half as long": lambda _, ref, out: 0 < len(words(out)) < len(words(ref)) / 2,
+            "less than half as long": lambda _, ref, out: (
+                0 < count_words(out) < count_words(ref) / 2
+            ),
             "more than twice as long": lambda _, ref, out: (
-                len(words(out)) > 2 * max(1, len(words(ref)))
+                count_words(out) > 2 * max(1, count_words(ref))
             ),
             "nothing of the reference": lambda _, ref, out: detached(tokens(out), tokens(ref)),
         }
@@ -184,19 +188,11 @@ class Comparison:
             for kind, is_kind in kinds.items()
         ]
         note = (
-            "Sentences. Copied: four of five words are the source's. Repeating: a word or phrase "
-            "three times in a row. Nothing of the reference: no word of three letters or more is "
-            "in it, which hallucinations have in common."
+            "Numbers of sentences. Copied: at least four of five words are in the source. Repeating: "
+            "a word or phrase three times in a row. Nothing of the reference: no word of three "
+            "letters or more is in it, as in hallucinations."
         )
         return ReportTable("What looks wrong", ["output is", *self.outputs], rows, note=note)
-
-    def by_frequency(self) -> ReportTable:
-        note = f"F1 (per cent) of the words that are as often in {self.counted} as the row says."
-        groups = frequency_class(self.counts)
-        return self._word_table("Words by frequency", groups, FREQUENCIES, note)
-
-    def by_case(self) -> ReportTable:
-        return self._word_table("Words by case", case_class, CASES, "F1 (per cent).")
 
     def _word_table(
         self, title: str, group: Callable[[str], str], names: Sequence[str], note: str
@@ -215,7 +211,7 @@ class Comparison:
         return ReportTable(title, ["words", "expected", *self.outputs], rows, note=note)
 
     def by_source_word(self) -> ReportTable:
-        """Source words with right translations in one system more often than in another."""
+        """Table of the source words whose translations differ most between systems."""
         expected: Counter[str] = Counter()
         right: list[Counter[str]] = [Counter() for _ in self.outputs]
         for number, links in enumerate(self.links or []):
@@ -243,8 +239,8 @@ class Comparison:
             shares = [f"{100 * counts[source] / expected[source]:.0f}" for counts in right]
             rows.append([source, f"{expected[source]:,}", *shares])
         note = (
-            "Words of the reference that are aligned with the source word by the attention of the "
-            "first model, and the per cent of them that each system wrote. Those in which systems "
+            "Words of the reference that the attention of the first model aligns with the source "
+            "word, and the share (per cent) of them that each system wrote. Words in which systems "
             "differ most."
         )
         return ReportTable(
@@ -266,7 +262,7 @@ class Comparison:
     def by_length_difference(self) -> ReportTable:
         differences = [
             [
-                len(words(line)) - len(words(reference))
+                count_words(line) - count_words(reference)
                 for line, reference in zip(lines, self.reference, strict=True)
             ]
             for lines in self.outputs.values()
@@ -277,17 +273,15 @@ class Comparison:
 
     def by_sentence_score(self) -> ReportTable:
         scores = list(self.sentence_scores.values())
-        rows = _counted(
-            scores, (0, 20, 40, 60, 80, 101), lambda low, high: f"{low}–{min(high, 100)}"
-        )
+        rows = _counted(scores, CHRF_BORDERS, lambda low, high: f"{low}–{min(high, 100)}")
         return ReportTable("Sentences by score", ["chrF", *self.outputs], rows, note="Sentences.")
 
     def by_ngram(self) -> list[ReportTable]:
-        """N-grams that the first system has right and another one misses, and the reverse."""
+        """Tables of the n-grams that the first system has right and another misses, and vice versa."""
         first, *others = self.outputs
         note = (
-            f"N-grams of the reference of up to {LONGEST} words that one has right and the other "
-            "misses, net."
+            f"N-grams of the reference of up to {LONGEST} words that one system has right and the "
+            "other misses, net."
         )
         tables = []
         for other in others:
@@ -308,21 +302,21 @@ class Comparison:
         return tables
 
 
-def _count_words(lines: Sequence[str]) -> int:
-    return sum(len(words(line)) for line in lines)
-
-
 def _counted(
     values: Sequence[Sequence[float]],
     borders: Sequence[int],
     name: Callable[[int, int], str],
 ) -> list[list[str]]:
-    """A row for each interval: its name, and the number of values of each system in it."""
-    rows = []
-    for low, high in pairwise(borders):
-        counts = [sum(low <= value < high for value in of_system) for of_system in values]
-        rows.append([name(low, high), *map(str, counts)])
-    return rows
+    """A row for each interval: its name, and the number of values of each system in it.
+
+    values: values of each system
+    borders: limits of the intervals; the lower one belongs to an interval
+    name: function that returns the name of an interval
+    """
+    return [
+        [name(low, high), *(str(sum(low <= value < high for value in system)) for system in values)]
+        for low, high in pairwise(borders)
+    ]
 
 
 def _difference_name(low: int, high: int) -> str:
@@ -335,14 +329,13 @@ def _difference_name(low: int, high: int) -> str:
 
 
 def copied(source: Sequence[str], output: Sequence[str]) -> bool:
-    """Returns whether at least four of five words of an output, and three or more, are in its
-    source."""
+    """Returns whether four of five words of an output are in its source; it has three or more."""
     source_words = {*source}
     return len(output) >= 3 and sum(word in source_words for word in output) >= 0.8 * len(output)
 
 
 def repeats(output: Sequence[str], times: int = 3) -> bool:
-    """Returns whether a word, or a phrase of up to four words, stands three times in a row."""
+    """Returns whether a phrase of up to four words is repeated `times` times in a row."""
     return any(
         list(output[start : start + size]) * times == list(output[start : start + size * times])
         for size in range(1, LONGEST + 1)
@@ -351,8 +344,10 @@ def repeats(output: Sequence[str], times: int = 3) -> bool:
 
 
 def detached(output: Sequence[str], reference: Sequence[str]) -> bool:
-    """Returns whether an output of three words or more has no word of three letters or more of its
-    reference."""
+    """Returns whether an output has no word of its reference with three letters or more.
+
+    Outputs of one or two words do not count.
+    """
     expected = {word.lower() for word in reference if len(word) > 2}
     is_disjoint = expected.isdisjoint(word.lower() for word in output)
     return len(output) > 2 and bool(expected) and is_disjoint

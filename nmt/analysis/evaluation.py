@@ -1,4 +1,4 @@
-"""Scores of a model's translations of a file."""
+"""Evaluation of a model on a file (nmt.evaluate)."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,11 +22,11 @@ def evaluate_file(
 ) -> float:
     """Prints `name score signature` for each metric, and returns the score of `metric`.
 
-    load: returns the translator
-    metric: the chosen metric and its options
-    source: file of sentences
-    references: files with a translation of each sentence
-    output: file of the translations, or None
+    load: function that returns the translator
+    metric: chosen metric and options
+    source: file of source sentences
+    references: files with a reference for each sentence
+    output: file for the translations; None: they are not written
 
     Raises UserError if the files are empty or not aligned.
     """

@@ -1,4 +1,4 @@
-"""Sentences with the largest differences between translations, side by side."""
+"""Example sentences with the largest differences between translations."""
 
 import difflib
 import html
@@ -15,13 +15,13 @@ from nmt.tokenizer.words import words
 class Example:
     """A sentence with its translations.
 
-    number: of the sentence, from 0
-    source: the sentence; None if unknown
-    reference: its reference
-    outputs: translation of each system
-    scores: chrF of each system
-    log_probs: log-probability of each translation under each model, in nats per token
-    maps: attention of each model to its own translation
+    number: index of the sentence, from 0
+    source: source sentence; None if unknown
+    reference: reference of the sentence
+    outputs: translation by system
+    scores: chrF by system
+    log_probs: by model, the log-probability of each system's translation in nats per token
+    maps: attention of each model during its own translation
     """
 
     number: int
@@ -33,6 +33,7 @@ class Example:
     maps: Mapping[str, AttentionMap]
 
     def as_json(self) -> dict[str, object]:
+        """Plain containers for JSON, without attention maps."""
         log_probs = {
             model: {name: round(value, 4) for name, value in values.items()}
             for model, values in self.log_probs.items()
@@ -48,13 +49,15 @@ class Example:
 
 
 def most_different(comparison: Comparison, count: int) -> list[int]:
-    """Numbers of the sentences with the largest differences of chrF between the first system and
-    another. The first wins half of them, if there are enough. Of a single system, the sentences
-    with the lowest chrF."""
+    """Indices of the sentences with the largest differences in chrF between the first system and another.
+
+    In half of them the first system is better, if there are enough. For a single system, the
+    sentences with the lowest chrF are returned.
+    """
     first, *others = comparison.sentence_scores.values()
     if not others:
         return sorted(range(len(first)), key=lambda i: (first[i], i))[:count]
-    # By how much the first is better (positive) or worse, against the most different other system.
+    # Difference from the most different other system, positive where the first system is better.
     leads = [max((first[i] - other[i] for other in others), key=abs) for i in range(len(first))]
     ordered = sorted(range(len(leads)), key=lambda i: (-leads[i], i))
     won = [i for i in ordered if leads[i] > 0]
@@ -74,8 +77,7 @@ def section(example: Example) -> str:
         rows.append(_row(name, marked(text, example.reference), " · ".join(notes)))
     maps = "".join(tables_of(map_, name) for name, map_ in example.maps.items())
     if maps:
-        summary = "<summary>Where the models look</summary>"
-        maps = f'<details>{summary}<div class="maps">{maps}</div></details>'
+        maps = f'<details><summary>Attention</summary><div class="maps">{maps}</div></details>'
     table = f"<table class=texts><tbody>{''.join(rows)}</tbody></table>"
     return f"<section><h3>Sentence {example.number + 1}</h3>{table}{maps}</section>"
 
@@ -88,8 +90,11 @@ def _row(name: str, text: str, note: str = "") -> str:
 
 
 def marked(text: str, reference: str) -> str:
-    """HTML of a text, with a mark on each word that the reference does not have at its place.
-    Punctuation at a word does not count."""
+    """HTML of a text, with marked words where the reference has others. Punctuation does not count.
+
+    text: translation
+    reference: reference of the sentence
+    """
     written = words(text)
     # A mark that stands alone is compared as it is.
     expected = [bare(word) or word for word in words(reference)]
@@ -103,13 +108,15 @@ def marked(text: str, reference: str) -> str:
 
 
 def markdown(examples: Sequence[Example]) -> str:
-    """Examples as a list."""
+    """Examples as a list in Markdown."""
     lines = ["### Sentences that differ most", ""]
     for example in examples:
         lines.append(f"{example.number + 1}.")
         if example.source is not None:
             lines.append(f"   - source: {example.source}")
         lines.append(f"   - reference: {example.reference}")
-        for name, text in example.outputs.items():
-            lines.append(f"   - {name} (chrF {example.scores[name]:.0f}): {text}")
+        lines += [
+            f"   - {name} (chrF {example.scores[name]:.0f}): {text}"
+            for name, text in example.outputs.items()
+        ]
     return "\n".join([*lines, ""])

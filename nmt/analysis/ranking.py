@@ -1,5 +1,4 @@
-"""Ranking of configurations by their final scores, with the probability that a difference from the
-best is chance."""
+"""Ranking of configurations by final scores, with the significance of differences from the best."""
 
 import logging
 import statistics
@@ -23,16 +22,16 @@ from nmt.metric import Metric
 
 log = logging.getLogger(__name__)
 TESTED = ("bleu", "chrf")
-"""Metrics of sacreBLEU's tests."""
+"""Metrics for which sacreBLEU has significance tests."""
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """Configurations whose scores are of the same part of the data, the best first.
+    """Configurations with scores of the same part of the data, the best first.
 
     part: test or validation
-    metric: the score that ranks them
-    rows: the configurations
+    metric: score that ranks them
+    rows: configurations
     """
 
     part: str
@@ -43,16 +42,20 @@ class Ranking:
     def of(
         cls, part: str, runs: Sequence[RunResult], metric: str, samples: int, trials: int
     ) -> "Ranking":
+        """Ranks runs, and tests their differences.
+
+        part: part of the data of their scores
+        runs: results of the runs
+        metric: score that ranks them
+        samples: bootstrap samples of the tests over sentences
+        trials: randomisation trials; 0 for none
+        """
         ranked = configurations(runs, metric)
-        seeds = over_seeds([configuration.scores(metric) for configuration in ranked])
-        tests = {}
-        if metric in TESTED:
-            tests = _over_sentences(ranked, metric, samples, trials)
+        seeds = over_seeds([row.scores(metric) for row in ranked]) or [None] * len(ranked)
+        tests = _over_sentences(ranked, metric, samples, trials) if metric in TESTED else {}
         rows = [
-            replace(
-                configuration, over_sentences=tests.get(i), over_seeds=seeds[i] if seeds else None
-            )
-            for i, configuration in enumerate(ranked)
+            replace(row, over_sentences=tests.get(i), over_seeds=seeds[i])
+            for i, row in enumerate(ranked)
         ]
         return cls(part, metric, rows)
 
@@ -61,16 +64,14 @@ class Ranking:
         return [run for row in self.rows for run in row.runs]
 
     def may_be_best(self, row: Configuration) -> bool:
-        """Returns whether no test separates a configuration from the best, or their scores are
-        equal."""
-        best, scores = (
+        """Returns whether a configuration is the best one, equal to it, or not significantly worse."""
+        best, score = (
             statistics.fmean(ranked.scores(self.metric) or [0.0]) for ranked in (self.rows[0], row)
         )
-        are_chance = bool(row.chances) and all(p > LEVEL for p in row.chances)
-        return row is self.rows[0] or best == scores or are_chance
+        return best == score or (bool(row.chances) and min(row.chances) > LEVEL)
 
     def table(self) -> ReportTable:
-        """A row for each configuration."""
+        """Table with a row for each configuration."""
         first = self.rows[0]
         metrics = [
             name for name in first.runs[0].scores if all(name in r.scores for r in self.runs)
@@ -127,10 +128,14 @@ class Ranking:
         if any(len(row.runs) > 1 for row in self.rows):
             notes.append("Scores are means ± sample standard deviations over n seeds.")
         if len(self.rows) > 1:
-            notes.append("Bold (or *): the best, and what no test tells from it at the 5 % level.")
+            notes.append(
+                "Bold (or *): the best, and configurations that no test separates from it at the 5 % "
+                "level."
+            )
         if self._has_seeds:
-            question = "would other seeds turn it round?"
-            notes.append(f"p seeds: {question} Tukey's range test, corrected for all pairs.")
+            notes.append(
+                "p seeds: could other seeds reverse the order? Tukey's range test, corrected for all pairs."
+            )
         elif len(self.rows) > 1 and not installed("scipy"):
             notes.append("The test over seeds needs SciPy: pip install '.[sweep]'.")
         if self._has_sentences:
@@ -140,9 +145,9 @@ class Ranking:
                 tests += " · approximate randomisation"
             largest = max(result.confidence for result in results)
             notes.append(
-                f"p sentences: would other test sentences? {tests} of the seeds that validation "
-                "chose, corrected by Holm's method; scores of one seed are certain to "
-                f"± {largest:.1f} or better over sentences (95 %)."
+                f"p sentences: could other test sentences reverse it? {tests} of the seeds that validation "
+                "chose, corrected by Holm's method; 95 % confidence intervals of the scores of one "
+                f"seed over sentences: ± {largest:.1f} or less."
             )
         return notes
 
@@ -167,18 +172,23 @@ def _figure(summary: Callable[[list[float]], float], values: Iterable[float | No
 def _over_sentences(
     ranked: Sequence[Configuration], metric: str, samples: int, trials: int
 ) -> dict[int, SignificanceResult]:
-    """Each configuration against the best by its number, on the same test sentences, for the seed
-    that validation chose."""
+    """Compares each configuration with the best on the same test sentences.
+
+    ranked: configurations, the best first; each by the seed that validation chose
+    metric: bleu or chrf
+    samples: bootstrap samples
+    trials: randomisation trials; 0 for none
+
+    Returns results by the number of the configuration.
+    """
     systems: dict[str, list[str]] = {}
     references: list[str] = []
     for number, configuration in enumerate(ranked):
         run = configuration.best_by_validation()
-        answers = run.lines()
-        expected = run.lines(".reference")
-        if answers is None or expected is None:
-            continue
+        answers = run.lines() or []
+        expected = run.lines(".reference") or []
         # Translations that were cut, by hand or by a full disk, cannot be aligned.
-        if len(answers) != len(expected):
+        if answers and expected and len(answers) != len(expected):
             log.warning(
                 "%s: %s.txt has %s lines, its reference %s; left out of the test over sentences",
                 run.folder,
@@ -186,10 +196,9 @@ def _over_sentences(
                 len(answers),
                 len(expected),
             )
-            continue
         # Paired tests need the same sentences.
-        references = references or expected
-        if references == expected:
+        elif answers and expected and expected == (references or expected):
+            references = expected
             systems[str(number)] = answers
     if "0" not in systems or len(systems) < 2:
         return {}
@@ -199,7 +208,7 @@ def _over_sentences(
 
 
 def judge_of(run: RunResult) -> Metric:
-    """The metric of a run, by the signature of its scores."""
+    """The metric of a run, from the signature of its scores."""
     entries = run.signatures.get("bleu", "").split("|")
     options = dict(entry.split(":", 1) for entry in entries if ":" in entry)
     tokenize: Any = options.get("tok", "13a")

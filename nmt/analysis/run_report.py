@@ -1,30 +1,35 @@
-"""Report of runs: their scores, costs and differences as tables and pictures."""
+"""Report of runs (nmt.report): scores, costs and differences as tables and figures."""
 
 import csv
 import html
 import io
+import logging
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from nmt.analysis.ranking import Ranking
-from nmt.analysis.run_results import RunResult, differing
+from nmt.analysis.run_results import RunResult, collect, differing
 from nmt.analysis.significance import as_spread
-from nmt.analysis.tables import ReportTable, latex, markdown, page_table
+from nmt.analysis.tables import ReportTable, latex, markdown, page_table, terminal
+from nmt.foundation.errors import UserError
 from nmt.foundation.extras import installed
 from nmt.foundation.progress import waiting
 from nmt.storage.files import write_atomically
 from nmt.sweep.run_status import Run
 from nmt.sweep.watch import duration, overall
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class Report:
-    """Runs in a ranking for each part of the data with their scores.
+    """Results of runs.
 
-    rankings: the test part first
+    rankings: a ranking of runs for each part of the data, the test part first
     state: progress of their sweeps
-    failures: runs that failed, each with the reason
+    failures: failed runs, each with the reason
     """
 
     rankings: Sequence[Ranking]
@@ -41,17 +46,17 @@ class Report:
         samples: int = 1000,
         trials: int = 0,
     ) -> "Report":
-        """The report of runs.
+        """Ranks runs.
 
-        runs: results
+        runs: results of finished runs
         swept: runs of sweeps, finished or not
-        metric: score that ranks them; None for the one that chose the checkpoints, or the first if
-            it has no final score
+        metric: score that ranks them; None: the score that chose the checkpoints, or the first one
+            if there is no such final score
         samples: bootstrap samples of the tests over sentences
         trials: randomisation trials; 0 for none
         """
         states = {run.name: run.state for run in swept}
-        # Runs of several sweeps may share a name; then their states cannot be told apart.
+        # Runs of several sweeps may share a name; then their states cannot be distinguished.
         has_state = swept and len(states) == len({run.folder for run in swept})
         notes = [(run.name, run.record().get("failure")) for run in swept]
         rankings = []
@@ -75,35 +80,40 @@ class Report:
         return "to do" in self.state or "running" in self.state
 
     def tables(self) -> list[ReportTable]:
+        """A table for each ranking, and one of failures."""
+        failed = ReportTable("Failed runs", ["run", "reason"], self.failures, keys=2)
         tables = [ranking.table() for ranking in self.rankings]
-        if self.failures:
-            tables.append(ReportTable("Runs that failed", ["run", "why"], self.failures, keys=2))
-        return tables
+        return [*tables, failed] if self.failures else tables
 
 
 def csv_text(report: Report) -> str:
-    """A row for each run, with numbers as they are."""
+    """CSV with a row for each run, and with unrounded numbers."""
     keys = differing([run.settings for run in report.runs])
     scores = list(dict.fromkeys(name for run in report.runs for name in run.scores))
     # Scores of another part must not be read as test scores.
     prefix = "test" if all(run.part == "test" for run in report.runs) else "final"
     metric = report.runs[0].metric if report.runs else "score"
-    head = ["folder", *keys, "seed", "part", *(f"{prefix}_{name}" for name in scores)]
-    head += [f"validation_{metric}", "parameters", "tokens_per_second", "seconds", "updates"]
+    head = [
+        *("folder", *keys, "seed", "part", *(f"{prefix}_{name}" for name in scores)),
+        *(f"validation_{metric}", "parameters", "tokens_per_second", "seconds", "updates"),
+        "memory_mb",
+    ]
+    rows = [
+        [
+            *(run.folder, *(run.settings.get(key, "") for key in keys), run.seed, run.part),
+            *(run.scores.get(name) for name in scores),
+            *(run.validation.get(run.metric), run.parameters, run.speed and round(run.speed, 1)),
+            *(run.seconds, run.updates, run.memory),
+        ]
+        for run in report.runs
+    ]
     written = io.StringIO()
-    table = csv.writer(written, lineterminator="\n")
-    table.writerow([*head, "memory_mb"])
-    for run in report.runs:
-        values = [run.settings.get(key, "") for key in keys]
-        figures = [run.scores.get(name) for name in scores]
-        speed = None if run.speed is None else round(run.speed, 1)
-        row = [run.folder, *values, run.seed, run.part, *figures, run.validation.get(run.metric)]
-        table.writerow([*row, run.parameters, speed, run.seconds, run.updates, run.memory])
+    csv.writer(written, lineterminator="\n").writerows([head, *rows])
     return written.getvalue()
 
 
 def write(report: Report, base: Path) -> list[Path]:
-    """Writes base.md, .csv, .tex and .html, and .png with matplotlib. Returns their paths."""
+    """Writes BASE.md, .csv, .tex and .html, and .png with matplotlib. Returns the paths of the files."""
     tables = report.tables()
     state = [f"Not finished yet: {report.state}.", ""] if report.is_unfinished else []
     contents: dict[str, Callable[[], bytes]] = {
@@ -143,7 +153,7 @@ def _page(report: Report, tables: Sequence[ReportTable]) -> bytes:
 
 
 def _pictures(ranking: Ranking) -> list[str]:
-    """HTML sections, each a picture with its content in words."""
+    """HTML sections of figures, each with a description."""
     if not installed("matplotlib"):
         return []
     from nmt.analysis import charts
@@ -154,9 +164,9 @@ def _pictures(ranking: Ranking) -> list[str]:
         for ranked in (ranking.rows[0], ranking.rows[-1])
     )
     bands = (
-        "Means over seeds, as far as all were trained; the bands go from the lowest to the highest."
+        "Means over seeds, up to the last epoch of the shortest run; bands from minimum to maximum."
     )
-    papers = "(Bahdanau et al. 2015, figure 2; Luong et al. 2015, figure 6.)"
+    papers = "(Bahdanau et al. 2015, figure 2; Luong et al. 2015, figure 6)."
     pictures = [
         (
             f"{ranking.part.capitalize()} scores",
@@ -170,7 +180,7 @@ def _pictures(ranking: Ranking) -> list[str]:
         curve = charts.by_length(ranking)
         if curve is not None:
             pictures.append(
-                ("Quality by length", f"Does it fall for long sentences? {papers}", curve)
+                ("Quality by length", f"BLEU of sentences by source length {papers}", curve)
             )
     sections = []
     for title, text, figure in pictures:
@@ -179,3 +189,41 @@ def _pictures(ranking: Ranking) -> list[str]:
         note = f"<p class=note>{html.escape(text)}</p>"
         sections.append(f"<section><h2>{title}</h2>{note}{chart}</section>")
     return sections
+
+
+def report_folders(
+    folders: Sequence[str],
+    metric: str | None = None,
+    output: str | None = None,
+    *,
+    different_data: bool = False,
+    samples: int = 1000,
+    trials: int = 1000,
+) -> None:
+    """Prints the tables of a report, and writes its files.
+
+    folders: runs, sweeps, or folders of them
+    metric: score that ranks the runs; None: the score that chose their checkpoints
+    output: path of the files without their ending; None: `report` in the first folder
+    different_data: accepts runs of different data
+    samples: bootstrap samples of the significance tests
+    trials: randomisation trials of the significance tests
+
+    Raises UserError if the folders contain no run.
+    """
+    runs = collect(folders, different_data=different_data)
+    for problem in runs.problems:
+        log.warning("%s", problem)
+    names = sorted({name for run in runs.finished for name in run.scores})
+    if metric is not None and runs.finished and metric not in names:
+        raise UserError(
+            f"metric={metric}: the runs have no such score (there are: {', '.join(names)})"
+        )
+    report = Report.of(runs.finished, runs.swept, metric, samples=samples, trials=trials)
+    if report.state:
+        log.info("the sweep: %s", report.state)
+    written = write(report, Path(output) if output else Path(folders[0], "report"))
+    # After the files: a reader may close the pipe early.
+    for table in report.tables():
+        sys.stdout.write(terminal(table))
+    log.info("written: %s", ", ".join(map(str, written)))

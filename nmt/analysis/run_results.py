@@ -1,4 +1,4 @@
-"""Results of runs, read from their folders, and the configurations with several seeds."""
+"""Results of finished runs, read from their folders and grouped by configuration."""
 
 import json
 import math
@@ -21,6 +21,7 @@ from nmt.sweep.run_status import RECORD, Run, find
 DEPTH = 3
 """Levels of folders that are searched for runs."""
 FIRST_COLUMNS = ("decoder", "attention", "window", "normalizer")
+"""Columns at the beginning of a table, if the settings differ there."""
 NAMES = {"nmt.model.attention.window.Window": "global"}
 """Names of classes whose configuration file has another name than their module."""
 
@@ -29,19 +30,20 @@ NAMES = {"nmt.model.attention.window.Window": "global"}
 class RunResult:
     """Results of a finished run.
 
-    folder: its run directory
-    seed: its seed
-    settings: its configuration as one flat mapping; a choice is its name
-    metric: name of the metric that chose its checkpoint
+    folder: run directory
+    seed: seed of the run
+    settings: configuration by whole keys (see `flat_settings`)
+    metric: name of the metric that chose the checkpoint
     part: part of the data of `scores`: test or validation
-    scores, signatures: final scores by metric
-    validation: figures of the best checkpoint in its validation
-    curve: figures of training and of validations
-    data: fingerprints of its data
-    seconds: of training
-    updates: of training
-    parameters: of the model; None if unknown
-    memory: megabytes; None if unknown
+    scores: final scores by metric
+    signatures: signatures of these scores by metric
+    validation: metrics of the best checkpoint in its validation
+    curve: entries of metrics.jsonl
+    data: hashes of the data
+    seconds: duration of the training
+    updates: number of updates
+    parameters: number of parameters of the model; None if unknown
+    memory: peak memory in megabytes; None if unknown
     """
 
     folder: Path
@@ -61,14 +63,16 @@ class RunResult:
 
     @property
     def speed(self) -> float | None:
-        """Median of the logged tokens per second."""
+        """Median of the logged tokens per second; None without any."""
         training = [entry for entry in self.curve if entry.get("kind") == "train"]
         speeds = [entry["speed"] for entry in training if entry.get("speed")]
         return statistics.median(speeds) if speeds else None
 
     def lines(self, side: str = "") -> list[str] | None:
-        """Translations of the part of the scores, or its `.source` or `.reference`; None without
-        their file."""
+        """Translations of `part`, or with side=".source" or ".reference" these texts.
+
+        Returns None if there is no such file.
+        """
         file = self.folder / f"{self.part}{side}.txt"
         try:
             return file.read_text(encoding="utf-8").removesuffix("\n").split("\n")
@@ -78,12 +82,12 @@ class RunResult:
 
 @dataclass(frozen=True)
 class Configuration:
-    """Runs that differ by their seed alone.
+    """Runs that differ in their seeds only.
 
-    values: settings that separate them from other configurations
-    runs: their results
-    over_sentences: difference from the best configuration over test sentences; None if untested
-    over_seeds: probability of the difference over seeds; None if untested
+    values: settings in which configurations differ
+    runs: results of the runs
+    over_sentences: comparison with the best configuration over test sentences; None if untested
+    over_seeds: p-value of the comparison over seeds; None if untested
     """
 
     values: Mapping[str, str]
@@ -93,7 +97,7 @@ class Configuration:
 
     @property
     def chances(self) -> list[float]:
-        """Probabilities of the tests that were made."""
+        """The p-values of all tests that were made."""
         over_sentences = self.over_sentences.probabilities if self.over_sentences else []
         return [*over_sentences, *([] if self.over_seeds is None else [self.over_seeds])]
 
@@ -102,10 +106,11 @@ class Configuration:
         return ", ".join(value for value in self.values.values() if value) or "all"
 
     def scores(self, metric: str) -> list[float]:
-        """Final scores of the runs that have this metric."""
+        """Final scores of the runs in a metric."""
         return [run.scores[metric] for run in self.runs if metric in run.scores]
 
     def best_by_validation(self) -> RunResult:
+        """The run with the best validation score."""
         metric = self.runs[0].metric
         # Runs without a validation are the last choice.
         sign = -1 if metric in LOWER_IS_BETTER else 1
@@ -118,7 +123,7 @@ class CollectedRuns:
 
     finished: results of finished runs
     swept: runs of sweeps, finished or not
-    problems: messages about runs that cannot be read
+    problems: messages about unreadable runs
     """
 
     finished: Sequence[RunResult]
@@ -127,10 +132,12 @@ class CollectedRuns:
 
 
 def collect(names: Sequence[str], *, different_data: bool = False) -> CollectedRuns:
-    """Runs in folders, or below them.
+    """Finds runs in folders, or below them.
 
-    Raises UserError if there is none, or if finished runs had different data (unless
-    `different_data`).
+    names: paths of the folders
+    different_data: accepts runs of different data
+
+    Raises UserError if there is no run, or if runs had different data.
     """
     folders = [folder for name in names for folder in _with_subfolders(Path(name))]
     swept: dict[Path, Run] = {}
@@ -170,8 +177,10 @@ def _with_subfolders(folder: Path) -> list[Path]:
 
 
 def read_result(folder: Path) -> RunResult:
-    """The result of a run. Raises OSError, ValueError, LookupError or TypeError if a file is
-    damaged."""
+    """Reads the result of a run.
+
+    Raises OSError, ValueError, LookupError or TypeError if a file is damaged.
+    """
     results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
     text = (folder / "config.yaml").read_text(encoding="utf-8")
     config = with_renamed_targets(yaml.safe_load(text))
@@ -195,34 +204,36 @@ def read_result(folder: Path) -> RunResult:
 
 
 def flat_settings(config: Mapping[str, Any]) -> dict[str, str]:
-    """`decoder: {_target_: nmt.model.decoder.luong.Luong, hidden_size: 9}` as decoder=luong,
-    decoder.hidden_size=9, without keys that change nothing that is learnt, and without the seed."""
+    """Settings that change what a run learns, by whole keys and as text, without the seed.
+
+    `decoder: {_target_: nmt.model.decoder.luong.Luong, hidden_size: 9}` becomes decoder=luong and
+    decoder.hidden_size=9.
+    """
     settings = {}
     for key, value in learnt_settings(config).items():
-        if not isinstance(value, Mapping):
-            settings[key] = _as_text(value)
-            continue
-        if "_target_" in value:
-            target = str(value["_target_"])
+        options = value if isinstance(value, Mapping) else {}
+        if "_target_" in options:
+            target = str(options["_target_"])
             settings[key] = NAMES.get(target, target.split(".")[-2])
-        elif not value:
-            settings[key] = "none"
-        options = {name: option for name, option in value.items() if name != "_target_"}
-        settings |= {f"{key}.{name}": _as_text(option) for name, option in options.items()}
+        elif not options:
+            settings[key] = _as_text(value)
+        for name, option in options.items():
+            if name != "_target_":
+                settings[f"{key}.{name}"] = _as_text(option)
     settings.pop("seed", None)
     return settings
 
 
 def _as_text(value: Any) -> str:
-    if value is None:
-        return ""
+    if value in (None, {}):
+        return "" if value is None else "none"
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def configurations(runs: Sequence[RunResult], metric: str) -> list[Configuration]:
     """Runs grouped by their configuration and data, the best first."""
     by_seed = sorted(runs, key=lambda run: run.seed)
-    # Files may change while their names stay: runs of different text are no seeds of one another.
+    # Files may change while their names stay: runs of different text are different configurations.
     settings = [{**run.settings, "data.content": digest(run.data)[:6]} for run in by_seed]
     columns = differing(settings)
     groups: dict[tuple[str, ...], list[RunResult]] = {}
@@ -233,16 +244,20 @@ def configurations(runs: Sequence[RunResult], metric: str) -> list[Configuration
         for values, group in groups.items()
     ]
     sign = 1 if metric in LOWER_IS_BETTER else -1
-
-    def rank(configuration: Configuration) -> float:
-        return sign * statistics.mean(configuration.scores(metric) or [sign * math.inf])
-
-    return sorted(grouped, key=rank)
+    # Configurations without a score are the last.
+    return sorted(
+        grouped, key=lambda c: sign * statistics.mean(c.scores(metric) or [sign * math.inf])
+    )
 
 
 def differing(settings: Sequence[Mapping[str, str]]) -> list[str]:
-    """Keys with different values. An option of a choice counts among the runs with the same choice.
-    Of options that divide the runs in the same way, the first stays."""
+    """Keys that distinguish runs.
+
+    settings: settings of each run, by whole keys
+
+    An option of a choice (decoder.hidden_size) is left out if it follows from the choice, or if it
+    divides the runs as an earlier key does.
+    """
     keys = dict.fromkeys(key for of_run in settings for key in of_run)
     columns = []
     # How each key divides the runs: for each run, the first run with the same value.
@@ -252,11 +267,10 @@ def differing(settings: Sequence[Mapping[str, str]]) -> list[str]:
         is_option = group != key
         values = [of_run.get(key, "") for of_run in settings]
         choices = [of_run.get(group, "") for of_run in settings]
-        if is_option and group in keys:
-            # An option that each choice has with one value says no more than the choice.
-            follows_choice = len({*zip(choices, values, strict=True)}) == len({*choices})
-            if len({*choices}) > 1 and follows_choice:
-                continue
+        # Each choice has one value of the option.
+        follows_choice = len({*zip(choices, values, strict=True)}) == len({*choices}) > 1
+        if is_option and follows_choice:
+            continue
         division = tuple(values.index(value) for value in values)
         if len({*values}) > 1 and not (is_option and division in divisions):
             columns.append(key)

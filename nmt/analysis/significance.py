@@ -1,7 +1,7 @@
-"""Probabilities that a difference comes by chance.
+"""Significance of differences between systems and between configurations.
 
-Over test sentences: sacreBLEU's paired tests (Koehn 2004; Riezler & Maxwell 2005). Over seeds:
-Tukey's range test. The two answer different questions.
+Over test sentences: paired tests of sacreBLEU (Koehn 2004; Riezler & Maxwell 2005). Over seeds:
+Tukey's range test. The first asks for other sentences, the second for other seeds.
 """
 
 import math
@@ -15,21 +15,20 @@ from nmt.foundation.progress import waiting
 from nmt.metric import Metric
 
 LEVEL = 0.05
-"""Probability below which a difference counts as more than chance."""
+"""Significance level: a difference with a smaller p-value is significant."""
 
 
 @dataclass(frozen=True)
 class SignificanceResult:
-    """A system against the first.
+    """Comparison of a system with the first one.
 
-    score: its score
-    confidence: half the width of the 95 % confidence interval of the score over test sentences
-    bootstrap: probability that a difference as large comes by chance, by paired bootstrap; None for
-        the first system
-    randomization: the same by approximate randomisation; None also without that test
-    signature: sacreBLEU's, with the settings of the test
+    score: score of the system
+    confidence: half the width of the score's 95 % confidence interval over test sentences
+    bootstrap: p-value of the difference by paired bootstrap; None for the first system
+    randomization: p-value by approximate randomisation; None also without this test
+    signature: signature of sacreBLEU with the settings of the test
 
-    Both probabilities are corrected for the number of comparisons by Holm's method.
+    Both p-values are corrected for the number of comparisons by Holm's method.
     """
 
     score: float
@@ -40,7 +39,7 @@ class SignificanceResult:
 
     @property
     def probabilities(self) -> list[float]:
-        """Those of the tests that were made."""
+        """The p-values of all tests that were made."""
         return [p for p in (self.bootstrap, self.randomization) if p is not None]
 
 
@@ -53,9 +52,9 @@ def over_sentences(
     samples: int,
     trials: int,
 ) -> dict[str, SignificanceResult]:
-    """Each system against the first.
+    """Compares each system with the first one.
 
-    systems: translations by the name of their system
+    systems: translations by the name of the system
     references: a reference of each sentence
     metric: options of the scores
     name: bleu or chrf
@@ -97,7 +96,14 @@ def _paired_tests(
     kind: str,
     samples: int,
 ) -> tuple[list[Any], str]:
-    """sacreBLEU's results of all systems, and its signature with the settings of the test."""
+    """Results of a paired test of sacreBLEU, and its signature.
+
+    systems: names and translations, the first of them as the baseline
+    references: a reference of each sentence
+    judge: sacreBLEU's metric
+    kind: bs (bootstrap) or ar (approximate randomisation)
+    samples: number of samples or trials
+    """
     from sacrebleu.significance import PairedTest
 
     test = PairedTest(systems, {"": judge}, [list(references)], test_type=kind, n_samples=samples)
@@ -107,14 +113,14 @@ def _paired_tests(
 
 
 def _chances(results: Sequence[Any]) -> list[float | None]:
-    """Corrected probabilities of the differences from the first system; None for itself."""
+    """Corrected p-values of the differences from the first system; None for the first itself."""
     first, *others = results
     # sacreBLEU gives equal scores 1 / (samples + 1).
     return [None, *holm([1.0 if r.score == first.score else r.p_value for r in others])]
 
 
 def holm(values: Sequence[float | None]) -> list[float | None]:
-    """Probabilities corrected for their number (Holm 1979); None stays None."""
+    """P-values corrected for their number (Holm 1979); None stays None."""
     ascending = sorted((value, i) for i, value in enumerate(values) if value is not None)
     corrected = list(values)
     # The k-th smallest of n is multiplied by n - k + 1; the result never decreases.
@@ -126,9 +132,13 @@ def holm(values: Sequence[float | None]) -> list[float | None]:
 
 
 def over_seeds(scores: Sequence[Sequence[float]]) -> list[float | None] | None:
-    """Probability, for each configuration, that it differs as much from the first by chance, by
-    Tukey's range test over all pairs. None for the first and for one with a single seed; None
-    instead of the list if there are too few seeds or SciPy is not installed."""
+    """P-values of differences from the first configuration, by Tukey's range test over all pairs.
+
+    scores: scores of the seeds of each configuration
+
+    None stands for the first, and for configurations with a single seed. Returns None with too few
+    seeds, or without SciPy.
+    """
     several = [i for i, of_seeds in enumerate(scores) if len(of_seeds) > 1]
     if len(several) < 2 or several[0] != 0 or not installed("scipy"):
         return None
@@ -144,21 +154,16 @@ def over_seeds(scores: Sequence[Sequence[float]]) -> list[float | None] | None:
     return chances
 
 
-def mean_and_deviation(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean, and sample standard deviation of two or more values."""
-    return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None
-
-
 def as_spread(values: Sequence[float]) -> str:
-    """Mean ± sample standard deviation; – without values."""
+    """Mean ± sample standard deviation of two or more values, as text; – without values."""
     if not values:
         return "–"
-    mean, deviation = mean_and_deviation(values)
-    return f"{mean:.2f}" + (f" ± {deviation:.2f}" if deviation is not None else "")
+    deviation = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):.2f}{deviation}"
 
 
 def as_chances(*chances: float | None) -> str:
-    """Probabilities; – without any."""
+    """P-values as text; – without any."""
     texts = ["< 0.001" if p < 0.001 else f"{p:.3f}" for p in chances if p is not None]
     return " · ".join(texts) or "–"
 
@@ -168,8 +173,11 @@ AGREEMENT = {"bleu": (88.33, 0.966), "chrf": (93.0, 1.114)}
 
 
 def agreement(metric: str, difference: float) -> float | None:
-    """Per cent of comparisons in which people agree with a metric that separates two systems by
-    `difference`; 50 is chance (Kocmi et al. 2024). None for a metric without a curve."""
+    """Per cent of human judgements that agree with a metric (Kocmi et al. 2024).
+
+    metric: bleu or chrf; the result is None for others
+    difference: difference of two systems in the metric; without any, the result is 50 (chance)
+    """
     if metric not in AGREEMENT:
         return None
     highest, slope = AGREEMENT[metric]

@@ -1,34 +1,52 @@
-"""Comparison of systems from files: tables, examples, and a page."""
+"""Comparison of systems (nmt.compare): runs and models, which translate, and files of translations."""
 
 import json
 import logging
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from nmt.analysis.comparison import Comparison
 from nmt.analysis.examples import Example, most_different, section
 from nmt.analysis.examples import markdown as examples_as_markdown
-from nmt.analysis.systems import System, aligned, example, systems_of
 from nmt.analysis.tables import ReportTable, markdown, page_table, terminal
 from nmt.analysis.word_statistics import tokens
+from nmt.data import unique_suffixes
 from nmt.data.lines import check_aligned, find_file, read_lines
 from nmt.drawing.pages import page
 from nmt.foundation.errors import UserError
 from nmt.foundation.progress import Progress
+from nmt.inference.output_formats import one_line
 from nmt.inference.translator import Translator
 from nmt.metric import Metric
 from nmt.storage.files import write_atomically
+from nmt.tokenizer.words import words
 
 log = logging.getLogger(__name__)
 TOKENISED_LINES = 100
-"""Lines with a separate full stop at the end from which a text counts as tokenised, as for
-sacreBLEU."""
+"""Lines with a separate full stop at the end by which a text is taken as tokenised, as in sacreBLEU."""
 HEADING = (
     "<h2>Sentences that differ most</h2>"
     "<p class=note>Marked: words that the reference does not have there.</p>"
 )
+
+
+@dataclass(frozen=True)
+class System:
+    """A system of a comparison.
+
+    name: short name
+    lines: translation of each sentence
+    model: translator; None for a file of translations
+    """
+
+    name: str
+    lines: Sequence[str]
+    model: Translator | None = None
 
 
 def compare_systems(
@@ -46,23 +64,29 @@ def compare_systems(
 ) -> None:
     """Prints the tables, and writes OUTPUT.md, OUTPUT.json and OUTPUT.html.
 
-    load, metric: returns the translator of a path; options of the metrics
+    load: function that returns the translator of a path
+    metric: options of the metrics
     systems: run directories and checkpoints, which translate, or files of translations
-    reference, source: files with a line for each sentence; models need the source
-    train: file in whose text words are counted; None: the reference
-    output, examples: path of the files without their ending; number of sentences shown
-    samples, trials: bootstrap samples and randomisation trials of the significance tests
+    reference: file with a reference for each sentence
+    source: file with the sentences; models need it
+    train: file in which words are counted; None: the reference
+    output: path of the files without their suffix
+    examples: number of sentences shown
+    samples: bootstrap samples of the significance tests
+    trials: randomisation trials of the significance tests
 
-    Raises UserError if the texts do not belong together.
+    Raises UserError if a file is missing or empty, or if files differ in length.
     """
     reference_file = find_file(reference)
     reference_lines = read_lines(reference_file)
     if not reference_lines:
         raise UserError(f"{reference_file}: is empty")
-    source_lines = read_lines(find_file(source)) if source else None
-    if source and source_lines is not None:
-        check_aligned(find_file(source), len(source_lines), reference_file, len(reference_lines))
-    compared = systems_of(systems, source_lines, (reference_file, reference_lines), load)
+    source_lines = None
+    if source:
+        source_file = find_file(source)
+        source_lines = read_lines(source_file)
+        check_aligned(source_file, len(source_lines), reference_file, len(reference_lines))
+    compared = _systems(systems, source_lines, (reference_file, reference_lines), load)
     trained = [system.model for system in compared if system.model is not None]
     has_links = trained and source_lines is not None
     counted = read_lines(find_file(train)) if train else reference_lines
@@ -74,11 +98,115 @@ def compare_systems(
         metric=metric.of(trained[0].languages[1] if trained else "", reference_lines),
         counts=Counter(token for line in counted for token in tokens(line)),
         counted=train or "the reference",
-        links=aligned(trained[0], source_lines or [], reference_lines) if has_links else None,
+        links=_links(trained[0], source_lines or [], reference_lines) if has_links else None,
         samples=samples,
         trials=trials,
     )
     _write(comparison, _examples(comparison, compared, examples), output)
+
+
+def _systems(
+    paths: Sequence[str],
+    source: Sequence[str] | None,
+    reference: tuple[Path, Sequence[str]],
+    load: Callable[[str], Translator],
+) -> list[System]:
+    """Reads translations from files, and translates by models.
+
+    paths: run directories, checkpoints, or files of translations
+    source: source sentences; None if unknown
+    reference: file of the reference, and its lines
+    load: function that returns the translator of a run directory or checkpoint
+
+    Raises UserError if a path is neither a model nor a file as long as the reference.
+    """
+    reference_file, reference_lines = reference
+    outputs: dict[str, Sequence[str]] = {}
+    # Files before models, which need time to translate.
+    for path in paths:
+        if not (Path(path).is_dir() or path.endswith(".safetensors")):
+            file = find_file(path)
+            outputs[path] = read_lines(file)
+            check_aligned(reference_file, len(reference_lines), file, len(outputs[path]))
+        elif source is None:
+            raise UserError(f"{path}: a model needs a text to translate: add source=FILE")
+    systems = []
+    for path, name in zip(paths, unique_suffixes(list(paths)), strict=True):
+        model = None
+        if path not in outputs and source is not None:
+            model = load(path)
+            log.info("%s translates", name)
+            outputs[path] = _tested(Path(path), source) or [
+                *map(one_line, model.translate(list(source)))
+            ]
+        systems.append(System(name, outputs[path], model))
+    return systems
+
+
+def _tested(folder: Path, source: Sequence[str]) -> list[str] | None:
+    """Translations of a run's test, if it was of the same text."""
+    try:
+        sentences = read_lines(folder / "test.source.txt")
+        translations = read_lines(folder / "test.txt")
+    except (OSError, UserError):
+        return None
+    is_same = sentences == list(source) and len(translations) == len(sentences)
+    return translations if is_same else None
+
+
+def _links(
+    model: Translator, source: Sequence[str], reference: Sequence[str]
+) -> list[list[str]] | None:
+    """Source words with the highest attention weight at each word of the reference, by sentence.
+
+    model: translator, which is forced to write the reference
+    source: source sentences
+    reference: reference of each sentence
+
+    Returns None for a model without attention.
+    """
+    if not model.attends:
+        return None
+    links: list[list[str]] = [[] for _ in source]
+    numbers = [i for i in range(len(source)) if words(source[i]) and words(reference[i])]
+    maps = model.forced_maps([source[i] for i in numbers], [reference[i] for i in numbers])
+    for i, attention in zip(numbers, maps, strict=True):
+        # Without </s> on both sides.
+        rows = len(attention.target) - attention.ends
+        columns = len(attention.source) - attention.ends
+        weights = np.asarray(attention.total)[:rows, :columns]
+        if weights.size:
+            links[i] = [attention.source[column] for column in weights.argmax(1).tolist()]
+    return links
+
+
+def _example(systems: Sequence[System], number: int, comparison: Comparison) -> Example:
+    """A sentence with the probabilities of all translations, and attention maps, of each model."""
+    texts = {system.name: system.lines[number] for system in systems}
+    sentence = None if comparison.source is None else comparison.source[number]
+    log_probs = {}
+    maps = {}
+    for system in systems:
+        model = system.model
+        if model is None or sentence is None or not words(sentence):
+            continue
+        tokens = model.tokenizer.encode_target(list(texts.values()))
+        forced = model.force(model.encode([sentence] * len(texts)), tokens, attention=False)
+        log_probs[system.name] = {
+            name: probabilities.log_prob / len(probabilities.log_probs)
+            for name, probabilities in zip(texts, forced, strict=True)
+        }
+        if model.attends and words(texts[system.name]):
+            [maps[system.name]] = model.forced_maps([sentence], [texts[system.name]])
+    return Example(
+        number=number,
+        source=sentence,
+        reference=comparison.reference[number],
+        outputs=texts,
+        scores={name: scores[number] for name, scores in comparison.sentence_scores.items()},
+        log_probs=log_probs,
+        maps=maps,
+    )
 
 
 def _examples(comparison: Comparison, systems: Sequence[System], count: int) -> list[Example]:
@@ -87,7 +215,7 @@ def _examples(comparison: Comparison, systems: Sequence[System], count: int) -> 
     examples = []
     with Progress("explaining sentences", len(numbers), "sentences") as step:
         for number in numbers:
-            examples.append(example(systems, number, comparison))
+            examples.append(_example(systems, number, comparison))
             step()
     return examples
 
@@ -109,8 +237,7 @@ def _write(comparison: Comparison, examples: Sequence[Example], output: str) -> 
 
 
 def _warn_of_tokenised_text(systems: Sequence[System], metric: Metric) -> None:
-    """Warns once of translations that look tokenised, in place of sacreBLEU's warnings at each
-    score."""
+    """Warns once of tokenised translations; sacreBLEU would warn at each score."""
     logging.getLogger("sacrebleu").setLevel(logging.ERROR)
     for system in systems:
         count = sum(line.endswith(" .") for line in system.lines)

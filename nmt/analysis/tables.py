@@ -1,4 +1,4 @@
-"""Tables of text, for terminals, Markdown, LaTeX and HTML."""
+"""Tables of text as terminal output, Markdown, LaTeX and HTML."""
 
 import html
 import io
@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 Row = TypeVar("Row")
 TERMINAL_WIDTH = 160
-"""Columns of a table that is not written to a terminal."""
+"""Width in characters of a table that is not written to a terminal."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class ReportTable:
     head: names of the columns
     rows: cells
     keys: number of columns at the left that identify a row
-    strong: numbers of the rows that stand out
+    strong: indices of the rows in bold type
     note: explanation
     """
 
@@ -35,7 +35,12 @@ class ReportTable:
 
 @dataclass(frozen=True)
 class ReportColumn(Generic[Row]):
-    """A column of a table: its name, and the text of a row in it."""
+    """A column of a table.
+
+    name: heading of the column
+    cell: function that returns the text of a row
+    is_shown: whether the table has this column
+    """
 
     name: str
     cell: Callable[[Row], str]
@@ -51,14 +56,18 @@ def table_of(
     strong: Collection[int] = (),
     note: str = "",
 ) -> ReportTable:
-    """The table of the columns that are shown."""
+    """A table of the shown columns. Other arguments are those of `ReportTable`."""
     visible = [column for column in columns if column.is_shown]
     cells = [[column.cell(row) for column in visible] for row in rows]
     return ReportTable(title, [column.name for column in visible], cells, keys, strong, note)
 
 
 def terminal(table: ReportTable, width: int | None = None) -> str:
-    """Aligned columns, as wide as the terminal. Rows that stand out begin with a star."""
+    """A table with aligned columns. Bold rows also begin with a star.
+
+    table: the table
+    width: number of characters; None: the width of the terminal
+    """
     from rich.console import Console
     from rich.table import Table
 
@@ -88,14 +97,19 @@ def terminal(table: ReportTable, width: int | None = None) -> str:
 
 
 def _rows(table: ReportTable, escape: Callable[[str], str], bold: str) -> Iterator[list[str]]:
-    """Escaped cells of each row; `bold`: format of those that stand out."""
+    """Escaped cells of each row.
+
+    table: the table
+    escape: function that escapes the text of a cell
+    bold: format of cells in bold type
+    """
     for number, row in enumerate(table.rows):
         cell_format = bold if number in table.strong else "{}"
         yield [cell_format.format(escape(cell)) if cell else "" for cell in row]
 
 
 def markdown(table: ReportTable) -> str:
-    """A heading and a pipe table. Rows that stand out are bold."""
+    """A heading and a pipe table in Markdown."""
     head = [_escaped(name) for name in table.head]
     alignment = ["---" if i < table.keys else "---:" for i in range(len(head))]
     rows = [head, alignment, *_rows(table, _escaped, "**{}**")]
@@ -113,11 +127,11 @@ TEX = str.maketrans({
     "~": r"\char`\~{}", "^": r"\char`\^{}",
     **{character: "\\" + character for character in "&%$#_{}"},
 })  # fmt: skip
-"""Characters as LaTeX writes them."""
+"""LaTeX commands by character."""
 
 
 def latex(table: ReportTable) -> str:
-    """A booktabs table. Rows that stand out are bold."""
+    """A table of LaTeX's package booktabs."""
     columns = "".join("l" if i < table.keys else "r" for i in range(len(table.head)))
     head = " & ".join(name.translate(TEX) for name in table.head)
     rows = _rows(table, lambda cell: cell.translate(TEX), r"\textbf{{{}}}")
@@ -140,11 +154,11 @@ def latex(table: ReportTable) -> str:
 
 
 def page_table(table: ReportTable) -> str:
-    """HTML with headings of columns and rows. Rows that stand out have the class `strong`."""
-    head = ""
-    for number, name in enumerate(table.head):
-        key = " class=key" if number < table.keys else ""
-        head += f'<th scope="col"{key}>{html.escape(name)}</th>'
+    """A table in HTML. Bold rows have the class `strong`."""
+    head = "".join(
+        f'<th scope="col"{" class=key" if number < table.keys else ""}>{html.escape(name)}</th>'
+        for number, name in enumerate(table.head)
+    )
     body = ""
     for number, row in enumerate(table.rows):
         cells = [html.escape(cell) for cell in row]

@@ -1,4 +1,4 @@
-"""Sentences in groups by length, and words in groups by frequency and case."""
+"""Groups of sentences by length, and of words by frequency and case."""
 
 import bisect
 import re
@@ -9,7 +9,12 @@ from dataclasses import dataclass
 from nmt.tokenizer.words import words
 
 WIDTH = 5
-"""Words between two borders of length groups."""
+"""Width of a length group, in words."""
+
+
+def count_words(line: str) -> int:
+    """Number of words of a text."""
+    return len(words(line))
 
 
 def tokens(line: str) -> list[str]:
@@ -26,7 +31,12 @@ def bare(word: str) -> str:
 
 @dataclass(frozen=True)
 class LengthGroup:
-    """Numbers of the sentences with `low` to `high` words."""
+    """Sentences of similar length.
+
+    low: smallest number of words
+    high: largest number of words
+    sentences: indices of the sentences
+    """
 
     low: int
     high: int
@@ -40,29 +50,33 @@ class LengthGroup:
     def name(self) -> str:
         return f"{self.low}–{self.high}" if self.high > self.low else str(self.low)
 
-    def with_next(self, group: "LengthGroup") -> "LengthGroup":
-        return LengthGroup(self.low, group.high, [*self.sentences, *group.sentences])
-
 
 def length_groups(lines: Sequence[str], fewest: int = 1) -> list[LengthGroup]:
-    """Sentences by their number of words, in ascending order. A group of fewer than `fewest` joins
-    the one before it, the first the one after it."""
-    members: dict[int, list[int]] = {}  # numbers of sentences by group
+    """Groups of sentences by length, in ascending order. Empty lines belong to none.
+
+    lines: sentences
+    fewest: smallest size of a group; smaller ones are merged with the group before or after
+    """
+    members: dict[int, list[int]] = {}
     for number, line in enumerate(lines):
-        if words(line):
-            members.setdefault((len(words(line)) - 1) // WIDTH, []).append(number)
+        members.setdefault((count_words(line) - 1) // WIDTH, []).append(number)
     groups: list[LengthGroup] = []
-    for step in sorted(members):
+    for step in sorted(members.keys() - {-1}):
         group = LengthGroup(step * WIDTH + 1, (step + 1) * WIDTH, members[step])
         if groups and fewest > min(len(group.sentences), len(groups[-1].sentences)):
-            group = groups.pop().with_next(group)
+            shorter = groups.pop()
+            merged = [*shorter.sentences, *group.sentences]
+            group = LengthGroup(shorter.low, group.high, merged)
         groups.append(group)
     return groups
 
 
 FREQUENCIES = ("0", "1", "2–4", "5–9", "10–99", "100–999", "1,000 or more")
+"""Names of frequency classes."""
 BORDERS = (1, 2, 5, 10, 100, 1000)
+"""Lowest frequency of each class but the first."""
 CASES = ("lower case", "Capitalised", "UPPER CASE", "miXed", "with digits", "marks")
+"""Names of case classes."""
 
 
 def frequency_class(counts: Mapping[str, int]) -> Callable[[str], str]:
@@ -86,8 +100,12 @@ def case_class(word: str) -> str:
 
 @dataclass(frozen=True)
 class WordAccuracy:
-    """Words of a group: matches with the reference of the same sentence, words of the output, words
-    of the reference."""
+    """Accuracy of the words of a group.
+
+    right: number of words of the outputs that are in the reference of the sentence
+    written: number of words of the outputs
+    expected: number of words of the references
+    """
 
     right: int
     written: int
@@ -104,7 +122,12 @@ def word_accuracy(
     references: Sequence[Sequence[str]],
     group: Callable[[str], str],
 ) -> dict[str, WordAccuracy]:
-    """Accuracy by group of words."""
+    """Accuracy of outputs by group of words.
+
+    outputs: words of each output
+    references: words of each reference
+    group: function that returns the group of a word
+    """
     right: Counter[str] = Counter()
     for output, reference in zip(outputs, references, strict=True):
         # Each word of the reference matches once.
@@ -119,7 +142,7 @@ def word_accuracy(
 
 
 def ngrams(sentence: Sequence[str], longest: int) -> Counter[tuple[str, ...]]:
-    """Sequences of one to `longest` words, counted."""
+    """Counts of all sequences of one to `longest` words."""
     return Counter(
         tuple(sentence[i : i + n])
         for n in range(1, longest + 1)

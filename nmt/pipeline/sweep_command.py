@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nmt.analysis.report_folders import report_folders
+from nmt.analysis.run_report import report_folders
 from nmt.configuration import build
 from nmt.configuration.compose import (
     choices_of,
