@@ -15,14 +15,18 @@ from nmt.foundation.part_limits import ConfigError, RunView
 from nmt.model.layers.cells import CellName
 from nmt.model.layers.dropout import idle_layers
 
+BOTH = "bidirectional+grid or bidirectional+convolution"
+"""Encoders of words and pictures, for messages."""
+
 
 class Encoder(nn.Module):
-    """Base of all encoders.
+    """Base of all encoders. An encoder owns its input layer, so only the encoder knows what a source is.
 
-    An encoder owns its `input`, the module that turns a source into vectors [B S E], so only the encoder knows what a
-    source is. An encoder that `reads_words` gets its embedding table from the network, which may share it with the decoder;
-    one that `reads_pictures` has a `reader` of them. `memory_size` is M, the features of each position of the memory;
-    `cell_name` is the kind of recurrent cell of one that reads words.
+    reads_words: whether the network supplies an embedding, which the decoder may share
+    reads_pictures: whether the encoder has a `reader` of pictures
+    memory_size: M, features of each position of the memory
+    cell_name: recurrent cell of an encoder that reads words
+    input: module from a source to vectors [B S E]
     """
 
     reads_words: ClassVar[bool] = True
@@ -35,30 +39,23 @@ class Encoder(nn.Module):
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
         """Words or pictures that the encoder needs and the data lacks, or the other way round."""
-        both = "bidirectional+grid or bidirectional+convolution"
-        if not run.pictures:
-            if cls.reads_pictures:
-                yield ConfigError(
-                    "encoder",
-                    "reads pictures, and this data has none: choose data=captions or data=digits, "
-                    "or encoder=bidirectional",
-                )
-        elif not cls.reads_pictures:
-            choose = both if run.sources else "grid or convolution"
-            yield ConfigError(
-                "encoder",
-                f"this data has pictures, and the encoder reads words alone: choose {choose}",
+        problem = None
+        if cls.reads_pictures and not run.pictures:
+            problem = (
+                "reads pictures, and this data has none: choose data=captions or data=digits, "
+                "or encoder=bidirectional"
             )
-        elif cls.reads_words and not run.sources:
-            yield ConfigError(
-                "encoder",
-                "reads words and a picture: set data.source, or choose encoder=grid or convolution",
+        elif run.pictures and not cls.reads_pictures:
+            choices = BOTH if run.sources else "grid or convolution"
+            problem = f"this data has pictures, and the encoder reads words alone: choose {choices}"
+        elif run.pictures and cls.reads_words and not run.sources:
+            problem = (
+                "reads words and a picture: set data.source, or choose encoder=grid or convolution"
             )
-        elif run.sources and not cls.reads_words:
-            yield ConfigError(
-                "encoder",
-                f"reads only a picture: leave data.source out, or choose encoder={both}",
-            )
+        elif run.pictures and run.sources and not cls.reads_words:
+            problem = f"reads only a picture: leave data.source out, or choose encoder={BOTH}"
+        if problem:
+            yield ConfigError("encoder", problem)
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
@@ -66,7 +63,7 @@ class Encoder(nn.Module):
         return idle_layers(run, "encoder")
 
     def take_words(self, words: nn.Module) -> None:
-        """From now on, `words` turns ids into vectors."""
+        """Sets the module that turns ids into vectors."""
         self.input = words
 
     def forward(
@@ -75,5 +72,10 @@ class Encoder(nn.Module):
         lengths: Int[Tensor, " B"],
         pictures: Pictures | None = None,
     ) -> Encoded:
-        """The memory of B sources; `lengths` in words, EOS included."""
+        """Memory of B sources.
+
+        source: ids, padded with PAD
+        lengths: words of each source, EOS included
+        pictures: pictures of the sources, if the encoder reads them
+        """
         raise NotImplementedError

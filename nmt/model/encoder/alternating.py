@@ -1,22 +1,28 @@
-"""The encoder whose layers read in turns: the first from left to right, the second from right to left, and so on (Zhou et
-al. 2016, interleaved bidirectional encoder). From the second layer on, every position knows the whole sentence."""
+"""The interleaved bidirectional encoder (Zhou et al. 2016): layers read in alternating directions.
+
+h^1_s = RNN^1(x_s, h^1_{s-1})        h^2_s = RNN^2(h^1_s, h^2_{s+1})        …
+
+From the second layer on, every position depends on the whole sentence.
+"""
 
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from nmt.model.encoder.rnn_encoder import RNNEncoder
-from nmt.model.layers.recurrence import at_end, reversal, take
+from nmt.model.layers.recurrence import reversal, take
 
 
 class Alternating(RNNEncoder):
-    """Memory size hidden_size; the summary is the state of the top layer when it has read the sentence."""
+    """Even layers, from 0, read from left to right, odd ones from right to left; memory size hidden_size.
+
+    The summary is the state of the top layer when it has read the sentence.
+    """
 
     def run(
         self, i: int, x: Float[Tensor, "B S I"], lengths: Int[Tensor, " B"]
     ) -> tuple[Float[Tensor, "B S M"], Float[Tensor, "B M"]]:
         if i % 2 == 0:
-            outputs, _ = self.layers[i](x)
-            return outputs, at_end(outputs, lengths)
-        order = reversal(lengths, x.size(1))
-        outputs, _ = self.layers[i](take(x, order))
-        return take(outputs, order), at_end(outputs, lengths)
+            return super().run(i, x, lengths)
+        order = reversal(lengths, x.size(1))  # [B, S]
+        outputs, final_state = super().run(i, take(x, order), lengths)
+        return take(outputs, order), final_state

@@ -12,12 +12,12 @@ from nmt.model.encoder.rnn_encoder import RNNEncoder
 
 
 class Bidirectional(RNNEncoder):
-    """Every layer reads in both directions, and sees both directions of the layer below; memory size 2·hidden_size."""
+    """Every layer reads in both directions, and both directions of the layer below; memory size 2·hidden_size."""
 
     directions: ClassVar[int] = 2
 
     def run(
         self, i: int, x: Float[Tensor, "B S I"], lengths: Int[Tensor, " B"]
     ) -> tuple[Float[Tensor, "B S M"], Float[Tensor, "B M"]]:
-        outputs, (last, *_) = self.layers[i](x, lengths=lengths)
-        return outputs, last
+        outputs, (final_state, *_) = self.layers[i](x, lengths=lengths)  # [B, S, M], [B, M]
+        return outputs, final_state

@@ -1,9 +1,9 @@
-"""A small convolutional network for images, trained from scratch; its last layer is the grid that attention looks at.
+"""A small convolutional network for images, trained from scratch. Its last layer is the grid of annotations.
 
-    x ← pool(relu(W * x + b))        for each layer, W of 3 x 3; the first `halvings` layers take the maximum of 2 x 2 places
+    x ← pool(relu(W * x + b))        for each layer, W of 3 x 3
 
-What lies outside an image is 0 for every layer, also where a larger image in the batch has something there, so an image has
-the same annotations in every batch.
+The first `halvings` layers take the maximum of 2 x 2 positions. Outside of an image, every layer has zeros, also where a
+larger image of the batch has pixels, so an image has the same annotations in every batch.
 """
 
 from functools import partial
@@ -20,10 +20,20 @@ from nmt.model.encoder.grid import Grid, Positions, inside
 
 
 class Convolution(Grid):
-    """Reads images with `channels` 1 (grey) or 3 (colours) and at most `longest` pixels a side: larger ones are scaled down.
-    `widths`: features of each layer; the last are normalised (`norm`) and projected to `hidden_size`.
+    """Encoder of images.
 
-    Raises ValueError if there are more halvings than layers."""
+    embedding_size: not used
+    hidden_size: M, features of each annotation
+    channels: 1 for grey images, 3 for colours
+    longest: pixels; images with a longer side are scaled down
+    widths: features of each layer
+    halvings: layers that halve rows and columns
+    norm: whether the features of the last layer are normalised
+    positions: see `Grid`
+    feature_dropout: dropout of the annotations
+
+    Raises ValueError if there are more halvings than layers.
+    """
 
     def __init__(
         self,
@@ -40,14 +50,16 @@ class Convolution(Grid):
     ) -> None:
         if not widths or halvings > len(widths):
             raise ValueError(
-                f"encoder.halvings={halvings}: encoder.widths has {len(widths)} layers, and each halves rows and columns at "
-                f"most once; set encoder.halvings={len(widths)} or less"
+                f"encoder.halvings={halvings}: encoder.widths has {len(widths)} layers, and each "
+                f"halves rows and columns at most once; set encoder.halvings={len(widths)} or less"
             )
-        self.longest, self.width = longest, widths[-1]
         super().__init__(
-            embedding_size=embedding_size, hidden_size=hidden_size, channels=widths[-1], positions=positions,
+            embedding_size=embedding_size,
+            hidden_size=hidden_size,
+            channels=widths[-1],
+            positions=positions,
             feature_dropout=feature_dropout,
-        )  # fmt: skip
+        )
         self.halvings = halvings
         self.layers = nn.ModuleList(
             nn.Conv2d(size, width, 3, padding=1)
@@ -62,21 +74,19 @@ class Convolution(Grid):
     def features(
         self, pictures: Pictures
     ) -> tuple[Float[Tensor, "B rows columns C"], Int[Tensor, "B 2"]]:
-        x, sizes = (
-            1 - pictures.values.permute(0, 3, 1, 2),
-            pictures.sizes,
-        )  # [B C rows columns], white paper is 0
+        sizes = pictures.sizes
+        x = 1 - pictures.values.permute(0, 3, 1, 2)  # [B, C, rows, columns], white paper is 0
         if x.size(2) == 0:
-            return x.new_zeros(len(x), 0, 0, self.width), sizes
+            return x.new_zeros(len(x), 0, 0, self.input.in_features), sizes
         x = _cleared(x, sizes, pictures.even)
         for i, layer in enumerate(self.layers):
-            x = F.relu(layer(x))
-            x = _cleared(x, sizes, pictures.even)
+            x = _cleared(F.relu(layer(x)), sizes, pictures.even)
             if i < self.halvings:
-                x, sizes = F.max_pool2d(x, 2, ceil_mode=True), (sizes + 1) // 2
+                x = F.max_pool2d(x, 2, ceil_mode=True)  # [B, C, ⌈rows / 2⌉, ⌈columns / 2⌉]
+                sizes = (sizes + 1) // 2
         return self.norm(x.permute(0, 2, 3, 1)), sizes
 
 
 def _cleared(x: Float[Tensor, "B C rows columns"], sizes: Int[Tensor, "B 2"], even: bool) -> Tensor:
-    """Zeros outside of each picture."""
+    """x with zeros outside of each picture."""
     return x if even else x * inside(sizes, *x.shape[2:]).unsqueeze(1).to(x.dtype)

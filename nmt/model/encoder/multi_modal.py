@@ -1,5 +1,5 @@
-"""Two memories of one source, its words and its picture (Multi30k's task; Caglayan et al. 2016; Libovický & Helcl 2017). The
-decoder attends to both in one distribution ("flat").
+"""Two memories of one source, its words and its picture (Multi30k's task; Caglayan et al. 2016; Libovický & Helcl 2017).
+The decoder attends to both in one distribution ("flat").
 
     h = [words; places] along the positions        final state = words' final state + W places' final state
 
@@ -7,7 +7,6 @@ Without a picture there are no places, and the final state is that of the words:
 """
 
 import inspect
-import typing
 from typing import Any, ClassVar
 
 import torch
@@ -23,8 +22,10 @@ from nmt.model.encoder.rnn_encoder import RNNEncoder
 
 
 class MultiModal(Encoder):
-    """An encoder of words and an encoder of pictures with the same memory size. A subclass names the two classes; its
-    constructor has the keys of both, except that the size of the words' memory is the `hidden_size` of the pictures'.
+    """An encoder of words and an encoder of pictures with the same memory size.
+
+    A subclass names the two classes. Its constructor has the keys of both, except that the memory size of the words is
+    the `hidden_size` of the pictures.
     """
 
     reads_pictures: ClassVar[bool] = True
@@ -35,22 +36,19 @@ class MultiModal(Encoder):
         def __init__(self: MultiModal, **keys: Any) -> None:
             MultiModal.__init__(self, **keys)
 
-        parameters: dict[str, inspect.Parameter] = {}
-        hints: dict[str, Any] = {}
-        for part in (cls.places_class, cls.words_class):
-            parameters |= inspect.signature(part.__init__).parameters
-            hints |= typing.get_type_hints(part.__init__, include_extras=True)
+        parameters = _parameters(cls.places_class) | _parameters(cls.words_class)
+        # A configuration is checked against the signature of the constructor.
         __init__.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
-        __init__.__annotations__ = hints
+        __init__.__annotations__ = {
+            name: parameter.annotation for name, parameter in parameters.items() if name != "self"
+        }
         cls.__init__ = __init__  # type: ignore[method-assign]
 
     def __init__(self, **keys: Any) -> None:
         super().__init__()
-        of_words = inspect.signature(self.words_class.__init__).parameters
-        of_places = inspect.signature(self.places_class.__init__).parameters
-        self.words = self.words_class(**{k: v for k, v in keys.items() if k in of_words})
+        self.words = self.words_class(**_known(self.words_class, keys))
         keys["hidden_size"] = self.words.memory_size
-        self.places = self.places_class(**{k: v for k, v in keys.items() if k in of_places})
+        self.places = self.places_class(**_known(self.places_class, keys))
         self.memory_size = self.words.memory_size
         self.cell_name = self.words.cell_name
         self.reader = self.places.reader
@@ -72,6 +70,15 @@ class MultiModal(Encoder):
         values, mask = real_first(values, torch.cat([words.mask, places.mask], 1))
         final_state = words.final_state + self.join(places.final_state)  # [B, M]
         return Encoded(values=values, mask=mask, final_state=final_state, grids=places.grids)
+
+
+def _parameters(encoder: type[Encoder]) -> dict[str, inspect.Parameter]:
+    return dict(inspect.signature(encoder.__init__).parameters)
+
+
+def _known(encoder: type[Encoder], keys: dict[str, Any]) -> dict[str, Any]:
+    """The keys that the constructor of an encoder has."""
+    return {key: value for key, value in keys.items() if key in _parameters(encoder)}
 
 
 class BidirectionalGrid(MultiModal):

@@ -1,5 +1,5 @@
-"""An encoder for each of several sources with the same meaning (Zoph & Knight 2016). The decoder attends to all of them in
-one distribution (Libovický & Helcl 2017, section 3.2, "flat").
+"""An encoder for each of several sources with the same meaning (Zoph & Knight 2016). The decoder attends to all of them
+in one distribution (Libovický & Helcl 2017, section 3.2, "flat").
 
     h = [h^1; h^2; …] along the positions        final state = tanh(W [final state^1; final state^2; …])
 """
@@ -14,12 +14,14 @@ from torch import Tensor, nn
 from nmt.foundation.interfaces import EOS, PAD, Encoded, Pictures
 from nmt.model.encoder import Encoder
 from nmt.model.encoder.rnn_encoder import RNNEncoder
-from nmt.model.layers.numeric import tanh, to_float
+from nmt.model.layers.numeric import tanh, to_float, xavier
 
 
 class MultiSource(Encoder):
-    """Reads sources that stand one after another, each with its EOS. The annotations have the positions of their words,
-    so the memory has a vector for each position, as with a single source. The encoders share nothing but the `input`.
+    """Reads sources that stand one after another, each with its EOS.
+
+    The annotations have the positions of their words, so the memory has a vector for each position, as with a single
+    source. The encoders share nothing but the `input`.
 
     encoders: one for each source
     """
@@ -29,9 +31,7 @@ class MultiSource(Encoder):
         self.encoders = nn.ModuleList(encoders)
         self.memory_size = encoders[0].memory_size
         self.cell_name = encoders[0].cell_name
-        self.join = nn.Linear(len(encoders) * self.memory_size, self.memory_size)
-        nn.init.xavier_uniform_(self.join.weight)
-        nn.init.zeros_(self.join.bias)
+        self.join = xavier(nn.Linear(len(encoders) * self.memory_size, self.memory_size))
 
     def forward(
         self,
@@ -42,7 +42,7 @@ class MultiSource(Encoder):
         mask = torch.arange(source.size(1), device=source.device) < lengths.unsqueeze(1)  # [B, S]
         ends = ((source == EOS) & mask).long()
         source_number = (ends.cumsum(1) - ends).masked_fill(~mask, -1)  # [B, S]
-        values = None
+        values: Any = 0
         final_states = []
         encoder: Any  # an RNNEncoder
         for k, encoder in enumerate(self.encoders):
@@ -55,12 +55,11 @@ class MultiSource(Encoder):
             words = source.gather(1, positions).masked_fill(~is_word, PAD)  # [B, s]
             encoded = encoder.encode(self.input(words), source_lengths.clamp(min=1))
             annotations = encoded.values * is_word.unsqueeze(-1)  # [B, s, M]
-            if values is None:
+            if k == 0:
                 values = annotations.new_zeros(*source.shape, annotations.size(-1))  # [B, S, M]
             values = values.scatter_add(
                 1, positions.unsqueeze(-1).expand_as(annotations), annotations
             )
             final_states.append(encoded.final_state)
-        assert values is not None
         final_state = tanh(to_float(self.join(torch.cat(final_states, -1))))  # [B, M]
         return Encoded(values=values, mask=mask, final_state=final_state)

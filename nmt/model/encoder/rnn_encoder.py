@@ -1,4 +1,7 @@
-"""Recurrent layers on top of one another, the base of the recurrent encoders."""
+"""Recurrent layers on top of one another, the base of the recurrent encoders.
+
+h^l_s = RNN^l(h^{l-1}_s, h^l_{s-1})        summary = h_S of the top layer
+"""
 
 from typing import ClassVar
 
@@ -11,11 +14,11 @@ from nmt.foundation.ranges import Depth, Fraction, Width
 from nmt.model.encoder import Encoder
 from nmt.model.layers.cells import CellName, recurrent
 from nmt.model.layers.dropout import Dropout
-from nmt.model.layers.recurrence import DropoutOf
+from nmt.model.layers.recurrence import DropoutOf, at_end
 
 
 class RNNEncoder(Encoder):
-    """Recurrent layers over the words of a source.
+    """Recurrent layers over the words of a source; by itself, each layer reads from left to right.
 
     embedding_size: features of each input vector
     hidden_size: units per direction
@@ -71,13 +74,19 @@ class RNNEncoder(Encoder):
     def run(
         self, i: int, x: Float[Tensor, "B S I"], lengths: Int[Tensor, " B"]
     ) -> tuple[Float[Tensor, "B S M"], Float[Tensor, "B M"]]:
-        """Output of layer i at each position, and its final state."""
-        raise NotImplementedError
+        """Output of layer i at each position, and its final state.
+
+        i: number of the layer
+        x: inputs
+        lengths: words of each source
+        """
+        outputs, _ = self.layers[i](x)  # [B, S, M]
+        return outputs, at_end(outputs, lengths)
 
     def encode(self, x: Float[Tensor, "B S E"], lengths: Int[Tensor, " B"]) -> Encoded:
         """Memory of B sources, from their input vectors."""
         for i, norm in enumerate(self.norms):
-            y, final_state = self.run(i, self.dropout(x) if i else x, lengths)
+            y, final_state = self.run(i, self.dropout(x) if i else x, lengths)  # [B, S, M], [B, M]
             y = norm(y)
             final_state = norm(final_state)
             x = x + y if self.residual and i else y  # [B, S, M]

@@ -18,9 +18,13 @@ from nmt.model.layers.numeric import to_float
 
 @dataclass(frozen=True)
 class Pooled:
-    """`features` of B texts. `weights`: the attention of H hops over the positions of each row; for each hop they sum
-    to 1 over all rows of a text, and padding gets exactly 0 (None: the pooling has no weights). `penalty`: a term of
-    the loss for each text."""
+    """Features of B texts in N rows.
+
+    features: F numbers for each text
+    weights: attention of H hops over the positions of each row; for each hop they sum to 1 over all rows of a text, and
+        padding gets exactly 0 (None: the pooling has no weights)
+    penalty: a term of the loss for each text
+    """
 
     features: Float[Tensor, "B F"]
     weights: Float[Tensor, "N H S"] | None = None
@@ -28,34 +32,37 @@ class Pooled:
 
 
 class Pooling(nn.Module):
-    """Built with the `memory_size` of the encoder; turns a text into `feature_size` numbers.
+    """Base of all poolings; by itself the attention of `scores`. A text is one row of the memory.
 
-    A text is one row of the memory. If the pooling `splits`, a text has one row per sentence; `counts` are the numbers
-    of rows. `attends`: the pooling has weights to show.
+    memory_size: M, features of each position of the memory
+    feature_size: F, numbers for each text
+    splits: whether a text has one row per sentence instead
+    attends: whether the pooling has weights to show
     """
 
     splits = False
     attends = True
     feature_size: int
 
-    def __init__(self, memory_size: int) -> None:
+    def __init__(self, *, memory_size: int) -> None:
         super().__init__()
         self.feature_size = memory_size
 
-    def forward(self, memory: Encoded, counts: Int[Tensor, " B"]) -> Pooled:
+    def scores(self, memory: Encoded) -> Float[Tensor, "N S H"]:
+        """Scores of each position for each of H hops, before the softmax."""
         raise NotImplementedError
 
+    def weights(self, memory: Encoded) -> Float[Tensor, "N H S"]:
+        """Softmax of the scores over the real positions of each row."""
+        scores = to_float(self.scores(memory)).masked_fill(~memory.mask.unsqueeze(-1), -torch.inf)
+        return scores.softmax(1).transpose(1, 2)
 
-def distribute(scores: Float[Tensor, "N S H"], memory: Encoded) -> Float[Tensor, "N H S"]:
-    """softmax over the real positions of each row."""
-    return (
-        to_float(scores)
-        .masked_fill(~memory.mask.unsqueeze(-1), -torch.inf)
-        .softmax(1)
-        .transpose(1, 2)
-    )
+    def forward(self, memory: Encoded, counts: Int[Tensor, " B"]) -> Pooled:
+        """Features of the texts in a memory; `counts` are the numbers of rows of each text."""
+        weights = self.weights(memory)
+        return Pooled(gather(weights, memory), weights)
 
 
 def gather(weights: Float[Tensor, "N H S"], memory: Encoded) -> Float[Tensor, "N HM"]:
-    """The weighted sums of each hop, side by side."""
+    """Weighted sums of each hop, side by side."""
     return torch.bmm(weights.to(memory.values.dtype), memory.values).flatten(1)

@@ -1,8 +1,10 @@
-"""Hierarchical attention: Yang et al. 2016, section 2.2. Words form sentences, sentences form the text.
+"""Hierarchical attention (Yang et al. 2016, section 2.2): words form sentences, sentences form the text.
 
-Each sentence is encoded by itself and pooled by `word_context`. A second bidirectional recurrent network reads the
-vectors of the sentences, and a second `word_context` pools its outputs. A word's weight is its weight in its sentence
-times the weight of the sentence.
+    v_i = Σ_s α_is h_is        g_i = BiRNN(v_i, …)        features = Σ_i β_i g_i
+
+Each sentence i is encoded by itself and pooled by `word_context`, with weights α. A second bidirectional recurrent
+network reads the vectors of the sentences, and a second `word_context` pools its outputs, with weights β. A word's weight
+is β_i α_is.
 """
 
 import torch
@@ -17,29 +19,30 @@ from nmt.model.pooling.word_context import WordContext
 
 
 class Hierarchical(Pooling):
-    """`hidden_size`: length of both context vectors; the sentence encoder has `sentence_size` units per direction."""
+    """Attention over words, then over sentences.
+
+    hidden_size: length of both context vectors
+    sentence_size: units per direction of the network over sentences
+    cell: recurrent cell of the network over sentences
+    """
 
     splits = True
 
     def __init__(
         self, *, memory_size: int, hidden_size: Width, sentence_size: Width, cell: CellName = "gru"
     ) -> None:
-        super().__init__(2 * sentence_size)
+        super().__init__(memory_size=2 * sentence_size)
         self.words = WordContext(memory_size=memory_size, hidden_size=hidden_size)
         self.encoder = recurrent(cell, memory_size, sentence_size, directions=2)
         self.sentences = WordContext(memory_size=self.feature_size, hidden_size=hidden_size)
 
     def forward(self, memory: Encoded, counts: Int[Tensor, " B"]) -> Pooled:
         words = self.words(memory, counts)
-        assert words.weights is not None
-        mask = torch.arange(int(counts.max()), device=counts.device) < counts.unsqueeze(
-            1
-        )  # [B C], true for a sentence
-        grid = words.features.new_zeros(*mask.shape, words.features.size(1)).masked_scatter(
-            mask.unsqueeze(-1), words.features
-        )
-        values, (summary, *_) = self.encoder(grid, lengths=counts)
+        longest = int(counts.max())  # C
+        mask = torch.arange(longest, device=counts.device) < counts.unsqueeze(1)  # [B, C]
+        sentences = words.features.new_zeros(*mask.shape, words.features.size(1))  # [B, C, M]
+        sentences = sentences.masked_scatter(mask.unsqueeze(-1), words.features)
+        values, (summary, *_) = self.encoder(sentences, lengths=counts)
         text = self.sentences(Encoded(values=values, mask=mask, final_state=summary), counts)
-        assert text.weights is not None
-        of_sentence = text.weights.squeeze(1)[mask]
-        return Pooled(text.features, words.weights * of_sentence.view(-1, 1, 1))
+        sentence_weights = text.weights.squeeze(1)[mask]  # [N]
+        return Pooled(text.features, words.weights * sentence_weights.view(-1, 1, 1))

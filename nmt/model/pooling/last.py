@@ -1,4 +1,7 @@
-"""The encoder's last state alone, [→h_S; ←h_1]: a control without attention, and with no weights to show."""
+"""The encoder's last state alone: a control without attention, and with no weights to show.
+
+features = [→h_S; ←h_1]
+"""
 
 from jaxtyping import Int
 from torch import Tensor
@@ -8,10 +11,9 @@ from nmt.model.pooling import Pooled, Pooling
 
 
 class Last(Pooling):
-    attends = False
+    """The last state."""
 
-    def __init__(self, *, memory_size: int) -> None:
-        super().__init__(memory_size)
+    attends = False
 
     def forward(self, memory: Encoded, counts: Int[Tensor, " B"]) -> Pooled:
         return Pooled(memory.final_state)

@@ -1,5 +1,9 @@
-"""The largest value of each feature: a control that chooses feature by feature. A position's weight is the share of the
-features that come from it."""
+"""The largest value of each feature: a control that chooses feature by feature.
+
+features_f = max_s h_sf
+
+A position's weight is the share of the features that come from it.
+"""
 
 import torch
 from jaxtyping import Int
@@ -12,10 +16,10 @@ from nmt.model.pooling import Pooled, Pooling
 
 
 class Max(Pooling):
-    def __init__(self, *, memory_size: int) -> None:
-        super().__init__(memory_size)
+    """The maximum over all positions, without parameters."""
 
     def forward(self, memory: Encoded, counts: Int[Tensor, " B"]) -> Pooled:
-        found = to_float(memory.values).masked_fill(~memory.mask.unsqueeze(-1), -torch.inf).max(1)
-        shares = F.one_hot(found.indices, memory.mask.size(1)).to(found.values.dtype).mean(1)
-        return Pooled(found.values, shares.unsqueeze(1))
+        values = to_float(memory.values).masked_fill(~memory.mask.unsqueeze(-1), -torch.inf)
+        largest = values.max(1)  # values and positions, [N, M] each
+        shares = F.one_hot(largest.indices, memory.mask.size(1)).to(values.dtype).mean(1)  # [N, S]
+        return Pooled(largest.values, shares.unsqueeze(1))

@@ -1,16 +1,17 @@
-"""The mean of all positions: a control that cannot choose."""
+"""The mean of all positions: a control that cannot choose.
 
-from jaxtyping import Int
+score(h_s) = 0
+"""
+
+from jaxtyping import Float
 from torch import Tensor
 
 from nmt.foundation.interfaces import Encoded
-from nmt.model.pooling import Pooled, Pooling, distribute, gather
+from nmt.model.pooling import Pooling
 
 
 class Mean(Pooling):
-    def __init__(self, *, memory_size: int) -> None:
-        super().__init__(memory_size)
+    """The mean, without parameters."""
 
-    def forward(self, memory: Encoded, counts: Int[Tensor, " B"]) -> Pooled:
-        weights = distribute(memory.values.new_zeros(*memory.mask.shape, 1), memory)
-        return Pooled(gather(weights, memory), weights)
+    def scores(self, memory: Encoded) -> Float[Tensor, "N S H"]:
+        return memory.values.new_zeros(*memory.mask.shape, 1)

@@ -1,25 +1,27 @@
-"""Attention with a learnt context vector: Yang et al. 2016, eq. 5-7.
+"""Attention with a learnt context vector (Yang et al. 2016, eq. 5-7).
 
-u_s = tanh(W h_s + b)        α_s = softmax_s(vᵀ u_s)
+u_s = tanh(W h_s + b)        score(h_s) = vᵀ u_s
 """
 
-from jaxtyping import Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from nmt.foundation.interfaces import Encoded
 from nmt.foundation.ranges import Width
 from nmt.model.layers.numeric import tanh
-from nmt.model.pooling import Pooled, Pooling, distribute, gather
+from nmt.model.pooling import Pooling
 
 
 class WordContext(Pooling):
-    """`hidden_size`: length of u and v."""
+    """Attention of a learnt query.
+
+    hidden_size: length of u and v
+    """
 
     def __init__(self, *, memory_size: int, hidden_size: Width) -> None:
-        super().__init__(memory_size)
+        super().__init__(memory_size=memory_size)
         self.hidden = nn.Linear(memory_size, hidden_size)
         self.context = nn.Linear(hidden_size, 1, bias=False)
 
-    def forward(self, memory: Encoded, counts: Int[Tensor, " B"]) -> Pooled:
-        weights = distribute(self.context(tanh(self.hidden(memory.values))), memory)
-        return Pooled(gather(weights, memory), weights)
+    def scores(self, memory: Encoded) -> Float[Tensor, "N S H"]:
+        return self.context(tanh(self.hidden(memory.values)))
