@@ -95,6 +95,7 @@ def test_what_ranks_tell_one_another(found):
         in found["disagreement"]
     )
     assert not found["kept group"], "its threads may not survive the end of Python"
+    assert found["kept threads"] == [], "one may wait for the lock of the thread that joins it"
 
 
 def test_one_rank_needs_no_others():

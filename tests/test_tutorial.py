@@ -4,7 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 from builders import choices, compose
+from commands import ROOT
 
 import nmt
 from nmt.configuration import build
@@ -72,6 +74,18 @@ def test_every_attention_keeps_the_contract(score, normalizer):
 def test_products_can_look_at_one_word(score):
     made = build.make(compose(f"attention={score}"), "attention", query_size=12, memory_size=12)
     can_look_at_one_word(Attention(made), 12, 12)
+
+
+def test_the_score_of_the_readme_keeps_the_contract():
+    """With any initial weights."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    code = re.search(r"```python\n(# nmt/model/attention/cosine\.py.*?)```", readme, re.DOTALL)[1]
+    exec(code, names := {"__name__": "cosine"})
+    for seed in range(50):
+        torch.manual_seed(seed)
+        made = Attention(names["Cosine"](query_size=10, memory_size=12))
+        for rule in (is_a_distribution, does_not_see_padding, can_look_at_one_word):
+            rule(made, 12, 10)
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ from builders import batch, choices, compose, network, with_pictures
 
 from nmt.configuration import build
 from nmt.data.labels import LabelSet
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import Stopped, UserError
 from nmt.foundation.interfaces import TextBatch
-from nmt.foundation.ranks import ALONE, together
+from nmt.foundation.ranks import ALONE, of_torchrun, together
 from nmt.inference.candidates import Candidates
 from nmt.metric import Metric
 from nmt.model.seq2label import label_loss
@@ -142,6 +142,18 @@ def risk():
 def main(file):
     torch.set_num_threads(1)
     found = {}
+    try:
+        measure(found)
+    except Stopped:
+        found["kept threads"] = group_threads()
+    gc.collect()
+    found["kept group"] = found["kept group"]() is not None
+    if of_torchrun().first:
+        Path(file).write_text(json.dumps(found))
+
+
+def measure(found):
+    """Figures of all networks. Ends as a training that is stopped while its frames hold a network."""
     dropout = ["model.dropout=0.2", "model.readout_dropout=0.2"]
     with together(False) as ranks:
         for decoder in choices("decoder"):
@@ -171,11 +183,19 @@ def main(file):
         found["whole"] = ranks.whole(ranks.share([*range(7)]))
         found["of the first"] = ranks.of_first(ranks.number)
         found["sums"] = ranks.sums(ranks.number, 0.5)
-        group = weakref.ref(torch.distributed.group.WORLD)
-    gc.collect()
-    found["kept group"] = group() is not None
-    if ranks.first:
-        Path(file).write_text(json.dumps(found))
+        found["kept group"] = weakref.ref(torch.distributed.group.WORLD)
+        train_and_stop(ranks.wrapped(network("luong", "general")))
+
+
+def train_and_stop(wrapped):
+    sum(parameter.sum() for parameter in wrapped.parameters()).backward()
+    assert "pt_gloo_runloop" in group_threads()
+    raise Stopped
+
+
+def group_threads():
+    names = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+    return [name for name in names if "gloo" in name]
 
 
 def classifier():

@@ -6,9 +6,11 @@ return what they get, so that callers need no second path.
 
 import contextlib
 import datetime
+import gc
 import os
 import signal
 import time
+import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -308,10 +310,22 @@ def together(cuda: bool) -> Iterator[Ranks]:
         with contextlib.suppress(RuntimeError):
             store.set(f"error/{ranks.number}", str(error))
         raise error if ranks.first else Silent(str(error)) from error
-    except Stopped:  # all ranks stop
-        distributed.destroy_process_group()
+    except Stopped as stopped:  # all ranks stop
+        traceback.clear_frames(stopped.__traceback__)
+        _disconnect()
         raise
-    distributed.destroy_process_group()
+    _disconnect()
+
+
+def _disconnect() -> None:
+    """Destroys the group of all ranks and ends its threads.
+
+    A wrapped network owns the group too. If it were the last owner, its destructor would join the
+    threads of the group while it holds the interpreter lock that one of them may wait for.
+    """
+    gc.collect()
+    with _exchange() as distributed:
+        distributed.destroy_process_group()
 
 
 def _reason(ranks: Ranks, store: Any, lost: Lost) -> UserError:

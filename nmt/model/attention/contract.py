@@ -57,5 +57,5 @@ def can_look_at_one_word(attention: Attention, size: int, query_size: int) -> No
     """A query that fits one position much better than all others gives it nearly all weight, however long the
     sentence. (Not for scores that are bounded on purpose.)"""
     query, memory = tried(size, query_size)
-    largest = _weights(attention, 1e3 * query, memory).max(-1).values.min()
+    largest = _weights(attention, 1e5 * query, memory).max(-1).values.min()
     assert largest > 0.99, f"the greatest weight is {largest:.3f}, however well a word fits"
