@@ -1,11 +1,11 @@
-"""Quality of translations against references, by sacreBLEU (Post 2018), on detokenised text, with signatures."""
+"""Metrics of translation quality on detokenised text, by sacreBLEU (Post 2018)."""
 
 from __future__ import annotations
 
 import logging
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
 from typing import Any, Literal
@@ -24,62 +24,68 @@ TOKENIZERS = {
     "ko-mecab": "ko kor kore hang",
     "char": "th tha thai lo lao laoo km khm khmr my mya bur mymr",
 }
-"""sacreBLEU's tokeniser of languages whose words spaces do not separate well enough.
+"""Languages by sacreBLEU's tokeniser for them, because spaces do not separate their words.
 
-The codes of ISO 639-1 and 639-3, and the script subtags of ISO 15924.
+Languages are codes of ISO 639-1 and 639-3, and script subtags of ISO 15924.
 """
 WITHOUT_SPACES = {code: name for name, codes in TOKENIZERS.items() for code in codes.split()}
+"""Tokenisers by the code of the language."""
 SCRIPTS = {
     "ja-mecab": re.compile(r"[\u3040-\u30ff]"),
     "zh": re.compile(r"[\u3400-\u9fff\U00020000-\U0003ffff]"),
     "char": re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]"),
 }
-"""Letters of scripts that are written without spaces, with the tokeniser of the script. Kana comes first: Japanese text
-also has Chinese characters."""
+"""Letters of scripts without spaces, by the tokeniser of the script.
+
+Kana comes first, because Japanese text also has Chinese characters.
+"""
 SCRIPT_SHARE = 0.1
-"""Smallest share of a script among the letters of a text that is written in it."""
+"""Smallest share of a script among the letters of a text in this script."""
 SCRIPT_LINES = 1000
-"""Lines of a text that are examined for its script."""
+"""Number of lines in which the script of a text is detected."""
 NEEDS = {"ja-mecab": ("MeCab", "sacrebleu[ja]"), "ko-mecab": ("mecab_ko", "sacrebleu[ko]")}
-"""Modules that tokenisers need, and how pip installs them."""
+"""Module and pip requirement of a tokeniser."""
 LOWER_IS_BETTER = ("ter", "loss")
+"""Metrics whose lower values are better."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """A score in per cent (TER may exceed 100) and the signature that says how it was computed."""
+    """A score.
+
+    score: per cent (TER may exceed 100)
+    signature: signature of sacreBLEU, which describes the computation
+    """
 
     score: float
     signature: str
 
 
+@dataclass(frozen=True, kw_only=True)
 class Metric:
-    """How a run is judged. The metric `name` chooses the checkpoint, decides early stopping and is the objective of
-    sweeps; BLEU, chrF and exact match are always reported. `tokenize`: sacreBLEU's, for BLEU; auto: by the target language,
-    see `of`. `lowercase`: case does not count."""
+    """Metric of a run, with its options.
 
-    def __init__(
-        self,
-        *,
-        name: MetricName = "bleu",
-        tokenize: TokenizeName = "auto",
-        lowercase: bool = False,
-        char_order: Depth = 6,
-    ) -> None:
-        self.name = name
-        self.tokenize = tokenize
-        self.lowercase = lowercase
-        self.char_order = char_order
-        self._given_warnings: set[str] = set()
+    name: metric that chooses the checkpoint, decides early stopping and is maximised by sweeps; BLEU,
+        chrF and exact match are always reported
+    tokenize: sacreBLEU's tokeniser for BLEU; auto: by the target language, see `of`
+    lowercase: whether case is ignored
+    char_order: maximal n-gram of chrF, in characters
+    """
+
+    name: MetricName = "bleu"
+    tokenize: TokenizeName = "auto"
+    lowercase: bool = False
+    char_order: Depth = 6
+    _given_warnings: set[str] = field(default_factory=set, init=False, compare=False, repr=False)
 
     def of(self, language: str, references: Sequence[str] = ()) -> Metric:
         """This metric for a target language: `auto` becomes a tokeniser of sacreBLEU.
 
-        language: a code such as zh, zho or zho_Hans; a name that is no code has no effect
-        references: text of the language, whose script decides if the code does not
+        language: code such as zh, zho or zho_Hans; other names have no effect
+        references: text of the language; its script decides if the code does not
 
-        Where the tokeniser is not installed, `auto` becomes `char`, with a warning. Raises UserError if a chosen tokeniser
-        cannot be used here.
+        If the tokeniser is not installed, `auto` becomes `char`, with a warning. Raises UserError if
+        a chosen tokeniser cannot be used.
         """
         tokenize = self.tokenize
         if tokenize == "auto":
@@ -88,24 +94,22 @@ class Metric:
             tokenize = known[0] if known else script_tokenizer(references) or "13a"  # type: ignore[assignment]
             if tokenize in NEEDS and find_spec(NEEDS[tokenize][0]) is None:
                 log.warning(
-                    "metric.tokenize=auto: char, as %s is not installed", NEEDS[tokenize][1]
+                    "metric.tokenize=auto: uses char, as %s is not installed", NEEDS[tokenize][1]
                 )
                 tokenize = "char"
-        found = Metric(
-            name=self.name, tokenize=tokenize, lowercase=self.lowercase, char_order=self.char_order
-        )
+        metric = replace(self, tokenize=tokenize)
         try:
-            found.score(["a"], ["a"])
-        except Exception as error:  # what is missing, sacreBLEU and its packages say in many ways
+            metric.score(["a"], ["a"])
+        except Exception as error:  # a missing package raises errors of many kinds
             how = f": pip install '{NEEDS[tokenize][1]}'" if tokenize in NEEDS else ""
             raise UserError(
                 f"metric.tokenize={tokenize}: cannot be used here ({_first_line(error)}){how}"
             ) from error
-        return found
+        return metric
 
     @property
     def options(self) -> dict[str, Any]:
-        """How texts are compared, as `similarity` takes it."""
+        """Options of the comparison of texts, as arguments of `similarity`."""
         return {
             "tokenize": self.tokenize,
             "lowercase": self.lowercase,
@@ -113,7 +117,7 @@ class Metric:
         }
 
     def better(self, new: float, old: float | None) -> bool:
-        """Whether `new` improves on `old`."""
+        """Returns whether a score is better than an older one, or the first one."""
         return old is None or (new < old if self.name in LOWER_IS_BETTER else new > old)
 
     def score(
@@ -124,17 +128,20 @@ class Metric:
         others: Sequence[Sequence[str]] = (),
         orders: bool = False,
     ) -> dict[str, Result]:
-        """bleu, chrf and exact, and optionally ter, of aligned lines.
+        """Scores of translations by metric: bleu, chrf and exact.
 
-        references, others: one or several references of each line; an empty line means no reference, in each of them, so
-            that their order does not matter
-        orders: also bleu1, bleu2 and bleu3, of words, pairs and triples at most, as captions are judged
+        hypotheses: translations
+        references: reference of each line; an empty line means that there is none
+        ter: whether TER is computed too
+        others: further references of each line
+        orders: whether bleu1, bleu2 and bleu3 are computed too, for captions of pictures
 
-        Lines without any reference, and references without spaces for a tokeniser that splits at spaces, are warned about.
+        Logs a warning for lines without a reference, and for references without spaces whose
+        tokeniser splits at spaces.
         """
         from sacrebleu.metrics import BLEU, CHRF, TER
 
-        # Text that is compared as it is has been tokenised on purpose: no warning.
+        # With tokenize=none, the text is tokenised on purpose: force=True, so sacreBLEU does not warn.
         bleu = partial(
             BLEU, tokenize=self.tokenize, lowercase=self.lowercase, force=self.tokenize == "none"
         )
@@ -147,7 +154,7 @@ class Metric:
             metrics[f"bleu{order}"] = bleu(max_ngram_order=order)
         sets = [[line for line in lines if line] for lines in zip(references, *others, strict=True)]
         self._warn_of_references(hypotheses, references, sets)
-        # sacreBLEU wants a reference for each line in the first stream, and None where a line has no further one.
+        # sacreBLEU needs a reference for each line in the first stream, and None for a missing further one.
         streams: list[Any] = [[lines[0] if lines else "" for lines in sets]]
         for number in range(1, 1 + len(others)):
             streams.append([lines[number] if number < len(lines) else None for lines in sets])
@@ -155,10 +162,11 @@ class Metric:
         for name, metric in metrics.items():
             score = metric.corpus_score(list(hypotheses), streams).score
             results[name] = Result(score, str(metric.get_signature()))
-        same = 0
         fold = str.lower if self.lowercase else str
-        for hypothesis, lines in zip(hypotheses, sets, strict=True):
-            same += fold(hypothesis) in {fold(line) for line in lines or [""]}
+        same = sum(
+            fold(hypothesis) in {fold(line) for line in lines or [""]}
+            for hypothesis, lines in zip(hypotheses, sets, strict=True)
+        )
         case = "spaces counted, case not" if self.lowercase else "case and spaces counted"
         results["exact"] = Result(100 * same / max(1, len(references)), f"whole lines, {case}")
         return results
@@ -166,21 +174,26 @@ class Metric:
     def _warn_of_references(
         self, hypotheses: Sequence[str], first: Sequence[str], sets: Sequence[Sequence[str]]
     ) -> None:
-        """Warns of translations without a reference and of a tokeniser that does not fit the script."""
+        """Warns of missing references, and of a tokeniser that does not fit the script.
+
+        hypotheses: translations
+        first: first reference of each line
+        sets: all references of each line
+        """
         missing = sum(
             bool(hypothesis) and not lines
             for hypothesis, lines in zip(hypotheses, sets, strict=True)
         )
         if missing:
             self._warn_once(
-                f"reference: {missing:,} of {len(sets):,} lines have no reference; their translations "
-                "count as wrong"
+                f"reference: {missing:,} of {len(sets):,} lines have no reference; their "
+                "translations count as wrong"
             )
         fitting = script_tokenizer(first) if self.tokenize in ("auto", "13a", "intl") else None
         if fitting is not None:
             self._warn_once(
-                f"metric.tokenize={self.tokenize}: the references are written without spaces, so BLEU "
-                f"counts whole lines as words; set metric.tokenize={fitting}"
+                f"metric.tokenize={self.tokenize}: the references are written without spaces, so "
+                f"BLEU counts whole lines as words; set metric.tokenize={fitting}"
             )
 
     def _warn_once(self, message: str) -> None:
@@ -191,13 +204,12 @@ class Metric:
 
 
 def script_tokenizer(lines: Sequence[str]) -> str | None:
-    """The tokeniser of the script of a text, None for a script with spaces."""
+    """The tokeniser for the script of a text; None for a script with spaces."""
     text = "".join(lines[:SCRIPT_LINES])
-    letters = sum(map(str.isalpha, text))
-    for name, script in SCRIPTS.items():
-        if letters and len(script.findall(text)) >= SCRIPT_SHARE * letters:
-            return name
-    return None
+    least = SCRIPT_SHARE * sum(map(str.isalpha, text))
+    return next(
+        (n for n, letters in SCRIPTS.items() if len(letters.findall(text)) >= least > 0), None
+    )
 
 
 def similarity(
@@ -206,8 +218,13 @@ def similarity(
     lowercase: bool = False,
     char_order: int = 6,
 ) -> Callable[[str, str], float]:
-    """How like a reference a sentence is, from 0 to 100: (sentence, reference) → sentence BLEU of the orders that it has, or
-    chrF, by sacreBLEU."""
+    """Function of a sentence and a reference that returns sentence BLEU or chrF, from 0 to 100.
+
+    name: bleu (of the n-grams that the sentence has) or chrf
+    tokenize: sacreBLEU's tokeniser for BLEU
+    lowercase: whether case is ignored
+    char_order: maximal n-gram of chrF, in characters
+    """
     from sacrebleu.metrics import BLEU, CHRF
 
     metric: Any = CHRF(char_order=char_order, lowercase=lowercase)

@@ -86,7 +86,7 @@ def corpus(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    monkeypatch.setattr("nmt.pipeline.assembly._trackers", lambda _: [])
+    monkeypatch.setattr("nmt.pipeline.assembly.trackers_of", lambda _: [])
 
 
 def outcome(corpus, *overrides):

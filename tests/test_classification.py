@@ -693,7 +693,7 @@ def test_a_finished_run_goes_on_and_kinds_are_told_apart(trained, tmp_path):
     ).stderr
     for text in ("pooling=mean", "seed=3"):
         assert f"{text}: cannot change when resuming" in refused
-    assert "run_dir=x: a run goes on in its own folder" in refused
+    assert "run_dir=x: a run continues in its own folder" in refused
     assert "lr" not in refused
     assert [
         command[-1] for command in json.loads((folder / "run/run.json").read_text())["commands"]

@@ -380,7 +380,7 @@ def test_another_search_may_be_chosen_when_a_run_goes_on(trained, tmp_path):
     assert result.returncode == 0, result.stderr.decode()
     failed(
         run("train", f"resume={folder}", "run_dir=elsewhere"),
-        "run_dir=elsewhere: a run goes on in its own folder",
+        "run_dir=elsewhere: a run continues in its own folder",
     )
     errors = failed(
         run("train", f"resume={folder}", "decoder=luong"), "cannot change when resuming"

@@ -52,7 +52,7 @@ def file_of(group: str, choice: str) -> dict:
 
 def unresolved(*overrides: str, name: str = "train") -> dict:
     return OmegaConf.to_container(
-        composition.compose_unresolved(name, list(overrides)), resolve=False
+        composition.compose_partly(name, list(overrides))[0], resolve=False
     )
 
 

@@ -1,7 +1,6 @@
 """Trackers: what they are told arrives, and a resumed run goes on under its name."""
 
 import json
-import sys
 
 import pytest
 from commands import failed, run, run_alone
@@ -57,7 +56,7 @@ def test_being_watched_changes_nothing_that_is_learnt(watched, tmp_path, monkeyp
 
     from nmt.pipeline import assembly
 
-    monkeypatch.setattr(assembly, "_trackers", lambda config: [])
+    monkeypatch.setattr(assembly, "trackers_of", lambda config: [])
     alone = trained(tmp_path / "alone")
     one, other = (load_file(folder / "best.safetensors") for folder in (watched, alone))
     assert all((one[name] == other[name]).all() for name in one)
@@ -112,12 +111,18 @@ def test_trackio_keeps_figures_in_its_database(tmp_path):
 
 @pytest.mark.parametrize("name", ["wandb", "mlflow", "trackio"])
 def test_a_tracker_that_is_not_installed_says_how_to_get_it(tmp_path, monkeypatch, name):
-    monkeypatch.setitem(sys.modules, name, None)
-    from nmt.training import tracker
+    """Before any data is read, by every command that trains."""
+    from nmt.foundation import extras
 
-    monkeypatch.setattr(tracker, "installed", lambda package: package != name)
-    told = failed(
-        run("train", *TINY, f"tracker={name}", f"run_dir={tmp_path}/run"),
-        f"pip install '.[{name}]'",
-    )
-    assert "Traceback" not in told
+    monkeypatch.setattr(extras, "installed", lambda package: package != name)
+    typed = [*TINY, f"tracker={name}", f"run_dir={tmp_path}/run"]
+    text = tmp_path / "absent"
+    for command, more in (
+        ("train", []),
+        ("train", ["-m", "seed=1,2"]),
+        ("backtranslate", [f"synthetic.text={text}"]),
+    ):
+        told = failed(run(command, *typed, *more), f"pip install '.[{name}]'")
+        assert str(text) not in told
+        assert "data: " not in told
+    assert not (tmp_path / "run").exists()

@@ -14,7 +14,7 @@ from typing import Any
 
 import nmt
 from nmt.foundation.configurations import flat
-from nmt.storage.checkpoint import find_checkpoint, read
+from nmt.storage.checkpoint import read_model
 
 PAPERS = Path(nmt.__file__).with_name("papers.bib")
 ENTRY = re.compile(r"^@\w+\{([^,]+),.*$", re.MULTILINE)
@@ -80,7 +80,7 @@ def references(text: str) -> list[str]:
 
 def papers_of(model: str) -> set[str]:
     """Keys of the papers of a checkpoint's parts and settings."""
-    settings = flat(read(find_checkpoint(model)).meta.get("config") or {})
+    settings = flat(read_model(model).meta.get("config") or {})
     named = set[str]()
     for key, value in settings.items():
         if key.endswith("._target_"):

@@ -1,4 +1,4 @@
-"""The settings of what compares runs and systems."""
+"""Settings of commands that compare runs and systems."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

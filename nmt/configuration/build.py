@@ -1,4 +1,4 @@
-"""The one place where configuration becomes objects, and where their sizes are matched."""
+"""Construction of objects from groups of the configuration, with matching sizes."""
 
 import inspect
 from collections.abc import Callable, Mapping, Set
@@ -29,17 +29,17 @@ from nmt.training.trainer import Trainer
 
 Config = Mapping[str, Any]
 Group = Mapping[str, Any]
-"""The keys of one group of the configuration."""
+"""Keys and values of one group of the configuration."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """Sizes that all choices of encoder, decoder and tokenizer share.
+    """Sizes for all choices of encoder, decoder and tokenizer.
 
-    encoder: hidden units per direction.
-    decoder: hidden units.
-    readout: features that words are predicted from.
-    vocabulary: pieces.
+    encoder: number of hidden units per direction
+    decoder: number of hidden units
+    readout: number of features from which tokens are predicted
+    vocabulary: number of pieces
     """
 
     encoder: Width
@@ -50,16 +50,21 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Configured:
-    """Object that a group of the configuration describes.
+    """Class of a group of the configuration.
 
-    by: its class, or the package from which `_target_` chooses the class.
-    supplied: arguments that are no keys, because other parts determine them.
-    optional: further such arguments, without which the object can be built.
+    by: the class, or the package from which `_target_` chooses it
+    supplied: arguments that are not keys, because other parts determine them
+    optional: further such arguments, which have defaults
     """
 
     by: str | Callable[..., Any]
     supplied: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """All arguments that are not keys."""
+        return self.supplied + self.optional
 
 
 GROUPS = {
@@ -95,17 +100,22 @@ GROUPS = {
 NETWORK = frozenset(
     ("cell", "model", "encoder", "decoder", "attention", "window", "normalizer", "network", "pooling")
 )  # fmt: skip
-"""Groups and keys that a network is built from."""
+"""Groups and keys from which a network is built."""
 
 
 def class_of(group: str, node: Group) -> Callable[..., Any]:
-    """The class that a group configures. Raises UserError if its package has no such class."""
+    """The class of a group. Raises UserError if its package has no such class."""
     by = GROUPS[group].by
     return locate(str(node.get("_target_", "")), by, group) if isinstance(by, str) else by
 
 
 def make(config: Config, group: str, **supplied: Any) -> Any:
-    """The object that one group of the configuration describes."""
+    """Builds the object of a group.
+
+    config: configuration without errors
+    group: name of the group
+    supplied: arguments that are not keys
+    """
     values = {key: value for key, value in config[group].items() if key != "_target_"}
     return class_of(group, config[group])(**values, **supplied)
 
@@ -120,32 +130,38 @@ def faults_of(group: str, node: Group) -> list[ConfigError]:
     if group == "translation":  # null: as the model was trained
         node = {key: value for key, value in node.items() if value is not None}
     try:
-        given = GROUPS[group].supplied + GROUPS[group].optional
-        return mismatches(node, class_of(group, node), group, given)
+        return mismatches(node, class_of(group, node), group, GROUPS[group].given)
     except UserError:
         problem = f"not a class of {GROUPS[group].by}"
         return [ConfigError(f"{group}._target_", problem, shown(node.get("_target_")))]
 
 
 def completed(config: Config) -> dict[str, Any]:
-    """A configuration without errors, with the defaults of the keys that its groups leave out."""
+    """Adds the defaults of missing keys to a configuration without errors."""
     groups = {}
-    for group, part in view(config).parts.items():
-        defaults = signature(part, GROUPS[group].supplied + GROUPS[group].optional)[1]
+    for group in view(config).parts:
         unset = (None, inspect.Parameter.empty)
-        given = {key: value for key, value in defaults.items() if value not in unset}
+        defaults = parameters(group, config[group]).items()
+        given = {key: value for key, value in defaults if value not in unset}
         groups[group] = {**given, **config[group]}
     return {**config, **groups}
 
 
+def parameters(group: str, node: Group) -> dict[str, Any]:
+    """Keys that a group may have, with their defaults."""
+    return signature(class_of(group, node), GROUPS[group].given)[1]
+
+
 def faults_of_building(group: str, node: Group, **supplied: Any) -> list[ConfigError]:
-    """The error that an object raises when it is built from values that are each valid alone."""
+    """The error of an object whose values do not fit together. Errors of single values are left out."""
     return [] if faults_of(group, node) else _raised(make, {group: node}, group, **supplied)
 
 
 def impossible(config: Config, faulty: Set[str]) -> list[ConfigError]:
-    """The errors that the parts of a training raise when they are built, on the meta device and
-    with a small vocabulary. Groups in `faulty` are left out.
+    """Errors of the parts of a training when they are built with a small vocabulary.
+
+    config: the configuration
+    faulty: groups with errors, which are left out
     """
     alone = {group for group, configured in GROUPS.items() if not configured.supplied} - faulty
     errors: list[ConfigError] = []
@@ -156,7 +172,7 @@ def impossible(config: Config, faulty: Set[str]) -> list[ConfigError]:
         parameters = [nn.Parameter(torch.zeros(1))]
         errors += faults_of_building("optimizer", config["optimizer"], parameters=parameters)
     if not faulty & NETWORK:
-        with torch.device("meta"):
+        with torch.device("meta"):  # without memory for the weights
             if "model" in config:
                 errors += _raised(network, config, 10, 10)
             else:
@@ -173,7 +189,7 @@ def _raised(action: Callable[..., Any], *arguments: Any, **named: Any) -> list[C
 
 
 def view(config: Config) -> RunView:
-    """A configuration without errors, as its parts see it."""
+    """A configuration without errors, for the checks of its parts."""
     parts = {
         group: class_of(group, node)
         for group, node in config.items()
@@ -185,8 +201,14 @@ def view(config: Config) -> RunView:
 def network(
     config: Config, source_vocabulary: int, target_vocabulary: int, columns: Columns | None = None
 ) -> Seq2Seq:
-    """The model of a configuration, newly initialised, for source lines of some `columns` (None: a
-    text). Raises ValueError if its parts do not fit together.
+    """Builds a translation model with initial weights.
+
+    config: configuration without errors
+    source_vocabulary: number of source pieces
+    target_vocabulary: number of target pieces
+    columns: columns of a source line; None: a text
+
+    Raises ValueError if the parts do not fit together.
     """
     columns = columns or Columns()
     embedding_size = config["model"]["embedding_size"]
@@ -198,15 +220,13 @@ def network(
     encoder = encoders[0] if len(encoders) == 1 else MultiSource(encoders)
     query_size = config["decoder"]["hidden_size"]
     score = None
-    if "_target_" in config["attention"]:  # before the window: the order of initial values
+    if "_target_" in config["attention"]:  # before the window, to keep the order of random numbers
         score = make(config, "attention", query_size=query_size, memory_size=encoder.memory_size)
     window = make(config, "window", query_size=query_size) if config.get("window") else None
     normalizer = make(config, "normalizer") if config.get("normalizer") else None
-    attention = None
     if score is None:
         check_unused(window, normalizer)
-    else:
-        attention = Attention(score, window, normalizer)
+    attention = None if score is None else Attention(score, window, normalizer)
     decoder = make(
         config,
         "decoder",
@@ -226,8 +246,13 @@ def network(
 
 
 def classifier(config: Config, vocabulary: int, labels: LabelSet) -> Seq2Label:
-    """The network of nmt.classify, newly initialised. Raises ValueError if its parts do not fit
-    together.
+    """Builds a classifier with initial weights.
+
+    config: configuration without errors
+    vocabulary: number of pieces
+    labels: set of labels
+
+    Raises ValueError if the parts do not fit together.
     """
     encoder: Encoder = make(config, "encoder", embedding_size=config["network"]["embedding_size"])
     pooling = make(config, "pooling", memory_size=encoder.memory_size)

@@ -1,7 +1,7 @@
-"""Compares values with the signature of what they configure, and reports all errors at once.
+"""Check of values against the signatures of classes and functions.
 
-A signature is the schema: parameter names are the keys, annotations the types (see
-nmt/foundation/ranges.py for ranges), defaults make a key optional.
+A signature is the schema: parameter names are keys, annotations are types (with ranges of
+nmt/foundation/ranges.py), and a default makes a key optional.
 """
 
 import dataclasses
@@ -23,12 +23,18 @@ WORDS: Mapping[Any, str] = {
     str: "text",
     type(None): "null",
 }
-"""Types in words."""
+"""Names of types in messages."""
 
 
 def locate(target: str, package: str, key: str) -> Callable[..., Any]:
-    """The class or function that `_target_` names. Only what `package` itself defines is allowed,
-    also when the configuration comes from a downloaded checkpoint. Raises UserError otherwise.
+    """The class or function that `_target_` names.
+
+    target: its whole name
+    package: package that must define it, because configurations of downloaded checkpoints are
+        not trusted
+    key: group of the configuration, for messages
+
+    Raises UserError if the package does not define it.
     """
     module_name, _, name = str(target).rpartition(".")
     inside = module_name == package or module_name.startswith(package + ".")
@@ -44,12 +50,12 @@ def locate(target: str, package: str, key: str) -> Callable[..., Any]:
 def mismatches(
     node: Mapping[str, Any], target: Callable[..., Any], path: str = "", given: Collection[str] = ()
 ) -> list[ConfigError]:
-    """Errors of the keyword arguments of a class or function.
+    """Errors in the keyword arguments of a class or function.
 
-    node: the arguments; `_target_` is not one.
-    target: the class or function.
-    path: the name of the group, if `node` is a group.
-    given: parameters that are supplied elsewhere.
+    node: arguments by name; `_target_` is ignored
+    target: class or function
+    path: name of the group, if `node` is a group
+    given: parameters that are supplied elsewhere
     """
     hints, defaults = signature(target, given)
     prefix = f"{path}." if path else ""
@@ -72,14 +78,15 @@ def mismatches(
 def signature(
     target: Callable[..., Any], given: Collection[str] = ()
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Annotations and defaults of the keyword parameters, by name; parameters in `given` have no
-    default here.
+    """Annotations and defaults of keyword parameters, by name.
+
+    target: class or function
+    given: parameters that are left out of the defaults
     """
     plain_class = inspect.isclass(target) and not dataclasses.is_dataclass(target)
     function = target.__init__ if plain_class else target
-    hints = typing.get_type_hints(function, include_extras=True)
     parameters = inspect.signature(function).parameters.values()
-    return hints, {
+    return typing.get_type_hints(function, include_extras=True), {
         parameter.name: parameter.default
         for parameter in parameters
         if parameter.kind is parameter.KEYWORD_ONLY and parameter.name not in given
@@ -87,7 +94,7 @@ def signature(
 
 
 def mismatch(value: Any, hint: Any) -> str | None:
-    """The problem of a value of an annotated parameter, None if it fits."""
+    """The problem of a value for an annotated parameter; None if it fits."""
     base, ranges = _parts(hint)
     if fits(value, base):
         outside = any(value not in bounds for bounds in ranges)
@@ -101,7 +108,7 @@ def mismatch(value: Any, hint: Any) -> str | None:
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a value has the type that a hint names, and lies within its ranges."""
+    """Returns whether a value has the type of an annotation, and lies within its ranges."""
     origin, parts = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
         return mismatch(value, hint) is None
@@ -123,7 +130,7 @@ def fits(value: Any, hint: Any) -> bool:
 
 
 def expected(hint: Any) -> str:
-    """A hint in words."""
+    """An annotation in words."""
     base, ranges = _parts(hint)
     origin, parts = typing.get_origin(base), typing.get_args(base)
     if origin is Literal:
@@ -141,7 +148,7 @@ def expected(hint: Any) -> str:
 
 
 def _parts(hint: Any) -> tuple[Any, list[Range]]:
-    """The type of a hint, and its ranges."""
+    """The type of an annotation, and its ranges."""
     if typing.get_origin(hint) is not Annotated:
         return hint, []
     base, *extras = typing.get_args(hint)

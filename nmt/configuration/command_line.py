@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from nmt.configuration.compose import compose_unresolved, hydra_main, search_beside
+from nmt.configuration.compose import compose_partly, hydra_main, search_beside
 from nmt.configuration.faults import ConfigError, broken, refuse
 from nmt.foundation.deferred import deferred
 from nmt.foundation.errors import Stopped, UserError, quoted
@@ -126,7 +126,10 @@ def _dispatch(
 
 
 def friendly(action: Callable[[], Any]) -> Any:
-    """Calls `action`; a UserError becomes a message on stderr and exit status 1."""
+    """Calls a function, and turns errors for users into messages and an exit status.
+
+    The status is 1 for a UserError or a full disk, 130 after an interruption.
+    """
     try:
         result = action()
         if sys.stdout is not None:
@@ -164,7 +167,7 @@ def _tell(error: UserError) -> None:
 
 
 def _no_such_flag(flag: str, arguments: Sequence[str]) -> UserError:
-    """The error of an unknown flag: names the flag that was probably meant, or the key."""
+    """The error of an unknown flag, which suggests a flag or the key of this name."""
     name, equals, value = flag.partition("=")
     near = difflib.get_close_matches(name, chain(*FLAGS), 1, 0.7)
     if near:
@@ -179,7 +182,7 @@ def _no_such_flag(flag: str, arguments: Sequence[str]) -> UserError:
 
 
 def _with_a_key(command: str, overrides: Sequence[str]) -> list[str]:
-    """Arguments without a key as those of the command's own list."""
+    """Turns arguments without a key into a list, for commands that have one (`POSITIONAL`)."""
     alone = [text for text in overrides if "=" not in text and not text.startswith("~")]
     if command not in POSITIONAL or not alone:
         return list(overrides)
@@ -188,7 +191,7 @@ def _with_a_key(command: str, overrides: Sequence[str]) -> list[str]:
 
 
 def _print(command: str, what: str, overrides: Sequence[str]) -> None:
-    """Prints the configuration of a run. Raises ConfigErrors for a sweep."""
+    """Prints the configuration of a run (--cfg job). Raises ConfigErrors for a sweep."""
     if what != "job":
         raise UserError("--cfg: give job, as in --cfg job; it prints the configuration of a run")
     from omegaconf import OmegaConf
@@ -196,7 +199,9 @@ def _print(command: str, what: str, overrides: Sequence[str]) -> None:
     from nmt.configuration.configure import refuse_sweep
 
     refuse_sweep(overrides)
-    print(OmegaConf.to_yaml(compose_unresolved(command, overrides)), end="")
+    config, errors = compose_partly(command, overrides)
+    refuse(errors)
+    print(OmegaConf.to_yaml(config), end="")
 
 
 def _complete(command: str) -> None:

@@ -1,4 +1,4 @@
-"""Which settings each command has."""
+"""Settings classes of all commands."""
 
 from nmt.configuration.analysis_settings import CompareSettings, ReportSettings
 from nmt.configuration.model_settings import (
@@ -37,4 +37,4 @@ COMMANDS: dict[str, type[Settings]] = {
     "report": ReportSettings,
     "compare": CompareSettings,
 }
-"""The settings of each command."""
+"""Settings class by the name of the command."""

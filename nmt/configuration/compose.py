@@ -1,17 +1,17 @@
-"""Makes one plain configuration from conf/ and the command line, with Hydra's grammar and defaults
-lists.
+"""Composes the configuration from conf/ and the command line, with Hydra's grammar and defaults lists.
 
-The rule:
+Precedence:
 
-1. A data file only describes the data. An experiment is a complete recipe: choices of groups,
-   values for their keys.
-2. A group or key given on the command line always wins. If it replaces a choice of the recipe, the
-   recipe's values for that group are dropped too, and the group is as its own file says. `sizes`
-   belong to no choice: they stay as in the recipe.
-3. If nothing is chosen, the experiment named in conf/train.yaml is used. If other data is chosen,
-   but no experiment, no recipe is used.
+1. A data file describes the data only. An experiment is a complete recipe: choices of groups, and
+   values of their keys.
+2. Groups and keys of the command line override all others. If a group replaces a choice of the
+   recipe, the recipe's values for this group have no effect. `sizes` belong to no choice, so they
+   stay as in the recipe.
+3. By default, the experiment of conf/train.yaml is used. If the command line chooses other data and
+   no experiment, there is no recipe.
 """
 
+import contextlib
 import copy
 import functools
 import inspect
@@ -35,16 +35,16 @@ CONF = str(_package / "conf" if (_package / "conf").is_dir() else _package.paren
 """Folder of the YAML files: inside the package when installed, beside it in a checkout."""
 
 RECIPE = "experiment"
-"""The group whose choices are recipes."""
+"""Group whose choices are recipes."""
 
 
 @dataclass
 class Typed:
-    """The parts of a command line.
+    """Parts of a command line.
 
-    choices: the choice of each group that was typed.
-    values: Hydra's overrides of keys, in their order.
-    errors: what can be seen without the whole configuration.
+    choices: choices by the names of groups
+    values: Hydra's overrides of keys, in their order
+    errors: errors that do not depend on the configuration
     """
 
     choices: dict[str, Any] = field(default_factory=dict)
@@ -53,49 +53,48 @@ class Typed:
 
 
 def compose(command: str, overrides: Sequence[str]) -> dict[str, Any]:
-    """The configuration of one run as plain containers."""
-    return resolve(compose_unresolved(command, overrides))
-
-
-def compose_unresolved(command: str, overrides: Sequence[str]) -> Any:
-    """The configuration of one run as an OmegaConf object with unresolved ${references}. Raises
-    ConfigErrors for what is wrong with the overrides.
-    """
+    """The configuration of one run as plain containers. Raises ConfigErrors for wrong overrides."""
     config, errors = compose_partly(command, overrides)
     refuse(errors)
-    return config
+    return resolve(config)
 
 
 def compose_partly(command: str, overrides: Sequence[str]) -> tuple[Any, list[ConfigError]]:
-    """The configuration of those overrides that fit, unresolved, and the errors of the others."""
+    """The configuration of valid overrides, and the errors of the others.
+
+    The configuration is an OmegaConf object with unresolved ${references}.
+    """
     typed = _read(command, overrides)
     try:
-        config, _ = _by_the_rule(command, typed.choices)
+        config, _ = _by_precedence(command, typed.choices)
     except ConfigErrors as error:
         raise ConfigErrors([*typed.errors, *error.faults]) from error
     return config, typed.errors + apply(config, typed.values, groups_of(command))
 
 
 def choices_of(command: str, overrides: Sequence[str]) -> Mapping[str, Any]:
-    """The choice of each group in the configuration of one run."""
-    return _by_the_rule(command, _read(command, overrides).choices)[1]
+    """Choices of all groups in the configuration of one run."""
+    return _by_precedence(command, _read(command, overrides).choices)[1]
 
 
 def apply(config: Any, overrides: Sequence[Any], groups: Collection[str] = ()) -> list[ConfigError]:
-    """Sets the keys of the overrides in a configuration; returns an error for each key that it
-    does not have. `groups`: more names to suggest at the top level.
+    """Sets keys of a configuration; returns an error for each unknown key.
+
+    config: OmegaConf object, which is changed
+    overrides: overrides of Hydra
+    groups: further names to suggest at the top level
     """
     from hydra.core.override_parser.types import OverrideType
     from omegaconf import OmegaConf
 
     errors = []
-    plain: Any = OmegaConf.to_container(config, resolve=False)
+    plain = OmegaConf.to_container(config, resolve=False)
     known = _keys(plain)
     for override in overrides:
         key = override.key_or_group
         group = key.rpartition(".")[0]
         needed = key if override.type is OverrideType.CHANGE else group
-        if needed and needed not in known:
+        if needed and needed not in known and not _is_left_out(plain, key):
             errors.append(_unknown(key, known, groups))
         elif override.type is OverrideType.DEL:
             (OmegaConf.select(config, group) if group else config).pop(key.rpartition(".")[2], None)
@@ -104,23 +103,38 @@ def apply(config: Any, overrides: Sequence[Any], groups: Collection[str] = ()) -
     return errors
 
 
-def _keys(node: Mapping[Any, Any], path: str = "") -> dict[str, bool]:
-    """All whole keys below a node, and whether each holds further keys."""
+def _is_left_out(config: Any, key: str) -> bool:
+    """Whether a key has a default, and the YAML of its group leaves it out."""
+    from nmt.configuration import build  # slow, and most keys are in their YAML
+
+    group, _, name = key.partition(".")
+    with contextlib.suppress(UserError):
+        node = config.get(group)
+        return group in build.GROUPS and bool(node) and name in build.parameters(group, node)
+    return False
+
+
+def _keys(node: Any, path: str = "") -> dict[str, bool]:
+    """All whole keys below a node, and whether each is a group of further keys."""
     keys = {}
-    for name, value in node.items():
+    for name, value in node.items() if isinstance(node, Mapping) else ():
         keys[f"{path}{name}"] = isinstance(value, Mapping)
-        if isinstance(value, Mapping):
-            keys |= _keys(value, f"{path}{name}.")
+        keys |= _keys(value, f"{path}{name}.")
     return keys
 
 
 def _unknown(key: str, known: Mapping[str, bool], groups: Collection[str]) -> ConfigError:
-    """The error of a key: names its first part that does not exist, and the keys beside that."""
+    """The error of an unknown key, which names its first unknown part and the keys beside it.
+
+    key: whole key
+    known: all whole keys, and whether each is a group
+    groups: further names to suggest at the top level
+    """
     parts = itertools.accumulate(key.split("."), "{}.{}".format)
     wrong = next((part for part in parts if part not in known), key)
     beside = wrong.rpartition(".")[0]
     names = {name.rpartition(".")[2] for name in known if name.rpartition(".")[0] == beside}
-    values = [name for name, holds_keys in known.items() if not holds_keys]
+    values = [name for name, is_group in known.items() if not is_group]
     return unknown(wrong, (names | ({*groups} if not beside else set())) - {"_target_"}, values)
 
 
@@ -128,9 +142,10 @@ def parse(overrides: Sequence[str]) -> tuple[list[Any], list[ConfigError]]:
     """Overrides parsed by Hydra's grammar, and an error for each that cannot be parsed."""
     from hydra.errors import HydraException
 
-    parsed, errors = [], []
+    parsed = []
+    errors = []
     for text in overrides:
-        # The grammar is slow, so its results are kept, but for functions such as glob(*), whose values may change.
+        # The grammar is slow, so results are cached, except of functions such as glob(*), which may change.
         read = _parsed.__wrapped__ if "(" in text else _parsed
         try:
             parsed += read(text)
@@ -153,7 +168,7 @@ def _parsed(text: str) -> list[Any]:
 
 
 def variants(overrides: Sequence[str]) -> list[list[str]]:
-    """The command lines of all runs of a sweep. Raises ConfigErrors for what is not an override."""
+    """The command lines of all runs of a sweep. Raises ConfigErrors for invalid overrides."""
     parsed, errors = parse(overrides)
     refuse(errors)
     alternatives = [
@@ -166,8 +181,9 @@ def variants(overrides: Sequence[str]) -> list[list[str]]:
 
 
 def resolve(config: Any) -> dict[str, Any]:
-    """A configuration as plain containers, with current class paths. Raises ConfigErrors if a
-    ${reference} in it leads nowhere.
+    """A configuration as plain containers, with current class paths.
+
+    Raises ConfigErrors if a ${reference} cannot be resolved.
     """
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
@@ -186,14 +202,12 @@ def resolve(config: Any) -> dict[str, Any]:
 
 @functools.cache
 def _tell_renamed(old: str, new: str) -> None:
-    """Logs once that a YAML of --config-dir has the old path of a class."""
+    """Logs once that a YAML file of --config-dir has the old path of a class."""
     log.warning("%s is the old name of %s", old, new)
 
 
 def _read(command: str, overrides: Sequence[str]) -> Typed:
-    """The parts of a command line. Settings of Hydra itself are left out: they are no part of the
-    configuration.
-    """
+    """The parts of a command line, without settings of Hydra, which are not in the configuration."""
     parsed, errors = parse(overrides)
     typed = Typed(errors=errors)
     groups = groups_of(command)
@@ -216,7 +230,7 @@ def _read(command: str, overrides: Sequence[str]) -> Typed:
 
 @functools.cache
 def groups_of(command: str) -> Mapping[str, Any]:
-    """The groups of a command and their usual choices, as the defaults list of its file says."""
+    """The groups of a command and their default choices, from the defaults list of its file."""
     text = Path(CONF, f"{command}.yaml").read_text(encoding="utf-8")
     choices: dict[str, Any] = {}
     for entry in yaml.safe_load(text)["defaults"]:
@@ -227,10 +241,8 @@ def groups_of(command: str) -> Mapping[str, Any]:
     return choices
 
 
-def _by_the_rule(command: str, chosen: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
-    """The configuration of these choices (see the top of this file), and the choices of all
-    groups.
-    """
+def _by_precedence(command: str, chosen: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
+    """The configuration of chosen groups (see the top of this file), and the choices of all groups."""
     recipe = chosen.get(RECIPE, groups_of(command).get(RECIPE))
     if recipe is None:
         return _composed(command, chosen)
@@ -245,11 +257,8 @@ def _by_the_rule(command: str, chosen: Mapping[str, Any]) -> tuple[Any, Mapping[
 
 
 def _composed(command: str, chosen: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
-    """The configuration that Hydra composes from some choices (a fresh copy), and the choices of
-    all groups.
-    """
-    config, choices = _cached(command, tuple(sorted(chosen.items())))
-    return copy.deepcopy(config), choices
+    """A configuration that Hydra composes from chosen groups, and the choices of all groups."""
+    return copy.deepcopy(_cached(command, tuple(sorted(chosen.items()))))
 
 
 @functools.cache
@@ -265,8 +274,12 @@ def _cached(command: str, chosen: tuple[tuple[str, Any], ...]) -> tuple[Any, Map
 
 
 def by_hydra(command: str | None, overrides: Sequence[str]) -> Any:
-    """The configuration that Hydra composes, with its own settings. Raises ConfigErrors if it
-    cannot.
+    """The configuration that Hydra composes, with Hydra's settings.
+
+    command: name of the YAML file in conf/; None: Hydra's settings alone
+    overrides: choices of groups
+
+    Raises ConfigErrors if Hydra cannot compose it.
     """
     from hydra import compose as hydra_compose
 
@@ -281,17 +294,18 @@ def by_hydra(command: str | None, overrides: Sequence[str]) -> Any:
 
 @functools.cache
 def options(group: str) -> list[str]:
-    """The choices of a group."""
+    """All choices of a group."""
     with _sources() as loader:
         files = {path.stem for folder in _beside for path in Path(folder, group).glob("*.yaml")}
         return sorted({*loader.get_group_options(group), *files})
 
 
 _beside: list[str] = []
+"""Folders of --config-dir."""
 
 
 def search_beside(folder: str) -> None:
-    """Looks for choices in another folder too (--config-dir). Raises UserError if it is not found."""
+    """Adds a folder of choices (--config-dir). Raises UserError if it is not found."""
     if not Path(folder).is_dir():
         raise UserError(f"--config-dir {folder}: there is no such folder")
     _beside.append(str(Path(folder).resolve()))
@@ -299,7 +313,7 @@ def search_beside(folder: str) -> None:
 
 
 def forget() -> None:
-    """Drops all that was read from the folders of the configuration."""
+    """Clears the caches of everything that was read from configuration files."""
     for function in (_cached, _parsed, options):
         function.cache_clear()
 
@@ -343,7 +357,7 @@ def hydra_main(command: str | None, *packages: str) -> Callable[..., Callable[[]
 
 
 def hydra_errors() -> tuple[type[Exception], ...]:
-    """Exceptions of Hydra for a configuration that it cannot compose."""
+    """Exceptions of Hydra for invalid configurations."""
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
@@ -351,7 +365,7 @@ def hydra_errors() -> tuple[type[Exception], ...]:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an error's text; the place in a file that is not YAML."""
+    """The first line of an error's text, or the place of an error in a YAML file."""
     mark = getattr(error, "problem_mark", None)
     if isinstance(error, yaml.MarkedYAMLError) and mark is not None:
         return f"{mark.name}, line {mark.line + 1}: not YAML ({error.problem})"

@@ -1,4 +1,4 @@
-"""From the command line to a command's settings: composed once, checked once."""
+"""Settings of a command from its command line: composed once, checked once."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,23 +13,27 @@ from nmt.configuration.training_settings import BacktranslateSettings, TrainingS
 
 
 def configure(command: str, overrides: Sequence[str]) -> Settings:
-    """The settings of a command. Raises ConfigErrors listing everything that is wrong with the
-    command line and with the rest of the configuration.
+    """The settings of a command.
+
+    command: name of the command
+    overrides: its command line
+
+    Raises ConfigErrors with all errors of the command line and of the configuration.
     """
     kind = COMMANDS[command]
     refuse_sweep(overrides)
     if issubclass(kind, TrainingSettings) and not issubclass(kind, BacktranslateSettings):
         resumes = [text for text in overrides if text.startswith("resume=")]
         changes = [text for text in overrides if text not in resumes]
-        [*_, path] = [None, *(override.value() for override in parse(resumes)[0])]
-        path = _path("resume", path)
+        [*_, value] = [None, *(override.value() for override in parse(resumes)[0])]
+        path = _path("resume", value)
         if path is not None:
             config = changed(saved_run(path, command), command, changes)
             return _effective(kind.of({**config, "resume": path}), changes)
     composed, errors = compose_partly(command, overrides)
     config = resolve(composed)
     if errors:
-        return kind.of(config, also=errors)  # raises ConfigErrors: the rest may have more errors
+        return kind.of(config, also=errors)  # raises, with the errors of the values
     initial = _path("init", config.get("init"))
     if initial:
         config, errors = with_network_of(config, initial, overrides)
@@ -40,27 +44,27 @@ def configure(command: str, overrides: Sequence[str]) -> Settings:
 
 
 def _path(key: str, value: Any) -> str | None:
-    """The value of a key that names a folder. Raises ConfigErrors unless it is a text or null."""
+    """The path that is the value of a key. Raises ConfigErrors unless it is text or null."""
     problem = mismatch(value, str | None)
     refuse(broken((problem, key, problem, value)))
     return value
 
 
 def _usual_data(faults: Sequence[ConfigError], overrides: Sequence[str]) -> Iterator[ConfigError]:
-    """An error for keys of files without a data set that has them."""
+    """An error that explains the errors of data keys, if the command line chooses no data set."""
     keys = {override.key_or_group for override in parse(overrides)[0]}
     missing = any(fault.key.startswith("data.") for fault in faults)
     return broken(
         (
             missing and not keys & {"data", "experiment"},
             "data",
-            "no data set is chosen, so this is the usual one; for your own files add data=text, tsv, csv …",
+            "not chosen, so it is the default data set; for your own files add data=text, tsv, csv …",
         )
     )
 
 
 def refuse_sweep(overrides: Sequence[str]) -> None:
-    """Raises ConfigErrors for keys with several values, which only a sweep has."""
+    """Raises ConfigErrors for keys with several values, which are for sweeps."""
     why = (
         "several values make a sweep: add -m; where the key takes a list, it is written in "
         "brackets, {0}=[{1}]; a text with commas is written between quotes twice, {0}='\"{1}\"'"
@@ -73,7 +77,7 @@ def refuse_sweep(overrides: Sequence[str]) -> None:
 
 
 def _effective(settings: Settings, overrides: Sequence[str]) -> Settings:
-    """The same settings. Raises ConfigErrors for overrides without effect."""
+    """Returns the settings. Raises ConfigErrors for overrides without effect."""
     idle = settings.idle()
     refuse(
         ConfigError(

@@ -1,4 +1,4 @@
-"""Errors of a configuration as values, which become text when they are printed."""
+"""Errors of a configuration, collected and raised together."""
 
 import difflib
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -9,13 +9,16 @@ from nmt.foundation.part_limits import ConfigError, shown
 
 __all__ = ["ConfigError", "ConfigErrors", "broken", "not_a_choice", "refuse", "shown", "unknown"]
 SIMILARITY = 0.6
-"""Least similarity of a suggestion, as difflib measures it."""
+"""Smallest similarity of a suggested name (difflib)."""
 MOST = 3
-"""Suggestions for one name."""
+"""Maximal number of suggestions for a name."""
 
 
 class ConfigErrors(UserError):
-    """All errors of a configuration together."""
+    """All errors of a configuration.
+
+    faults: the errors
+    """
 
     def __init__(self, faults: Sequence[ConfigError]) -> None:
         lines = "\n".join(f"  - {fault}" for fault in faults)
@@ -31,8 +34,10 @@ def refuse(errors: Iterable[ConfigError]) -> None:
 
 
 def broken(*rules: tuple[Any, ...]) -> Iterator[ConfigError]:
-    """Errors of the rules that a configuration breaks. A rule is whether it is broken, a key, the
-    problem with its remedy, and the value of the key where that matters.
+    """Errors of broken rules.
+
+    rules: each a tuple of the condition under which the rule is broken, the key, the problem with its
+        remedy, and optionally the value of the key
     """
     for is_broken, key, problem, *value in rules:
         if is_broken:
@@ -40,11 +45,11 @@ def broken(*rules: tuple[Any, ...]) -> Iterator[ConfigError]:
 
 
 def unknown(key: str, known: Collection[str], everywhere: Collection[str] = ()) -> ConfigError:
-    """A key that does not exist.
+    """The error of an unknown key.
 
-    key: the whole key; its last part is unknown.
-    known: the names that its group has.
-    everywhere: all whole keys of the configuration, for suggestions from other groups.
+    key: whole key, whose last part is unknown
+    known: names in its group
+    everywhere: all whole keys of the configuration, for suggestions from other groups
     """
     if not known and not everywhere:
         return ConfigError(key, "no such key (this choice has no settings)")
@@ -53,7 +58,12 @@ def unknown(key: str, known: Collection[str], everywhere: Collection[str] = ()) 
 
 
 def not_a_choice(group: str, value: Any, choices: Sequence[str]) -> ConfigError:
-    """A choice that does not exist."""
+    """The error of an unknown choice of a group.
+
+    group: name of the group
+    value: the unknown choice
+    choices: all choices of the group
+    """
     problem = f"there is no {str(value)!r} to choose for {group}"
     nearest = near_matches(str(value).lower(), choices)
     return ConfigError(group, problem, shown(value), tuple(choices), nearest)
@@ -62,8 +72,11 @@ def not_a_choice(group: str, value: Any, choices: Sequence[str]) -> ConfigError:
 def near_matches(
     name: str, known: Collection[str], everywhere: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """Names that were probably meant: whole keys that end in this name, the most similar name of
-    `known`, or whole keys that end in the most similar name.
+    """Suggestions for an unknown name.
+
+    name: last part of the unknown key
+    known: names in its group
+    everywhere: whole keys; those that end in the name, or in the most similar name, are suggested
     """
     endings: dict[str, list[str]] = {}
     for key in everywhere:

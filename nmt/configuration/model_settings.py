@@ -1,9 +1,9 @@
-"""The settings of what uses trained models."""
+"""Settings of commands that use trained models."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from nmt.configuration import build
 from nmt.configuration.build import Group
@@ -22,9 +22,9 @@ from nmt.tokenizer.words import Units
 Models = str | list[str]
 """A run directory or checkpoint file, or several as an ensemble."""
 ENDINGS = (".html", ".png", ".json")
-"""Endings of the files that pictures are written to."""
+"""Suffixes of files for attention maps."""
 MOST_COMPARED = 3
-"""Models drawn beside the one that translates: more do not fit on a page."""
+"""Maximal number of models beside the one that translates; more do not fit on a page."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,14 +41,11 @@ class ModelSettings(Settings):
         yield from super().conflicts()
         yield from broken((self.model == [], "model", empty, []))
 
-    @property
-    def translator_options(self) -> dict[str, Any]:
-        """Options of the translator that are set here; the others are those of the model."""
-        return {key: value for key, value in self.translation.items() if value is not None}
-
     def _search(self, search: Group, one_best: str | None) -> Iterator[ConfigError]:
-        """Errors of a search; `one_best`: why it must not return several hypotheses, None if it
-        may.
+        """Errors of a search.
+
+        search: group of the configuration
+        one_best: reason why the search must return one hypothesis; None if it may return several
         """
         most = search.get("n_best", 1)
         yield from build.faults_of_building("search", search)
@@ -64,7 +61,7 @@ class EnsembleSettings(ModelSettings):
 
     def conflicts(self) -> Iterator[ConfigError]:
         count = len(models(self.model))
-        lexicon = getattr(self, "lexicon", None)  # not a key of every such command
+        lexicon = getattr(self, "lexicon", None)  # some commands have no such key
         yield from super().conflicts()
         yield from broken(
             (
@@ -118,7 +115,7 @@ class TranslateSettings(EnsembleSettings):
             (
                 compared and not self.attention_map,
                 "compare",
-                "names models to draw beside the main one in attention_map=FILE.html; give that too",
+                "draws further models in attention_map=FILE.html; give attention_map too",
             ),
             (
                 len(compared) > MOST_COMPARED,
@@ -182,7 +179,7 @@ class ServeSettings(ModelSettings):
 
     @property
     def called(self) -> dict[str, str]:
-        """The models' paths by their names."""
+        """Paths of the models by their names."""
         return dict(zip(self._names, models(self.model), strict=True))
 
     @property
@@ -292,12 +289,12 @@ class AlignSettings(EnsembleSettings):
             (
                 self.vectors and self.reverse,
                 "reverse",
-                "vectors already look in both directions; leave it out",
+                "vectors align in both directions; leave it out",
             ),
             (
                 self.vectors and self.units == "piece",
                 "units",
-                "vectors are of words; pieces are a model's",
+                "vectors are of words, not of pieces; leave it out",
                 "piece",
             ),
         )
@@ -396,12 +393,12 @@ class IndexSettings(Settings):
 
 
 def ending(output: str, suffix: str) -> Iterator[ConfigError]:
-    """An error for an output whose name ends in another suffix."""
+    """An error if the name of an output has another suffix."""
     return broken((not output.endswith(suffix), "output", f"the name must end in {suffix}", output))
 
 
 def map_name(key: str, name: str | None) -> Iterator[ConfigError]:
-    """An error for the name of a picture that cannot be drawn."""
+    """An error if an attention map cannot be written to a file of this name."""
     file = name or ENDINGS[0]
     missing = file.endswith(".png") and not installed("matplotlib")
     return broken(
@@ -411,5 +408,5 @@ def map_name(key: str, name: str | None) -> Iterator[ConfigError]:
 
 
 def models(value: Models | None) -> list[str]:
-    """One path or several as a list."""
+    """The paths of one model or several; an empty list for None."""
     return as_list(value or [])

@@ -1,6 +1,4 @@
-"""Configurations that begin with a saved one: of a run that is resumed (resume=), or of a model to
-start from (init=).
-"""
+"""Configurations that begin with a saved one: of a resumed run (resume=), or of an initial model (init=)."""
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
@@ -15,53 +13,60 @@ from nmt.storage.checkpoint import Checkpoint
 FIXED = ("trainer.ema", "optimizer._target_", "objective._target_", "search._target_")
 """Keys of changeable groups that must not change on resume."""
 CHOSEN_ANEW = ("search", "metric")
-"""Groups whose choice may change on resume, because no update depends on them."""
+"""Groups whose choice may change on resume, because training does not depend on them."""
 CHANGEABLE = (
     "trainer", "optimizer", "objective", "search", "metric", "choose_by", "translation", "device", "max_validation",
 )  # fmt: skip
-"""Keys and groups that may change on resume; the weights or the data depend on all others."""
+"""Keys and groups that may change on resume. The weights or the data depend on all others."""
 NETWORK = (
     "cell", "sizes", "model", "encoder", "decoder", "attention", "window", "normalizer", "tokenizer",
 )  # fmt: skip
-"""Groups and keys that a configuration takes over from the initial model."""
+"""Groups and keys that are those of the initial model."""
 SHAPING = ("model.copy", "model.lexical")
 """Keys that add parameters to the network, or remove some."""
 
 
 def saved_run(path: str, command: str) -> Checkpoint:
-    """The checkpoint to resume a run from. Raises UserError if it is not found, or if another
-    command wrote it.
+    """The checkpoint to resume a run from.
+
+    path: run directory
+    command: command of the run
+
+    Raises UserError if there is no checkpoint, or if another command wrote it.
     """
     file = Path(path) / ckpt.LAST
     missing = f"no {ckpt.LAST} in it" if Path(path).is_dir() else "there is no such folder"
     nothing = f"{missing}; there is nothing to go on with"
     refuse(broken((not file.is_file(), "resume", nothing, path)))
-    saved = ckpt.read(file)
-    ckpt.check_kind(saved, command)
-    return saved
+    return ckpt.read_model(str(file), "resume", command)
 
 
 def read_initial(path: str) -> Checkpoint:
     """The checkpoint of init=. Raises UserError if it is not found, or if it classifies."""
-    saved = ckpt.read(ckpt.find_checkpoint(path, "init"))
-    ckpt.check_kind(saved, "train")
-    return saved
+    return ckpt.read_model(path, "init", "train")
 
 
 def changed(saved: Checkpoint, command: str, changes: Sequence[str]) -> dict[str, Any]:
-    """The configuration of a run with some of its values changed. What a file says is data: no
-    reference in it is followed. Raises ConfigErrors for what cannot change.
+    """The configuration of a saved run with some changed values.
+
+    saved: checkpoint of the run
+    command: command of the run
+    changes: overrides
+
+    ${references} in a checkpoint are not resolved. Raises ConfigErrors for keys that cannot change.
     """
-    config = _configuration("resume", saved)
-    choices = [text for text in changes if _is_another_choice(text)]
-    for text in choices:
-        group = text.partition("=")[0]
-        config[group] = compose(command, [text])[group]
+    config = copy.deepcopy(saved.config)
+    choices = []
+    for text in changes:
+        group, _, value = text.partition("=")
+        if group in CHOSEN_ANEW and value in options(group):
+            choices.append(text)
+            config[group] = compose(command, [text])[group]
 
     def refusal(key: str, value: Any) -> str | None:
         group = key.partition(".")[0]
         if key == "run_dir":
-            return "a run goes on in its own folder, the one of resume=: leave it out"
+            return "a run continues in its own folder, the one of resume=: leave it out"
         if group in CHANGEABLE and key not in FIXED and not isinstance(config.get(key), dict):
             return None
         of_groups = ", ".join(f"{name}={'|'.join(options(name))}" for name in CHOSEN_ANEW)
@@ -74,21 +79,18 @@ def changed(saved: Checkpoint, command: str, changes: Sequence[str]) -> dict[str
     return config
 
 
-def _is_another_choice(text: str) -> bool:
-    key, _, value = text.partition("=")
-    return key in CHOSEN_ANEW and value in options(key)
-
-
 def with_network_of(
     config: Mapping[str, Any], path: str, overrides: Sequence[str]
 ) -> tuple[dict[str, Any], list[ConfigError]]:
-    """A configuration with the network and the tokenizer of the model in `path`, and the errors of
-    the overrides.
+    """A configuration with the network and the tokenizer of a trained model, and errors.
 
-    Single keys of these groups count where they are typed, such as model.dropout. Another choice
-    of such a group is an error, and so is a key that the group of the model does not have.
+    config: configuration of the command line
+    path: run directory or checkpoint of the model
+    overrides: command line; single keys of the model's groups, such as model.dropout, take effect
+
+    Another choice of such a group is an error, and so is an unknown key.
     """
-    initial = _configuration("init", read_initial(path))
+    initial = copy.deepcopy(read_initial(path).config)
     taken = {**config, **{name: initial[name] for name in NETWORK if name in initial}}
 
     def refusal(key: str, value: Any) -> str | None:
@@ -105,19 +107,14 @@ def with_network_of(
     return taken, _set(taken, of_network, refusal)
 
 
-def _configuration(key: str, saved: Checkpoint) -> dict[str, Any]:
-    """A copy of the configuration of a checkpoint that `key` names."""
-    config: Any = saved.meta.get("config")
-    damaged = "holds no configuration; it is damaged"
-    refuse(broken((not isinstance(config, dict), key, damaged, saved.path)))
-    return copy.deepcopy(config)
-
-
 def _set(
     config: dict[str, Any], overrides: Sequence[str], refusal: Callable[[str, Any], str | None]
 ) -> list[ConfigError]:
-    """Sets single keys of a configuration; returns the errors. `refusal`: why a key must not have
-    a value.
+    """Sets single keys of a configuration; returns the errors.
+
+    config: the configuration, which is changed
+    overrides: keys with their values
+    refusal: function that returns the reason why a key must not have a value, None if it may
     """
     parsed, errors = parse(overrides)
     for override in parsed:

@@ -1,11 +1,13 @@
-"""The settings of a command as a typed object. Each YAML at the top of conf/ has a class here, in
-training_settings.py, model_settings.py or analysis_settings.py. Fields are the keys, annotations
-are their types, and a field of type `Group` is a group whose keys configure an object (build.py).
+"""Settings of a command as a typed object.
+
+Each YAML file at the top of conf/ has a class in training_settings.py, model_settings.py or
+analysis_settings.py. Its fields are the keys, its annotations the types. A field of type `Group` is
+a group whose keys configure an object (build.py).
 """
 
 import dataclasses
 import typing
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -13,7 +15,7 @@ from typing import Any, ClassVar, TypeVar
 from nmt.configuration import build
 from nmt.configuration.build import Group
 from nmt.configuration.check import mismatches
-from nmt.configuration.faults import ConfigError, refuse, unknown
+from nmt.configuration.faults import ConfigError, broken, refuse, unknown
 from nmt.data import as_list
 from nmt.data.lines import OPENERS
 
@@ -22,42 +24,45 @@ Some = TypeVar("Some", bound="Settings")
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Base of all settings, which exist only for configurations without errors.
+    """Base class of settings, which are made from valid configurations only.
 
-    written, read: keys that name output files and input files.
+    written: keys that name output files
+    read: keys that name input files
+    trains: whether the command trains, and its parts are built for a check
     """
 
     written: ClassVar[Sequence[str]] = ("output",)
+    trains: ClassVar[bool] = False
     read: ClassVar[Sequence[str]] = (
         "input", "source", "reference", "target", "nbest", "prefix", "constraints", "gold", "lexicon",
     )  # fmt: skip
 
     @classmethod
     def of(cls: type[Some], values: Mapping[str, Any], also: Sequence[ConfigError] = ()) -> Some:
-        """The settings that a configuration describes. Raises ConfigErrors with all its errors,
-        and with those in `also`, which were found before.
+        """Settings of a configuration.
+
+        values: the configuration as plain containers
+        also: errors of the command line, to be reported together with those of the values
+
+        Raises ConfigErrors with all errors.
         """
         errors = [*also, *cls._wrong_values(values)]
-        errors += cls.impossible(values, {error.key.partition(".")[0] for error in errors})
+        if cls.trains:
+            errors += build.impossible(values, {error.key.partition(".")[0] for error in errors})
         if not errors:
             errors += cls(**values).conflicts()
         refuse(errors)
         return cls(**build.completed(values))
 
     @classmethod
-    def impossible(cls, values: Mapping[str, Any], faulty: Set[str]) -> list[ConfigError]:
-        """Errors that groups raise when they are built; groups in `faulty` are left out."""
-        return []
-
-    @classmethod
     def _wrong_values(cls, values: Mapping[str, Any]) -> list[ConfigError]:
         """Errors of single keys and values."""
         groups = cls.groups()
+        top = {key: value for key, value in values.items() if key not in groups}
         keys = {field.name for field in dataclasses.fields(cls)}
-        plain = {key: value for key, value in values.items() if not isinstance(value, Mapping)}
-        errors = [unknown(key, keys) for key in values if key not in groups and key not in plain]
-        top = {key: value for key, value in plain.items() if key not in groups}
-        errors += mismatches(top, cls, given=list(groups))
+        errors = [unknown(key, keys) for key in top if isinstance(top[key], Mapping)]
+        plain = {key: value for key, value in top.items() if not isinstance(value, Mapping)}
+        errors += mismatches(plain, cls, given=list(groups))
         nested = []
         for group, needed in groups.items():
             node = values.get(group)
@@ -65,43 +70,44 @@ class Settings:
                 nested += build.faults_of(group, node)
             elif needed or node is not None:
                 errors.append(ConfigError(group, "missing"))
-        # A value at the top, such as cell, stands in several groups: encoder.cell, decoder.cell.
+        # One value at the top, such as cell, is interpolated into encoder.cell and decoder.cell.
         repeated = {error.key for error in errors}
         return errors + [e for e in nested if e.key.rpartition(".")[2] not in repeated]
 
     @classmethod
     def groups(cls) -> dict[str, bool]:
-        """The groups of this command, and whether each is required."""
+        """Groups of the command, and whether each is required."""
         hints = typing.get_type_hints(cls, include_extras=True)
         fields = [f for f in dataclasses.fields(cls) if hints[f.name] in (Group, Group | None)]
         return {f.name: f.default is dataclasses.MISSING for f in fields}
 
     def conflicts(self) -> Iterator[ConfigError]:
-        """Combinations of values that are not allowed: an output that is also an input, or written
-        twice.
-        """
+        """Errors of combinations of values: here an output that is also an input or another output."""
         users: dict[Path, str] = {}
         for key in (*self.read, *self.written):
             for name in as_list(getattr(self, key, None) or []):
                 file = Path(name).resolve()
-                if key in self.written and file.suffix in OPENERS:
-                    yield ConfigError(
-                        key, f"is written as it is, not compressed: leave {file.suffix} out", name
+                user = users.setdefault(file, key)
+                how = "written" if user in self.written else "read"
+                if key in self.written:
+                    yield from broken(
+                        (
+                            file.suffix in OPENERS,
+                            key,
+                            f"is written as it is, not compressed: leave {file.suffix} out",
+                            name,
+                        ),
+                        (user != key, key, f"is {how} as {user}= too; choose another name", name),
                     )
-                if key in self.written and file in users:
-                    how = "written" if users[file] in self.written else "read"
-                    yield ConfigError(
-                        key, f"is {how} as {users[file]}= too; choose another name", name
-                    )
-                users[file] = key
 
     def idle(self) -> dict[str, str]:
-        """Keys without effect in this configuration, and the reasons. Typed on the command line,
-        they are errors.
+        """Keys without effect in this configuration, each with the reason.
+
+        They are errors only on the command line.
         """
         return {}
 
     @property
     def values(self) -> dict[str, Any]:
-        """The configuration as plain containers, as a checkpoint keeps it."""
+        """The configuration as plain containers, as in a checkpoint."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}

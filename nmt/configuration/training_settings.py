@@ -1,8 +1,8 @@
-"""The settings of what trains: nmt.train, nmt.backtranslate and nmt.classify."""
+"""Settings of trainings: nmt.train, nmt.backtranslate and nmt.classify."""
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 
@@ -24,6 +24,8 @@ Seed = Annotated[int, Range(0, 2**32 - 1)]
 class TrainingSettings(Settings):
     """Settings of every training."""
 
+    trains: ClassVar[bool] = True
+
     seed: Seed
     run_dir: str | None = None
     device: str
@@ -40,29 +42,23 @@ class TrainingSettings(Settings):
     schedule: Group
     trainer: Group
 
-    @classmethod
-    def impossible(cls, values: Mapping[str, Any], faulty: Set[str]) -> list[ConfigError]:
-        return build.impossible(values, faulty)
-
     @property
     def view(self) -> RunView:
-        """The configuration as its parts see it."""
+        """The configuration for the checks of its parts."""
         return build.view(self.values)
 
     def conflicts(self) -> Iterator[ConfigError]:
-        """Combinations that the settings or any part of the run do not allow."""
+        """Errors of combinations that the settings or a part of the run do not allow."""
         yield from super().conflicts()
         run = self.view
         for part in run.parts.values():
-            if hasattr(part, "conflicts"):
-                yield from part.conflicts(run)
+            yield from part.conflicts(run) if hasattr(part, "conflicts") else ()
 
     def idle(self) -> dict[str, str]:
         reasons = super().idle()
         run = self.view
         for part in run.parts.values():
-            if hasattr(part, "idle"):
-                reasons |= part.idle(run)
+            reasons |= part.idle(run) if hasattr(part, "idle") else {}
         return reasons
 
 
@@ -90,7 +86,7 @@ class TrainSettings(TrainingSettings):
 
     @property
     def columns(self) -> Columns:
-        """Columns of a source line; each factor with a single value."""
+        """Columns of a source line; each factor has a single value."""
         run = self.view
         factors = (("",),) * len(run.value("data.factors") or ())
         return Columns(run.sources, factors, picture=run.pictures)
@@ -122,7 +118,7 @@ class TrainSettings(TrainingSettings):
             yield from self._frozen(self.freeze)
 
     def _frozen(self, names: Sequence[str]) -> Iterator[ConfigError]:
-        """Parts that cannot be frozen, and new pieces that would stay as they are drawn."""
+        """Errors of parts that cannot be frozen, and of new pieces that would never be trained."""
         with torch.device("meta"):
             network = build.network(self.values, 10, 10, self.columns)
         try:
@@ -158,12 +154,12 @@ class BacktranslateSettings(TrainSettings):
             (
                 self.run_dir is None,
                 "run_dir",
-                "name a folder: everything is kept there, and the same command goes on in it",
+                "name a folder: it holds all results, and the same command continues there",
             ),
             (
                 self.resume,
                 "resume",
-                "the same command goes on where it stopped; leave it out",
+                "the same command continues where it stopped; leave it out",
                 self.resume,
             ),
             (

@@ -36,7 +36,7 @@ def export_model(
     path = Path(output)
     if path.exists():
         raise UserError(f"output={path}: is there already; choose another name")
-    saved = ckpt.read(ckpt.find_checkpoint(model))
+    saved = ckpt.read_model(model)
     try:
         if format == "card":
             write_card(saved, results_of(model), path)

@@ -16,7 +16,7 @@ from nmt.data.labels import LabelSet
 from nmt.data.preparation import PreparedData, Untrained, prepare, texts, train_once
 from nmt.data.store import Storing
 from nmt.foundation.errors import UserError
-from nmt.foundation.extras import installed
+from nmt.foundation.extras import installed, require
 from nmt.foundation.ranks import ALONE, Ranks
 from nmt.inference.candidates import Candidates
 from nmt.inference.translator import Translator
@@ -100,7 +100,7 @@ def parts_of(
     Raises UserError if the data or a model that the settings name cannot be used.
     """
     config = settings.values
-    trackers = _trackers(config) if ranks.first else []
+    trackers = trackers_of(config) if ranks.first else []
     if isinstance(settings, ClassifySettings):
         task: Task = _classification(settings, beginning, device, ranks)
     else:
@@ -123,11 +123,17 @@ def parts_of(
     )
 
 
-def _trackers(config: Config) -> list[Tracker]:
-    """The chosen tracker, then TensorBoard if it is installed."""
-    chosen = build.make(config, "tracker") if config.get("tracker") else None
-    trackers = [] if chosen is None or isinstance(chosen, TensorBoard) else [chosen]
-    return [*trackers, TensorBoard()] if installed("tensorboard") else trackers
+def trackers_of(config: Config) -> list[Tracker]:
+    """The chosen tracker, then TensorBoard if it is installed. Raises UserError if the chosen one is not."""
+    trackers: list[Tracker] = []
+    if config.get("tracker"):
+        tracker = build.make(config, "tracker")
+        require(tracker.package)
+        if not isinstance(tracker, TensorBoard):
+            trackers.append(tracker)
+    if installed("tensorboard"):
+        trackers.append(TensorBoard())
+    return trackers
 
 
 def fingerprints(command: str, config: Config) -> Mapping[str, str]:

@@ -37,7 +37,7 @@ from nmt.foundation.errors import Stopped, UserError
 from nmt.foundation.terminal import set_up_logging
 from nmt.inference.output_formats import one_line
 from nmt.metric import WITHOUT_SPACES
-from nmt.pipeline.assembly import loaded
+from nmt.pipeline.assembly import loaded, trackers_of
 from nmt.pipeline.fingerprint import hash_of_files
 from nmt.pipeline.model_commands import translate
 from nmt.pipeline.run_training import train
@@ -60,6 +60,7 @@ def backtranslate(settings: BacktranslateSettings) -> float:
     Raises UserError if the text, the folder or a model cannot be used.
     """
     synthetic: Synthetic = build.make(settings.values, "synthetic")
+    trackers_of(settings.values)  # raises UserError before the text is read
     if synthetic.text is not None:
         find_file(synthetic.text)
     if synthetic.model is not None:
@@ -85,8 +86,7 @@ def _check_direction(settings: BacktranslateSettings, synthetic: Synthetic) -> N
     languages = settings.data.get("source"), settings.data.get("target")
     needed = languages if synthetic.direction == "forward" else languages[::-1]
     for path in models(synthetic.model):
-        saved = ckpt.read(ckpt.find_checkpoint(path, "synthetic.model"))
-        ckpt.check_kind(saved, "train")
+        saved = ckpt.read_model(path, "synthetic.model", "train")
         learnt = tuple(saved.meta.get("languages") or ())
         if len(set(languages)) == 2 and learnt == needed[::-1]:
             raise UserError(

@@ -15,7 +15,7 @@ from nmt.serving.app import Server
 from nmt.serving.http_server import run_server
 from nmt.serving.limits import Limits
 from nmt.serving.served_models import Models, ServedModel, ServedTranslator
-from nmt.storage.checkpoint import find_checkpoint, read
+from nmt.storage.checkpoint import read_model
 
 
 def serve(settings: ServeSettings) -> None:
@@ -68,7 +68,7 @@ def _read_keys(name: str) -> list[str]:
 
 def _loaded(settings: ServeSettings, path: str) -> ServedTranslator | TextClassifier:
     """Loads a translator or a classifier. Raises UserError unless it reads plain text."""
-    if read(find_checkpoint(path)).meta.get("command") == "classify":
+    if read_model(path).meta.get("command") == "classify":
         return text_classifier(path, settings.device)
     translator = translator_for(settings, path)
     columns = translator.tokenizer.columns

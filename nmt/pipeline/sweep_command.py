@@ -29,7 +29,7 @@ from nmt.foundation.part_limits import RunView
 from nmt.foundation.progress import waiting
 from nmt.metric import LOWER_IS_BETTER
 from nmt.pipeline import launchers
-from nmt.pipeline.assembly import fingerprints
+from nmt.pipeline.assembly import fingerprints, trackers_of
 from nmt.pipeline.fingerprint import hash_of_files
 from nmt.pipeline.one_after_another import errors_of, refuse_common_errors
 from nmt.storage.checkpoint import BEST
@@ -38,6 +38,7 @@ from nmt.sweep import watch
 from nmt.sweep.names import differing, name_of, usual_parts
 from nmt.sweep.run_status import Run, RunState, find
 from nmt.sweep.watch import best_score, overall, progress_of, time_left
+from nmt.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
 OF_THE_SWEEP = re.compile(r"[+~]*(run_dir|sweep(\..*)?)(=|$)")
@@ -121,8 +122,12 @@ class TrainingJob:
         self._known: dict[str, Run] = {}
         trials = self.grid(self.sweeper.grids) if self.sweeper.counted else [_of_a_run(first)]
         refuse_common_errors(command, trials)
-        possible = next((trial for trial in trials if not errors_of(command, trial)), trials[0])
-        data_hashes = self._fingerprints(configure(command, possible).values)
+        possible = next((trial for trial in trials if not errors_of(command, trial)), None)
+        if possible is None:  # each for a reason of its own
+            raise ConfigErrors(errors_of(command, trials[0]))
+        values = configure(command, possible).values
+        trackers_of(values)  # raises UserError before the data is read
+        data_hashes = self._fingerprints(values)
         choices = choices_of(command, first)
         recipe = choices.get("experiment") or choices.get("data")
         usual_folder = f"runs/{choices.get('sweep')}-{recipe}-{digest(data_hashes)[:6]}"
@@ -140,7 +145,7 @@ class TrainingJob:
     @property
     def metric(self) -> str:
         """Score that chooses the best checkpoint, and the best run."""
-        return str(self._config.get("choose_by") or self._config["metric"]["name"])
+        return str(self._config.get("choose_by") or build.make(self._config, "metric").name)
 
     @property
     def greater(self) -> bool:
@@ -247,7 +252,9 @@ class TrainingJob:
         return best(scores, default=None)
 
     def horizon(self, run: Run) -> int:
-        return int(compose(self.command, run.overrides)["trainer"]["max_epochs"])
+        return int(
+            compose(self.command, run.overrides)["trainer"].get("max_epochs", Trainer.max_epochs)
+        )
 
     def _described(self, overrides: Sequence[str]) -> RunDescription:
         typed = {text.partition("=")[0].lstrip("+~"): text.partition("=")[2] for text in overrides}

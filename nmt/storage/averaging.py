@@ -31,7 +31,7 @@ def average_checkpoints(models: Sequence[str], output: str) -> None:
 
     Raises UserError if the networks or the vocabularies differ.
     """
-    checkpoints = [ckpt.read(ckpt.find_checkpoint(path)) for path in models]
+    checkpoints = [ckpt.read_model(path) for path in models]
     first = checkpoints[0]
     for saved in checkpoints[1:]:
         _check_same_network(first, saved)

@@ -64,6 +64,13 @@ class Checkpoint:
         """Weights of the model by parameter name; their moving average if there is one."""
         return self.part("ema") or self.part("model")
 
+    @property
+    def config(self) -> dict[str, Any]:
+        """Configuration of the training. Raises UserError if it is missing."""
+        if not isinstance(self.meta.get("config"), dict):
+            raise UserError(f"{self.path}: contains no configuration; the file is damaged")
+        return self.meta["config"]
+
 
 def write(path: Path, meta: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
     """Writes a checkpoint atomically.
@@ -119,6 +126,21 @@ def _downloaded(model: str, key: str) -> Path:
     except Exception as error:  # no network, not found, not allowed: errors of many kinds
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise UserError(f"{key}={model}: cannot be had from the hub ({reason})") from error
+
+
+def read_model(model: str, key: str = "model", command: str | None = None) -> Checkpoint:
+    """Finds and reads the checkpoint of a model.
+
+    model: as for `find_checkpoint`
+    key: the setting that names the model, for messages
+    command: command that must have trained the model (see `check_kind`); None: any
+
+    Raises UserError as `find_checkpoint`, `read` and `check_kind` do.
+    """
+    checkpoint = read(find_checkpoint(model, key))
+    if command is not None:
+        check_kind(checkpoint, command)
+    return checkpoint
 
 
 def read(path: Path, key: str = "") -> Checkpoint:

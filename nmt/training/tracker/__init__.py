@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from nmt.foundation.errors import UserError
-from nmt.foundation.extras import advice, installed
 from nmt.storage.files import write_atomically
 
 KNOWN = "tracker.json"
@@ -26,9 +25,7 @@ class Tracker(ABC):
 
     def begin(self, folder: Path, config: Mapping[str, Any], resumed_at: int | None) -> None:
         """The run in `folder`, its flat configuration, and the update from which it goes on if it does. Raises UserError if
-        the tracker is not installed, or cannot be used."""
-        if not installed(self.package):
-            raise UserError(advice(self.package))
+        the tracker cannot be used."""
         try:
             self.open(folder, config, resumed_at)
         except UserError:
