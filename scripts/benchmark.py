@@ -83,7 +83,9 @@ def product_rates(repeats: int) -> dict[str, float]:
             for name, (a, b) in operands.items():
                 took = seconds(lambda a=a, b=b: a @ b, 0.1)  # type: ignore[misc]
                 spent[name][i] += (i >= 0) * weight * took / (m * k * n)
-    rates = {name: sum(shapes.values()) / statistics.median(found) for name, found in spent.items()}
+    rates = {
+        name: sum(shapes.values()) / statistics.median(result) for name, result in spent.items()
+    }
     if int8_is_native():
         m, k, n = 1280, 512, 8000
         rows = torch.randint(0, 256, (m, k), dtype=torch.uint8)
@@ -151,10 +153,10 @@ def peak_bytes(action: Callable[[], Any]) -> int:
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
         action()
     events = [e for e in record.profiler.kineto_results.events() if e.name() == "[memory]"]  # type: ignore[union-attr]
-    held = most = 0
+    stored = most = 0
     for event in sorted(events, key=lambda e: e.start_ns()):
-        held += event.nbytes()
-        most = max(most, held)
+        stored += event.nbytes()
+        most = max(most, stored)
     return most
 
 
@@ -260,9 +262,9 @@ def decoding(
             for precision, translator in translators.items():
                 single[precision].append(seconds(lambda t=translator, s=line: t.translate([s])))  # type: ignore[misc]
         for precision, translator in translators.items():
-            found = translator.translations(source)
+            result = translator.translations(source)
             lengths = [
-                (len(t.source) + 1, width * (len(t.hypotheses[0].tokens) + 1)) for t in found
+                (len(t.source) + 1, width * (len(t.hypotheses[0].tokens) + 1)) for t in result
             ]
             totals = [
                 sum(s for s, _ in lengths),
@@ -295,14 +297,14 @@ def startup(model: str | None, repeats: int) -> dict[str, float]:
             "nmt.translate",
             f"model={model}",
         ]
-    found = {}
+    result = {}
     for name, command in commands.items():
         run = functools.partial(
             subprocess.run, command, input=b"A dog .\n", capture_output=True, check=True
         )
-        found[name] = statistics.median(seconds(run) for _ in range(repeats))
-        print(f"{name}: {found[name]:.2f} s")
-    return found
+        result[name] = statistics.median(seconds(run) for _ in range(repeats))
+        print(f"{name}: {result[name]:.2f} s")
+    return result
 
 
 def draw(result: dict[str, Any], path: Path) -> None:

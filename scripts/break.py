@@ -108,16 +108,16 @@ def write_texts(folder: Path) -> None:
 
 def overrides_of(extra: list[str], folder: Path) -> list[str]:
     """A configuration, with the paths of its data, which are in `folder`."""
-    own = ["data.source=x", "data.target=y"]
+    own_values = ["data.source=x", "data.target=y"]
     if "data=text" in extra:
-        own += [
+        own_values += [
             f"data.train={folder}/train",
             f"data.validation={folder}/val",
             f"data.test={folder}/val",
             "batching.sentences=10",
         ]
     elif "data=mix" in extra:
-        own += [
+        own_values += [
             f"data.config={folder}/mix.yml",
             f"data.validation={folder}/val.tsv",
             f"data.test={folder}/val.tsv",
@@ -125,7 +125,7 @@ def overrides_of(extra: list[str], folder: Path) -> list[str]:
     else:
         return [*TINY, *extra]
     usual = [text for text in TINY if not text.startswith(("data.", "experiment="))]
-    return [*usual, *extra, *own, "sizes.vocabulary=40", "experiment=null"]
+    return [*usual, *extra, *own_values, "sizes.vocabulary=40", "experiment=null"]
 
 
 def forked(action: Callable[[], Any], seconds: float = 60, gigabytes: float = 0) -> tuple[str, str]:
@@ -152,11 +152,11 @@ def forked(action: Callable[[], Any], seconds: float = 60, gigabytes: float = 0)
         os.write(write, f"{status}\n{text[-3000:]}".encode("utf-8", "replace"))
         os._exit(0)
     os.close(write)
-    until, found = time.monotonic() + seconds, 0
-    while found == 0 and time.monotonic() < until:
-        found, _ = os.waitpid(child, os.WNOHANG)
-        time.sleep(0 if found else 0.002)
-    if found == 0:
+    until, result = time.monotonic() + seconds, 0
+    while result == 0 and time.monotonic() < until:
+        result, _ = os.waitpid(child, os.WNOHANG)
+        time.sleep(0 if result else 0.002)
+    if result == 0:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         os.close(read)
@@ -227,7 +227,7 @@ def kills(
     number: int, until: float, generator: random.Random, base: Path
 ) -> collections.Counter[str]:
     """Trainings that are killed up to three times, and resumed."""
-    found: collections.Counter[str] = collections.Counter()
+    results: collections.Counter[str] = collections.Counter()
     done = 0
     truths = {}
     write_texts(base)
@@ -238,7 +238,7 @@ def kills(
             raise SystemExit(f"{extra}: {status} {text}")
     for trial in itertools.count():
         if done >= number or time.monotonic() > until:
-            return found
+            return results
         i = trial % len(CONFIGURATIONS)
         folder = base / f"trial-{trial}"
         begin: Callable[[], Any] = lambda f=folder, e=CONFIGURATIONS[i]: train_in(f, e)  # type: ignore[misc]  # noqa: E731
@@ -259,14 +259,14 @@ def kills(
         result = (
             "identical" if differs is None else "different" if status == "done" else "dead folder"
         )
-        found[result if not litter else f"{result}, litter"] += 1
+        results[result if not litter else f"{result}, litter"] += 1
         if differs or litter:
             print(f"  kill {trial} {CONFIGURATIONS[i]}: {differs} {litter}", file=sys.stderr)
         else:
             for path in folder.iterdir():
                 path.unlink()
             folder.rmdir()
-        found["SIGKILLs"] = done
+        results["SIGKILLs"] = done
     raise AssertionError
 
 
@@ -388,7 +388,7 @@ def mutants(
             for form in ("csv", "tsv", "jsonl")
         },
     }  # type: ignore[misc]  # fmt: skip
-    found: collections.Counter[str] = collections.Counter()
+    result: collections.Counter[str] = collections.Counter()
     names = list(kinds)
     truth = ""
     sound = {"checkpoint": whole[ckpt.BEST], "resume": whole[ckpt.LAST], **originals}
@@ -414,7 +414,7 @@ def mutants(
             status = "silently wrong"
         if status == "traceback" and "MemoryError" in text:
             status = "over 1 GB"
-        found[f"{name}: {status}"] += 1
+        result[f"{name}: {status}"] += 1
         if status not in ("done", "refused"):
             kept = base / f"broken-{trial}"
             kept.write_bytes(content)
@@ -422,14 +422,14 @@ def mutants(
                 f"  mutant {trial} ({name}): {status}, kept as {kept}\n{text[-900:]}",
                 file=sys.stderr,
             )
-    return found
+    return result
 
 
 def races(
     number: int, until: float, generator: random.Random, base: Path
 ) -> collections.Counter[str]:
     """Processes that do the same to the same run at the same moment."""
-    found: collections.Counter[str] = collections.Counter()
+    result: collections.Counter[str] = collections.Counter()
     finished = base / "finished"
     forked(lambda: train_in(finished, ["decoder=luong"]))
     for trial in range(-(-number // 4)):
@@ -484,24 +484,24 @@ def races(
         os.close(write)
         with os.fdopen(read, "rb") as pipe:
             words = pipe.read().decode()
-        found["processes"] += 4
-        found["wrote"] += words.count("w")
-        found["refused"] += words.count("n")
-        found["read"] += words.count("r")
+        result["processes"] += 4
+        result["wrote"] += words.count("w")
+        result["refused"] += words.count("n")
+        result["read"] += words.count("r")
         broken = words.count("!") + words.count("?") + (4 - len(words)) + (words.count("w") == 0)
         if not resume and words.count("w") != 1:
             broken += 1
-        found["collisions"] += broken
+        result["collisions"] += broken
         if broken:
             print(f"  race {trial}: {sorted(words)}", file=sys.stderr)
-    return found
+    return result
 
 
 def deaths(
     number: int, until: float, generator: random.Random, base: Path
 ) -> collections.Counter[str]:
     """Two ranks of which one is killed again and again, against two that are left alone."""
-    found: collections.Counter[str] = collections.Counter()
+    result: collections.Counter[str] = collections.Counter()
     write_texts(base)
     tiny = [
         *overrides_of(["decoder=luong", "data=mix", "store=disk"], base),
@@ -530,7 +530,7 @@ def deaths(
 
     start(base / "truth").wait()
     trial = 0
-    while found["SIGKILLs"] < number and time.monotonic() < until:
+    while result["SIGKILLs"] < number and time.monotonic() < until:
         trial += 1
         process = start(base / f"run-{trial}")
         for _ in range(generator.randrange(3, 9)):
@@ -545,16 +545,16 @@ def deaths(
                 if ranks:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(generator.choice(ranks), signal.SIGKILL)
-                        found["SIGKILLs"] += 1
+                        result["SIGKILLs"] += 1
         try:
             process.wait(180)
         except subprocess.TimeoutExpired:
             process.kill()
         status = "dead" if process.returncode else same(base / f"run-{trial}", base / "truth")
-        found[
+        result[
             "identical" if status is None else "different" if process.returncode == 0 else "dead"
         ] += 1
-    return found
+    return result
 
 
 def main() -> None:
@@ -593,14 +593,14 @@ def main() -> None:
             continue
         began = time.monotonic()
         (base / name).mkdir()
-        found = action(number, began + options.seconds, generator, base / name)
+        result = action(number, began + options.seconds, generator, base / name)
         print(f"{name} ({time.monotonic() - began:.0f} s)")
-        for key, count in sorted(found.items()):
+        for key, count in sorted(result.items()):
             print(f"  {key}: {count:,}")
         good = ("identical", "SIGKILLs", "processes", "wrote", "read", "refused")
         broken += sum(
             n
-            for key, n in found.items()
+            for key, n in result.items()
             if key not in good and not key.endswith((": done", ": refused"))
         )
     sys.exit(1 if broken else 0)

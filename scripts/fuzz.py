@@ -34,18 +34,18 @@ def main() -> None:
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--no-header", "tests/test_fuzz.py",
                    "--hypothesis-show-statistics", f"--hypothesis-seed={seed}"]  # fmt: skip
         variables = {**os.environ, "NMT_FUZZ": str(ROUND), "PYTHONPATH": str(ROOT)}
-        found = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True)
+        result = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True)
         name = ""
-        for line in found.stdout.splitlines():
+        for line in result.stdout.splitlines():
             title, count = (
                 re.match(r"\S*::test_(\w+):$", line),
                 re.search(r"- (\d+) passing,", line),
             )
             name = title[1] if title else name
             examples[name] += int(count[1]) if count else 0
-        if found.returncode:
+        if result.returncode:
             broken += 1
-            print(f"seed {seed}:\n{found.stdout}\n{found.stderr}", file=sys.stderr, flush=True)
+            print(f"seed {seed}:\n{result.stdout}\n{result.stderr}", file=sys.stderr, flush=True)
         seed += 1
     print(
         f"{seed - options.seed} rounds in {time.monotonic() - began:.0f} s, {broken} of them with a fault"

@@ -121,12 +121,12 @@ def main() -> None:
     for name, values in VARIED.items():
         for value in values:
             for decoder, score in CONFIGURATIONS:
-                found = measure(decoder, score, options.repeats, **{**USUAL, name: value})
+                result = measure(decoder, score, options.repeats, **{**USUAL, name: value})
                 rows.append(
-                    {"varied": name, "value": value, "decoder": decoder, "score": score, **found}
+                    {"varied": name, "value": value, "decoder": decoder, "score": score, **result}
                 )
-                print(f"{decoder:9} {score:8} {name} {value:,}: {found['tokens_per_second']:,.0f} target tokens/s, "
-                      f"{found['bytes'] / 2**20:,.0f} MB", flush=True)  # fmt: skip
+                print(f"{decoder:9} {score:8} {name} {value:,}: {result['tokens_per_second']:,.0f} target tokens/s, "
+                      f"{result['bytes'] / 2**20:,.0f} MB", flush=True)  # fmt: skip
     options.out.with_suffix(".json").write_text(json.dumps(rows, indent=1) + "\n")
     draw(rows, options.out)
 

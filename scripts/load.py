@@ -46,8 +46,8 @@ class Server:
             for line in self.process.stderr
             if "http://" in line
         )
-        found = httpx2.get(f"{self.address}/models").json()[0]
-        self.languages = {"source": found["source"], "target": found["target"]}
+        result = httpx2.get(f"{self.address}/models").json()[0]
+        self.languages = {"source": result["source"], "target": result["target"]}
 
     @property
     def memory(self) -> float:
@@ -99,7 +99,7 @@ def ask(
         thread.start()
     for thread in threads:
         thread.join()
-    return sorted(value for its in times for value in its)
+    return sorted(value for values in times for value in values)
 
 
 def soak(server: Server, lines: list[str], connections: int, seconds: float) -> None:

@@ -49,9 +49,9 @@ def main() -> None:
         page.goto(f"file://{file}")
         page.wait_for_function("globalThis.answering !== undefined")
         for width, search in ((1, Greedy()), (5, Beam(width=5))):
-            found = translations(page, lines, width)
+            result = translations(page, lines, width)
             equal = [
-                sum(map(str.__eq__, found, one.with_search(search).translate(lines)))
+                sum(map(str.__eq__, result, one.with_search(search).translate(lines)))
                 for one in (same, translator)
             ]
             print(

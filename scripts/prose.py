@@ -38,7 +38,7 @@ NOT_PROSE = re.compile(
 BREAK = re.compile(
     r"""(?<=[.?!])(?<!e\.g\.)(?<!et\ al\.)(?<!eq\.)["')]*\s+  # the end of a sentence
     | \n\s*\n | \n\s*(?=[-*>]\s | \d+\.\s | \w+(?:,\ \w+)*:\s)  # paragraph, list item, argument
-    | \s\|\s | \Z  # table cell, end""",
+    | \n[ ]*(?=[^\n]*\S[ ]{2,}\S) | \s\|\s | \Z  # row of a table, cell, end""",
     re.VERBOSE,
 )
 
@@ -112,7 +112,7 @@ def _python(text: str, *, has_messages: bool) -> Iterator[Passage]:
             parts = node.values if isinstance(node, ast.JoinedStr) else [node]
             read.update(parts)
             message = "".join(str(p.value) if isinstance(p, ast.Constant) else "X" for p in parts)
-            if MESSAGE.search(message):
+            if MESSAGE.search(message) and not re.search(r"[<{]", message):
                 yield Passage(node.lineno, "message", message)
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:

@@ -82,13 +82,13 @@ class Watch:
         while self._process.poll() is None:
             try:
                 top = psutil.Process(self._process.pid)
-                found = [
+                result = [
                     (one, one.memory_full_info()) for one in (top, *top.children(recursive=True))
                 ]
-                for one, info in found:
+                for one, info in result:
                     key = f"{one.pid}"
                     self.each[key] = max(self.each.get(key, 0.0), info.uss / 1e9)
-                self.together = max(self.together, sum(info.pss for _, info in found) / 1e9)
+                self.together = max(self.together, sum(info.pss for _, info in result) / 1e9)
             except psutil.Error:
                 pass
             time.sleep(0.5)
@@ -106,15 +106,15 @@ def command(
         [*prefix, "-m", "nmt.train", *tiny, *overrides], env=environment, text=True, stderr=subprocess.STDOUT,
         stdout=subprocess.PIPE,
     )  # fmt: skip
-    watch, said, seconds = Watch(process), [], 0.0
+    watch, output, seconds = Watch(process), [], 0.0
     assert process.stdout is not None
     for line in process.stdout:
-        said.append(line)
+        output.append(line)
         if until is not None and until in line and not seconds:
             seconds = time.monotonic() - began
             process.terminate()
     process.wait()
-    return seconds or time.monotonic() - began, "".join(said), watch
+    return seconds or time.monotonic() - began, "".join(output), watch
 
 
 def own_speed(files: list[Path], model: bytes, collecting: bool, pairs: int = 50_000) -> float:
@@ -154,8 +154,10 @@ def store(text: Path, folder: Path, pairs: int) -> None:
         "store=disk",
         "trainer.max_updates=3",
     ]
-    seconds, said, watch = command(here, [*data, f"run_dir={folder}/run-{time.time():.0f}"], folder)
-    print(said)
+    seconds, output, watch = command(
+        here, [*data, f"run_dir={folder}/run-{time.time():.0f}"], folder
+    )
+    print(output)
     print(
         f"store and three updates: {seconds:.0f} s; memory of each process (GB): {sorted(watch.each.values())[::-1]}"
     )
@@ -165,9 +167,9 @@ def store(text: Path, folder: Path, pairs: int) -> None:
     model = ckpt.tokenizer_from(ckpt.read(runs[-1])).models[0]
     sides = [text.with_name(f"{text.name}.{side}") for side in ("en", "de")]
     alone, quickest = own_speed(sides, model, True), own_speed(sides, model, False)
-    found = re.search(r"encoded [\d,]+ pairs in ([\d,]+) s", said)
-    if found:
-        encoding = float(found[1].replace(",", ""))
+    result = re.search(r"encoded [\d,]+ pairs in ([\d,]+) s", output)
+    if result:
+        encoding = float(result[1].replace(",", ""))
         speed = pairs / encoding
         print(
             f"SentencePiece alone: {alone:,.0f} pairs/s a core, {quickest:,.0f} without garbage collection; encoding: "
@@ -183,10 +185,10 @@ def store(text: Path, folder: Path, pairs: int) -> None:
         f"from the command to the first update, the store being there: {statistics.median(began):.1f} s (median of {began})"
     )
     two = ["torchrun", "--standalone", "--nproc-per-node=2"]
-    seconds, said, watch = command(
+    seconds, output, watch = command(
         two, [*data, "trainer.max_updates=50", f"run_dir={folder}/two-{time.time():.0f}"], folder
     )
-    print(said[-1500:])
+    print(output[-1500:])
     print(
         f"two ranks: {seconds:.0f} s; alone in each process (GB) {sorted(watch.each.values())[::-1]}; all together "
         f"{watch.together:.2f}"
@@ -229,9 +231,9 @@ def ranks(text: Path, folder: Path, repeats: int = 3) -> None:
             command(prefix, chosen, folder)
             lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
             speeds[name].append(next(line["speed"] for line in lines if line["kind"] == "train"))
-    for name, found in speeds.items():
+    for name, result in speeds.items():
         print(
-            f"{name}: {statistics.median(found):,.0f} target tokens/s (median of {[round(one) for one in found]})"
+            f"{name}: {statistics.median(result):,.0f} target tokens/s (median of {[round(one) for one in result]})"
         )
 
 

@@ -38,17 +38,17 @@ PENALTIES: dict[str, dict[str, Any]] = {
 
 def searches() -> dict[tuple[str, int], Search]:
     """By (name, width)."""
-    found: dict[tuple[str, int], Search] = {("greedy", 1): Greedy()}
-    found |= {
+    result: dict[tuple[str, int], Search] = {("greedy", 1): Greedy()}
+    result |= {
         (name, width): Beam(width=width, **options)
         for name, options in PENALTIES.items()
         for width in WIDTHS
     }
-    found["diverse, 3 groups", 6] = Diverse(width=6, groups=3)
-    found["sample, ε = 0.02", 1] = Sample(epsilon=0.02)
-    found["MBR, samples, chrF", 32] = MBR(candidates=32)
-    found["MBR, beam, chrF", 10] = MBR(candidates=10, source="beam")
-    return found
+    result["diverse, 3 groups", 6] = Diverse(width=6, groups=3)
+    result["sample, ε = 0.02", 1] = Sample(epsilon=0.02)
+    result["MBR, samples, chrF", 32] = MBR(candidates=32)
+    result["MBR, beam, chrF", 10] = MBR(candidates=10, source="beam")
+    return result
 
 
 def measure(

@@ -116,24 +116,28 @@ def outcome(corpus, *overrides):
         for handler in logging.getLogger("nmt").handlers[:]:
             logging.getLogger("nmt").removeHandler(handler)
             handler.close()
-    found = {"score": score, "saves": len(saves), "names": sorted(p.name for p in folder.iterdir())}
+    result = {
+        "score": score,
+        "saves": len(saves),
+        "names": sorted(p.name for p in folder.iterdir()),
+    }
     for name in (ckpt.LAST, ckpt.BEST):
         digest = hashlib.sha256()
         for key, tensor in sorted(ckpt.read(folder / name).tensors.items()):
             digest.update(
                 f"{key} {tuple(tensor.shape)}".encode() + tensor.contiguous().numpy().tobytes()
             )
-        found[name] = digest.hexdigest()
-    found["texts"] = (folder / "test.txt").read_text()
+        result[name] = digest.hexdigest()
+    result["texts"] = (folder / "test.txt").read_text()
     results = json.loads((folder / "results.json").read_text())
-    found["scores"] = {
+    result["scores"] = {
         key: value for key, value in results.get("scores", results).items() if "seconds" not in key
     }
-    found["records"] = [
+    result["records"] = [
         {k: v for k, v in json.loads(line).items() if k != "speed"}
         for line in (folder / "metrics.jsonl").read_text().splitlines()
     ]
-    return found
+    return result
 
 
 def corpus_for(corpus, overrides):
@@ -360,13 +364,13 @@ def test_what_would_change_nothing_is_refused(corpus, overrides, said):
 
 def test_what_would_change_nothing_is_refused_by_the_other_commands(small_run):
     pair = "source=x", "target=y"
-    for command, overrides, said in (
+    for command, overrides, output in (
         ("translate", ["averaging=log_probability"], "averaging"), ("translate", ["shares=[1]"], "shares"),
         ("align", [*pair, "symmetrize=union"], "reverse=RUN_DIR"), ("score", [*pair, "averaging=probability"], "only one model"),
     ):  # fmt: skip
         with pytest.raises(ConfigErrors, match="has no effect here") as caught:
             configure(command, [f"model={small_run}", *overrides])
-        assert said in str(caught.value)
+        assert output in str(caught.value)
 
 
 # Searches, whose settings show in scores

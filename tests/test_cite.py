@@ -41,8 +41,8 @@ def test_every_paper_that_is_named_has_an_entry():
 
 def keys_in(page):
     """Keys of the papers that a page names."""
-    found = references(page.read_text(encoding="utf-8"))
-    return {key for key in found if not key.startswith(("measured", "wmt"))}
+    result = references(page.read_text(encoding="utf-8"))
+    return {key for key in result if not key.startswith(("measured", "wmt"))}
 
 
 def test_entries_are_bibtex_and_each_is_named_somewhere():
@@ -63,11 +63,11 @@ def test_entries_are_bibtex_and_each_is_named_somewhere():
 def test_all_papers_or_those_of_a_model(small_run):
     everything = run("cite").stdout.decode()
     assert everything.count("\n@") + 1 == len(ENTRIES)
-    own = re.findall(
+    own_values = re.findall(
         r"^@\w+\{([^,]+),", run("cite", f"model={small_run}").stdout.decode(), re.MULTILINE
     )
-    assert {"bahdanau-et-al-2015", "cho-et-al-2014", "kudo-richardson-2018"} <= set(own)
-    assert not {"tu-et-al-2016", "nguyen-chiang-2018"} & set(own)
+    assert {"bahdanau-et-al-2015", "cho-et-al-2014", "kudo-richardson-2018"} <= set(own_values)
+    assert not {"tu-et-al-2016", "nguyen-chiang-2018"} & set(own_values)
 
 
 def test_papers_of_single_settings(small_run, tmp_path):
@@ -76,12 +76,12 @@ def test_papers_of_single_settings(small_run, tmp_path):
     meta = {key: value for key, value in saved.meta.items() if key not in ("format", "checksum")}
     ckpt.write(model, meta, saved.tensors)
     printed = run("cite", f"model={model}").stdout.decode()
-    own = set(re.findall(r"^@\w+\{([^,]+),", printed, re.MULTILINE))
+    own_values = set(re.findall(r"^@\w+\{([^,]+),", printed, re.MULTILINE))
     assert {
         "nguyen-chiang-2018",
         "cho-et-al-2014",
         "szegedy-et-al-2016",
-    } <= own and "when" not in printed
+    } <= own_values and "when" not in printed
     switched_off = {
         "see-et-al-2017",
         "ba-et-al-2016",
@@ -89,7 +89,7 @@ def test_papers_of_single_settings(small_run, tmp_path):
         "semeniuta-et-al-2016",
         "chen-et-al-2016",
     }
-    assert not switched_off & own
+    assert not switched_off & own_values
 
 
 @pytest.mark.parametrize(

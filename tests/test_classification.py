@@ -224,7 +224,7 @@ def test_company_changes_nothing(name):
     )
     place = 0
     for i, text in enumerate(texts):
-        alone, own = model.read(batch(text, [len(text)]))
+        alone, own_values = model.read(batch(text, [len(text)]))
         torch.testing.assert_close(together[i : i + 1], alone)
         if pooled.weights is None:
             continue
@@ -232,7 +232,7 @@ def test_company_changes_nothing(name):
         torch.testing.assert_close(total, torch.ones_like(total))
         for r, row in enumerate(text):
             torch.testing.assert_close(
-                pooled.weights[place + r, :, : len(row)], own.weights[r, :, : len(row)]
+                pooled.weights[place + r, :, : len(row)], own_values.weights[r, :, : len(row)]
             )
             assert torch.all(pooled.weights[place + r, :, len(row) :] == 0)
         place += len(text)
@@ -257,8 +257,8 @@ def test_the_penalty_is_in_the_loss_and_parts_the_hops():
         network("structured"),
         batch([[4, 5, 6, 7, 11, 12, 13, 14], [8, 9, 10, 15, 16, 17, 18, 19]], [1, 1]),
     )
-    found = label_loss(model, data, 0)
-    assert float(found.total.detach()) > float(found.nll) + 0.01
+    result = label_loss(model, data, 0)
+    assert float(result.total.detach()) > float(result.nll) + 0.01
     optimizer = torch.optim.Adam(model.parameters(), 0.05)
     overlap = []
     for _ in range(60):
@@ -306,21 +306,21 @@ def test_figures_by_counting(seed, several):
         gold, guess = generator.random((2, size, 3)) > 0.6
     else:
         gold, guess = (np.eye(3, dtype=bool)[generator.integers(0, 3, size)] for _ in range(2))
-    found = report(gold, guess, names)
+    result = report(gold, guess, names)
     scores = []
     for k, name in enumerate(names):
         right = sum(bool(g[k] and p[k]) for g, p in zip(gold, guess, strict=True))
-        said, real = sum(bool(p[k]) for p in guess), sum(bool(g[k]) for g in gold)
-        precision, recall = (right / said if said else 0.0), (right / real if real else 0.0)
+        output, real = sum(bool(p[k]) for p in guess), sum(bool(g[k]) for g in gold)
+        precision, recall = (right / output if output else 0.0), (right / real if real else 0.0)
         f1 = 2 * precision * recall / (precision + recall) if precision + recall else 0.0
-        assert found["labels"][name]["f1"] == pytest.approx(100 * f1)
-        assert found["labels"][name]["precision"] == pytest.approx(100 * precision)
-        assert found["labels"][name]["recall"] == pytest.approx(100 * recall)
-        if said or real:
+        assert result["labels"][name]["f1"] == pytest.approx(100 * f1)
+        assert result["labels"][name]["precision"] == pytest.approx(100 * precision)
+        assert result["labels"][name]["recall"] == pytest.approx(100 * recall)
+        if output or real:
             scores.append(f1)
-    assert found["macro_f1"] == pytest.approx(100 * sum(scores) / len(scores) if scores else 0.0)
+    assert result["macro_f1"] == pytest.approx(100 * sum(scores) / len(scores) if scores else 0.0)
     same = sum(g.tolist() == p.tolist() for g, p in zip(gold, guess, strict=True))
-    assert found["accuracy"] == pytest.approx(100 * same / size)
+    assert result["accuracy"] == pytest.approx(100 * same / size)
 
 
 def test_losses_of_one_label_and_of_several():
@@ -447,9 +447,9 @@ def test_labels_that_training_has_not_seen_are_missed(tokenizer, caplog):
     assert (
         "validation: labels that do not occur in training, and so count as missed: c" in caplog.text
     )
-    found = task.validate().metrics
-    assert found["accuracy"] == 25.0
-    assert found["macro_f1"] == pytest.approx((100 * 2 / (4 + 1) + 0 + 0) / 3)
+    result = task.validate().metrics
+    assert result["accuracy"] == 25.0
+    assert result["macro_f1"] == pytest.approx((100 * 2 / (4 + 1) + 0 + 0) / 3)
 
 
 def write(path, rows, kind="tsv"):
@@ -511,10 +511,10 @@ def test_labels_in_columns_of_their_own(tmp_path):
     (tmp_path / "t.jsonl").write_text("".join(
         json.dumps({"text": t, "kind": int(a), "rude": b == "1", "long": float(c)}) + "\n" for t, a, b, c in rows))  # fmt: skip
     for kind in ("csv", "jsonl"):
-        found = loaded(kind, tmp_path / f"t.{kind}", text="text", label=["kind", "rude", "long"])
-        assert found.multi_label
-        assert list(found.train.labels) == [("kind", "long"), (), ("rude",)]
-        assert list(found.train.texts) == ["good day", "bad", "so so"]
+        result = loaded(kind, tmp_path / f"t.{kind}", text="text", label=["kind", "rude", "long"])
+        assert result.multi_label
+        assert list(result.train.labels) == [("kind", "long"), (), ("rude",)]
+        assert list(result.train.texts) == ["good day", "bad", "so so"]
     with pytest.raises(UserError, match="no column 'rudde'"):
         loaded("csv", tmp_path / "t.csv", text="text", label=["kind", "rudde"])
     with pytest.raises(UserError, match="row 1: column 'text' holds 'good day', not 0 or 1"):
@@ -531,8 +531,8 @@ def test_numbered_labels_get_their_names(tmp_path, several):
     labels = [[1, 0], [0]] if several else [1, 0]
     table = datasets.Dataset.from_dict({"text": ["a", "b"], "label": labels}, features=features)
     table.to_parquet(tmp_path / "t.parquet")
-    found = loaded("parquet", tmp_path / "t.parquet").train.labels
-    assert found == ([("pos", "neg"), ("neg",)] if several else [("pos",), ("neg",)])
+    result = loaded("parquet", tmp_path / "t.parquet").train.labels
+    assert result == ([("pos", "neg"), ("neg",)] if several else [("pos",), ("neg",)])
 
 
 def test_faults_of_labelled_data_are_named(tmp_path):
@@ -651,12 +651,12 @@ def test_answers_and_explanations(trained):
     page = (folder / "page.html").read_text()
     assert "&lt;b&gt;" in page
     assert not re.search(r"https?://|<script", page)
-    found = json.loads((folder / "page.json").read_text())
-    assert [found[i]["labels"] for i in (0, 2)] == [["good"], ["bad"]]
-    assert len(found) == 4
-    assert found[1]["importances"] is None
-    assert sum(found[0]["importances"]) == pytest.approx(1.0, abs=1e-3)
-    assert found[0]["words"][int(np.argmax(found[0]["importances"]))] == "superb"
+    results = json.loads((folder / "page.json").read_text())
+    assert [results[i]["labels"] for i in (0, 2)] == [["good"], ["bad"]]
+    assert len(results) == 4
+    assert results[1]["importances"] is None
+    assert sum(results[0]["importances"]) == pytest.approx(1.0, abs=1e-3)
+    assert results[0]["words"][int(np.argmax(results[0]["importances"]))] == "superb"
     result = run(f"model={folder}/run", "format=jsonl", stdin="the film was awful on a day")
     assert json.loads(result.stdout)["labels"] == ["bad"]
 

@@ -396,8 +396,8 @@ def test_several_sources_from_training_to_answers(corpus, tmp_path):
         run("translate", f"model={folder}", *both, f"compare=[{alone}]"),
         "this model reads one text, the first one 2 sources",
     )
-    told = run("translate", f"model={alone}", stdin="aa\tff\n")
-    assert b"this model reads one text a line, so a tab is a space" in told.stderr
+    message = run("translate", f"model={alone}", stdin="aa\tff\n")
+    assert b"this model reads one text a line, so a tab is a space" in message.stderr
 
 
 def test_factors_from_training_to_answers(corpus, tmp_path):

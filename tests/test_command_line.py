@@ -275,9 +275,9 @@ def test_ensembles_and_searches_from_the_command_line(trained, corpus):
     assert both.returncode == 0, both.stderr.decode()
     assert alone.stdout == both.stdout
     for search in ("sample", "diverse", "mbr"):
-        found = run("translate", f"model={trained}", f"input={corpus}/test.en", f"search={search}")
-        assert found.returncode == 0, found.stderr.decode()
-        assert found.stdout.count(b"\n") == alone.stdout.count(b"\n")
+        result = run("translate", f"model={trained}", f"input={corpus}/test.en", f"search={search}")
+        assert result.returncode == 0, result.stderr.decode()
+        assert result.stdout.count(b"\n") == alone.stdout.count(b"\n")
     failed(
         run("translate", f"model=[{trained}]", "shares=[1,1]", stdin="a"),
         "one positive number for each of 1 models",
@@ -313,14 +313,14 @@ def test_align(trained, corpus, tmp_path):
         (tmp_path / name).write_text("\n".join([f"{len(words)} {len(words)}", *rows]) + "\n")
     vectors = f"vectors=[{tmp_path}/s.vec,{tmp_path}/t.vec]"
     (tmp_path / "gold").write_text("0-0 1-1 2-2\n" * len(lines))
-    found = run("align", vectors, *pair, f"gold={tmp_path}/gold", "symmetrize=intersection")
+    results = run("align", vectors, *pair, f"gold={tmp_path}/gold", "symmetrize=intersection")
     repeated = [
         line
-        for line, text in zip(found.stdout.decode().splitlines(), lines, strict=True)
+        for line, text in zip(results.stdout.decode().splitlines(), lines, strict=True)
         if len(set(text.split())) == 3
     ]
     assert set(repeated) == {"0-0 1-1 2-2"}
-    assert b"alignment error rate 0.0" in found.stderr
+    assert b"alignment error rate 0.0" in results.stderr
     assert (
         run(
             "align",
@@ -605,7 +605,7 @@ def test_what_a_message_says_can_be_typed(name):
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_help_explains_every_key_and_nothing_else(command):
     """Every key that the command has, each with words of its own; only groups that it has."""
-    told = help_of(command, [])
+    message = help_of(command, [])
     config = compose(name=command)
     keys = {
         f"{group}.{key}" if isinstance(node, dict) else group
@@ -614,21 +614,21 @@ def test_help_explains_every_key_and_nothing_else(command):
         if key != "_target_"
     }
     shown = dict(
-        re.findall(r"^  ([a-z][\w.]+)=\S*(.*)$", told[told.index("Keys (") :], re.MULTILINE)
+        re.findall(r"^  ([a-z][\w.]+)=\S*(.*)$", message[message.index("Keys (") :], re.MULTILINE)
     )
     assert set(shown) == keys
     assert [key for key, words in shown.items() if not words.strip()] == []
-    assert told.startswith(f"python -m nmt.{command} ")
-    groups = re.search(r"Groups.*?:\n(.*?)\n\n", told, re.DOTALL)
+    assert message.startswith(f"python -m nmt.{command} ")
+    groups = re.search(r"Groups.*?:\n(.*?)\n\n", message, re.DOTALL)
     assert ("pooling" in groups[1] if groups else False) == (command == "classify")
-    assert max(map(len, told.splitlines())) < 160
+    assert max(map(len, message.splitlines())) < 160
 
 
 def test_help_follows_what_is_chosen():
-    told = help_of("train", ["decoder=luong", "optimizer=radam", "sizes.decoder=77"])
-    assert "decoder=luong   Luong et al. 2015" in told
-    assert "  decoder.hidden_size=77 " in told
-    assert "  optimizer.betas=[0.9,0.999] " in told
+    message = help_of("train", ["decoder=luong", "optimizer=radam", "sizes.decoder=77"])
+    assert "decoder=luong   Luong et al. 2015" in message
+    assert "  decoder.hidden_size=77 " in message
+    assert "  optimizer.betas=[0.9,0.999] " in message
     done = run("train", "--help", "decoder=lung")
     assert done.returncode == 1
     assert "did you mean luong?" in done.stderr.decode()
@@ -673,18 +673,18 @@ def test_an_installed_command_ends_with_status_0(small_run, tmp_path):
         (["train", "resume=456"], "resume=456: must be text or null; as text it is written"),
         (["train", "resume=[a,b]"], "resume=[a,b]: must be text or null"),
         (["train", "init=true", "data=reverse"], "init=true: must be text or null"),
-        (["train", "resume=nowhere"], "resume=nowhere: there is no such folder"),
+        (["train", "resume=nowhere"], "resume=nowhere: no such folder"),
         (
             ["train", "run_dir=123"],
             "run_dir=123: must be text or null; as text it is written '\"123\"'",
         ),
-        (["train", "--resolve"], "--resolve: there is no such flag"),
+        (["train", "--resolve"], "--resolve: no such flag"),
         (["train", "--hlep"], "did you mean --help?"),
         (["train", "--cfg", "jobs"], "--cfg: give job"),
         (["train", "--cfg"], "--cfg: give job"),
         (["train", "-sc"], "-sc: give one of install=bash"),
         (["train", "-sc", "query=bash"], "-sc: give one of install=bash"),
-        (["train", "--config-dir", "nowhere"], "--config-dir nowhere: there is no such folder"),
+        (["train", "--config-dir", "nowhere"], "--config-dir nowhere: no such folder"),
         (["train", "data.train=c", "data.source=en"], "for your own files add data=text"),
         (
             ["translate", "model=x", "input=x", "output=o.txt.gz"],
@@ -695,7 +695,7 @@ def test_an_installed_command_ends_with_status_0(small_run, tmp_path):
 )
 def test_first_mistakes_get_one_message_each(arguments, said, tmp_path):
     done = run(*arguments, cwd=tmp_path)
-    told = done.stderr.decode()
+    message = done.stderr.decode()
     assert done.returncode == 1
-    assert said in told
-    assert "Traceback" not in told
+    assert said in message
+    assert "Traceback" not in message

@@ -75,9 +75,9 @@ def test_frequencies_have_their_borders():
 
 
 def test_word_accuracy_counts_each_match_once():
-    [found] = word_accuracy([["a", "a", "b"]], [["a", "c", "b", "b"]], lambda _: "all").values()
-    assert (found.right, found.written, found.expected) == (2, 3, 4)
-    assert found.f1 == pytest.approx(100 * 2 * (2 / 3) * (2 / 4) / (2 / 3 + 2 / 4))
+    [result] = word_accuracy([["a", "a", "b"]], [["a", "c", "b", "b"]], lambda _: "all").values()
+    assert (result.right, result.written, result.expected) == (2, 3, 4)
+    assert result.f1 == pytest.approx(100 * 2 * (2 / 3) * (2 / 4) / (2 / 3 + 2 / 4))
 
 
 def test_ngrams_are_counted():
@@ -87,9 +87,9 @@ def test_ngrams_are_counted():
 def test_groups_of_lengths_hold_every_sentence_once():
     lines = ["w " * n for n in (1, 2, 3, 7, 8, 12, 31)]
     for fewest in (1, 2, 3):
-        found = length_groups(lines, fewest)
-        assert sorted(i for group in found for i in group.sentences) == list(range(len(lines)))
-        assert all(len(group.sentences) >= fewest for group in found)
+        result = length_groups(lines, fewest)
+        assert sorted(i for group in result for i in group.sentences) == list(range(len(lines)))
+        assert all(len(group.sentences) >= fewest for group in result)
     assert [group.name for group in length_groups(lines, 1)] == ["1–5", "6–10", "11–15", "31–35"]
 
 
@@ -120,8 +120,8 @@ def test_ngrams_that_one_has_and_the_other_misses():
 
 def test_every_table_counts_every_sentence():
     other = [line.upper() for line in REFERENCE[:7]] + REFERENCE[7:]
-    found = compared(one=REFERENCE, two=other)
-    tables = {table.title: table for table in found.tables()}
+    result = compared(one=REFERENCE, two=other)
+    tables = {table.title: table for table in result.tables()}
     for title in ("Sentences by score", "Sentences by length difference"):
         for column in (1, 2):
             assert sum(int(row[column]) for row in tables[title].rows) == len(REFERENCE)
@@ -137,8 +137,8 @@ def test_every_table_counts_every_sentence():
 def test_examples_are_those_that_differ_most():
     other = list(REFERENCE)
     other[6], other[11] = "etwas ganz anderes", "Ein Kind spielt mit 3 Ballen."
-    found = compared(one=REFERENCE, two=other)
-    assert most_different(found, 2) == [6, 11]
+    result = compared(one=REFERENCE, two=other)
+    assert most_different(result, 2) == [6, 11]
     assert most_different(compared(two=other, one=REFERENCE), 1) == [6]
     assert most_different(compared(one=REFERENCE, two=REFERENCE), 5) == []
 
@@ -174,10 +174,10 @@ def test_tokenised_text_is_told_once(tmp_path):
     (tmp_path / "other").write_text("Eine Katze .\n" * 200)
     done = run("compare", *given, tmp_path / "reference", tmp_path / "other")
     assert done.returncode == 0, done.stderr.decode()
-    said = done.stderr.decode()
-    assert said.count("as tokenised text does") == 1
-    assert "metric.tokenize=none" in said
-    assert "force" not in said
+    output = done.stderr.decode()
+    assert output.count("as tokenised text does") == 1
+    assert "metric.tokenize=none" in output
+    assert "force" not in output
 
 
 @pytest.fixture
@@ -202,9 +202,9 @@ def test_the_command_compares_models_and_files(small_run, texts):
     assert done.returncode == 0, done.stderr.decode()
     assert b"Words by frequency" in done.stdout
     assert b"Source words" in done.stdout
-    found = json.loads((texts / "out.json").read_text())
-    assert len(found["sentences"]) == 4
-    assert set(found["sentences"][0]["log_probs_per_token"]["small"]) == {"small", "other"}
+    result = json.loads((texts / "out.json").read_text())
+    assert len(result["sentences"]) == 4
+    assert set(result["sentences"][0]["log_probs_per_token"]["small"]) == {"small", "other"}
     page = (texts / "out.html").read_text()
     assert "<summary>Attention</summary>" in page
     assert page.count('scope="row"') > 30

@@ -116,12 +116,12 @@ def rounds(groups: list[str]) -> list[dict[str, str]]:
 def test_every_choice_with_every_data_set_is_its_own_file(data):
     """Without a recipe, a group is what its file says; so is the data."""
     for chosen in rounds([group for group in GROUPS if group != "data"]):
-        found = unresolved(
+        result = unresolved(
             f"data={data}", "experiment=null", *(f"{g}={c}" for g, c in chosen.items())
         )
         for group, choice in {**chosen, "data": data}.items():
-            assert found[group] == file_of(group, choice), (group, choice)
-        assert found["sizes"] == {
+            assert result[group] == file_of(group, choice), (group, choice)
+        assert result["sizes"] == {
             "encoder": 256,
             "decoder": 512,
             "readout": 256,
@@ -141,13 +141,13 @@ def test_every_choice_with_every_data_set_is_its_own_file(data):
 def test_every_choice_with_every_experiment_is_its_own_file(experiment):
     """A choice that is not the recipe's own brings nothing of the recipe with it but sizes; one that is changes nothing."""
     recipe = unresolved(f"experiment={experiment}")
-    own = composition.choices_of("train", [f"experiment={experiment}"])
+    own_values = composition.choices_of("train", [f"experiment={experiment}"])
     for chosen in rounds(GROUPS):
-        found = unresolved(f"experiment={experiment}", *(f"{g}={c}" for g, c in chosen.items()))
+        result = unresolved(f"experiment={experiment}", *(f"{g}={c}" for g, c in chosen.items()))
         for group, choice in chosen.items():
-            expected = recipe[group] if own[group] == choice else file_of(group, choice)
-            assert found[group] == expected, (group, choice)
-        assert {k: v for k, v in found.items() if k not in GROUPS} == {
+            expected = recipe[group] if own_values[group] == choice else file_of(group, choice)
+            assert result[group] == expected, (group, choice)
+        assert {k: v for k, v in result.items() if k not in GROUPS} == {
             k: v for k, v in recipe.items() if k not in GROUPS
         }
 
@@ -155,22 +155,26 @@ def test_every_choice_with_every_experiment_is_its_own_file(experiment):
 def test_every_choice_of_a_classifier_is_its_own_file():
     groups = ["tokenizer", "encoder", "pooling", "optimizer", "schedule", "trainer"]
     for chosen in rounds(groups):
-        found = unresolved(*(f"{g}={c}" for g, c in chosen.items()), name="classify")
+        result = unresolved(*(f"{g}={c}" for g, c in chosen.items()), name="classify")
         for group, choice in chosen.items():
-            assert found[group] == file_of(group, choice), (group, choice)
+            assert result[group] == file_of(group, choice), (group, choice)
 
 
 def test_keys_of_the_command_line_win_over_everything():
-    found = compose(
+    result = compose(
         "experiment=multi30k_fast",
         "optimizer=sgd",
         "optimizer.lr=0.3",
         "trainer.max_epochs=7",
         "seed=9",
     )
-    assert (found["optimizer"]["lr"], found["trainer"]["max_epochs"], found["seed"]) == (0.3, 7, 9)
-    assert found["decoder"]["_target_"] == "nmt.model.decoder.luong.Luong"
-    assert found["decoder"]["hidden_size"] == 384
+    assert (result["optimizer"]["lr"], result["trainer"]["max_epochs"], result["seed"]) == (
+        0.3,
+        7,
+        9,
+    )
+    assert result["decoder"]["_target_"] == "nmt.model.decoder.luong.Luong"
+    assert result["decoder"]["hidden_size"] == 384
     wider = compose("experiment=multi30k_fast", "sizes.decoder=100", "decoder=bahdanau")
     assert wider["decoder"]["hidden_size"] == 100
     assert compose("decoder.hidden_size=64")["sizes"]["decoder"] == 256
@@ -197,8 +201,8 @@ def test_choices_of_ones_own_lie_beside_those_of_the_toolkit(tmp_path, monkeypat
     monkeypatch.setattr(composition, "_beside", [])
     composition.search_beside(str(tmp_path))
     try:
-        found = compose("experiment=mine")
-        assert (found["optimizer"]["lr"], found["sizes"]["decoder"]) == (0.7, 384)
+        result = compose("experiment=mine")
+        assert (result["optimizer"]["lr"], result["sizes"]["decoder"]) == (0.7, 384)
         assert compose("experiment=mine", "optimizer=adam")["optimizer"]["lr"] == 0.002
     finally:
         monkeypatch.undo()
@@ -250,11 +254,11 @@ def test_all_faults_are_listed_at_once():
 def test_faults_are_values():
     with pytest.raises(ConfigErrors) as caught:
         configure("train", ["trainer.max_epoch=3", "optimizer=addam", "seed=-1"])
-    found = {fault.key: fault for fault in caught.value.faults}
-    assert found["trainer.max_epoch"].nearest == ("max_epochs",)
-    assert set(found["optimizer"].choices) == {*choices("optimizer")}
-    assert found["optimizer"].nearest == ("adam",)
-    assert found["seed"].value == "-1"
+    result = {fault.key: fault for fault in caught.value.faults}
+    assert result["trainer.max_epoch"].nearest == ("max_epochs",)
+    assert set(result["optimizer"].choices) == {*choices("optimizer")}
+    assert result["optimizer"].nearest == ("adam",)
+    assert result["seed"].value == "-1"
 
 
 def test_a_fault_that_several_groups_repeat_is_told_once():

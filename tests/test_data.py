@@ -603,16 +603,16 @@ def test_missing_files_and_columns_say_what_was_meant(tmp_path):
             *files, f"data.train={tmp_path}/{wrong}"
         )
     table = ["data=tsv", f"data.train={tmp_path}/train.en"]
-    said = told(*table, "data.source=en", "data.target=de")
+    output = told(*table, "data.source=en", "data.target=de")
     assert (
         "no columns 'en' and 'de'. It has: A man ., Ein Mann .. If this first line is a row: data.header=false"
-        in said
+        in output
     )
-    said = told(*table, "data.header=false", "data.source=1", "data.target=3")
-    assert "no column '3'. It has: 1, 2. Set" in said
+    output = told(*table, "data.header=false", "data.source=1", "data.target=3")
+    assert "no column '3'. It has: 1, 2. Set" in output
     write(tmp_path / "c", "en,de\nx,y\n")
     assert "It has: en,de. Is it data=csv?" in told(
         "data=tsv", f"data.train={tmp_path}/c", "data.source=en", "data.target=de"
     )
-    said = told("data=tsv", f"data.train={tmp_path}", "data.source=en", "data.target=de")
-    assert re.search(r"is a folder, not a file. In that folder: .*train\.en", said)
+    output = told("data=tsv", f"data.train={tmp_path}", "data.source=en", "data.target=de")
+    assert re.search(r"is a folder, not a file. In that folder: .*train\.en", output)

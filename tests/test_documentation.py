@@ -34,7 +34,7 @@ def commands(page: Path) -> list[tuple[str, list[str]]]:
     """(command, overrides and flags) of every command on a page; what it leaves open with … or [ ] is cut off."""
     text = re.sub(r" *\\\n\s*", " ", page.read_text(encoding="utf-8"))
     text = re.sub(r"\n#\s{3,}(?=data\.)", " ", text)  # a command in a comment that goes on
-    found = []
+    result = []
     for match in re.finditer(rf"{PROGRAM}([^`\n]*)", text):
         typed = re.split(r"\s{2,}|\s#|[|<>…]|\s\[|\"\$", match[2])[0]
         number = itertools.count(1)
@@ -46,8 +46,8 @@ def commands(page: Path) -> list[tuple[str, list[str]]]:
             for word in shlex.split(typed)
             if "=" in word or word == "-m" or match[1] in POSITIONAL
         ]
-        found.append((match[1], _with_a_key(match[1], words)))
-    return found
+        result.append((match[1], _with_a_key(match[1], words)))
+    return result
 
 
 EVERY = [
@@ -67,7 +67,7 @@ def test_there_are_commands_to_check():
 def test_a_documented_command_is_without_faults(page, command, words, small_run):
     meant = {"init=": f"init={small_run}", "data.config=": f"data.config={ROOT}/tests/mixture.yml"}
     overrides = [
-        next((its for key, its in meant.items() if word.startswith(key)), word)
+        next((value for key, value in meant.items() if word.startswith(key)), word)
         for word in words
         if word != "-m"
     ]

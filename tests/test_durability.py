@@ -495,8 +495,8 @@ def test_vectors_of_words_with_spaces_and_tabs(tmp_path):
     from nmt.data.word_vectors import read_vectors
 
     (tmp_path / "v").write_text("a 1 2\n. . . 3 4\nb\t5\t6\nat name@domain.com 7 8\n")
-    found = read_vectors(str(tmp_path / "v"))
-    assert {word: vector.tolist() for word, vector in found.items()} == {
+    result = read_vectors(str(tmp_path / "v"))
+    assert {word: vector.tolist() for word, vector in result.items()} == {
         "a": [1, 2], ". . .": [3, 4], "b": [5, 6], "at name@domain.com": [7, 8],
     }  # fmt: skip
     (tmp_path / "w").write_text("2 3\na 1 2 3\nb 4 5 6\n")

@@ -49,23 +49,23 @@ def test_graphs_compute_what_the_network_computes(choice, tmp_path):
     with torch.no_grad():
         memory = model.encode(source, lengths)
         state = model.start(memory)
-        held = run_graph(encoder, {"source": source.numpy(), "lengths": lengths.numpy()})
-        assert held["memory.values"] == pytest.approx(memory.values.numpy(), abs=1e-4)
-        parts = run_graph(start, held)
+        stored = run_graph(encoder, {"source": source.numpy(), "lengths": lengths.numpy()})
+        assert stored["memory.values"] == pytest.approx(memory.values.numpy(), abs=1e-4)
+        parts = run_graph(start, stored)
         words = torch.full((4,), BOS)
         for _ in range(3):
             output = model.decode(words.unsqueeze(1), state, memory)
             truth = model.output_layer.log_probs(output, memory).squeeze(1)
-            found = run_graph(step, {"words": words.numpy(), **parts, **held})
-            assert found["log_probs"] == pytest.approx(truth.numpy(), abs=1e-4)
+            result = run_graph(step, {"words": words.numpy(), **parts, **stored})
+            assert result["log_probs"] == pytest.approx(truth.numpy(), abs=1e-4)
             if output.weights is not None:
-                assert found["weights"] == pytest.approx(
+                assert result["weights"] == pytest.approx(
                     output.weights.squeeze(1).numpy(), abs=1e-5
                 )
             state, words = output.state, truth.argmax(-1)
             parts = {
                 name.removeprefix("next."): value
-                for name, value in found.items()
+                for name, value in result.items()
                 if name.startswith("next.")
             }
 
@@ -83,14 +83,16 @@ def test_the_example_translates_as_the_model_does(exported, small_run):
     odd = ["a\tb c", "a\rb", "\x1ca \x85 b\x0b", "a b\r", "\u00a0a\u3000b\u2003", " \u2028 ", "\t"]
     lines = ["a b c d", "", "h g f e d c b a a b", "a", "c c c c", "not known ß", *odd]
     code = f"import sys; sys.modules['torch'] = sys.modules['nmt'] = None; sys.argv = ['translate.py', {str(exported)!r}]; exec(open({str(exported / 'translate.py')!r}, encoding='utf-8').read())"
-    found = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code],
         input=("\n".join(lines) + "\n").encode(),
         capture_output=True,
         check=True,
         env={**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
     )
-    assert found.stdout.decode().splitlines() == nmt.load(small_run, search="beam").translate(lines)
+    assert result.stdout.decode().splitlines() == nmt.load(small_run, search="beam").translate(
+        lines
+    )
 
 
 def test_what_cannot_be_exported_is_refused_by_name(small_run, tmp_path, exported):
@@ -216,8 +218,8 @@ def test_a_model_comes_from_the_hub(card, small_run, tmp_path):
             [sys.executable, "-c", code], capture_output=True, text=True, env=environment
         )
 
-    found, absent = loaded("hf:someone/model"), loaded("hf:someone/else")
+    result, absent = loaded("hf:someone/model"), loaded("hf:someone/else")
     hub.shutdown()
     hub.server_close()
-    assert found.stdout.strip() == nmt.load(small_run).translate("a b c"), found.stderr
+    assert result.stdout.strip() == nmt.load(small_run).translate("a b c"), result.stderr
     assert "model=hf:someone/else: cannot be had from the hub" in absent.stderr

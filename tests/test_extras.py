@@ -70,9 +70,9 @@ print(json.dumps({{"said": said, "answer": translator.translate("en 1 2"), "load
 """
     done = without(code, tmp_path)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
+    messages = json.loads(done.stdout.splitlines()[-1])
     for message, extra in zip(
-        told["said"], ("plots", "serve", "export", "hub", "plots"), strict=True
+        messages["said"], ("plots", "serve", "export", "hub", "plots"), strict=True
     ):
         assert f"pip install '.[{extra}]'" in message
     assert "pip install '.[plots,tensorboard]'" in done.stderr

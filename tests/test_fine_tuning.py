@@ -164,11 +164,11 @@ def test_a_sentencepiece_model_of_ones_own(tmp_path, model, ids):
     theirs = sentencepiece.SentencePieceProcessor(model_file=file)
     tokenizer = SentencePieceFile(model=file).train([], [])
     for text in ("ab ba abba", "cd x bab", ""):
-        [found] = tokenizer.encode_source([text])
-        assert tokenizer.source_pieces(found) == [
+        [result] = tokenizer.encode_source([text])
+        assert tokenizer.source_pieces(result) == [
             theirs.id_to_piece(i) for i in theirs.encode(text)
         ]
-        assert tokenizer.decode([found]) == [theirs.decode(theirs.encode(text))]
+        assert tokenizer.decode([result]) == [theirs.decode(theirs.encode(text))]
     assert tokenizer.source_pieces([0, 1, 2, 3]) == ["<pad>", "<unk>", "<s>", "</s>"]
     assert sorted(set(tokenizer.source_pieces(list(range(tokenizer.source_size))))) == sorted(
         {*(theirs.id_to_piece(i) for i in range(theirs.get_piece_size())), "<pad>", "<s>"}
@@ -274,11 +274,11 @@ def test_word_vectors_in_a_translation_model(texts, tmp_path, tying):
         f"vectors=[{tmp_path}/s.vec,{tmp_path}/t.vec]", "trainer.max_epochs=1", "freeze=[target_embedding]" if tying == "none" else "freeze=null",
     )  # fmt: skip
     saved = ckpt.read(folder / ckpt.BEST)
-    tokenizer, held = ckpt.tokenizer_from(saved), saved.part("model")
+    tokenizer, stored = ckpt.tokenizer_from(saved), saved.part("model")
     pieces = tokenizer.target_pieces(list(range(tokenizer.target_size)))
     ab, ba = pieces.index("▁ab"), pieces.index("▁ba")
-    assert held["source_embedding.weight"][ab].tolist() == [1, 2, 3, 4, 5, 6]
-    target = held["source_embedding.weight" if tying == "all" else "target_embedding.weight"]
+    assert stored["source_embedding.weight"][ab].tolist() == [1, 2, 3, 4, 5, 6]
+    target = stored["source_embedding.weight" if tying == "all" else "target_embedding.weight"]
     assert target[ba].tolist() == [6, 5, 4, 3, 2, 1]
     assert target[ab].tolist() == ([1, 2, 3, 4, 5, 6] if tying == "all" else [0, 0, 0, 0, 0, 1])
     command = *texts[0], *SIZES, "tokenizer=word", f"run_dir={tmp_path}/no"

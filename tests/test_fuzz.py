@@ -86,8 +86,8 @@ override = st.one_of(
 @anything
 @given(command=st.sampled_from(sorted(COMMANDS)), overrides=st.lists(override, max_size=4))
 def test_any_command_line(command, overrides):
-    found = allowed(configure, command, overrides)
-    assert found is None or isinstance(found, Settings)
+    result = allowed(configure, command, overrides)
+    assert result is None or isinstance(result, Settings)
 
 
 @anything
@@ -95,11 +95,11 @@ def test_any_command_line(command, overrides):
 @example(form="jsonl", content='{"en": "\\ud800", "de": "b"}')
 def test_any_table(tmp_path, form, content):
     file = written(tmp_path / "table", content)
-    found = allowed(
+    result = allowed(
         TableFiles(format=form, train=file, validation=file, source="en", target="de").load
     )
-    if found is not None:
-        for side in (found.train.source, found.train.target):
+    if result is not None:
+        for side in (result.train.source, result.train.target):
             assert all("\n" not in cell and cell.encode() is not None for cell in side)
 
 
@@ -120,22 +120,22 @@ def test_any_cells_come_back(tmp_path, form, rows):
         rows = [tuple(cell.translate({9: " ", 10: " ", 13: " "}) for cell in row) for row in rows]
         out.write("en\tde\n" + "".join(f"{s}\t{t}\n" for s, t in rows))
     file = written(tmp_path / "table", out.getvalue())
-    found = allowed(
+    result = allowed(
         TableFiles(format=form, train=file, validation=file, source="en", target="de").load
     )
-    if found is not None:
+    if result is not None:
         one_line = [tuple(re.sub("\r\n|\r|\n", " ", cell) for cell in row) for row in rows]
-        assert list(zip(found.train.source, found.train.target, strict=True)) == one_line
+        assert list(zip(result.train.source, result.train.target, strict=True)) == one_line
 
 
 @anything
 @given(content=st.binary(max_size=60) | text | st.lists(st.tuples(text, st.floats(), st.floats())).map(
     lambda rows: "".join(f"{w} {a} {b}\n" for w, a, b in rows)))  # fmt: skip
 def test_any_vectors(tmp_path, content):
-    found = allowed(read_vectors, written(tmp_path / "vectors", content))
-    if found is not None:
-        assert len({len(vector) for vector in found.values()}) <= 1
-        assert all(word and np.isfinite(vector).all() for word, vector in found.items())
+    result = allowed(read_vectors, written(tmp_path / "vectors", content))
+    if result is not None:
+        assert len({len(vector) for vector in result.values()}) <= 1
+        assert all(word and np.isfinite(vector).all() for word, vector in result.items())
 
 
 @anything
@@ -169,10 +169,10 @@ def test_any_constraints_are_obeyed(translator, lines, more):
     """A word that each translation must have, and one that none may have, whatever the line."""
     lines = (lines + ["a"] * len(more))[: len(more)]
     wishes = [Constraint(required=("abcde"[i],), forbidden=("fghij"[i],)) for i in more]
-    for line_, wish, found in zip(
+    for line_, wish, result in zip(
         lines, wishes, translator.translations(lines, wishes), strict=True
     ):
-        for answer in found.texts if line_.strip() else []:
+        for answer in result.texts if line_.strip() else []:
             assert wish.required[0] in answer.split()
             assert wish.forbidden[0] not in answer.split()
 
@@ -200,9 +200,9 @@ def test_any_list_of_the_best(small_run, tmp_path, entries):
 def test_any_pair_has_a_probability(translator, pairs):
     sources = translator.encode([s for s, _ in pairs])
     targets = translator.tokenizer.encode_target([t for _, t in pairs])
-    for found in translator.force(sources, targets):
-        assert math.isfinite(found.log_prob)
-        assert found.log_prob < 0
+    for result in translator.force(sources, targets):
+        assert math.isfinite(result.log_prob)
+        assert result.log_prob < 0
 
 
 @anything
@@ -233,12 +233,12 @@ def test_any_labels(tmp_path, values):
     file = written(
         tmp_path / "t", "".join(json.dumps({"text": "a", "label": v}) + "\n" for v in values)
     )
-    found = allowed(
+    result = allowed(
         TableFiles(format="jsonl", train=file, validation=file, text="text", label="label").labelled
     )
-    if found is not None:
-        assert len(found.train.labels) == len(values)
-        names = LabelSet.of(found.train.labels, found.multi_label).names
+    if result is not None:
+        assert len(result.train.labels) == len(values)
+        names = LabelSet.of(result.train.labels, result.multi_label).names
         assert all(name.strip() and len(name.splitlines()) == 1 and name.encode() for name in names)
 
 
@@ -265,5 +265,7 @@ def test_any_text_is_cut(cutters, kind, lines, seed):
         places = tokenizer.source_words(written_line, cut)
         assert len(places) == len(cut)
         assert all(a.start <= b.start and a.stop <= b.stop for a, b in itertools.pairwise(places))
-        assert all(0 <= its.start < its.stop <= max(1, len(words(written_line))) for its in places)
+        assert all(
+            0 <= values.start < values.stop <= max(1, len(words(written_line))) for values in places
+        )
     assert len(tokenizer.decode(ids)) == len(lines)

@@ -110,21 +110,24 @@ def test_it_computes_what_the_network_computes(choice, browser, tokenizer, tmp_p
         Greedy()
     ).translate(lines)
     for line in lines[:2]:
-        found, truth = ask(page, "/explain", q=line), explain(same, line)
-        assert [step["token"] for step in found["target"]] == [
+        result, truth = ask(page, "/explain", q=line), explain(same, line)
+        assert [step["token"] for step in result["target"]] == [
             truth.tree[i].token for i in truth.path[1:]
         ]
         assert close(
-            [step["log_prob"] for step in found["target"]],
+            [step["log_prob"] for step in result["target"]],
             [truth.tree[i].log_prob for i in truth.path[1:]],
         )
-        assert sorted(node["total"] for node in found["tree"]) == pytest.approx(
+        assert sorted(node["total"] for node in result["tree"]) == pytest.approx(
             sorted(n.total for n in truth.tree), abs=0.02
         )
-        assert [other["tokens"] for other in found["others"]] == [
+        assert [other["tokens"] for other in result["others"]] == [
             one.tokens for one in truth.others
         ]
-        for mine, theirs in ((found["attention"], truth.attention), (found["heads"], truth.heads)):
+        for mine, theirs in (
+            (result["attention"], truth.attention),
+            (result["heads"], truth.heads),
+        ):
             assert (mine is None) == (theirs is None)
             if mine is not None:
                 assert close(np.array(mine).flatten().tolist(), theirs.flatten().tolist())
@@ -207,9 +210,9 @@ def test_the_page_around_it_is_that_of_the_server(shown, small_run):
     assert [one["token"] for one in looked["target"]] == [
         truth.tree[i].token for i in truth.path[1:]
     ]
-    found = ask(page, "/contrast", q="a b c d", translations=["d c b a", "a b"])
+    result = ask(page, "/contrast", q="a b c d", translations=["d c b a", "a b"])
     tokens = exact.tokenizer.encode_target(["d c b a", "a b"])
-    assert found["influence"] == pytest.approx(influence(exact, "a b c d", *tokens), abs=3e-3)
+    assert result["influence"] == pytest.approx(influence(exact, "a b c d", *tokens), abs=3e-3)
     assert file.stat().st_size < 3e6
 
 

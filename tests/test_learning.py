@@ -28,7 +28,7 @@ def test_reversal_is_learnt(reverser):
 def test_attention_is_the_anti_diagonal(reverser):
     translator = nmt.load(reverser)
     lines = ["a b c d e", "f e c", "c a b d"]
-    for found in translator.translations(lines, details_of=1):
-        [forced] = found.details
+    for result in translator.translations(lines, details_of=1):
+        [forced] = result.details
         words = len(forced.weights) - 1
         assert np.argmax(forced.weights[:words], 1).tolist() == list(range(words))[::-1]

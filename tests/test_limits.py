@@ -159,10 +159,10 @@ def test_a_part_names_its_keys_without_effect():
 
 def targets() -> set[str]:
     """Class paths of all parts."""
-    found = set()
+    result = set()
     for file in Path(CONF).rglob("*.yaml"):
-        found |= set(re.findall(r"^_target_: (nmt\.\S+)$", file.read_text(), re.MULTILINE))
-    return found
+        result |= set(re.findall(r"^_target_: (nmt\.\S+)$", file.read_text(), re.MULTILINE))
+    return result
 
 
 FAMILIES = {path.name for path in Path(CONF).iterdir() if path.is_dir()}

@@ -285,10 +285,10 @@ def test_monotonic_training_tends_to_generation_when_decisions_are_sure():
 def test_score_equals_its_equation(name):
     model = built(f"attention={name}", *(["attention.longest=3"] if name == "location" else []))
     score, hidden, memory = model.score, torch.randn(B, T, SIZE, dtype=DOUBLE), memory_for(model)
-    found = score(model.project(hidden), memory.keys)
+    result = score(model.project(hidden), memory.keys)
     if hasattr(score, "scale"):
         score.scale.fill_(1.7)
-        found = score(model.project(hidden), memory.keys)
+        result = score(model.project(hidden), memory.keys)
     for b, t, s in itertools.product(range(B), range(T), range(S)):
         q, h = hidden[b, t], memory.values[b, s]
         if name == "location":
@@ -309,7 +309,7 @@ def test_score_equals_its_equation(name):
                 1.7 * float(v[k]) / length * math.tanh(float(w[k] @ q + u[k] @ h + bias[k]))
                 for k in range(5)
             )
-        assert found[b, t, s].item() == pytest.approx(truth, abs=1e-10)
+        assert result[b, t, s].item() == pytest.approx(truth, abs=1e-10)
 
 
 @torch.no_grad()
@@ -317,7 +317,7 @@ def test_coverage_equals_its_equations():
     """Tu et al. 2016, eq. 6 to 8, one step after another."""
     model = built("attention=coverage")
     score, hidden, memory = model.score, torch.randn(B, T, SIZE, dtype=DOUBLE), memory_for(model)
-    found = model.weights(model.project(hidden), memory)
+    result = model.weights(model.project(hidden), memory)
     for b in range(B):
         h = memory.values[b, : LENGTHS[b]]
         fertility = [2.0 / (1 + math.exp(-float(score.fertility_layer.weight[0] @ x))) for x in h]
@@ -332,7 +332,7 @@ def test_coverage_equals_its_equations():
                 )
                 energies.append(float(score.v @ torch.tanh(inner)))
             weights = torch.tensor(energies, dtype=DOUBLE).softmax(0)
-            torch.testing.assert_close(found[b, t, : LENGTHS[b]], weights)
+            torch.testing.assert_close(result[b, t, : LENGTHS[b]], weights)
             covered = [
                 c + float(a) / f for c, a, f in zip(covered, weights, fertility, strict=True)
             ]

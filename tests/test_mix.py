@@ -97,21 +97,21 @@ def mixing(folder, text=FULL, seed=1):
 
 
 def test_an_opustrainer_file_is_understood_as_it_is(folder):
-    found = mix(folder)
-    assert [stage.name for stage in found.stages] == ["start", "mid", "end"]
-    assert {name: float(w) for name, w in found.stages[0].weights.items()} == {
+    result = mix(folder)
+    assert [stage.name for stage in result.stages] == ["start", "mid", "end"]
+    assert {name: float(w) for name, w in result.stages[0].weights.items()} == {
         "clean": 0.8,
         "medium": 0.2,
     }
-    assert (found.stages[2].until, found.stages[2].passes) == ("dirty", 5)
-    assert [m.name for m in found.stages[0].modifiers] == [
+    assert (result.stages[2].until, result.stages[2].passes) == ("dirty", 5)
+    assert [m.name for m in result.stages[0].modifiers] == [
         "UpperCase",
         "RemoveEndPunct",
         "Prefix",
         "Noise",
         "Typos",
     ]
-    assert [m.name for m in found.stages[1].modifiers] == ["TitleCase"]
+    assert [m.name for m in result.stages[1].modifiers] == ["TitleCase"]
 
 
 def test_every_stage_keeps_its_proportions_until_its_end(folder):
@@ -205,9 +205,9 @@ def test_a_mixture_resumes_bit_for_bit_at_any_update(
         end = ckpt.read(part / ckpt.LAST).meta["training"]["progress"]["update"]
     assert end == truth.meta["training"]["progress"]["update"]
     assert truth.meta["training"]["progress"]["finished"]
-    found = ckpt.read(part / ckpt.LAST).part("model")
+    result = ckpt.read(part / ckpt.LAST).part("model")
     for name, tensor in truth.part("model").items():
-        assert (found[name] == tensor).all(), name
+        assert (result[name] == tensor).all(), name
 
 
 FAULTS = {

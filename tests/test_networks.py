@@ -371,7 +371,7 @@ def test_copying_is_its_equation():
     """See et al. 2017, eq. 9, word by word; a distribution; the same for the rows of a beam, and in every place that asks."""
     model, data = copying()
     output, memory = run(model, data)
-    found = model.output_layer.log_probs(output, memory).exp()
+    result = model.output_layer.log_probs(output, memory).exp()
     g = torch.sigmoid(model.copying.gate(output.readout))
     vocabulary = model.output(output.readout).softmax(-1)
     for b in range(3):
@@ -379,10 +379,10 @@ def test_copying_is_its_equation():
             truth = g[b, t] * vocabulary[b, t]
             for s, word in enumerate(data.source[b]):
                 truth[word] += (1 - g[b, t, 0]) * output.weights[b, t, s]
-            torch.testing.assert_close(found[b, t], truth)
-    torch.testing.assert_close(found.sum(-1), torch.ones(found.shape[:2], dtype=torch.float64))
+            torch.testing.assert_close(result[b, t], truth)
+    torch.testing.assert_close(result.sum(-1), torch.ones(result.shape[:2], dtype=torch.float64))
     real = data.targets != PAD
-    gold = found.gather(2, data.targets.unsqueeze(2)).squeeze(2)[real].log()
+    gold = result.gather(2, data.targets.unsqueeze(2)).squeeze(2)[real].log()
     torch.testing.assert_close(
         model.output_layer.log_probs_of(output, memory, data.targets)[real], gold
     )
@@ -393,7 +393,7 @@ def test_copying_is_its_equation():
     layout = Layout(width=2, slots=torch.tensor([0, 1, 2, 4, 5]))
     step = model.decode(data.inputs[rows, :1], model.start(memory).select(rows), memory, layout)
     torch.testing.assert_close(
-        model.output_layer.log_probs(step, memory, layout)[:, 0].exp(), found[rows, 0]
+        model.output_layer.log_probs(step, memory, layout)[:, 0].exp(), result[rows, 0]
     )
 
 
@@ -432,7 +432,7 @@ def test_the_lexical_model_is_its_equation():
     """Nguyen & Chiang 2018, word by word; the loss; a beam's rows; and what a source word is, not where it stands, decides."""
     model, data = network("bahdanau", "concat", "model.lexical=true"), batch()
     output, memory = run(model, data)
-    found, lexical = model.output_layer.log_probs(output, memory), model.lexical
+    result, lexical = model.output_layer.log_probs(output, memory), model.lexical
     size = model.output.in_features
     for b in range(3):
         for t in range(data.inputs.size(1)):
@@ -446,9 +446,9 @@ def test_the_lexical_model_is_its_equation():
                 + lexical.output.weight @ h
                 + model.output.bias
             )
-            torch.testing.assert_close(found[b, t], logits.log_softmax(0))
+            torch.testing.assert_close(result[b, t], logits.log_softmax(0))
     real = data.targets != PAD
-    gold = found.gather(2, data.targets.unsqueeze(2)).squeeze(2)[real]
+    gold = result.gather(2, data.targets.unsqueeze(2)).squeeze(2)[real]
     torch.testing.assert_close(
         model.output_layer.loss(output, memory, data.targets, 0.0)[1], -gold.sum()
     )
@@ -458,7 +458,7 @@ def test_the_lexical_model_is_its_equation():
     )
     step = model.decode(data.inputs[rows, :1], model.start(memory).select(rows), memory, layout)
     torch.testing.assert_close(
-        model.output_layer.log_probs(step, memory, layout)[:, 0], found[rows, 0]
+        model.output_layer.log_probs(step, memory, layout)[:, 0], result[rows, 0]
     )
 
 
@@ -477,22 +477,24 @@ def test_each_word_of_the_loss_may_have_a_weight(copying, monkeypatch):
         of(7),
         torch.randn(7, dtype=torch.float64),
     )
-    targets, held = torch.tensor([0, 4, 2, 2, 1, 3, 0]), {}
+    targets, stored = torch.tensor([0, 4, 2, 2, 1, 3, 0]), {}
     if copying:
-        held = {"generated": torch.sigmoid(g), "copied": torch.sigmoid(c)}
-    found, _ = fused_cross_entropy.linear_cross_entropy(
-        x, weight, bias, targets, 0.1, **held, weights=each
+        stored = {"generated": torch.sigmoid(g), "copied": torch.sigmoid(c)}
+    result, _ = fused_cross_entropy.linear_cross_entropy(
+        x, weight, bias, targets, 0.1, **stored, weights=each
     )
     truth = 0.0
     for i in range(7):
-        one = {name: value[i : i + 1] for name, value in held.items()}
+        one = {name: value[i : i + 1] for name, value in stored.items()}
         loss, _ = fused_cross_entropy.linear_cross_entropy(
             x[i : i + 1], weight, bias, targets[i : i + 1], 0.1, **one
         )
         truth = truth + each[i] * loss
-    torch.testing.assert_close(found, truth)
+    torch.testing.assert_close(result, truth)
     leaves = (x, weight, bias, g, c) if copying else (x, weight, bias)
-    mine, theirs = (torch.autograd.grad(loss, leaves, retain_graph=True) for loss in (found, truth))
+    mine, theirs = (
+        torch.autograd.grad(loss, leaves, retain_graph=True) for loss in (result, truth)
+    )
     torch.testing.assert_close(mine, theirs)
 
 

@@ -25,18 +25,18 @@ ANSWER = Classified(("good",), {"good": 0.8, "bad": 0.2}, ["<fine>", "day"], np.
 
 def test_attention_of_one_text(small_run):
     translator = nmt.load(str(small_run))
-    own = translator.attention("a b c")
-    assert own.source == ["a", "b", "c", "</s>"]
-    assert own.target == [*translator.translate("a b c").split(), "</s>"]
-    np.testing.assert_allclose(own.total.sum(1), 1, atol=1e-5)
+    own_values = translator.attention("a b c")
+    assert own_values.source == ["a", "b", "c", "</s>"]
+    assert own_values.target == [*translator.translate("a b c").split(), "</s>"]
+    np.testing.assert_allclose(own_values.total.sum(1), 1, atol=1e-5)
     given = translator.attention("a b c", "c b")
     assert given.target == ["c", "b", "</s>"]
     assert translator.attention("a b c", units="piece").source[-1] == "</s>"
-    assert isinstance(own.plot(), Figure)
+    assert isinstance(own_values.plot(), Figure)
     with pytest.raises(nmt.UserError, match="no words"):
         translator.attention("  ")
     assert repr(translator).startswith("Translator(forward → backward, Bahdanau")
-    assert repr(own).startswith("AttentionMap('a b c </s>' → ")
+    assert repr(own_values).startswith("AttentionMap('a b c </s>' → ")
 
 
 def test_a_search_by_its_name(small_run):
@@ -100,14 +100,17 @@ def test_pages_are_for_everyone(kind, tmp_path):
     else:
         write_explanations([ANSWER], file, [("bad",)])
     text = file.read_text(encoding="utf-8")
-    found = Checked(text).found
-    assert ("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}) in found
+    result = Checked(text).found
+    assert (
+        "meta",
+        {"name": "viewport", "content": "width=device-width, initial-scale=1"},
+    ) in result
     assert "prefers-color-scheme: dark" in text
     assert not re.search(r"https?:|src=|href=", text)
-    marked = [attrs for tag, attrs in found if "data-value" in attrs]
+    marked = [attrs for tag, attrs in result if "data-value" in attrs]
     assert marked and all(attrs["tabindex"] == "0" for attrs in marked)
     if kind == "map":
-        scopes = [attrs.get("scope") for tag, attrs in found if tag == "th"]
+        scopes = [attrs.get("scope") for tag, attrs in result if tag == "th"]
         assert scopes.count("col") == 6 and scopes.count("row") == 4
         assert marked[0]["data-value"] == "ü ← a: 0.700"
     else:
@@ -177,16 +180,16 @@ def test_units_of_a_page(small_run, tmp_path):
 
 def test_every_answer_has_a_short_repr(small_run):
     translator = nmt.load(str(small_run))
-    found = translator.translations("a b c", details_of=1)
+    result = translator.translations("a b c", details_of=1)
     assert re.fullmatch(
-        r"Translation\('[a-z ]+', log_prob=-\d+\.\d{3}, hypotheses=1\)", repr(found)
+        r"Translation\('[a-z ]+', log_prob=-\d+\.\d{3}, hypotheses=1\)", repr(result)
     )
     assert repr(translator.translations(" ")) == "Translation('', hypotheses=0)"
     assert re.fullmatch(
         r"ForcedDecoding\(log_prob=-\d+\.\d{3}, tokens=\d+, weights=\[\d+, 4\]\)",
-        repr(found.details[0]),
+        repr(result.details[0]),
     )
-    assert f"<td>{found.text}</td>" in found._repr_html_()
+    assert f"<td>{result.text}</td>" in result._repr_html_()
     assert repr(ANSWER).startswith("Classified(")
     assert len(repr(nmt.Translator)) < 100
 

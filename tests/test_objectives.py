@@ -100,7 +100,7 @@ def test_minimum_risk_is_its_equation(network_parts, sharpness, likelihood):
     everything = [tokens for n in range(3) for tokens in itertools.product((4, 6, 9), repeat=n)]
     sets = [everything, [(4,), (5, 6, 7, 8)], [(), (9, 9, 9), (4, 5)]]
     objective = MinimumRisk(sharpness=sharpness, likelihood=likelihood, critic=critic_of(sets))
-    found = objective(model, data, 0)
+    result = objective(model, data, 0)
     risks = []
     for b, each in enumerate(sets):
         scores = torch.stack([sharpness * log_p(model, data, b, tokens) for tokens in each])
@@ -112,8 +112,8 @@ def test_minimum_risk_is_its_equation(network_parts, sharpness, likelihood):
     )
     truth = (1 - likelihood) * data.num_tokens * sum(risks) / len(risks) + likelihood * teacher
     if likelihood:
-        torch.testing.assert_close(found.nll, teacher)
-    same_with_gradients(model, found.total, truth)
+        torch.testing.assert_close(result.nll, teacher)
+    same_with_gradients(model, result.total, truth)
 
 
 def test_one_candidate_teaches_nothing():
@@ -121,10 +121,10 @@ def test_one_candidate_teaches_nothing():
     model, data = network("luong", "dot").train(), batch()
     critic = critic_of([[(4,)], [(5, 6)], [()]])
     objective = MinimumRisk(likelihood=0.0, critic=critic)
-    found = objective(model, data, 0)
+    result = objective(model, data, 0)
     truth = sum(1 - quality_of(b, tokens) for b, tokens in enumerate([(4,), (5, 6), ()])) / 3
-    assert found.total.item() == pytest.approx(truth * data.num_tokens)
-    found.total.backward()
+    assert result.total.item() == pytest.approx(truth * data.num_tokens)
+    result.total.backward()
     assert all(p.grad is None or not p.grad.any() for p in model.parameters())
 
 
@@ -134,20 +134,20 @@ def test_the_whole_space_has_the_gradient_of_the_expected_cost():
     words = range(4, 11)
     sets = [[(), *((w,) for w in words)]] * 3
     objective = MinimumRisk(sharpness=1.0, likelihood=0.0, critic=critic_of(sets))
-    found = objective(model, data, 0)
+    result = objective(model, data, 0)
     costs = []
     for b, each in enumerate(sets):
         p = torch.stack([log_p(model, data, b, tokens) for tokens in each]).softmax(0)
         costs.append(sum(p[k] * (1 - quality_of(b, tokens)) for k, tokens in enumerate(each)))
-    torch.testing.assert_close(found.total, data.num_tokens * sum(costs) / 3)
+    torch.testing.assert_close(result.total, data.num_tokens * sum(costs) / 3)
 
 
 def test_validation_is_the_cross_entropy():
     model, data = network("bahdanau", "concat").eval(), batch()
     truth = CrossEntropy()(model, data, 0)
     for objective in (MinimumRisk(), Distillation(teacher="somewhere"), RDrop(label_smoothing=0.1)):
-        found = objective(model, data, 0)
-        torch.testing.assert_close((found.total, found.nll), (truth.total, truth.nll))
+        result = objective(model, data, 0)
+        torch.testing.assert_close((result.total, result.nll), (truth.total, truth.nll))
 
 
 # What proposes and judges
@@ -180,14 +180,14 @@ def test_candidates_are_what_the_network_writes(reversing, source, metric):
     data = of_lines(reversing, lines, references)
     options = {"tokenize": "none", "lowercase": False, "char_order": 6}
     critic = Candidates(
-        tokenizer.decode, max_length_factor=2.0, max_length_offset=3, judged=options
+        tokenizer.decode, max_length_factor=2.0, max_length_offset=3, metric_settings=options
     )
     torch.manual_seed(3)
-    found = critic(model, data, 5, source, metric)
+    result = critic(model, data, 5, source, metric)
     assert model.training
     model.eval()
     judge = BLEU(effective_order=True, tokenize="none") if metric == "bleu" else CHRF()
-    for line, each, reference in zip(lines, found, references, strict=True):
+    for line, each, reference in zip(lines, result, references, strict=True):
         assert 2 <= len({tuple(candidate.tokens) for candidate in each}) == len(each) <= 5
         assert all(len(c.tokens) <= 2 * len(tokenizer.encode_source([line])[0]) + 3 for c in each)
         for candidate in each:
@@ -197,12 +197,12 @@ def test_candidates_are_what_the_network_writes(reversing, source, metric):
             )
     if source == "beam":
         wide = reversing.with_search(nmt.search.beam.Beam(width=5, n_best=5)).translations(lines)
-        assert [c.tokens for c in found[0]] == [h.tokens for h in wide[0].hypotheses]
+        assert [c.tokens for c in result[0]] == [h.tokens for h in wide[0].hypotheses]
     model.train()
     torch.manual_seed(3)
-    assert critic(model, data, 5, source, metric) == found
+    assert critic(model, data, 5, source, metric) == result
     if source == "sample":
-        assert critic(model, data, 5, source, metric) != found
+        assert critic(model, data, 5, source, metric) != result
     model.eval()
 
 
@@ -213,11 +213,11 @@ def test_writing_an_unknown_word_is_never_right(reversing):
         lambda rows: ["⁇ b" for _ in rows],
         max_length_factor=1.0,
         max_length_offset=1,
-        judged=options,
+        metric_settings=options,
     )
-    [found] = critic(model.train(), of_lines(reversing, ["a b"], ["b a"]), 2, "beam", "chrf")
+    [result] = critic(model.train(), of_lines(reversing, ["a b"], ["b a"]), 2, "beam", "chrf")
     model.eval()
-    assert all(candidate.quality < 0.9 for candidate in found)
+    assert all(candidate.quality < 0.9 for candidate in result)
 
 
 def test_captions_may_be_as_long_as_when_translating():
@@ -239,7 +239,7 @@ def test_captions_may_be_as_long_as_when_translating():
     model = network("luong", "dot")
     memory = model.encode(data.source, data.source_lengths)
     model.encode = lambda *_: memory
-    critic = Candidates(as_text, max_length_factor=2.0, max_length_offset=5, judged={})
+    critic = Candidates(as_text, max_length_factor=2.0, max_length_offset=5, metric_settings={})
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Reached):
         patch.setattr("nmt.search.beam.Beam.__call__", search)
         critic(model, data, 2, "beam", "bleu")
@@ -257,7 +257,7 @@ def test_the_risk_falls():
     model, data = network("luong", "dot").train(), batch()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     judged = {"tokenize": "none", "lowercase": False, "char_order": 6}
-    critic = Candidates(as_text, max_length_factor=1.0, max_length_offset=1, judged=judged)
+    critic = Candidates(as_text, max_length_factor=1.0, max_length_offset=1, metric_settings=judged)
     objective = MinimumRisk(candidates=8, cost="chrf", sharpness=1.0, likelihood=0.0, critic=critic)
     risks = []
     for _ in range(100):
@@ -317,7 +317,7 @@ def test_distillation_is_its_equation(decoder, weight):
     model, data = network(decoder, score_of(decoder)).train(), batch()
     teachers = [network("bahdanau", "general"), network("luong", "dot")]
     objective = Distillation(teacher=["a", "b"], weight=weight, teachers=teachers)
-    found = objective(model, data, 0)
+    result = objective(model, data, 0)
     given = CrossEntropy()(model, data, 0)
     output, memory = model.teacher_forcing(data)
     mine, truth = model.output_layer.log_probs(output, memory), 0.0
@@ -328,8 +328,8 @@ def test_distillation_is_its_equation(decoder, weight):
         if data.targets[b, t] != PAD:
             for v in range(mine.size(-1)):
                 truth = truth - (theirs[0][b, t, v] + theirs[1][b, t, v]) / 2 * mine[b, t, v]
-    torch.testing.assert_close(found.total, (1 - weight) * given.total + weight * truth)
-    found.total.backward()
+    torch.testing.assert_close(result.total, (1 - weight) * given.total + weight * truth)
+    result.total.backward()
     assert all(p.grad is None for teacher in teachers for p in teacher.parameters())
 
 
@@ -368,10 +368,10 @@ def test_a_student_has_its_teachers_vocabulary(small_run, tmp_path):
         "objective=distillation",
         f"objective.teacher={small_run}",
     )
-    own, theirs = (
+    own_values, theirs = (
         ckpt.tokenizer_from(ckpt.read(folder / ckpt.BEST)) for folder in (student, small_run)
     )
-    assert own.models == theirs.models
+    assert own_values.models == theirs.models
     assert run("translate", f"model={student}", stdin="a b\n").stdout.count(b"\n") == 1
 
 
@@ -452,8 +452,8 @@ def test_r_drop_is_its_equation(decoder, slice_, monkeypatch):
     ).train()
     data, smoothing, alpha = batch(), 0.1, 5.0
     torch.manual_seed(4)
-    found = RDrop(agreement=alpha, label_smoothing=smoothing)(model, data, 0)
-    assert found.num_tokens == data.num_tokens
+    result = RDrop(agreement=alpha, label_smoothing=smoothing)(model, data, 0)
+    assert result.num_tokens == data.num_tokens
     torch.manual_seed(4)
     log_p, truth, nll = (
         model.output_layer.log_probs(*model.teacher_forcing(data.repeated(2))),
@@ -469,8 +469,8 @@ def test_r_drop_is_its_equation(decoder, slice_, monkeypatch):
                 truth = truth - ((1 - smoothing) * one[gold] + smoothing * one.mean()) / 2
                 nll = nll - one[gold] / 2
             truth = truth + alpha / 4 * ((p.exp() * (p - q)).sum() + (q.exp() * (q - p)).sum())
-    torch.testing.assert_close(found.nll, nll.detach())
-    same_with_gradients(model, found.total, truth)
+    torch.testing.assert_close(result.nll, nll.detach())
+    same_with_gradients(model, result.total, truth)
 
 
 def test_a_repeated_batch_has_each_pair_beside_itself():

@@ -43,12 +43,12 @@ every_encoder = pytest.mark.parametrize("encoder", ENCODERS)
 
 def pictures(encoder, sizes=((2, 3), (4, 2), (3, 3))):
     generator, scale = torch.Generator().manual_seed(5), 2 if "convolution" in encoder else 1
-    held = torch.tensor(sizes) * scale - (scale - 1)  # images of odd sizes too
+    stored = torch.tensor(sizes) * scale - (scale - 1)  # images of odd sizes too
     channels = 1 if "convolution" in encoder else 3
     values = torch.rand(
-        len(sizes), int(held[:, 0].max()), int(held[:, 1].max()), channels, generator=generator
+        len(sizes), int(stored[:, 0].max()), int(stored[:, 1].max()), channels, generator=generator
     )
-    made = Pictures(values.double(), held, even=False)
+    made = Pictures(values.double(), stored, even=False)
     return replace(
         contracts.in_a_mess(made),
         values=values.double()
@@ -109,7 +109,7 @@ def test_a_grid_is_projected_and_knows_where_it_is():
         model.encoder.input,
     )
     for b, (rows, columns) in enumerate(data.pictures.sizes.tolist()):
-        found = []
+        result = []
         for r, c in itertools.product(range(rows), range(columns)):
             waves = [
                 np.sin(r),
@@ -117,11 +117,11 @@ def test_a_grid_is_projected_and_knows_where_it_is():
                 np.sin(c),
                 np.cos(c),
             ]  # 4 features: one frequency for each direction
-            found.append(
+            result.append(
                 layer.weight @ data.pictures.values[b, r, c] + layer.bias + torch.tensor(waves)
             )
-        torch.testing.assert_close(memory.values[b][memory.mask[b]], torch.stack(found))
-        torch.testing.assert_close(memory.final_state[b], torch.stack(found).mean(0))
+        torch.testing.assert_close(memory.values[b][memory.mask[b]], torch.stack(result))
+        torch.testing.assert_close(memory.final_state[b], torch.stack(result).mean(0))
 
 
 def test_a_convolution_is_a_sum_over_neighbours():
@@ -174,9 +174,9 @@ def test_without_a_picture_it_is_the_model_of_words(decoder, kind):
         data_of(f"bidirectional+{kind}", sizes=((2, 3), (0, 0), (3, 1))) if kind == "grid" else None
     )
     if mixed is not None:  # beside others that have one, too
-        found, _ = contracts.run(model, mixed)
-        torch.testing.assert_close(found.readout[1], without.readout[1])
-        assert not torch.allclose(found.readout[0], without.readout[0])
+        result, _ = contracts.run(model, mixed)
+        torch.testing.assert_close(result.readout[1], without.readout[1])
+        assert not torch.allclose(result.readout[0], without.readout[0])
 
 
 # Hard attention by reinforcement, the gate, the penalty
@@ -209,16 +209,16 @@ def test_the_gradient_is_that_of_all_choices_together(monkeypatch):
         loss, nll = likelihood_loss(model, output, memory, data.targets, 0.0)
         probability = output.state.attention[1][1].sum().exp()
         gradient = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
-        for held, g in zip(estimated, gradient, strict=True):
-            held += 0 if g is None else probability.detach() * g
+        for stored, g in zip(estimated, gradient, strict=True):
+            stored += 0 if g is None else probability.detach() * g
         log_likelihood = model.output_layer.log_probs_of(output, memory, data.targets).sum()
         assert float(nll) == pytest.approx(-float(log_likelihood.detach()))
         exact = exact - probability * log_likelihood
         total += float(probability.detach())
     assert total == pytest.approx(1)
     truth = torch.autograd.grad(exact, parameters, allow_unused=True)
-    for held, g in zip(estimated, truth, strict=True):
-        torch.testing.assert_close(held, torch.zeros_like(held) if g is None else g)
+    for stored, g in zip(estimated, truth, strict=True):
+        torch.testing.assert_close(stored, torch.zeros_like(stored) if g is None else g)
     assert any(g is not None and g.abs().sum() > 0 for g in truth)
 
 
@@ -338,21 +338,21 @@ def test_images_have_the_channels_and_the_size_that_are_wanted(tmp_path):
     ):
         name = f"{mode.replace(';', '')}.{ending}"
         picture = image(tmp_path, name, mode="L" if mode == "I;16" else mode)
-        found = read_image(str(picture), 3, 100)
-        assert found.shape == (4, 5, 3), mode
+        result = read_image(str(picture), 3, 100)
+        assert result.shape == (4, 5, 3), mode
 
 
 def test_a_batch_of_pictures_is_padded_and_kept(tmp_path):
     names = [str(image(tmp_path, f"{k}.png", size=(3 + k, 6 - k), seed=k)) for k in range(3)]
     reader = Reader(partial(read_image, longest=100), 1)
-    found = reader([*names, ""])
-    assert found.sizes.tolist() == [[6, 3], [5, 4], [4, 5], [0, 0]]
-    assert found.values.shape == (4, 6, 5, 1)
-    assert not found.even
-    assert not found.values[0, :, 3:].any()
-    assert float(found.values.max()) <= 1
+    result = reader([*names, ""])
+    assert result.sizes.tolist() == [[6, 3], [5, 4], [4, 5], [0, 0]]
+    assert result.values.shape == (4, 6, 5, 1)
+    assert not result.even
+    assert not result.values[0, :, 3:].any()
+    assert float(result.values.max()) <= 1
     (tmp_path / "0.png").unlink()
-    assert torch.equal(reader(names).values, found.values[:3])  # from memory
+    assert torch.equal(reader(names).values, result.values[:3])  # from memory
 
 
 @pytest.mark.parametrize("kind", ["npy", "npz", "safetensors", "parquet"])
@@ -473,8 +473,8 @@ def test_images_inside_of_parquet(tmp_path):
     import pyarrow
     import pyarrow.parquet
 
-    held = image(tmp_path, "a.png").read_bytes()
-    cells = [{"bytes": held, "path": None}, {"bytes": held, "path": "a.png"}]
+    stored = image(tmp_path, "a.png").read_bytes()
+    cells = [{"bytes": stored, "path": None}, {"bytes": stored, "path": "a.png"}]
     file = tmp_path / "t.parquet"
     pyarrow.parquet.write_table(pyarrow.table({"image": cells, "caption": ["a", "b"]}), file)
     splits = Captions(train=str(file), validation=str(file)).load()
@@ -634,14 +634,14 @@ def test_several_references():
         ["the dog runs fast here", "one cat"],
         ["a dog runs fast now", ""],
     )
-    found = Metric(tokenize="13a").score(answers, first, others=[second], orders=True)
+    result = Metric(tokenize="13a").score(answers, first, others=[second], orders=True)
     for order in (1, 2, 3, 4):
         truth = (
             BLEU(max_ngram_order=order)
             .corpus_score(answers, [first, ["a dog runs fast now", None]])
             .score
         )
-        assert found["bleu" if order == 4 else f"bleu{order}"].score == pytest.approx(truth)
+        assert result["bleu" if order == 4 else f"bleu{order}"].score == pytest.approx(truth)
     assert (
         Metric(tokenize="13a").score(["x", "b"], ["a", "b"], others=[["x", ""]])["exact"].score
         == 100
@@ -715,14 +715,14 @@ def test_captions_of_files(tmp_path, reader_of_digits):
     (tmp_path / "by_name.txt").write_text("".join(f"{name}\n" for name in [*names, ""]))
     (tmp_path / "images.txt").write_text("".join(f"{tmp_path}/{k}.png\n" for k in range(4)) + "\n")
     model = f"model={reader_of_digits}"
-    found = [
+    result = [
         run("translate", model, f"input={tmp_path}/{file}.txt", "search=greedy")
         for file in ("images", "by_name")
     ]
-    assert found[0].returncode == 0, found[0].stderr.decode()
-    assert found[0].stdout == found[1].stdout
-    assert found[0].stdout.count(b"\n") == 5
-    assert found[0].stdout.endswith(b"\n\n")
+    assert result[0].returncode == 0, result[0].stderr.decode()
+    assert result[0].stdout == result[1].stdout
+    assert result[0].stdout.count(b"\n") == 5
+    assert result[0].stdout.endswith(b"\n\n")
     for more in (
         ["precision=int8"],
         ["search=beam"],
@@ -737,7 +737,7 @@ def test_captions_of_files(tmp_path, reader_of_digits):
         f"input={tmp_path}/images.txt",
         "search=greedy",
     )
-    assert ensemble.stdout == found[0].stdout
+    assert ensemble.stdout == result[0].stdout
     rows = (
         run("translate", model, f"input={tmp_path}/images.txt", "format=jsonl")
         .stdout.decode()
@@ -802,19 +802,21 @@ def test_maps_of_pictures(tmp_path, reader_of_digits, ending):
 
 def test_pointing_counts_words(reader_of_digits):
     part = Digits(train=9, validation=1, test=1).load().train
-    found = pointing(nmt.load(reader_of_digits), part)
-    assert found.signature.startswith(f"{sum(map(len, part.regions))} words")
+    result = pointing(nmt.load(reader_of_digits), part)
+    assert result.signature.startswith(f"{sum(map(len, part.regions))} words")
     everywhere = replace(
-        part, regions=[[(b, e, (0.0, 0.0, 1.0, 1.0)) for b, e, _ in its] for its in part.regions]
+        part,
+        regions=[[(b, e, (0.0, 0.0, 1.0, 1.0)) for b, e, _ in value] for value in part.regions],
     )
     nowhere = replace(
-        part, regions=[[(b, e, (2.0, 2.0, 3.0, 3.0)) for b, e, _ in its] for its in part.regions]
+        part,
+        regions=[[(b, e, (2.0, 2.0, 3.0, 3.0)) for b, e, _ in value] for value in part.regions],
     )
     assert [pointing(nmt.load(reader_of_digits), each).score for each in (everywhere, nowhere)] == [
         100,
         0,
     ]
-    assert 0 <= found.score <= 100
+    assert 0 <= result.score <= 100
 
 
 def test_evaluation_against_several_references(tmp_path, reader_of_digits):

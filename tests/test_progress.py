@@ -35,10 +35,10 @@ def test_lines_come_now_and_then_with_the_time_left(clock, caplog):
         for _ in range(40):
             clock[0] += 1
             step(25)
-    said = [record.getMessage() for record in caplog.records]
-    assert said[0] == "translating: 50 of 1,000 lines, 38 s left"
-    assert said[1] == "translating: 425 of 1,000 lines, 23 s left"
-    assert len(said) == 3
+    output = [record.getMessage() for record in caplog.records]
+    assert output[0] == "translating: 50 of 1,000 lines, 38 s left"
+    assert output[1] == "translating: 425 of 1,000 lines, 23 s left"
+    assert len(output) == 3
 
 
 def test_short_work_says_nothing_and_unknown_sizes_have_no_end(clock, caplog):
@@ -112,9 +112,9 @@ def test_works_at_the_same_time_share_a_terminal(clock, monkeypatch, capsys):
         with Progress("translating", 10, "lines") as step:
             clock[0] += 3
             step(5)
-    said = capsys.readouterr().err
-    assert "epoch 0.50  update 1/10  loss 2.000" in said
-    assert "translating: 5 of 10 lines, 3 s left" in said
+    output = capsys.readouterr().err
+    assert "epoch 0.50  update 1/10  loss 2.000" in output
+    assert "translating: 5 of 10 lines, 3 s left" in output
 
 
 def test_reading_says_how_far_it_is(tmp_path, clock, caplog, monkeypatch):
@@ -130,8 +130,8 @@ def test_reading_says_how_far_it_is(tmp_path, clock, caplog, monkeypatch):
     ):
         (tmp_path / name).write_bytes(content)
         assert list(stream_lines(tmp_path / name))
-        said = [r.getMessage() for r in caplog.records if f"reading {name}: " in r.getMessage()]
-        assert said and all(f" of {len(content):,} bytes" in text for text in said)
+        output = [r.getMessage() for r in caplog.records if f"reading {name}: " in r.getMessage()]
+        assert output and all(f" of {len(content):,} bytes" in text for text in output)
 
 
 def test_whatever_may_take_long_says_so(small_run, tmp_path, monkeypatch, caplog):
@@ -146,8 +146,8 @@ def test_whatever_may_take_long_says_so(small_run, tmp_path, monkeypatch, caplog
     write_map(translator.forced_maps(lines[:9], lines[:9]), tmp_path / "map.html")
     encode_lines(lines * 100, translator.tokenizer.encode_source, 1000)
     Everyday(source="en", target="de", train=300, validation=10, test=10, seed=1).load()
-    said = "\n".join(record.getMessage() for record in caplog.records)
+    output = "\n".join(record.getMessage() for record in caplog.records)
     for what in ("translating", "scoring", "drawing map.html", "encoding", "making sentences"):
-        assert re.search(rf"^{what}: [\d,]+ of [\d,]+ \w+, [\d,]+ s left$", said, re.MULTILINE), (
+        assert re.search(rf"^{what}: [\d,]+ of [\d,]+ \w+, [\d,]+ s left$", output, re.MULTILINE), (
             what
         )

@@ -21,7 +21,7 @@ def translator(small_run):
 
 
 def conversation(translator, *typed):
-    lines, said = iter(typed), []
+    lines, output = iter(typed), []
 
     def read(_):
         line = next(lines, None)
@@ -29,23 +29,23 @@ def conversation(translator, *typed):
             raise EOFError
         return line
 
-    Prompt(translator, "word", read, said.append).run()
-    return said
+    Prompt(translator, "word", read, output.append).run()
+    return output
 
 
 def test_lines_are_translated_and_questions_answered(translator):
-    said = conversation(translator, "a b c", ":score", ":attention")
-    assert said[0] == translator.translate("a b c")
-    pieces = said[2].split("  ")
+    output = conversation(translator, "a b c", ":score", ":attention")
+    assert output[0] == translator.translate("a b c")
+    pieces = output[2].split("  ")
     assert pieces[-1].startswith("</s> ") and all(
         0 <= float(piece.split()[-1]) <= 1 for piece in pieces
     )
-    product = float(said[1].split()[1].rstrip(","))
+    product = float(output[1].split()[1].rstrip(","))
     assert product == pytest.approx(
         translator.translations("a b c", details_of=1).details[0].log_prob, abs=0.006
     )
-    words = said[0].split()
-    looked = [line.split(" ← ") for line in said if " ← " in line]
+    words = output[0].split()
+    looked = [line.split(" ← ") for line in output if " ← " in line]
     assert [word for word, _ in looked] == [*words, "</s>"]
     assert all(
         part.rsplit(" ", 1)[0] in ("a", "b", "c", "</s>")
@@ -59,9 +59,9 @@ def test_other_translations_that_the_search_keeps_are_shown(small_run):
     for n_best, others in ((1, 4), (3, 2)):
         translator = nmt.load(str(small_run), search="beam")
         translator.search.n_best = n_best
-        said = conversation(translator, "a b c", ":score")
-        assert len(said) == 3 + others
-        assert said[0] not in [line.split("  ")[1] for line in said[3:]]
+        output = conversation(translator, "a b c", ":score")
+        assert len(output) == 3 + others
+        assert output[0] not in [line.split("  ")[1] for line in output[3:]]
     assert len(conversation(nmt.load(str(small_run), search="greedy"), "a b c", ":score")) == 3
 
 
@@ -117,7 +117,7 @@ def test_a_real_terminal_has_history(small_run):
                 seen += os.read(master, 4096)
         assert re.search(what, seen), seen
 
-    until(rb":help says what can be asked[\s\S]*> ")
+    until(rb":help lists commands[\s\S]*> ")
     os.write(master, b"a b c\n")
     until(rb"a b c\r\n[^>]*> ")
     seen = b""

@@ -39,9 +39,9 @@ def start(*arguments, prefix=TORCHRUN, folder=None):
 
 def trained(*overrides, prefix=TORCHRUN):
     process = start("-m", "nmt.train", *overrides, prefix=prefix)
-    said = process.communicate(timeout=400)[0]
-    assert process.returncode == 0, said
-    return said
+    output = process.communicate(timeout=400)[0]
+    assert process.returncode == 0, output
+    return output
 
 
 def weights(folder, file=ckpt.LAST):
@@ -65,24 +65,24 @@ def found(tmp_path_factory):
     """What two_ranks.py has found."""
     file = tmp_path_factory.mktemp("two") / "found.json"
     process = start(str(Path(__file__).with_name("two_ranks.py")), str(file))
-    said = process.communicate(timeout=500)[0]
-    assert process.returncode == 0, said
+    output = process.communicate(timeout=500)[0]
+    assert process.returncode == 0, output
     return json.loads(file.read_text())
 
 
 @pytest.mark.exhaustive
 def test_two_ranks_are_one_with_accumulation(found):
     """Every decoder, three objectives, classification, pictures; dropout and sampled words included."""
-    networks = {name: its for name, its in found.items() if isinstance(its, dict)}
+    networks = {name: value for name, value in found.items() if isinstance(value, dict)}
     assert len(networks) >= 19
-    for name, its in networks.items():
-        assert its["between ranks"] == 0.0, name
-        assert its["updates"] == 50
+    for name, value in networks.items():
+        assert value["between ranks"] == 0.0, name
+        assert value["updates"] == 50
         if (
             name != "reinforce"
         ):  # its baseline is the mean of both ranks': they see the same batches at the same time
-            assert its["losses"] < (1e-5 if name in ("float32", "pictures") else 1e-12), name
-            assert its["weights"] < (1e-4 if name in ("float32", "pictures") else 1e-10), name
+            assert value["losses"] < (1e-5 if name in ("float32", "pictures") else 1e-12), name
+            assert value["weights"] < (1e-4 if name in ("float32", "pictures") else 1e-10), name
 
 
 @pytest.mark.exhaustive
@@ -111,15 +111,15 @@ def test_one_rank_needs_no_others():
 @pytest.mark.exhaustive
 def test_a_run_of_two_ranks_is_a_whole_run(whole, tmp_path):
     """One voice, the usual files; the same figures as one process that accumulates; and the same bytes again."""
-    folder, said = whole
-    assert said.count("trained ") == 1
-    assert said.count("Next:") == 1
-    assert "2 processes, each on cpu" in said
+    folder, output = whole
+    assert output.count("trained ") == 1
+    assert output.count("Next:") == 1
+    assert "2 processes, each on cpu" in output
     assert {"results.json", "metrics.jsonl", "test.txt", ckpt.LAST, ckpt.BEST} <= {
         path.name for path in folder.iterdir()
     }
     again = trained(*TINY, f"run_dir={tmp_path}/again")
-    assert again.count("validation after") == said.count("validation after")
+    assert again.count("validation after") == output.count("validation after")
     assert farthest(weights(folder), weights(tmp_path / "again")) == 0.0
     alone = command("train", *TINY, "trainer.accumulate=2", f"run_dir={tmp_path}/alone")
     assert alone.returncode == 0
@@ -148,15 +148,15 @@ def test_another_number_of_ranks_goes_on(whole, tmp_path):
 
 def ranks_of(process):
     """The processes of a torchrun, by their ranks."""
-    found = {}
+    result = {}
     for child in psutil.Process(process.pid).children(recursive=True):
         try:
             environment = child.environ()
         except psutil.Error:
             continue
         if "nmt.train" in child.cmdline() and "RANK" in environment:
-            found[int(environment["RANK"])] = child
-    return found
+            result[int(environment["RANK"])] = child
+    return result
 
 
 def kill(process, folder, rank, updates):
@@ -182,12 +182,12 @@ def test_a_death_is_undone_or_ends_all(whole, tmp_path):
     kill(process, folder, 1, 12)
     kill(process, folder, 0, 31)
     began = time.monotonic()
-    said = process.communicate(timeout=120)[0]
+    output = process.communicate(timeout=120)[0]
     assert time.monotonic() - began < 60
     assert process.returncode != 0
-    assert "resuming" in said
-    assert said.count("rank 1 of 2 is gone") == 1
-    assert said.count("rank 0 of 2 is gone") == 1
+    assert "resuming" in output
+    assert output.count("rank 1 of 2 is gone") == 1
+    assert output.count("rank 0 of 2 is gone") == 1
     trained(f"resume={folder}")
     assert farthest(weights(whole[0]), weights(folder)) == 0.0
     assert farthest(weights(whole[0], ckpt.BEST), weights(folder, ckpt.BEST)) == 0.0
@@ -203,10 +203,10 @@ def test_what_is_wrong_is_told_once_and_ends_all(tmp_path, overrides, message):
         start("-m", "nmt.train", *TINY, f"run_dir={tmp_path}/run", *overrides),
         time.monotonic(),
     )
-    said = process.communicate(timeout=200)[0]
+    output = process.communicate(timeout=200)[0]
     assert process.returncode != 0
-    assert said.count(message) == 1, said
-    assert f'File "{ROOT / "nmt"}' not in said  # torchrun's own traceback alone
+    assert output.count(message) == 1, output
+    assert f'File "{ROOT / "nmt"}' not in output  # torchrun's own traceback alone
     assert time.monotonic() - began < 90
 
 

@@ -120,11 +120,11 @@ def sweep(tmp_path_factory):
 def test_seeds_are_one_row_and_only_what_differs_is_a_column(sweep):
     collected = collect([str(sweep)])
     assert not collected.problems
-    found = configurations(collected.finished, "bleu")
-    assert [each.values for each in found][-1] == {"decoder": "fixed"}
-    assert {each.values["decoder"] for each in found} == {"luong", "bahdanau", "fixed"}
-    assert all(len(each.runs) == 3 for each in found)
-    means = [statistics.mean(each.scores("bleu")) for each in found]
+    result = configurations(collected.finished, "bleu")
+    assert [each.values for each in result][-1] == {"decoder": "fixed"}
+    assert {each.values["decoder"] for each in result} == {"luong", "bahdanau", "fixed"}
+    assert all(len(each.runs) == 3 for each in result)
+    means = [statistics.mean(each.scores("bleu")) for each in result]
     assert means == sorted(means, reverse=True)
 
 
@@ -151,9 +151,9 @@ def test_runs_of_other_text_are_no_seeds_of_one_configuration(tmp_path):
     for seed, data in ((1, "old"), (2, "old"), (3, "new")):
         make_run(tmp_path / f"seed{seed}", "luong", seed, 0.9, data=data)
     runs = collect([str(tmp_path)], different_data=True).finished
-    found = configurations(runs, "bleu")
-    assert sorted(len(each.runs) for each in found) == [1, 2]
-    assert [*found[0].values] == ["data.content"]
+    result = configurations(runs, "bleu")
+    assert sorted(len(each.runs) for each in result) == [1, 2]
+    assert [*result[0].values] == ["data.content"]
 
 
 def test_equal_systems_do_not_differ_and_are_bold_together(tmp_path):
@@ -319,8 +319,8 @@ def test_the_test_over_seeds_finds_what_is_there_and_no_more():
     for _ in range(
         60
     ):  # no difference: at most about 5 % of the families may say that there is one
-        found = over_seeds([list(rng.normal(20, 1, 3)) for _ in range(5)])
-        false += min(p for p in found if p is not None) < 0.05
+        result = over_seeds([list(rng.normal(20, 1, 3)) for _ in range(5)])
+        false += min(p for p in result if p is not None) < 0.05
     assert false <= 8
     [_, near, far] = over_seeds([[30.0, 30.4, 29.8], [29.9, 30.1, 30.0], [20.0, 20.3, 20.1]])
     assert far < 0.001 < 0.5 < near
@@ -335,7 +335,7 @@ def test_the_tests_over_sentences_are_sacrebleus():
     references = [f"the {a} cat sat on the {b} mat today" for a in "abcdefgh" for b in "klmnopq"]
     one = references
     two = [line.replace("cat", "dog") if i % 2 else line for i, line in enumerate(references)]
-    found = over_sentences(
+    result = over_sentences(
         {"one": one, "two": two},
         references,
         Metric(tokenize="13a"),
@@ -347,10 +347,10 @@ def test_the_tests_over_sentences_are_sacrebleus():
         [("one", one), ("two", two)], {"BLEU": BLEU()}, [references], test_type="bs", n_samples=300
     )
     expected = test()[1]["BLEU"]
-    assert found["two"].bootstrap == expected[1].p_value
-    assert found["two"].confidence == expected[1].ci
-    assert found["two"].randomization < 0.05
-    assert found["one"].bootstrap is None
+    assert result["two"].bootstrap == expected[1].p_value
+    assert result["two"].confidence == expected[1].ci
+    assert result["two"].randomization < 0.05
+    assert result["one"].bootstrap is None
 
 
 def test_agreement_is_that_of_the_papers_own_package():
@@ -387,9 +387,9 @@ def test_mean_and_deviation():
 
 
 def test_a_run_is_read_from_what_training_leaves(small_run):
-    [found] = collect([str(small_run)]).finished
-    assert isinstance(found, RunResult)
-    assert found.parameters == json.loads((small_run / "results.json").read_text())["parameters"]
-    assert found.memory > 50
-    assert found.settings["decoder"] == "bahdanau"
-    assert len(found.lines()) == 20
+    [result] = collect([str(small_run)]).finished
+    assert isinstance(result, RunResult)
+    assert result.parameters == json.loads((small_run / "results.json").read_text())["parameters"]
+    assert result.memory > 50
+    assert result.settings["decoder"] == "bahdanau"
+    assert len(result.lines()) == 20

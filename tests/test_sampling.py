@@ -28,8 +28,8 @@ def tokenizer(model, alpha, **options):
 
 
 def frequencies(cuts):
-    found = collections.Counter(tuple(ids) for ids in cuts)
-    return {cut: count / sum(found.values()) for cut, count in found.items()}
+    result = collections.Counter(tuple(ids) for ids in cuts)
+    return {cut: count / sum(result.values()) for cut, count in result.items()}
 
 
 def distance(ours, theirs):

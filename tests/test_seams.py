@@ -80,15 +80,15 @@ class OnDemand(Selection):
 def test_text_may_be_read_when_asked_for():
     """Filtering, tokenizer, encoding and fingerprint want no more of a text than a sequence of lines."""
     lazy, small = Pairs(OnDemand(60), OnDemand(60), "lazy"), Pairs(OnDemand(5), OnDemand(5), "lazy")
-    held = Pairs(list(lazy.source), list(lazy.target), "lazy")
+    stored = Pairs(list(lazy.source), list(lazy.target), "lazy")
     tokenizer = build.make(compose("tokenizer=char"), "tokenizer")
     ours, theirs = (
         prepare(Splits(pairs, small, None, ("a", "b")), Filters(drop_duplicates=True), tokenizer)
-        for pairs in (lazy, held)
+        for pairs in (lazy, stored)
     )
     assert ours.train.source.ids.tolist() == theirs.train.source.ids.tolist()
     assert ours.kept.tolist() == theirs.kept.tolist()
-    assert fingerprint(lazy) == fingerprint(held)
+    assert fingerprint(lazy) == fingerprint(stored)
 
 
 def test_a_translation_encodes_once(small_run, monkeypatch):
@@ -101,18 +101,18 @@ def test_a_translation_encodes_once(small_run, monkeypatch):
         model, "encode", lambda ids, *more: (read.append(len(ids)), encode(ids, *more))[1]
     )
     lines = ["a b c", "d e", "", "f g h i"]
-    found = translator.translations(lines, details_of=2)
+    result = translator.translations(lines, details_of=2)
     assert sum(read) == 3
     forced = translator.force(
-        [t.source for t in found if t.hypotheses],
-        [t.hypotheses[0].tokens for t in found if t.hypotheses],
+        [t.source for t in result if t.hypotheses],
+        [t.hypotheses[0].tokens for t in result if t.hypotheses],
     )
-    for translation, again in zip([t for t in found if t.hypotheses], forced, strict=True):
+    for translation, again in zip([t for t in result if t.hypotheses], forced, strict=True):
         assert translation.details[0].log_prob == pytest.approx(
             translation.hypotheses[0].log_prob, abs=1e-4
         )
         assert translation.details[0].weights == pytest.approx(again.weights, abs=1e-5)
-    assert found[2].details == []
+    assert result[2].details == []
 
 
 def test_calls_leave_the_process_as_it_was(small_run):
@@ -123,16 +123,16 @@ def test_calls_leave_the_process_as_it_was(small_run):
         translator = nmt.load(small_run, search=Greedy(), batch_tokens=20)
         lines = [" ".join("abcdefghij"[: 1 + i % 5]) for i in range(10)]
         expected = translator.translate(lines)
-        found = {}
+        result = {}
         threads = [
-            threading.Thread(target=lambda i=i: found.update({i: translator.translate(lines)}))
+            threading.Thread(target=lambda i=i: result.update({i: translator.translate(lines)}))
             for i in range(4)
         ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        assert [found[i] for i in range(4)] == [expected] * 4
+        assert [result[i] for i in range(4)] == [expected] * 4
         assert torch.get_num_threads() == 4
         seen = []
         other = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))

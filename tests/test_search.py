@@ -104,7 +104,7 @@ def random_table(seed, words_=WORDS):
 
 def brute_force(table, limit, penalty, words_=(A, B)):
     """All hypotheses of at most `limit` words, best score first: (score, words, log-probability)."""
-    found = []
+    result = []
     for length in range(limit + 1):
         for words in itertools.product(words_, repeat=length):
             log_prob = sum(math.log(table(words[:i])[word]) for i, word in enumerate([*words, EOS]))
@@ -118,8 +118,8 @@ def brute_force(table, limit, penalty, words_=(A, B)):
             }[penalty.name]
             seen = sum(attention(words[:i]) for i in range(n))
             score += penalty.coverage * sum(math.log(min(1.0, float(each))) for each in seen)
-            found.append((score, list(words), log_prob))
-    return sorted(found, key=lambda h: -h[0])
+            result.append((score, list(words), log_prob))
+    return sorted(result, key=lambda h: -h[0])
 
 
 def garden_path(words):
@@ -145,9 +145,9 @@ def test_greedy_takes_the_best_word_and_beam_the_best_sentence():
 def test_full_width_is_brute_force(penalty, seed):
     table, limit, n = random_table(seed), 4, 7
     truth = brute_force(table, limit, penalty)
-    [found] = find(beam(penalty, width=40, n_best=n), [table], [limit])
-    assert [h.tokens for h in found] == [words for _, words, _ in truth[:n]]
-    for hypothesis, (score, _, log_prob) in zip(found, truth, strict=False):
+    [result] = find(beam(penalty, width=40, n_best=n), [table], [limit])
+    assert [h.tokens for h in result] == [words for _, words, _ in truth[:n]]
+    for hypothesis, (score, _, log_prob) in zip(result, truth, strict=False):
         assert hypothesis.score == pytest.approx(score, abs=1e-6)
         assert hypothesis.log_prob == pytest.approx(log_prob, abs=1e-6)
 
@@ -156,9 +156,9 @@ def test_full_width_is_brute_force(penalty, seed):
 @given(seed=st.integers(0, 10**6), limit=st.integers(0, 6), penalty=any_penalty)
 def test_width_one_is_greedy(seed, limit, penalty):
     [[greedy]] = find(Greedy(), [random_table(seed)], [limit])
-    [[found]] = find(beam(penalty, width=1), [random_table(seed)], [limit])
-    assert found.tokens == greedy.tokens
-    assert found.log_prob == pytest.approx(greedy.log_prob, abs=1e-6)
+    [[result]] = find(beam(penalty, width=1), [random_table(seed)], [limit])
+    assert result.tokens == greedy.tokens
+    assert result.log_prob == pytest.approx(greedy.log_prob, abs=1e-6)
 
 
 @settings(max_examples=40, deadline=None)
@@ -212,16 +212,16 @@ def test_a_settled_sentence_costs_no_more_steps(n_best):
         lengths.append(len(words))
         return {EOS: 0.98, A: 0.01, B: 0.01}
 
-    [found] = find(Beam(width=3, n_best=n_best, length_penalty="none"), [table], [1000])
-    assert [h.tokens for h in found] == [[], [A]][:n_best]
+    [result] = find(Beam(width=3, n_best=n_best, length_penalty="none"), [table], [1000])
+    assert [h.tokens for h in result] == [[], [A]][:n_best]
     assert max(lengths) < n_best
 
 
 def test_coverage_needs_attention():
     class Blind(Table):
         def __call__(self, *arguments):
-            found = super().__call__(*arguments)
-            return Prediction(found.log_probs, found.state)
+            result = super().__call__(*arguments)
+            return Prediction(result.log_probs, result.state)
 
     step = Blind([random_table(1)])
     step.mask = None
@@ -261,18 +261,18 @@ def test_samples_are_distributed_as_they_should(options, allowed):
             path = [*words, EOS] if length < 2 else list(words)  # at the limit only EOS is left
             expected[words] = math.prod(adjusted(words[:i])[word] for i, word in enumerate(path))
     draws = 1000
-    found = find(
+    result = find(
         Sample(n_best=4, seed=2, **options),
         [table] * draws,
         [Request(2, seed=i) for i in range(draws)],
     )
-    counts = Counter(tuple(h.tokens) for hypotheses in found for h in hypotheses)
+    counts = Counter(tuple(h.tokens) for hypotheses in result for h in hypotheses)
     possible = {words: p for words, p in expected.items() if p}
     assert set(counts) <= set(possible)
     statistic = sum((counts[w] - 4 * draws * p) ** 2 / (4 * draws * p) for w, p in possible.items())
     critical = {1: 10.83, 2: 13.82, 3: 16.27, 4: 18.47, 5: 20.52, 6: 22.46}
     assert statistic < critical[max(1, len(possible) - 1)]
-    for hypothesis in found[0]:  # the score is the model's own
+    for hypothesis in result[0]:  # the score is the model's own
         truth = sum(math.log(table(hypothesis.tokens[:i] and tuple(hypothesis.tokens[:i]))[w]) if i else math.log(table(())[w]) for i, w in enumerate([*hypothesis.tokens, EOS]))  # fmt: skip
         assert hypothesis.score == hypothesis.log_prob == pytest.approx(truth)
 
@@ -328,9 +328,9 @@ def test_constrained_search_with_full_width_is_brute_force(seed):
         h for h in brute_force(table, limit, Penalty("average"), LETTERS)
         if satisfies(h[1], request) and not (request.continuing and holds(h[1], (4, 5)))
     ]  # fmt: skip
-    [found] = find(Beam(width=1500, n_best=3), [table], [request], vocabulary=8)
-    assert [h.tokens for h in found] == [words for _, words, _ in truth[:3]]
-    assert found[0].log_prob == pytest.approx(truth[0][2])
+    [result] = find(Beam(width=1500, n_best=3), [table], [request], vocabulary=8)
+    assert [h.tokens for h in result] == [words for _, words, _ in truth[:3]]
+    assert result[0].log_prob == pytest.approx(truth[0][2])
 
 
 @pytest.mark.exhaustive
@@ -348,18 +348,18 @@ def test_a_thousand_random_constraints_are_kept():
         requests.append(Request(room + draw(1, 4), i, prefix, required, forbidden))
     for width in (1, 3, 5):
         tables = [random_table(i, (EOS, *LETTERS)) for i in range(len(requests))]
-        found = find(Beam(width=width), tables, requests, vocabulary=8)
+        result = find(Beam(width=width), tables, requests, vocabulary=8)
         assert all(
             hypotheses and satisfies(hypotheses[0].tokens, r)
-            for hypotheses, r in zip(found, requests, strict=True)
+            for hypotheses, r in zip(result, requests, strict=True)
         )
 
 
 def test_the_other_searches_keep_prefixes_and_refuse_what_they_cannot_promise():
     table = random_table(3)
     for search in (Greedy(), Sample(n_best=2), Diverse(n_best=2), MBR(candidates=2)):
-        [found] = find(search, [table], [Request(5, prefix=(B, A), forbidden=((B, B),))])
-        assert all(h.tokens[:2] == [B, A] and not holds(h.tokens, (B, B)) for h in found)
+        [result] = find(search, [table], [Request(5, prefix=(B, A), forbidden=((B, B),))])
+        assert all(h.tokens[:2] == [B, A] and not holds(h.tokens, (B, B)) for h in result)
     for search in (Greedy(), Sample(), Diverse()):
         with pytest.raises(ValueError, match="search=beam"):
             find(search, [table], [Request(5, required=((A,),))])
@@ -390,10 +390,10 @@ def test_required_words_that_begin_alike_are_all_written():
     required = ((4,), (4, 5), (4, 5, 6), (4, 6), (4,))
     for seed in range(20):
         request = Request(14, required=required, continuing=continuing)
-        [found] = find(
+        [result] = find(
             Beam(width=2), [random_table(seed, (EOS, *LETTERS))], [request], vocabulary=8
         )
-        assert satisfies(found[0].tokens, request)
+        assert satisfies(result[0].tokens, request)
 
 
 @pytest.mark.parametrize("utility", ["chrf", "bleu"])
@@ -410,9 +410,9 @@ def test_minimum_bayes_risk_takes_what_is_most_like_the_others(utility, source):
         / sum(p)
         for text in texts
     }
-    found = MBR(utility=utility, source=source, n_best=3).rerank(hypotheses, texts)
-    assert [text for _, text in found] == sorted(risks, key=lambda text: -risks[text])[:3]
-    assert [h.score for h, _ in found] == pytest.approx([risks[text] for _, text in found])
+    result = MBR(utility=utility, source=source, n_best=3).rerank(hypotheses, texts)
+    assert [text for _, text in result] == sorted(risks, key=lambda text: -risks[text])[:3]
+    assert [h.score for h, _ in result] == pytest.approx([risks[text] for _, text in result])
 
 
 @pytest.mark.parametrize("size", [500, 2560, 2600, 8000])

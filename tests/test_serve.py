@@ -128,8 +128,8 @@ def test_more_than_libretranslate(client, pair, small_run):
     }
     answer = client.post("/translate", json=asked).json()
     assert [one["source"] for one in answer["sentences"]] == ["a b c. d e"]
-    [found] = answer["sentences"]
-    best = found["hypotheses"][0]
+    [result] = answer["sentences"]
+    best = result["hypotheses"][0]
     assert best["text"] == answer["translatedText"]
     assert sum(best["token_log_probs"]) == pytest.approx(best["log_prob"], abs=1e-4)
     assert len(best["attention"]["weights"]) == len(best["words"])
@@ -282,15 +282,15 @@ def test_tags_stay_where_they_were(text):
 ])  # fmt: skip
 def test_tags_follow_their_words(text, written):
     """Words in reverse order."""
-    found = []
+    result = []
     for part in markup.blocks(text):
         sentence = part.text.strip()
         turned = " ".join(reversed(sentence.split()))
         order = range(len(sentence.split()))[::-1]
-        found.append(
+        result.append(
             markup.with_tags(part, [markup.AlignedSentence(range(len(sentence)), turned, order)])
         )
-    assert found == [written]
+    assert result == [written]
 
 
 pieces = st.lists(st.sampled_from(["<b>", "</b>", "<i>", "</i>", "<p>", "</p>", "<br>", "<img src=x>", "<a href='y'>", "</a>", "word ",
@@ -602,9 +602,9 @@ def test_no_body_is_a_fault_of_the_server(client, body, kind):
 
 
 def test_the_specification_says_what_is_asked(client):
-    found = client.get("/openapi.json").json()
-    assert found["openapi"].startswith("3.1")
-    for path, methods in found["paths"].items():
+    result = client.get("/openapi.json").json()
+    assert result["openapi"].startswith("3.1")
+    for path, methods in result["paths"].items():
         for method in methods:
             answer = client.request(method, path, **({"json": {}} if method == "post" else {}))
             assert str(answer.status_code) in methods[method]["responses"]
@@ -618,41 +618,45 @@ def test_the_tree_is_what_the_search_did(small_run):
     from nmt.search.beam import Beam
 
     lister = translator.with_search(Beam(width=4, n_best=4))
-    found = explain(lister, "a b c d")
+    result = explain(lister, "a b c d")
     [truth] = lister.translations(["a b c d"], details_of=1)
-    assert [h.tokens for h in found.others] == [h.tokens for h in truth.hypotheses]
-    assert [found.tree[i].token for i in found.path[1:-1]] == truth.hypotheses[0].tokens
-    assert found.tree[found.path[-1]].total == pytest.approx(truth.hypotheses[0].log_prob, abs=1e-4)
-    assert found.attention == pytest.approx(truth.details[0].weights, abs=1e-5)
-    for node in found.tree[1:]:
-        parent = found.tree[node.parent]
+    assert [h.tokens for h in result.others] == [h.tokens for h in truth.hypotheses]
+    assert [result.tree[i].token for i in result.path[1:-1]] == truth.hypotheses[0].tokens
+    assert result.tree[result.path[-1]].total == pytest.approx(
+        truth.hypotheses[0].log_prob, abs=1e-4
+    )
+    assert result.attention == pytest.approx(truth.details[0].weights, abs=1e-5)
+    for node in result.tree[1:]:
+        parent = result.tree[node.parent]
         assert node.total == pytest.approx(parent.total + node.log_prob, abs=1e-5)
         known = dict(parent.next)
         assert known.get(node.token, node.log_prob) == pytest.approx(node.log_prob, abs=1e-5)
     by_step = {}
-    for i in range(1, len(found.tree)):
+    for i in range(1, len(result.tree)):
         depth, k = 0, i
         while k > 0:
-            depth, k = depth + 1, found.tree[k].parent
+            depth, k = depth + 1, result.tree[k].parent
         by_step.setdefault(depth, []).append(i)
-    assert max(len([i for i in row if found.tree[i].token != 3]) for row in by_step.values()) <= 4
-    assert [node.fate for node in found.tree].count("written") == len(found.path)
+    assert max(len([i for i in row if result.tree[i].token != 3]) for row in by_step.values()) <= 4
+    assert [node.fate for node in result.tree].count("written") == len(result.path)
 
 
 def test_what_if(small_run):
     """Another word, and another look: what comes after them is the model's own."""
     translator = load(small_run)
-    own = explain(translator, "a b c d")
+    own_values = explain(translator, "a b c d")
     other = next(
-        token for token, _ in own.tree[own.path[1]].next if token > 3 and token != own.tokens[1]
+        token
+        for token, _ in own_values.tree[own_values.path[1]].next
+        if token > 3 and token != own_values.tokens[1]
     )
-    forced = explain(translator, "a b c d", [own.tokens[0], other])
-    assert forced.tokens[:2] == [own.tokens[0], other]
+    forced = explain(translator, "a b c d", [own_values.tokens[0], other])
+    assert forced.tokens[:2] == [own_values.tokens[0], other]
     looked = explain(translator, "a b c d", attend_to={0: 2, 1: 0})
     assert looked.attention[0].tolist() == [0, 0, 1] + [0] * (looked.attention.shape[1] - 3)
     assert looked.attention[1].argmax() == 0
-    whole = explain(translator, "a b", own.tokens, whole=True)
-    assert whole.tokens == own.tokens
+    whole = explain(translator, "a b", own_values.tokens, whole=True)
+    assert whole.tokens == own_values.tokens
     for prefix, looks in (([10**6], None), ([2], None), ([], {0: 99})):
         with pytest.raises(UserError):
             explain(translator, "a b", prefix, attend_to=looks)
@@ -696,22 +700,22 @@ def test_neighbors_are_those_of_the_encoder(index, small_run, pair):
         return memory.encoded.final_state[0] / memory.encoded.final_state[0].norm()
 
     with torch.inference_mode():
-        own = summary("a b c d")
+        own_values = summary("a b c d")
         truth = sorted(
-            {line: float(own @ summary(line)) for line in lines if line}.items(),
+            {line: float(own_values @ summary(line)) for line in lines if line}.items(),
             key=lambda one: -one[1],
         )
     with TestClient(served(f"model={small_run}", f"index={file}").app()) as client:
-        found = client.post("/neighbors", json={"q": "a b c d", **pair, "count": 7}).json()[
+        result = client.post("/neighbors", json={"q": "a b c d", **pair, "count": 7}).json()[
             "neighbors"
         ]
         assert client.get("/frontend/settings").json()["neighbors"]
         assert client.post("/neighbors", json={"q": "  ", **pair}).status_code == 400
-    assert (found[0]["source"], found[0]["target"]) == ("a b c d", "d c b a")
-    assert [one["similarity"] for one in found] == pytest.approx(
+    assert (result[0]["source"], result[0]["target"]) == ("a b c d", "d c b a")
+    assert [one["similarity"] for one in result] == pytest.approx(
         [value for _, value in truth[:7]], abs=2e-3
     )
-    assert len({one["source"] for one in found}) == 7
+    assert len({one["source"] for one in result}) == 7
 
 
 def test_an_index_of_another_model_is_refused(index, small_run, pair, tmp_path, client):
@@ -760,10 +764,10 @@ def start(*overrides):
 def end(process):
     """Ends a server as a service manager does; what it has said since it began to serve."""
     process.send_signal(signal.SIGTERM)
-    said = process.communicate(timeout=40)[1]
-    assert process.returncode == 0, said
-    assert "Traceback" not in said
-    return said
+    output = process.communicate(timeout=40)[1]
+    assert process.returncode == 0, output
+    assert "Traceback" not in output
+    return output
 
 
 @pytest.fixture(scope="module")

@@ -118,10 +118,10 @@ def test_the_pairs_are_those_of_memory(corpus, filters, caplog):
     assert list(disk.train.source) == list(kept.source)
     assert list(disk.train.target) == list(kept.target)
     assert len(disk.train) < ROWS
-    said = [record.message for record in caplog.records if "dropped" in record.message]
-    assert len(said) == 2
-    assert {*said[0].split(" (dropped: ")[1][:-1].split(", ")} == {
-        *said[1].split(" (dropped: ")[1][:-1].split(", ")
+    output = [record.message for record in caplog.records if "dropped" in record.message]
+    assert len(output) == 2
+    assert {*output[0].split(" (dropped: ")[1][:-1].split(", ")} == {
+        *output[1].split(" (dropped: ")[1][:-1].split(", ")
     }
 
 
@@ -148,9 +148,9 @@ def test_every_kind_of_file_is_stored(corpus, tmp_path):
     for kind in ("tsv", "csv", "jsonl", "parquet"):
         config = compose(f"data={kind}", f"data.train={tmp_path}/t.{kind}", f"data.validation={tmp_path}/t.{kind}@:9",
                          "data.source=en", "data.target=de", "store=disk")  # fmt: skip
-        found = loaded(config, Filters()).train
-        assert found.store is not None
-        assert [*zip(found.source, found.target, strict=True)] == wanted, kind
+        result = loaded(config, Filters()).train
+        assert result.store is not None
+        assert [*zip(result.source, result.target, strict=True)] == wanted, kind
     with (
         gzip.open(tmp_path / "z.en.gz", "wt", encoding="utf-8") as a,
         gzip.open(tmp_path / "z.de.gz", "wt", encoding="utf-8") as b,
@@ -266,16 +266,16 @@ def test_killed_anywhere_nothing_half_is_used(corpus, cache, monkeypatch):
 def test_two_runs_do_the_work_once(corpus, cache, caplog, monkeypatch):
     caplog.set_level("INFO", "nmt")
     monkeypatch.setattr(lock, "SILENT_ATTEMPTS", 1)
-    config, found = text(corpus, "store=disk"), []
+    config, result = text(corpus, "store=disk"), []
     threads = [
-        threading.Thread(target=lambda: found.append(loaded(config, Filters()).train))
+        threading.Thread(target=lambda: result.append(loaded(config, Filters()).train))
         for _ in range(3)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len({pairs.store for pairs in found}) == 1
+    assert len({pairs.store for pairs in result}) == 1
     assert len([*cache.iterdir()]) == 1
     assert "another process is writing it; waiting" in caplog.text
 
@@ -393,8 +393,8 @@ def test_a_damaged_tokenizer_is_named_and_only_one_trains_it(tmp_path):
     first = untrained.train(lines, lines, tmp_path)
     assert untrained.train(lines, lines, tmp_path).models == first.models
     [file] = tmp_path.glob("*.model")
-    held = bytearray(file.read_bytes())
-    held[len(held) // 2] ^= 1
-    file.write_bytes(held)
+    stored = bytearray(file.read_bytes())
+    stored[len(stored) // 2] ^= 1
+    file.write_bytes(stored)
     with pytest.raises(UserError, match=r"\.model: is damaged.*Remove the file"):
         untrained.train(lines, lines, tmp_path)

@@ -165,10 +165,10 @@ def test_formats(small_run, tmp_path):
     assert [row["source"] for row in rows] == ["a b c", "", "d e"]
     assert rows[1]["hypotheses"] == []
     for row in (rows[0], rows[2]):
-        [found] = row["hypotheses"]
-        assert sum(found["token_log_probs"]) == pytest.approx(found["log_prob"], abs=1e-4)
-        assert len(found["tokens"]) == len(found["token_log_probs"])
-        alignment, words = found["alignment"], found["text"].split()
+        [result] = row["hypotheses"]
+        assert sum(result["token_log_probs"]) == pytest.approx(result["log_prob"], abs=1e-4)
+        assert len(result["tokens"]) == len(result["token_log_probs"])
+        alignment, words = result["alignment"], result["text"].split()
         assert len(alignment["weights"]) == len(alignment["to_end"]) == len(words)
         for weights, end in zip(alignment["weights"], alignment["to_end"], strict=True):
             assert sum(weights) + end == pytest.approx(1, abs=1e-3)
@@ -182,8 +182,10 @@ def test_constraints_from_files(small_run, tmp_path):
     source, prefix, constraints = tmp_path / "in", tmp_path / "prefix", tmp_path / "c.jsonl"
     source.write_text("a b c\n\nd e\n")
     prefix.write_text("j\n\n\n")
-    found = translated(small_run, source, tmp_path / "out", f"prefix={prefix}").decode().split("\n")
-    assert found[0].startswith("j")
+    result = (
+        translated(small_run, source, tmp_path / "out", f"prefix={prefix}").decode().split("\n")
+    )
+    assert result[0].startswith("j")
     constraints.write_text('{"required": ["h"], "forbidden": ["a"]}\n\n{"prefix": "f f"}\n')
     first, _, third, _ = (
         translated(small_run, source, tmp_path / "o2", f"constraints={constraints}")

@@ -50,7 +50,7 @@ MODULES = {module_of(path): path for path in FILES}
 @functools.cache
 def imported(path: Path, *, types: bool = True) -> set[str]:
     """Modules of nmt that a file imports anywhere in it, inside its functions too; `types`: those for annotations too."""
-    tree, found = ast.parse(path.read_text(encoding="utf-8")), set[str]()
+    tree, result = ast.parse(path.read_text(encoding="utf-8")), set[str]()
     for_types = [
         inner
         for node in ast.walk(tree)
@@ -64,10 +64,10 @@ def imported(path: Path, *, types: bool = True) -> set[str]:
             and (types or node not in for_types)
         ):
             names = [f"{node.module}.{alias.name}" for alias in node.names]
-            found |= {name if name in MODULES else node.module for name in names}
+            result |= {name if name in MODULES else node.module for name in names}
         elif isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names if alias.name.split(".")[0] == "nmt"}
-    return found - {module_of(path)}
+            result |= {alias.name for alias in node.names if alias.name.split(".")[0] == "nmt"}
+    return result - {module_of(path)}
 
 
 GRAPH = {module: imported(path) for module, path in MODULES.items() if module != "nmt"}
@@ -87,13 +87,13 @@ for _module, _needs in GRAPH.items():
 
 def layers(graph: dict[str, set[str]]) -> list[set[str]]:
     """From the bottom up. Raises CycleError if there is no bottom."""
-    sorter, found = TopologicalSorter(graph), []
+    sorter, result = TopologicalSorter(graph), []
     sorter.prepare()
     while sorter.is_active():
         ready = set(sorter.get_ready())
-        found.append(ready)
+        result.append(ready)
         sorter.done(*ready)
-    return found
+    return result
 
 
 @pytest.mark.parametrize("graph", [GRAPH, ENTRIES], ids=["files", "folders"])
@@ -167,14 +167,14 @@ def test_the_map_of_the_house_is_the_house():
 
 def reach(module: str) -> set[str]:
     """All that comes with a module, but for what only annotations name."""
-    found, waiting = set[str](), [module]
+    result, waiting = set[str](), [module]
     while waiting:
         path = MODULES.get(waiting.pop())
         for name in imported(path, types=False) if path else ():
-            if name not in found:
-                found.add(name)
+            if name not in result:
+                result.add(name)
                 waiting.append(name)
-    return found
+    return result
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))

@@ -36,12 +36,12 @@ def swept(folder, *overrides):
 
 def results(folder):
     """What counts of all runs: scores, to the last digit."""
-    found = {
+    result = {
         file.parent.name: json.loads(file.read_text()) for file in folder.glob("*/results.json")
     }
     return {
         name: (r["scores"], r["validation"], r["best_update"], r["updates"])
-        for name, r in found.items()
+        for name, r in result.items()
     }
 
 
@@ -69,8 +69,8 @@ def plain(tmp_path_factory):
 
 def test_folders_are_named_by_what_differs_and_failures_are_told(plain):
     folder, result = plain
-    told = failed(result, "fixed uses no attention", "the same command tries them again")
-    assert "2 of 4 done, 2 failed" in told
+    message = failed(result, "fixed uses no attention", "the same command tries them again")
+    assert "2 of 4 done, 2 failed" in message
     assert {file.parent.name for file in folder.glob("*/results.json")} == {
         "luong-seed1",
         "luong-seed2",
@@ -165,7 +165,7 @@ def test_long_names_stay_different():
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        (["hydra/launcher=workres"], "there is no such launcher (there are: "),
+        (["hydra/launcher=workres"], "no such launcher (there are: "),
         (["hydra/launcher=workers", "hydra.launcher.n_job=2"], "no such key; did you mean n_jobs?"),
         (
             ["hydra/launcher=workers", "hydra.launcher.n_jobs=two"],
@@ -202,7 +202,7 @@ def test_what_is_wrong_with_a_sweep_is_told_before_anything_runs(tmp_path, typed
 
 def test_what_belongs_to_sweeps_is_refused_elsewhere():
     failed(run("train", "--dry-run", *TINY), "add -m")
-    failed(run("train", *TINY, "sweep=seeds"), "says how several runs are made: add -m")
+    failed(run("train", *TINY, "sweep=seeds"), "has an effect with several runs only: add -m")
     failed(run("evaluate", "-m", "model=x", "source=a", "reference=b", "hydra/launcher=workers"), "only for sweeps of commands that train")  # fmt: skip
 
 
@@ -522,9 +522,9 @@ def test_what_is_added_to_a_finished_run_in_vain_is_told(plain):
     typed = ["decoder=luong", "attention=dot", "seed=1,2", "tokenizer.vocabulary_size=30"]
     result = swept(folder, *typed, "keep_validations=true")
     assert result.returncode == 0, result.stderr.decode()
-    said = result.stderr.decode()
-    assert "keep_validations=true: has no effect on luong-seed1" in said
-    assert "to train it again, remove its folder" in said
+    output = result.stderr.decode()
+    assert "keep_validations=true: has no effect on luong-seed1" in output
+    assert "to train it again, remove its folder" in output
     assert "has no effect" not in swept(folder, *typed).stderr.decode()
 
 

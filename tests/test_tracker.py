@@ -27,8 +27,8 @@ def test_tensorboard_has_what_its_users_expect(watched):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     folder = watched
-    found = EventAccumulator(str(folder), size_guidance={"images": 0, "tensors": 0}).Reload()
-    tags = found.Tags()
+    result = EventAccumulator(str(folder), size_guidance={"images": 0, "tensors": 0}).Reload()
+    tags = result.Tags()
     assert {
         "train/loss",
         "train/gradient_norm",
@@ -36,14 +36,16 @@ def test_tensorboard_has_what_its_users_expect(watched):
         "validation/exact",
         "final/exact",
     } <= set(tags["scalars"])
-    assert len(found.Scalars("validation/loss")) == 2
-    assert [event.step for event in found.Images("validation/attention")] == found_steps(folder)
+    assert len(result.Scalars("validation/loss")) == 2
+    assert [event.step for event in result.Images("validation/attention")] == found_steps(folder)
     assert {"config/text_summary", "validation/samples/text_summary"} <= set(tags["tensors"])
-    sample = found.Tensors("validation/samples/text_summary")[0].tensor_proto.string_val[0].decode()
+    sample = (
+        result.Tensors("validation/samples/text_summary")[0].tensor_proto.string_val[0].decode()
+    )
     assert sample.startswith("| source | reference | translation |")
-    assert "_hparams_/session_start_info" in found.SummaryMetadata(
+    assert "_hparams_/session_start_info" in result.SummaryMetadata(
         "_hparams_/session_start_info"
-    ).plugin_data.plugin_name or any("hparams" in tag for tag in found.summary_metadata)
+    ).plugin_data.plugin_name or any("hparams" in tag for tag in result.summary_metadata)
 
 
 def found_steps(folder):
@@ -89,12 +91,12 @@ def test_mlflow_without_a_server(tmp_path):
     folder = trained(tmp_path / "run", "tracker=mlflow")
     client = MlflowClient((tmp_path / "mlruns").as_uri())
     experiment = client.get_experiment_by_name("nmt")
-    [found] = client.search_runs([experiment.experiment_id])
-    assert found.data.params["decoder.hidden_size"] == "16"
-    assert "final/exact" in found.data.metrics
-    assert len(client.get_metric_history(found.info.run_id, "validation/loss")) == 2
+    [result] = client.search_runs([experiment.experiment_id])
+    assert result.data.params["decoder.hidden_size"] == "16"
+    assert "final/exact" in result.data.metrics
+    assert len(client.get_metric_history(result.info.run_id, "validation/loss")) == 2
     assert run("train", f"resume={folder}", "trainer.max_epochs=3").returncode == 0
-    assert len(client.get_metric_history(found.info.run_id, "validation/loss")) == 3
+    assert len(client.get_metric_history(result.info.run_id, "validation/loss")) == 3
 
 
 @pytest.mark.exhaustive

@@ -67,9 +67,9 @@ def test_a_string_gives_one_answer(small_run):
 def test_a_hypothesis_scores_what_it_scores_when_it_is_given(small_run, other_run, search):
     for paths in (str(small_run), [str(small_run), str(other_run)]):
         translator = nmt.load(paths, search=search)
-        found = [(t.source, h) for t in translator.translations(LINES[:20]) for h in t.hypotheses]
-        given_ = translator.force([source for source, _ in found], [h.tokens for _, h in found])
-        for (_, hypothesis), forced in zip(found, given_, strict=True):
+        result = [(t.source, h) for t in translator.translations(LINES[:20]) for h in t.hypotheses]
+        given_ = translator.force([source for source, _ in result], [h.tokens for _, h in result])
+        for (_, hypothesis), forced in zip(result, given_, strict=True):
             assert forced.log_prob == pytest.approx(
                 hypothesis.log_prob, abs=1e-5 * (1 + len(hypothesis.tokens))
             )
@@ -153,11 +153,11 @@ def test_decoders_and_scores_mix_in_an_ensemble():
         ]
         shares = [0.5, 0.3, 0.2]
         ensemble = EnsembleStep(steps, shares, "probability")
-        found = ensemble(torch.tensor([2, 2, 2]), EnsembleState(tuple(states)))
+        result = ensemble(torch.tensor([2, 2, 2]), EnsembleState(tuple(states)))
         torch.testing.assert_close(
-            found.log_probs.exp(), sum(w * e.exp() for w, e in zip(shares, each, strict=True))
+            result.log_probs.exp(), sum(w * e.exp() for w, e in zip(shares, each, strict=True))
         )
-        torch.testing.assert_close(found.weights.sum(1), torch.ones(3, dtype=torch.float64))
+        torch.testing.assert_close(result.weights.sum(1), torch.ones(3, dtype=torch.float64))
         [a, b, c] = Beam(width=3)(ensemble, EnsembleState(tuple(states)), [Request(5)] * 3)
     assert all(h and math.isfinite(h[0].score) for h in (a, b, c))
     never = torch.tensor([[-torch.inf, 0.0]])
@@ -248,8 +248,8 @@ def test_every_spelling_is_found(tokenizer):
 @pytest.mark.parametrize("utility", ["chrf", "bleu"])
 def test_minimum_bayes_risk_in_text(small_run, utility):
     translator = nmt.load(small_run, search=MBR(candidates=5, utility=utility, n_best=2))
-    for found in translator.translations([*LINES[:6], ""]):
-        assert len(found.texts) == len(set(found.texts)) == len(found.hypotheses) <= 2
+    for result in translator.translations([*LINES[:6], ""]):
+        assert len(result.texts) == len(set(result.texts)) == len(result.hypotheses) <= 2
 
 
 @pytest.fixture(scope="module")
@@ -268,7 +268,7 @@ def test_every_piece_belongs_to_a_word_of_the_line(tokenizer, line):
     ):
         assert len(places) == len(ids)
         assert all(a.start <= b.start for a, b in itertools.pairwise(places))
-        assert all(0 <= its.start < its.stop <= max(1, len(words(of))) for its in places)
+        assert all(0 <= value.start < value.stop <= max(1, len(words(of))) for value in places)
 
 
 def ranges(*numbers):
@@ -279,12 +279,12 @@ def test_pieces_are_merged_to_words():
     weights = np.array(
         [[0.5, 0.2, 0.2, 0.1], [0.1, 0.1, 0.7, 0.1], [0.0, 0.3, 0.3, 0.4], [0.1, 0.0, 0.1, 0.8]]
     )
-    found = merge(weights, source_words=ranges(0, 1, 1), target_words=ranges(0, 0, 1))
-    np.testing.assert_allclose(found.weights, [[0.3, 0.6], [0.0, 0.6]])
-    np.testing.assert_allclose(found.to_end, [0.1, 0.4])
-    np.testing.assert_allclose(found.at_end, [0.1, 0.1])
-    np.testing.assert_allclose(found.weights.sum(1) + found.to_end, 1.0)
-    assert found.pairs() == [(1, 0), (1, 1)]
+    result = merge(weights, source_words=ranges(0, 1, 1), target_words=ranges(0, 0, 1))
+    np.testing.assert_allclose(result.weights, [[0.3, 0.6], [0.0, 0.6]])
+    np.testing.assert_allclose(result.to_end, [0.1, 0.4])
+    np.testing.assert_allclose(result.at_end, [0.1, 0.1])
+    np.testing.assert_allclose(result.weights.sum(1) + result.to_end, 1.0)
+    assert result.pairs() == [(1, 0), (1, 1)]
     assert merge(np.ones((1, 1)), [], []).pairs() == []
 
 
@@ -301,8 +301,8 @@ def test_two_directions_become_one():
 def test_alignment_error_rate():
     """Och & Ney 2003 by hand: A has 3 links, 1 sure and 2 possible of them right; S has 2."""
     sure, possible = parse_links("0-0 1-1 2?2")
-    found = parse_links("0-0 2-2 3-3")[0]
-    assert error_rate([found], [sure], [possible]) == pytest.approx(1 - (1 + 2) / (3 + 2))
+    result = parse_links("0-0 2-2 3-3")[0]
+    assert error_rate([result], [sure], [possible]) == pytest.approx(1 - (1 + 2) / (3 + 2))
     assert error_rate([sure], [sure], [possible]) == 0
     assert error_rate([], [], []) == 0
     with pytest.raises(ValueError, match="not a link"):
@@ -338,12 +338,12 @@ def test_unknown_words_are_written_as_asked(few_words, tmp_path):
             translator.models[0].output.bias[:] = -50.0
             translator.models[0].output.bias[UNK] = 3.0
             translator.models[0].output.bias[EOS] = 0.0
-        [found] = translator.translations([line])
-        texts[unknown] = found.text
-        tokens = found.hypotheses[0].tokens
+        [result] = translator.translations([line])
+        texts[unknown] = result.text
+        tokens = result.hypotheses[0].tokens
         assert set(tokens) == {UNK}
-        [forced] = translator.force([found.source], [tokens])
-    places = translator.tokenizer.source_words(line, found.source)
+        [forced] = translator.force([result.source], [tokens])
+    places = translator.tokenizer.source_words(line, result.source)
     names = [words(line)[places[int(row[:-1].argmax())].start] for row in forced.weights[:-1]]
     distinct = [name for i, name in enumerate(names) if i == 0 or names[i - 1] != name]
     assert texts["copy"] == " ".join(lexicon.get(name, name) for name in distinct)
@@ -373,12 +373,12 @@ def test_filling_by_hand():
 @pytest.mark.parametrize("unknown", ["drop", "copy"])
 def test_filled_lists_of_the_best_hold_each_text_once(few_words, unknown):
     translator = nmt.load(few_words, device="cpu", search=Beam(width=6, n_best=6), unknown=unknown)
-    for found in translator.translations(["a zebra b", "lion lion"], details_of=3):
+    for result in translator.translations(["a zebra b", "lion lion"], details_of=3):
         assert all(
             len(d.log_probs) == len(h.tokens) + 1
-            for d, h in zip(found.details, found.hypotheses, strict=False)
+            for d, h in zip(result.details, result.hypotheses, strict=False)
         )
-        assert len(found.texts) == len(set(found.texts)) == len(found.hypotheses) > 0
+        assert len(result.texts) == len(set(result.texts)) == len(result.hypotheses) > 0
 
 
 def test_faults_of_unknown_words_are_told(few_words, tmp_path):
@@ -405,7 +405,7 @@ def test_lists_of_the_best_hold_each_text_once(small_run):
     translator = nmt.load(small_run, search=Beam(width=12, n_best=12), device="cpu")
     original = translator.tokenizer.decode
     translator.tokenizer.decode = lambda ids: [text.replace("a", "b") for text in original(ids)]
-    for found in translator.translations(LINES[:4]):
-        assert len(found.texts) == len(set(found.texts)) == len(found.hypotheses) > 0
-        scores = [h.score for h in found.hypotheses]
+    for result in translator.translations(LINES[:4]):
+        assert len(result.texts) == len(set(result.texts)) == len(result.hypotheses) > 0
+        scores = [h.score for h in result.hypotheses]
         assert scores == sorted(scores, reverse=True)

@@ -39,8 +39,8 @@ def test_the_tutorial_runs(tmp_path):
     ).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     assert sum("image/png" in output.get("data", {}) for output in outputs) == 7
-    told = "".join(output.get("text", "") for output in outputs)
-    broken, mended = told.split("first:\n")[1:3]
+    message = "".join(output.get("text", "") for output in outputs)
+    broken, mended = message.split("first:\n")[1:3]
     assert re.match(r"  does_not_see_padding: padding gets", broken)
     assert "second:\n  is_a_distribution: weights sum to 0.99" in broken
     assert "third:\n  can_look_at_one_word: the greatest weight is 0." in broken

@@ -104,7 +104,7 @@ def test_units_of_a_line_and_its_pieces(any_text, units):
     [ids] = any_text.encode_source([line])
     labels, places = any_text.source_units(line, ids, units)
     assert len(places) == len(ids)
-    assert {number for its in places for number in its} == set(range(len(labels)))
+    assert {number for value in places for number in value} == set(range(len(labels)))
     if units == "piece":
         assert labels == any_text.source_pieces(ids)
     else:
@@ -123,7 +123,7 @@ def test_pieces_of_several_words_are_shared(any_text, no_dictionary):
     ])  # fmt: skip
     [ids] = any_text.encode_source(["我ü 爱ß天"])  # bytes of a character belong to it
     pieces, places = any_text.source_pieces(ids), any_text.source_words("我ü 爱ß天", ids)
-    seen = {piece: list(its) for piece, its in zip(pieces, places, strict=True)}
+    seen = {piece: list(value) for piece, value in zip(pieces, places, strict=True)}
     assert words("我ü 爱ß天") == ["我", "ü", "爱", "ß", "天"]
     assert seen["<0xC3>"] in ([1], [3])
     assert seen["<0x9F>"] == [3]

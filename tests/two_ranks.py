@@ -106,14 +106,14 @@ def farthest(a, b):
 def compared(name, ranks, make, batches, objective, **settings):
     mine, weights = losses(make, batches, objective, ranks, **settings)
     everyone = ranks.gather([w.double() for w in weights])
-    found = {"between ranks": farthest(*everyone)}
+    result = {"between ranks": farthest(*everyone)}
     if ranks.first:
         alone, same = losses(make, batches, objective, ALONE, **settings)
-        found |= {
+        result |= {
             "updates": len(mine), "losses": max(abs(a - b) for a, b in zip(mine, alone, strict=True)), "weights": farthest(weights, same),
         }  # fmt: skip
     ranks.wait()
-    return {name: found}
+    return {name: result}
 
 
 def words():
@@ -134,7 +134,7 @@ def risk():
         lambda rows: [" ".join(map(str, row)) for row in rows],
         max_length_factor=1.0,
         max_length_offset=2,
-        judged=judged,
+        metric_settings=judged,
     )
     return MinimumRisk(candidates=3, cost="chrf", critic=critic)
 
@@ -165,17 +165,17 @@ def measure(found):
                 ("r_drop", RDrop()),
             ):
                 make = lambda d=decoder, a=attention: network(d, a, *dropout)  # noqa: E731
-                found |= compared(f"{decoder} {kind}", ranks, make, words(), objective)
+                result |= compared(f"{decoder} {kind}", ranks, make, words(), objective)
         make = lambda: network("bahdanau", "concat", *dropout).float()  # noqa: E731
-        found |= compared("float32", ranks, make, words(), CrossEntropy(), ema=0.9, clip_norm=0.5)
+        result |= compared("float32", ranks, make, words(), CrossEntropy(), ema=0.9, clip_norm=0.5)
         make = lambda: network("luong_feed", "general", *dropout)  # noqa: E731
-        found |= compared("sharded", ranks, make, words(), CrossEntropy(), ema=0.9, shard=True)
+        result |= compared("sharded", ranks, make, words(), CrossEntropy(), ema=0.9, shard=True)
         hard = lambda: network("luong", "general", "window=hard", "window.estimator=reinforce")  # noqa: E731
-        found |= compared("reinforce", ranks, hard, words(), CrossEntropy())
+        result |= compared("reinforce", ranks, hard, words(), CrossEntropy())
         pictures = [with_pictures(one, 4) for one in words()]
         seen = lambda: network("luong", "general", "encoder=grid", "encoder.channels=4").float()  # noqa: E731
-        found |= compared("pictures", ranks, seen, pictures, CrossEntropy())
-        found |= compared("texts", ranks, classifier, documents(), label_loss)
+        result |= compared("pictures", ranks, seen, pictures, CrossEntropy())
+        result |= compared("texts", ranks, classifier, documents(), label_loss)
         try:
             ranks.agree("configuration", ranks.number, "start all with the same command")
         except UserError as error:

@@ -170,7 +170,7 @@ def _with_subfolders(folder: Path) -> list[Path]:
     if folder.is_file():
         raise UserError(f"{folder}: is a file; give the folder of a run or a sweep")
     if not folder.is_dir():
-        raise UserError(f"{folder}: there is no such folder")
+        raise UserError(f"{folder}: no such folder")
     patterns = ["/".join(["*"] * depth) for depth in range(1, DEPTH + 1)]
     below = [path for pattern in patterns for path in sorted(folder.glob(pattern))]
     return [folder, *(path for path in below if path.is_dir())]

@@ -171,13 +171,13 @@ def _no_such_flag(flag: str, arguments: Sequence[str]) -> UserError:
     name, equals, value = flag.partition("=")
     near = difflib.get_close_matches(name, chain(*FLAGS), 1, 0.7)
     if near:
-        return UserError(f"{name}: there is no such flag; did you mean {near[0]}?")
+        return UserError(f"{name}: no such flag; did you mean {near[0]}?")
     after = [*arguments, "", ""][[*arguments, flag].index(flag) + 1]
     if not equals:
         value = after if after and "=" not in after and not after.startswith("-") else "VALUE"
     key = name.lstrip("-").replace("-", "_")
     return UserError(
-        f"{name}: there is no such flag. Write {key}={value}, without dashes; --help shows all keys"
+        f"{name}: no such flag. Write {key}={value}, without dashes; --help shows all keys"
     )
 
 
@@ -232,7 +232,7 @@ def _run(command: str, run: Callable[[Any], Any], overrides: Sequence[str]) -> N
         raise UserError(f"nmt.{command} runs in one process: start it without torchrun")
     sweep = getattr(settings, "sweep", None)
     several = sweep and not make({"sweep": sweep}, "sweep").single
-    add = "says how several runs are made: add -m, or sweep=grid for a single one"
+    add = "has an effect with several runs only: add -m, or sweep=grid for a single one"
     refuse(broken((several, "sweep", add)))
     _prepare_process()
     run(settings)

@@ -307,7 +307,7 @@ _beside: list[str] = []
 def search_beside(folder: str) -> None:
     """Adds a folder of choices (--config-dir). Raises UserError if it is not found."""
     if not Path(folder).is_dir():
-        raise UserError(f"--config-dir {folder}: there is no such folder")
+        raise UserError(f"--config-dir {folder}: no such folder")
     _beside.append(str(Path(folder).resolve()))
     forget()
 

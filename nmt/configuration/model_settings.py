@@ -189,7 +189,7 @@ class ServeSettings(ModelSettings):
         ]
 
     def conflicts(self) -> Iterator[ConfigError]:
-        per_request = "requests say how many alternatives they want; leave it out"
+        per_request = "requests set the number of alternatives; leave it out"
         count = len(models(self.model))
         names = self._names
         yield from super().conflicts()

@@ -35,8 +35,8 @@ def saved_run(path: str, command: str) -> Checkpoint:
     Raises UserError if there is no checkpoint, or if another command wrote it.
     """
     file = Path(path) / ckpt.LAST
-    missing = f"no {ckpt.LAST} in it" if Path(path).is_dir() else "there is no such folder"
-    nothing = f"{missing}; there is nothing to go on with"
+    missing = f"no {ckpt.LAST} in it" if Path(path).is_dir() else "no such folder"
+    nothing = f"{missing}; cannot resume"
     refuse(broken((not file.is_file(), "resume", nothing, path)))
     return ckpt.read_model(str(file), "resume", command)
 

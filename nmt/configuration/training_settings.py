@@ -184,5 +184,5 @@ class ClassifySettings(TrainingSettings):
 
     def conflicts(self) -> Iterator[ConfigError]:
         yield from super().conflicts()
-        nothing = "there is nothing to freeze without vectors=FILE"
+        nothing = "needs vectors=FILE"
         yield from broken((self.freeze and not self.vectors, "freeze", nothing, True))

@@ -1,4 +1,4 @@
-"""What all pages have in common: a frame without network, readable on phones, in dark rooms and by keyboard."""
+"""Common parts of all pages: no network access, responsive, with dark mode and keyboard navigation."""
 
 STYLE = """
 .nmt { font: 15px/1.5 system-ui, sans-serif; color: #222; background: #fff;

@@ -158,7 +158,7 @@ class PictureRow:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns of the picture, or of its places if there is nothing to show."""
+        """Rows and columns of the picture, or of its places if it is empty."""
         rows, columns = self.places.shape[1:] if self.image is None else self.image.shape[:2]
         return rows, columns
 

@@ -52,7 +52,7 @@ What the text is, where it is from and under which terms it may be used: **fill 
 Parameters: {parameters:,}. Versions: {versions}.
 """
 NOT_SHOWN = ("run_dir", "resume", "sweep", "tracker")
-"""Keys of a configuration that say nothing of the model."""
+"""Keys of a configuration that do not describe the model."""
 PARTS = ("encoder", "decoder", "attention", "window", "pooling")
 """Groups of a configuration whose choices describe a network."""
 

@@ -96,7 +96,7 @@ class TextBatch:
 
 @runtime_checkable
 class TrainingBatch(Protocol):
-    """What an objective is given; a loss is reported per `num_tokens`."""
+    """Input of an objective; a loss is reported per `num_tokens`."""
 
     @property
     def num_tokens(self) -> int: ...
@@ -223,7 +223,7 @@ class State:
     """Decoder state: each decoder declares its fields, tensors or nested tuples of tensors, with rows first.
 
     `cells[i]` is the recurrent state of layer i: (h,) for a GRU, (h, c) for an LSTM, each Float[N Q]; `attention` is what
-    the attention remembers from step to step. `masks`: which features of what are dropped at every step (variational
+    the attention remembers from step to step. `masks`: dropout masks by name, constant over the steps (variational
     dropout, in training only).
     """
 
@@ -268,7 +268,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class Request:
-    """What a search must do for one sentence, in target ids.
+    """Constraints of a search for one sentence, in target ids.
 
     At most `max_length` tokens, EOS not counted. The output begins with `prefix`, contains every sequence of `required`,
     and contains none of `forbidden`. No continuation piece (`continuing`: the pieces that lengthen a word) may follow a
@@ -300,7 +300,7 @@ class Candidate:
 
 @runtime_checkable
 class Critic(Protocol):
-    """What an objective that looks at whole translations knows of search, text and metrics."""
+    """Search, text and metrics, for objectives that evaluate whole translations."""
 
     def __call__(
         self,
@@ -310,13 +310,13 @@ class Critic(Protocol):
         source: Literal["sample", "beam"],
         metric: Literal["bleu", "chrf"],
     ) -> list[list[Candidate]]:
-        """At most `count` different translations of each sentence by the network as it is now, judged."""
+        """At most `count` different translations of each sentence by the current network, with their quality."""
         ...
 
 
 @runtime_checkable
 class SearchState(Protocol):
-    """What a search carries from step to step without looking into it: one row for each hypothesis."""
+    """State that a search carries from step to step unread: one row per hypothesis."""
 
     def select(self, rows: Int[Tensor, " n"]) -> SearchState:
         """The state of the given rows, in the given order (rows may repeat)."""
@@ -335,7 +335,7 @@ class Prediction:
 
 @runtime_checkable
 class Step(Protocol):
-    """Everything that a search knows of a model: one step for N rows, in the order of their sentences. `mask`: the real
+    """Interface of a model for a search: one step for N rows, in the order of their sentences. `mask`: the real
     source positions of its sentences (None without attention)."""
 
     device: torch.device
@@ -365,7 +365,7 @@ class Reranker(Protocol):
 
 @runtime_checkable
 class Search(Protocol):
-    """A strategy to find good outputs under a `Step`; it knows no model."""
+    """A strategy to find good outputs under a `Step`, independent of the model."""
 
     def __call__(
         self, step: Step, state: SearchState, requests: Sequence[Request]

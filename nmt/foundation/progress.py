@@ -1,4 +1,4 @@
-"""Progress of long work: one display for everything that is going on.
+"""Progress of long work: one display for all running work.
 
 At a terminal and in a notebook, lines of text with bars are redrawn in place, and vanish at the
 end. Elsewhere a line is logged now and then.
@@ -63,7 +63,7 @@ class ProgressLines:
         self._live.update(_drawing(texts, share), refresh=True)
 
     def postpone(self) -> None:
-        """Begins the time to the next log line anew."""
+        """Restarts the time to the next log line."""
         self._shown_at = time.monotonic()
 
     def close(self) -> None:

@@ -59,5 +59,5 @@ NonNegative = Annotated[float, Range(0)]
 Fraction = Annotated[float, Range(0, 1, open_high=True)]
 """0 ≤ value < 1: dropout, smoothing."""
 Share = Annotated[float, Range(0, 0.5, open_high=True)]
-"""Of two equal parts of a whole; 0: none."""
+"""0 ≤ value < 0.5: fraction that is taken twice, for validation and for test."""
 Ratio = Annotated[float, Range(0, 1)]

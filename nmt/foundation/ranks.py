@@ -360,4 +360,4 @@ def _reason(ranks: Ranks, store: Any, lost: Lost) -> UserError:
 
 def _remedy(folder: str | None) -> str:
     resume = typed(resume=folder or "RUN_DIR")
-    return f"{resume} goes on from what was saved last; torchrun --max-restarts=N does so by itself"
+    return f"{resume} continues from the last save; torchrun --max-restarts=N does so automatically"

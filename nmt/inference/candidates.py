@@ -1,4 +1,4 @@
-"""Candidate translations of a network in training, judged against references, for objectives."""
+"""Candidate translations of a network in training, scored against references, for objectives."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
@@ -25,7 +25,7 @@ class Candidates:
     decode: returns the texts of target ids
     max_length_factor, max_length_offset: a candidate has at most
         factor · source tokens + offset tokens
-    judged: settings of the metric (tokenize, lowercase, char_order)
+    metric_settings: settings of the metric (tokenize, lowercase, char_order)
 
     Samples depend on PyTorch's random generator.
     """
@@ -36,12 +36,12 @@ class Candidates:
         *,
         max_length_factor: float,
         max_length_offset: int,
-        judged: Mapping[str, Any],
+        metric_settings: Mapping[str, Any],
     ) -> None:
         self.decode = decode
         self.factor = max_length_factor
         self.offset = max_length_offset
-        self.judged = judged
+        self.metric_settings = metric_settings
 
     def __call__(
         self,
@@ -60,14 +60,14 @@ class Candidates:
         texts = iter(self.decode([tokens for candidates in distinct for tokens in candidates]))
         rows = batch.targets.tolist()
         golds = self.decode([[id for id in row if id not in (PAD, EOS)] for row in rows])
-        likeness = similarity(metric, **self.judged)
-        judged = []
+        likeness = similarity(metric, **self.metric_settings)
+        scored = []
         for candidates, gold in zip(distinct, golds, strict=True):
             reference = gold.replace(MARK, NOT_WRITTEN)
-            judged.append(
+            scored.append(
                 [Candidate(tokens, likeness(next(texts), reference) / 100) for tokens in candidates]
             )
-        return judged
+        return scored
 
     def _hypotheses(
         self, network: Seq2Seq, batch: Batch, count: int, source: Literal["sample", "beam"]

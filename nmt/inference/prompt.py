@@ -14,7 +14,7 @@ from nmt.tokenizer.words import Units
 HELP = """\
 A line is translated. About the last answer:
   :score       how probable it is, piece by piece, and the other translations that the search kept
-  :attention   where the model looked for every word of it
+  :attention   source positions attended to for every word of it
 Arrow keys bring lines back. Ctrl-D ends. A line that begins with a colon: put a space before it."""
 MAX_ATTENDED = 3
 """Source words shown for a target word."""
@@ -27,7 +27,7 @@ class Prompt:
 
     units: units of attention
     read: returns a line of input, given the prompt
-    say: shows a line of output
+    say: callback that prints a line of output
     """
 
     def __init__(
@@ -119,6 +119,6 @@ def at_terminal(translator: Translator, units: Units) -> None:
         import readline
 
         readline.parse_and_bind("tab: self-insert")  # between the columns of a line
-    print(f"{translator}. :help says what can be asked", flush=True)
+    print(f"{translator}. :help lists commands", flush=True)
     Prompt(translator, units, input, print).run()
     print()

@@ -15,7 +15,7 @@ Objective = Callable[[Any, Any, int, int], Loss]
 
 
 class Network(nn.Module):
-    """Base of what is trained."""
+    """Base class of trained networks."""
 
     def forward(self, objective: Objective, batch: Any, update: int, total: int = 0) -> Loss:
         """The loss of a batch. Whatever the objective does with the network happens inside this one call, so that a wrapper
@@ -23,8 +23,10 @@ class Network(nn.Module):
         return objective(self, batch, update, total)
 
     def estimates(self) -> list[Tensor]:
-        """What parts have estimated in training by other means than gradients: their tensors named in `estimates`."""
-        own = [module for module in self.modules() if module is not self]
+        """Tensors that parts estimate in training without gradients, as named in `estimates`."""
+        own_values = [module for module in self.modules() if module is not self]
         return [
-            getattr(module, name) for module in own for name in getattr(module, "estimates", ())
+            getattr(module, name)
+            for module in own_values
+            for name in getattr(module, "estimates", ())
         ]

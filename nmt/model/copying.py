@@ -3,7 +3,7 @@
     g_t = σ(w · readout_t + b)        p(y) = g_t p_vocabulary(y) + (1 − g_t) Σ_{s: x_s = y} α_ts
 
 The paper computes g_t from context, state and word before; all three are in the readout. Source and target share one
-vocabulary of subwords, which can spell what it does not know, so no word is added to it for one sentence.
+vocabulary of subwords, which can spell unknown words, so no word is added to it for one sentence.
 """
 
 import torch

@@ -3,7 +3,7 @@ the sentence around them.
 
     f_t = tanh Σ_s α_ts e_s        h_t = tanh(W f_t) + f_t        logits_t = W_o readout_t + W_l h_t + b
 
-e_s are the embeddings of the source words. So a rare word is learnt from few examples: what is looked at, what is written.
+e_s are the embeddings of the source words. So a rare word is learnt from few examples of its translation.
 """
 
 import torch

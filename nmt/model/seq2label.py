@@ -1,4 +1,4 @@
-"""The network that classifies: embedding → encoder → pooling → hidden layer, if wanted → linear layer."""
+"""The network that classifies: embedding → encoder → pooling → optional hidden layer → linear layer."""
 
 from collections.abc import Iterator
 from typing import Annotated

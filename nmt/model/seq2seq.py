@@ -29,7 +29,7 @@ from nmt.model.lexical import Lexical
 from nmt.model.output import OutputLayer
 
 Tying = Literal["none", "output", "all"]
-"""Which embeddings share weights: none; `output`: target embedding and output layer; `all`: the source's too."""
+"""Embeddings with shared weights: none; `output`: target embedding and output layer; `all`: the source's too."""
 
 
 class Seq2Seq(Network):

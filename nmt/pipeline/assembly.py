@@ -234,7 +234,7 @@ def _objective(
             data.tokenizer.decode,
             max_length_factor=settings.translation["max_length_factor"],
             max_length_offset=settings.translation["max_length_offset"],
-            judged=metric.options,
+            metric_settings=metric.options,
         )
     return build.make(settings.values, "objective", **supplied)
 

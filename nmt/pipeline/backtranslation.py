@@ -100,7 +100,7 @@ def _check_direction(settings: BacktranslateSettings, synthetic: Synthetic) -> N
 
 @dataclass(frozen=True)
 class RealPairs:
-    """Record of the real pairs, and of what they and the translations depend on.
+    """Record of the real pairs, and of the inputs of pairs and translations.
 
     languages: source and target
     pairs: number of training pairs

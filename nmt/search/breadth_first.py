@@ -99,7 +99,7 @@ class BeamState:
             log_probs[rows, EOS] = log_prob
 
     def covering(self, weights: Float[Tensor, "n S"]) -> BeamState:
-        """The same hypotheses after one more step of attention."""
+        """Hypotheses after one more step of attention."""
         return replace(self, coverage=weights if self.coverage is None else self.coverage + weights)
 
     def rows(self, parents: Int[Tensor, "b W"]) -> Int[Tensor, "b W"]:

@@ -27,7 +27,7 @@ class Written:
 
 
 class Constrained:
-    """Another step, with log-probabilities of -inf for the words that a sentence's request rules out."""
+    """A step with log-probabilities of -inf for the words that a sentence's request rules out."""
 
     def __init__(self, step: Step, requests: Sequence[Request]) -> None:
         self.step, self.requests = step, requests
@@ -79,7 +79,7 @@ class Constrained:
         if any(len(s) <= len(written) and tuple(written[-len(s) :]) == s for s in request.required):
             wanted = progress(request, written)[
                 1
-            ]  # a longer sequence that begins with this one may go on
+            ]  # a longer sequence that begins with this one may continue
             kept = log_probs[wanted]
             log_probs[self._continuing] = -torch.inf
             log_probs[wanted] = kept
@@ -98,7 +98,7 @@ def beginning_tokens(request: Request, written: Sequence[int]) -> list[int]:
 
 
 def progress(request: Request, tokens: Sequence[int]) -> tuple[int, list[int]]:
-    """How many required tokens `tokens` contain, including those of a sequence just begun; which words would add one.
+    """Number of required tokens in `tokens`, including those of a sequence just begun, and the words that would add one.
 
     Required sequences are matched the longest first and do not overlap. A match does not count if a continuation piece
     follows it.

@@ -8,7 +8,7 @@ power        P / n^α                      Marian's and fairseq's normalisation
 wu           P / ((5 + n) / 6)^α          Wu et al. 2016, eq. 14
 reward       P + α n                      a reward for every word
 coverage     the last term (Wu et al. 2016, eq. 14): a_ts is the attention of word t to source position s, so β > 0 prefers
-             hypotheses that have looked everywhere. It is never above 0
+             hypotheses that have attended to every position. It is never above 0
 """
 
 from dataclasses import dataclass

@@ -83,7 +83,7 @@ class Batcher(Generic[Item, Result]):
             while batch := self._next_batch():
                 items = [waiting.item for waiting in batch]
                 results = await loop.run_in_executor(self._pool, self._results, items)
-                # A caller may have given up meanwhile.
+                # The caller may have disconnected.
                 for waiting, result in zip(batch, results, strict=True):
                     if waiting.result.done():
                         continue

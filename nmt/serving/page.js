@@ -153,7 +153,7 @@ function placesOf(pieces) { // the characters of each piece in the text; </s> is
   return pieces.map((piece) => [end, (end += piece === "</s>" ? 1 : piece.length)])
 }
 
-// What if: another word, or another look
+// What if: another word, or attention set by hand
 
 function open(i) {
   chosen = i
@@ -200,7 +200,7 @@ function direct(position) {
   again(at)
 }
 
-// Where it looked
+// Attention
 
 function showMaps(answer, others) {
   const maps = []

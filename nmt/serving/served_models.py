@@ -122,7 +122,7 @@ class ServedModel(Generic[Model]):
             model = self._load(self.path)
             if _kind(model) != _kind(self.model):
                 raise UserError(f"it is {_kind(model)}, not {_kind(self.model)}")
-        # Any error: the watcher goes on, and so does the model before.
+        # Any error: the watcher continues, and the previous model stays in use.
         except Exception as error:
             self.status = "the newer checkpoint cannot be used, the one before answers"
             log.error("%s: %s: %s", self.name, self.status, error)

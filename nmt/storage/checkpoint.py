@@ -95,7 +95,7 @@ def find_checkpoint(model: str, key: str = "model") -> Path:
         which is downloaded from the Hugging Face hub once
     key: the setting that names the model, for messages
 
-    Raises UserError if there is no such file.
+    Raises UserError if the file is not found.
     """
     if model.startswith(HUB):
         return _downloaded(model, key)

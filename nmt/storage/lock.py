@@ -27,7 +27,7 @@ SILENT_ATTEMPTS = 10
 
 
 class LockHeld(UserError):
-    """Another process holds the lock."""
+    """Error: the lock is held by another process."""
 
 
 @dataclass(frozen=True)

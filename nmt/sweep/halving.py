@@ -35,7 +35,9 @@ class Halving(Sweeper):
 
     def __post_init__(self) -> None:
         if self.factor < 2:
-            raise ValueError(f"sweep.factor={self.factor}: every run would go on; give 2 or more")
+            raise ValueError(
+                f"sweep.factor={self.factor}: every run would continue; give 2 or more"
+            )
 
     def __call__(self, job: Job) -> list[Run]:
         runs = self.planned(job)

@@ -51,17 +51,17 @@ def versions() -> Mapping[str, str]:
         "babel",
         "num2words",
     )
-    found = {
+    result = {
         "python": platform.python_version(),
         "platform": platform.platform(),
         "nmt": nmt.__version__,
     }
     for package in packages:
         try:
-            found[package] = importlib.metadata.version(package)
+            result[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+            result[package] = "not installed"
+    return result
 
 
 LOCK = ".lock"
@@ -176,10 +176,10 @@ class RunDirectory:
         self.write_text("config.yaml", text)
 
     def _commands(self) -> list[Any]:
-        """What was typed before. A damaged record is no reason to stop."""
+        """Earlier command lines of this run; an unreadable record counts as none."""
         try:
-            found = json.loads((self.path / "run.json").read_text(encoding="utf-8"))["commands"]
-            return found if isinstance(found, list) else []
+            result = json.loads((self.path / "run.json").read_text(encoding="utf-8"))["commands"]
+            return result if isinstance(result, list) else []
         except FileNotFoundError:
             return []
         except (OSError, ValueError, KeyError, TypeError, RecursionError):

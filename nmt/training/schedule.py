@@ -24,7 +24,7 @@ class Schedule:
         """Called after each validation with its outcome."""
 
     def state(self) -> dict[str, float]:
-        """What has to be kept to resume."""
+        """State to save for resuming."""
         return {}
 
     def load(self, state: dict[str, float]) -> None:
@@ -33,7 +33,7 @@ class Schedule:
 
 
 class Constant(Schedule):
-    """The same rate throughout."""
+    """Constant rate."""
 
 
 class LinearDecay(Schedule):

@@ -364,7 +364,7 @@ class TrainingLoop:
         return loss.total.detach() * planned.weight
 
     def _without_update(self, norm: Tensor) -> Tensor | None:
-        """Handles a NaN or infinite loss or gradient as `on_nan` says."""
+        """Handles a NaN or infinite loss or gradient as `on_nan` states."""
         progress = self.state.progress
         policy = self.trainer.on_nan
         problem = (

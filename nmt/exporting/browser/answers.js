@@ -1,4 +1,4 @@
-// Answers to what the page asks, made here instead of by a server: nmt/serving/insight.py.
+// Answers to requests of the page, computed in the browser instead of by a server: nmt/serving/insight.py.
 
 const model = JSON.parse(document.getElementById("model-settings").textContent)
 const weights = unpacked(model.weights, document.getElementById("model-weights").textContent)
@@ -41,7 +41,7 @@ function sentencesOf(text) {
   })
 }
 
-function shortened(line) { // in parts of at most so many characters, cut at spaces where there are any
+function shortened(line) { // in parts of at most this number of characters, cut at spaces where there are any
   if (line.length <= model.characters) return [line]
   const space = line.lastIndexOf(" ", model.characters), end = space > 0 ? space : model.characters
   return [line.slice(0, end), ...shortened(line.slice(end).trimStart())]
@@ -111,7 +111,7 @@ function contrasted({ q, sentence = 0, translations }) {
   let number = -1
   const wordOf = ids.map((id) => { if (number < 0 || source.piece(id).startsWith(SPACE)) number++; return number })
   const influence = words.map((_, w) => {
-    const hidden = ids.map((id, i) => (wordOf[i] === w ? UNK : id)) // a word that the model does not know
+    const hidden = ids.map((id, i) => (wordOf[i] === w ? UNK : id)) // a word outside the vocabulary
     return rounded(margin - (total(forced(hidden, tokens[0])) - total(forced(hidden, tokens[1]))))
   })
   return {

@@ -1,4 +1,4 @@
-// Beam search (width 1: greedy), which notes every word that it goes on with: nmt/search/breadth_first.py, nmt/inference/explanations/search_tree.py.
+// Beam search (width 1: greedy), which records every word that it expands: nmt/search/breadth_first.py, nmt/inference/explanations/search_tree.py.
 
 const TOP = 12 // words noted that might stand at a place
 

@@ -31,7 +31,7 @@ function unpacked(listed, base64) { // names → { data, rows, columns, stride, 
 
 const rowOf = ({ data, columns, stride }, row) => data.subarray(row * stride, row * stride + columns)
 
-// The part of a direction (0 or 1) of what is kept for both, `rows` numbers or rows each
+// The part of one direction (0 or 1) of the weights of both, `rows` numbers or rows each
 function half(whole, direction, rows) {
   const one = whole.rows === 1 ? 1 : whole.stride, begin = direction * rows * one
   return { ...whole, data: whole.data.subarray(begin, begin + rows * one), rows: whole.rows === 1 ? 1 : rows, at: whole.at + 4 * begin }

@@ -27,7 +27,7 @@ class Node:
     log_prob: log-probability of the token
     total: log-probability of the prefix and the token
     next: most probable next tokens with their log-probabilities, best first
-    fate: written (in the best translation), finished (in another complete one), left (given up)
+    fate: written (in the best translation), finished (in another complete one), left (pruned)
     """
 
     parent: int

@@ -52,7 +52,7 @@ class _LinearCrossEntropy(Function):
         total, nll = (torch.zeros((), dtype=accurate, device=x.device) for _ in range(2))
         dx, dw, db = torch.empty_like(x), torch.zeros_like(weight), torch.zeros_like(bias)
         d_generated, d_copied = (
-            None if held is None else torch.empty_like(held) for held in (generated, copied)
+            None if stored is None else torch.empty_like(stored) for stored in (generated, copied)
         )
         # One buffer for all slices: allocating new memory would cost more than the arithmetic.
         buffer = torch.empty(rows, vocabulary, dtype=accurate, device=x.device)
@@ -65,11 +65,11 @@ class _LinearCrossEntropy(Function):
             if dtype != accurate:
                 logits.copy_(low_logits)
             logits.add_(bias)
-            held = (
+            stored = (
                 None if each is None else each[rows_, None].to(accurate)
                 for each in (generated, copied, weights)
             )
-            loss, plain, d, of_copying = _losses(logits, gold, smoothing, agreement, *held)
+            loss, plain, d, of_copying = _losses(logits, gold, smoothing, agreement, *stored)
             total += loss
             nll += plain
             if not needed:
@@ -91,7 +91,8 @@ class _LinearCrossEntropy(Function):
     @staticmethod
     def backward(ctx: Any, d: Tensor, _: None) -> tuple[Tensor | None, ...]:
         dx, dw, db, *of_copying = (
-            None if held is None else held.mul(d.to(held.dtype)) for held in ctx.saved_tensors
+            None if stored is None else stored.mul(d.to(stored.dtype))
+            for stored in ctx.saved_tensors
         )
         return dx, dw, db, None, None, None, *of_copying, None, None
 
@@ -151,9 +152,11 @@ def _divergence(p: Tensor, apart: Tensor) -> tuple[Tensor, Tensor]:
     between = p[0::2] - p[1::2]
     pull = torch.empty_like(p)
     for rows, sign in ((slice(0, None, 2), 1), (slice(1, None, 2), -1)):
-        own = p[rows] * apart
-        torch.addcmul(own, p[rows], own.sum(-1, keepdim=True), value=-1, out=own)
-        pull[rows] = own.add_(between).mul_(sign / 2)
+        own_values = p[rows] * apart
+        torch.addcmul(
+            own_values, p[rows], own_values.sum(-1, keepdim=True), value=-1, out=own_values
+        )
+        pull[rows] = own_values.add_(between).mul_(sign / 2)
     return (between * apart).sum() / 2, pull
 
 

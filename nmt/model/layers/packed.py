@@ -35,10 +35,10 @@ class PackedWeights:
         self._made: dict[tuple[nn.Module, str], Packed] = {}
 
     def get(self, owner: nn.Module, name: str, blocks: tuple[WeightBlock, ...]) -> Packed:
-        found = self._made.get((owner, name))
-        if found is None:
-            found = self._made[owner, name] = Packed(blocks, self.precision)
-        return found
+        result = self._made.get((owner, name))
+        if result is None:
+            result = self._made[owner, name] = Packed(blocks, self.precision)
+        return result
 
 
 _current: contextvars.ContextVar[PackedWeights | None] = contextvars.ContextVar(
@@ -57,7 +57,7 @@ def generating(packs: PackedWeights) -> Iterator[None]:
 
 
 def packed(owner: nn.Module, name: str, *blocks: WeightBlock) -> Packed | None:
-    """The packed form of some of the owner's weights; None outside `generating`, and where gradients are wanted."""
+    """The packed form of some of the owner's weights; None outside `generating`, and where gradients are required."""
     packs = _current.get()
     return None if packs is None or torch.is_grad_enabled() else packs.get(owner, name, blocks)
 

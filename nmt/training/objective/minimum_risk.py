@@ -1,4 +1,4 @@
-"""Minimum risk (Shen et al. 2016, eq. 9-13; Edunov et al. 2018, section 3.3): the expected cost of what the model writes.
+"""Minimum risk (Shen et al. 2016, eq. 9-13; Edunov et al. 2018, section 3.3): the expected cost of the model's translations.
 For a training pair (x, y*) and some translations S(x) of x by the model as it is now:
 
     R = Σ_{y ∈ S(x)} Q(y) Δ(y, y*)        Q(y) = P(y | x)^α / Σ_{y' ∈ S(x)} P(y' | x)^α

@@ -1,5 +1,5 @@
 """Scheduled sampling (Bengio et al. 2015): at each position, the decoder reads either the reference word or a word
-sampled from its own prediction, by chance. The probability of the reference word is ε_i, the teacher-forcing ratio
+sampled from its own prediction, at random. The probability of the reference word is ε_i, the teacher-forcing ratio
 after i updates.
 
     constant           ε = start

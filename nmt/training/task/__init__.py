@@ -29,7 +29,7 @@ class Validation:
 
     metrics: figures by name, among them `loss` and the metric of the task.
     answers: outputs of the network, one line each.
-    samples: a few inputs and outputs in Markdown; empty if nobody asked for samples.
+    samples: a few inputs and outputs in Markdown; empty if no samples were requested.
     attention: the attention over one of the inputs.
     """
 
@@ -62,7 +62,7 @@ class Task(ABC):
     """A network, its data, an objective and metrics.
 
     command: name of the command line.
-    unit: name of what the batches count.
+    unit: name of the items that batches count.
     metric: name of the figure that chooses the best weights.
     epochs: epochs after which the data ends.
     seed: of order and dropout.
@@ -110,15 +110,15 @@ class Task(ABC):
 
     @abstractmethod
     def test(self, write: Callable[[str, str], None]) -> FinalResult:
-        """Judges the network on the test part, or on the validation part if there is none.
+        """Evaluates the network on the test part, or on the validation part if there is none.
 
         write: called with the name of a file and the answers in it.
         """
 
     @abstractmethod
     def draw(self, folder: Path) -> None:
-        """Draws pictures of what the network has learnt."""
+        """Draws figures of the trained network."""
 
     @abstractmethod
     def next_commands(self, folder: Path) -> list[str]:
-        """Commands that the user may want to type next."""
+        """Commands to suggest next."""

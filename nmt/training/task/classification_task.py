@@ -231,7 +231,7 @@ class _Batches:
 
 
 def fingerprints(splits: LabelledSplits) -> dict[str, str]:
-    """What identifies the texts that a run learns from and is chosen by."""
+    """Fingerprint of the training and validation texts of a run."""
     return {"train": _fingerprint(splits.train), "validation": _fingerprint(splits.validation)}
 
 

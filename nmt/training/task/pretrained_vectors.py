@@ -49,10 +49,10 @@ def use_vectors(
     """Uses word vectors as the vectors of the pieces that are these words. Other pieces stay random, with the mean
     and standard deviation of the vectors. Returns the share of the vocabulary that has a vector."""
     words = [piece.removeprefix(SPACE) if piece.startswith(SPACE) else "" for piece in pieces]
-    found = {
+    result = {
         i: vectors.get(word, vectors.get(word.lower())) for i, word in enumerate(words) if word
     }
-    known = {i: vector for i, vector in found.items() if vector is not None}
+    known = {i: vector for i, vector in result.items() if vector is not None}
     with torch.no_grad():
         if known:
             values = torch.from_numpy(np.stack(list(known.values())))

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 def fingerprints(splits: Splits) -> dict[str, str]:
-    """What identifies the text that a run learns from and is chosen by."""
+    """Fingerprint of the training and validation text of a run."""
     parts = {"train": splits.train, "validation": splits.validation, **splits.more_validation}
     if splits.mixture is None:
         return {name: fingerprint(pairs) for name, pairs in parts.items()}
@@ -150,7 +150,7 @@ class TranslationTask(Task):
 
     @property
     def _reads_ahead(self) -> bool:
-        """Whether batches take so long to make that another process makes them."""
+        """Whether batches are slow enough to be made by another process."""
         stages = () if self.mixing is None else self.mixing.mixture.stages
         is_modified = any(stage.modifiers for stage in stages)
         return bool(self.data.tokenizer.sampling) or self.device.type == "cuda" or is_modified
@@ -276,10 +276,10 @@ class TranslationTask(Task):
         if not translator.attends:
             return
         lines = self._shown_of(self.data.splits.validation, 4)
-        found = translator.translations(lines, details_of=1)
+        result = translator.translations(lines, details_of=1)
         file = folder / ("attention.png" if installed("matplotlib") else "attention.html")
         units: Units = "word" if self.data.splits.pictures else "piece"
-        write_map(translator.attention_maps(lines, found, units=units), file)
+        write_map(translator.attention_maps(lines, result, units=units), file)
 
     def next_commands(self, folder: Path) -> list[str]:
         return [

@@ -14,14 +14,14 @@ from nmt.foundation.errors import UserError
 from nmt.storage.files import write_atomically
 
 KNOWN = "tracker.json"
-"""The file of a run directory that says under which name a tracker knows the run."""
+"""File of a run directory with the tracker's name of the run."""
 
 
 class Tracker(ABC):
-    """Gets what a run is and how it goes. Updates count from 1; a resumed run goes on under the same name."""
+    """Receives the configuration and figures of a run. Updates count from 1; a resumed run keeps its name."""
 
     package: str
-    """What must be installed."""
+    """Package that must be installed."""
 
     def begin(self, folder: Path, config: Mapping[str, Any], resumed_at: int | None) -> None:
         """The run in `folder`, its flat configuration, and the update from which it goes on if it does. Raises UserError if
@@ -30,7 +30,7 @@ class Tracker(ABC):
             self.open(folder, config, resumed_at)
         except UserError:
             raise
-        except Exception as error:  # whatever its server, its login or its files say
+        except Exception as error:  # any error of its server, login or files
             raise UserError(
                 f"tracker={self.package}: cannot be used ({_first_line(error)})"
             ) from error
@@ -70,7 +70,7 @@ def remember(folder: Path, name: str) -> None:
 
 
 def known(folder: Path) -> str | None:
-    """The name under which the tracker knows a run, if it does."""
+    """The tracker's name of a run, or None."""
     return identity(folder) if (folder / KNOWN).is_file() else None
 
 

@@ -29,8 +29,8 @@ class MLflow(Tracker):
         if before is not None:
             self._run = before
             return
-        found = self._client.get_experiment_by_name(self.experiment)
-        number = found.experiment_id if found else self._client.create_experiment(self.experiment)
+        result = self._client.get_experiment_by_name(self.experiment)
+        number = result.experiment_id if result else self._client.create_experiment(self.experiment)
         self._run = self._client.create_run(number, run_name=folder.name).info.run_id
         remember(folder, self._run)
         for key, value in config.items():

@@ -8,7 +8,7 @@ from nmt.training.tracker import Tracker
 
 
 class Trackio(Tracker):
-    """Figures and the configuration; the database is where $TRACKIO_DIR says."""
+    """Figures and the configuration; the database is in $TRACKIO_DIR."""
 
     package = "trackio"
 

@@ -81,7 +81,7 @@ class Window(nn.Module):
 
         state: state after the last step
         log_likelihood: log-likelihood of each row's words under the choices, without gradient
-        real: steps that are no padding
+        real: steps that are not padding
         """
         raise NotImplementedError
 

@@ -21,14 +21,14 @@ else:
 def cell_class(name: CellName) -> type[Recurrent]:
     """The recurrent layer with the cell of this name: the only subclass of `Recurrent` that its file defines."""
     module = importlib.import_module(f"{__name__}.{name}")
-    [found] = [
+    [result] = [
         value
         for value in vars(module).values()
         if isinstance(value, type)
         and issubclass(value, Recurrent)
         and value.__module__ == module.__name__
     ]
-    return found
+    return result
 
 
 def recurrent(name: CellName, *sizes: int, **options: Any) -> Recurrent:
