@@ -715,7 +715,7 @@ def test_faults_are_told(trained):
         ([*arguments, "explain=page.html"], "explain: no such key"),
         ([*arguments, "pooling=wordcontext"], "there is no 'wordcontext' to choose for pooling"),
         ([*arguments, "pooling=structured", "pooling.hops=0"], "pooling.hops=0: out of range"),
-        ([*arguments, "freeze=true"], "nothing to freeze"),
+        ([*arguments, "freeze=true"], "needs vectors=FILE"),
         ([*arguments, "choose_by=bleu"], "choose_by=bleu: must be one of macro_f1, accuracy, loss"),
         ([model, f"input={folder}/test.tsv", f"explain={folder}/test.tsv"], "must end in .html"),
         (

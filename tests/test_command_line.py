@@ -471,7 +471,7 @@ def test_bad_input_to_training(corpus, tmp_path):
         "lr=fast: must be a number",
     )
     failed(run("train", "decoder=fixed"), "add attention=none")
-    failed(run("train", "resume=/nowhere"), "there is nothing to go on with")
+    failed(run("train", "resume=/nowhere"), "cannot resume")
     failed(run("train", "model.dropout=1.5", "~cell", cwd=tmp_path), "cell")
     assert not (tmp_path / "never").exists()
     assert not (tmp_path / "runs").exists()
@@ -559,7 +559,7 @@ def test_scripts_say_what_they_need():
     ],
 )
 def test_flags_that_there_are_not(typed, meant):
-    failed(run("train", *typed), f"there is no such flag. Write {meant}, without dashes")
+    failed(run("train", *typed), f"no such flag. Write {meant}, without dashes")
 
 
 def test_what_was_tested_is_kept_beside_the_answers(trained, corpus):

@@ -237,7 +237,7 @@ def test_a_report_is_written_in_every_form(sweep, tmp_path):
 
 def test_bad_folders_are_told(sweep, tmp_path):
     failed(run("report", tmp_path), "no finished run in it")
-    failed(run("report", tmp_path / "nothing"), "there is no such folder")
+    failed(run("report", tmp_path / "nothing"), "no such folder")
     (tmp_path / "file").touch()
     failed(run("report", tmp_path / "file"), "is a file; give the folder of a run or a sweep")
     failed(run("report"), "folders: missing")
