@@ -1,12 +1,12 @@
-"""How fast nmt is on this machine, and how far from what the machine's matrix products allow.
+"""Benchmark of training, decoding and start-up, as a fraction of the machine's matrix products.
 
     python scripts/benchmark.py data=text data.train=DIR/train data.validation=DIR/val data.test=DIR/test \
         data.source=en data.target=de [--model RUN_DIR] [--out benchmark.json] [--compare OLD.json]
 
 Trains every decoder x {concat, general, dot} for a few batches at the reference setting (GRU 256 per direction,
-decoder 512, embeddings 256, attention 512, readout 512, vocabulary 8k, nothing tied, 80 sentences a batch), the
-configurations in turn, in float32 and bfloat16; decodes the test part with a trained model if one is given, the
-precisions in turn; times start-up. Medians; the machine's product rates are measured in the same run. The floor counts
+decoder 512, embeddings 256, attention 512, readout 512, vocabulary 8k, nothing tied, 80 sentences per batch),
+in float32 and bfloat16, configurations alternating. Decodes the test part with a trained model, if given, precisions
+alternating. Times start-up. Figures are medians; the machine's product rates are measured in the same run. The floor counts
 each product once forward and twice backward, for real tokens only, at the machine's rate. `growth.py` beside this file
 measures how cost grows with the sizes.
 """

@@ -1,15 +1,14 @@
-"""Tries to break what is promised (tests/README.md), and counts what happened by class.
+"""Tries to break the guarantees of tests/README.md, and counts the outcomes by class.
 
     python scripts/break.py [--kills 1000] [--mutants 5000] [--races 1000] [--deaths 30] [--seconds 3600] [--seed 1]
 
-kills: trainings in 22 configurations, text stored on disk and mixtures with stages among them, ended by SIGKILL at injected
-moments (before and after writes, renames and updates),
-up to four times each, and resumed: the weights must be those of an uninterrupted run. mutants: checkpoints, tables, word
-vectors and constraints with bytes changed, cut or added: one clean message or a good result, never a traceback, a hang over
-10 s, or more than 1 GB. races: processes that start, resume and read the same run at the same moment. deaths: one of two
-processes that train together ends by SIGKILL at a random moment, again and again, and torchrun starts them again; the
-weights must be those of two that lived. Each kind ends after `--seconds`, finished or not. Pictures are not drawn. Exit
-status 1 if anything broke.
+kills: trainings in 22 configurations, with text stored on disk and mixtures with stages. SIGKILL ends each up to four
+times at injected moments (before and after writes, renames and updates). Resumed, its weights must be those of an
+uninterrupted run. mutants: checkpoints, tables, word vectors and constraints with bytes changed, cut or added: one
+clean message or a good result, never a traceback, a hang over 10 s, or more than 1 GB. races: processes that start,
+resume and read the same run at the same moment. deaths: one of two processes that train together ends by SIGKILL at a
+random moment, again and again, and torchrun starts them again; the weights must be those of two that lived. Each kind
+ends after `--seconds`, finished or not. Pictures are not drawn. Exit status 1 if anything broke.
 """
 
 from __future__ import annotations
@@ -96,7 +95,7 @@ modifiers: [UpperCase: 0.2, Noise: 0.1, Typos: 0.3]
 
 
 def write_texts(folder: Path) -> None:
-    """What data=text and data=mix train on."""
+    """Writes the training text of data=text and data=mix."""
     rows = [" ".join(chr(97 + (i * k) % 10) for k in range(1, 3 + i % 5)) for i in range(44)]
     for name, lines in (("train", rows[:38]), ("val", rows[38:])):
         (folder / f"{name}.x").write_text("".join(line + "\n" for line in lines))
@@ -129,7 +128,7 @@ def overrides_of(extra: list[str], folder: Path) -> list[str]:
 
 
 def forked(action: Callable[[], Any], seconds: float = 60, gigabytes: float = 0) -> tuple[str, str]:
-    """What becomes of an action in a process of its own: "done", "refused", "traceback", "hang", "killed"; its words."""
+    """Runs an action in a process; returns "done", "refused", "traceback", "hang" or "killed", and its message."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -208,7 +207,7 @@ def killing_at(action: Callable[[], Any], moment: int) -> Callable[[], Any]:
 
 
 def same(ours: Path, truth: Path) -> str | None:
-    """What differs between two finished runs, None if nothing."""
+    """Difference between two finished runs, or None."""
     for name in (ckpt.LAST, ckpt.BEST):
         mine, theirs = ckpt.read(ours / name).tensors, ckpt.read(truth / name).tensors
         if mine.keys() != theirs.keys():

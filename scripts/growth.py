@@ -1,4 +1,4 @@
-"""How training cost grows with batch, hidden size, source length and vocabulary, as a picture.
+"""Plot of training cost against batch, hidden size, source length and vocabulary.
 
     python scripts/growth.py [--out growth.png] [--repeats 5]
 

@@ -3,11 +3,11 @@
     python scripts/load.py RUN_DIR FILE [search=greedy …] [--seconds 20]
     python scripts/load.py RUN_DIR FILE --soak 1200 [--connections 16]
 
-FILE has sentences, one a line; each is a request of its own. Measured are: the time until the answer (median, 95 and 99 per
-cent) with 1, 8 and 64 connections that ask without a pause; requests per second, against a server that translates one
-sentence at a time; the memory of the server at the end of each. With --soak, only its memory, every minute for so many
-seconds, while all that it can be asked is asked: texts, lists, HTML, alignments, alternatives, glossaries, explanations,
-contrasts. Figures are in README.md beside this file.
+FILE has one sentence per line; each is one request. Measures, with 1, 8 and 64 connections without a pause, the time
+until the answer (median, 95 and 99 per cent), requests per second against a server that translates one sentence at a
+time, and the memory of the server. With --soak SECONDS, measures only its memory, every minute, under requests of all
+kinds: texts, lists, HTML, alignments, alternatives, glossaries, explanations, contrasts. Figures are in README.md
+beside this file.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     python scripts/page.py RUN_DIR FILE
 
-FILE has sentences, one a line. Measured are: the size of the page; of its translations, greedy and by a beam of 5, how many
-are those of Python in float32 with the page's weights, and with the model's own; the time for a sentence of 12 words.
-Figures are in README.md beside this file.
+FILE has one sentence per line. Measures the size of the page, and the time for a sentence of 12 words. Counts the
+translations, greedy and by a beam of 5, that equal Python's in float32 with the page's weights and with the model's
+weights. Figures are in README.md beside this file.
 """
 
 from __future__ import annotations

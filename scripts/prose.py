@@ -29,7 +29,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parent.parent
 PATHS = ["README.md", "conf", "nmt", "scripts", "tests", "pyproject.toml"]
 RULES = tomllib.loads((ROOT / "scripts/prose.toml").read_text("utf-8"))
-NOT_READ = re.compile(r"conf/keys\.md|tests/before/|__pycache__|\.egg-info")
+NOT_READ = re.compile(r"prose\.toml|conf/keys\.md|tests/before/|__pycache__|\.egg-info")
 MESSAGE = re.compile(r"(?:\b[a-z]{2,}[,;:]? ){4}")
 """Four words in a row, which make a string a message."""
 NOT_PROSE = re.compile(

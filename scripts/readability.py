@@ -34,7 +34,7 @@ GENERIC = frozenset(
     fine whole part some other both
     """.split()  # noqa: SIM905
 )
-"""Names that do not say what a variable holds."""
+"""Names that do not state what a variable holds."""
 DIRECTIVE = re.compile(r"fmt:|type:|noqa|pragma")
 
 

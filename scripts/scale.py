@@ -1,4 +1,4 @@
-"""Measures what large texts and several processes cost.
+"""Measures the cost of large texts and of several processes.
 
     python scripts/scale.py CORPUS.en CORPUS.de [--pairs 1000000] [--folder DIR] [--only ranks]
 
@@ -118,8 +118,8 @@ def command(
 
 
 def own_speed(files: list[Path], model: bytes, collecting: bool, pairs: int = 50_000) -> float:
-    """Pairs per second that SentencePiece alone encodes on one core while the others do the same: as many processes as there
-    are cores, each with one thread and nothing else to do; `collecting`: with Python's search for garbage, as usual."""
+    """Pairs per second and core that SentencePiece alone encodes, with one process of one thread on each core.
+    `collecting`: with Python's garbage collection, as usual."""
     import sentencepiece
 
     tokenizer = sentencepiece.SentencePieceProcessor(model_proto=model)

@@ -1,4 +1,4 @@
-"""What each search makes of the same model: BLEU, chrF and speed, as a table; and quality against beam width as a picture.
+"""Table of BLEU, chrF and speed of one model under every search, and a plot of quality against beam width.
 
     python scripts/search_table.py SOURCE REFERENCE RUN_DIR [RUN_DIR …] [--precision bfloat16] [--out search.png]
 

@@ -3,8 +3,8 @@
 text      the best translation
 jsonl     an object: source, and hypotheses with text, score, log_prob, tokens, token_log_probs
           (</s> last) and the alignment of words: pairs [source, target], weights, and weights of
-          </s> (nmt/inference/word_alignment.py); of pictures, places: the attention of each token
-          to their rows and columns
+          </s> (nmt/inference/word_alignment.py).
+          For pictures, places: the attention of each token to rows and columns
 pharaoh   pairs of words of the best translation, 0-0 1-2: source-target, counted from 0
 moses     number ||| translation ||| logprob= log-probability ||| score, a line for each hypothesis
 """

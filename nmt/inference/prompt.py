@@ -27,7 +27,7 @@ class Prompt:
 
     units: units of attention
     read: returns a line of input, given the prompt
-    say: callback that prints a line of output
+    `say`: callback that prints a line of output
     """
 
     def __init__(

@@ -41,7 +41,7 @@ def explained(served: Served, fields: Fields) -> dict[str, Any]:
     prefix: first tokens of the translation
     whole: whether they are the whole translation
     translation: a text in place of these
-    looks: (step, source position) pairs; the only position that is attended there
+    `looks`: (step, source position) pairs; the only position that is attended there
     """
     text = fields["q"]
     sentence = _sentence(fields)

@@ -41,26 +41,26 @@ const fields = () => {
 // The state in the address
 
 function remember(step) { // a step can be taken back by the browser's Back
-  const held = new URLSearchParams({ text: state.text, model: state.model })
-  if (state.sentence) held.set("sentence", state.sentence)
-  if (state.prefix.length) held.set("prefix", state.prefix.join(","))
-  if (state.looks.length) held.set("looks", state.looks.map((pair) => pair.join(":")).join(","))
-  if (state.beside.length) held.set("beside", state.beside.join(","))
-  if (state.contrast) { held.set("this", state.contrast[0]); held.set("that", state.contrast[1]) }
-  if (`#${held}` !== location.hash) history[step ? "pushState" : "replaceState"](null, "", `#${held}`)
-  $("link").href = `#${held}`
+  const parameters = new URLSearchParams({ text: state.text, model: state.model })
+  if (state.sentence) parameters.set("sentence", state.sentence)
+  if (state.prefix.length) parameters.set("prefix", state.prefix.join(","))
+  if (state.looks.length) parameters.set("looks", state.looks.map((pair) => pair.join(":")).join(","))
+  if (state.beside.length) parameters.set("beside", state.beside.join(","))
+  if (state.contrast) { parameters.set("this", state.contrast[0]); parameters.set("that", state.contrast[1]) }
+  if (`#${parameters}` !== location.hash) history[step ? "pushState" : "replaceState"](null, "", `#${parameters}`)
+  $("link").href = `#${parameters}`
 }
 
 function recall() {
-  const held = new URLSearchParams(location.hash.slice(1))
+  const parameters = new URLSearchParams(location.hash.slice(1))
   const numbers = (text, cut) => (text ? text.split(cut).map(Number).filter(Number.isInteger) : [])
-  state.text = held.get("text") ?? $("text").value // what was typed while the page was loading stays
-  state.model = models.some((one) => one.name === held.get("model")) ? held.get("model") : models[0].name
-  state.sentence = Math.max(0, Math.floor(Number(held.get("sentence"))) || 0)
-  state.prefix = numbers(held.get("prefix"), ",")
-  state.looks = (held.get("looks") ?? "").split(",").filter(Boolean).map((pair) => numbers(pair, ":"))
-  state.beside = (held.get("beside") ?? "").split(",").filter((name) => models.some((one) => one.name === name))
-  state.contrast = held.has("this") && held.has("that") ? [held.get("this"), held.get("that")] : null
+  state.text = parameters.get("text") ?? $("text").value // what was typed while the page was loading stays
+  state.model = models.some((one) => one.name === parameters.get("model")) ? parameters.get("model") : models[0].name
+  state.sentence = Math.max(0, Math.floor(Number(parameters.get("sentence"))) || 0)
+  state.prefix = numbers(parameters.get("prefix"), ",")
+  state.looks = (parameters.get("looks") ?? "").split(",").filter(Boolean).map((pair) => numbers(pair, ":"))
+  state.beside = (parameters.get("beside") ?? "").split(",").filter((name) => models.some((one) => one.name === name))
+  state.contrast = parameters.has("this") && parameters.has("that") ? [parameters.get("this"), parameters.get("that")] : null
   $("text").value = state.text
   $("model").value = state.model
 }
@@ -142,9 +142,9 @@ function point(i) {
   const places = placesOf(shown?.target.map((step) => step.piece) ?? [])
   document.querySelectorAll("#maps tbody").forEach((body) => {
     const rows = [...body.rows]
-    const own = placesOf(rows.map((row) => row.dataset.piece))
-    const same = own.at(-1)?.[1] === places.at(-1)?.[1] // another model may cut the same text into other pieces
-    rows.forEach((row, t) => row.classList.toggle("now", i !== null && same && own[t][0] < places[i][1] && places[i][0] < own[t][1]))
+    const ownPlaces = placesOf(rows.map((row) => row.dataset.piece))
+    const same = ownPlaces.at(-1)?.[1] === places.at(-1)?.[1] // another model may cut the same text into other pieces
+    rows.forEach((row, t) => row.classList.toggle("now", i !== null && same && ownPlaces[t][0] < places[i][1] && places[i][0] < ownPlaces[t][1]))
   })
 }
 
@@ -242,10 +242,10 @@ function showTree(answer) {
   const depth = [], height = []
   let next = 0
   const order = (i) => { // the best child on top; a parent stands beside its first child
-    const own = children[i].sort((a, b) => tree[b].total - tree[a].total)
-    own.sort((a, b) => (tree[b].fate === "written") - (tree[a].fate === "written"))
-    own.forEach((child) => { depth[child] = depth[i] + 1; order(child) })
-    height[i] = own.length ? height[own[0]] : next++
+    const ordered = children[i].sort((a, b) => tree[b].total - tree[a].total)
+    ordered.sort((a, b) => (tree[b].fate === "written") - (tree[a].fate === "written"))
+    ordered.forEach((child) => { depth[child] = depth[i] + 1; order(child) })
+    height[i] = ordered.length ? height[ordered[0]] : next++
   }
   depth[0] = 0
   order(0)
@@ -315,10 +315,10 @@ function depthOf(tree, i) {
 // Training sentences
 
 async function alike(number) {
-  const found = (await ask("/neighbors", fields())).neighbors
+  const similar = (await ask("/neighbors", fields())).neighbors
   if (number !== asked) return
   $("alike").hidden = false
-  $("neighbors").replaceChildren(...found.map((one) => element("li", {},
+  $("neighbors").replaceChildren(...similar.map((one) => element("li", {},
     element("span", { textContent: one.source }), element("br"), element("span", { className: "note", textContent: `${one.target} (${one.similarity.toFixed(2)})` }))))
 }
 
@@ -391,9 +391,9 @@ $("link").addEventListener("click", () => navigator.clipboard?.writeText(locatio
 addEventListener("popstate", () => { recall(); refresh() })
 addEventListener("keydown", (event) => { if (event.key === "Escape") { close(); point(null) } })
 
-const told = async (path) => (globalThis.answering ? answering(path) : (await fetch(`.${path}`)).json())
-models = await told("/models")
-settings = await told("/frontend/settings")
+const fetched = async (path) => (globalThis.answering ? answering(path) : (await fetch(`.${path}`)).json())
+models = await fetched("/models")
+settings = await fetched("/frontend/settings")
 $("key").hidden = !settings.keyRequired
 $("model").append(...models.map((one) => new Option(one.labels ? `${one.name} (labels)` : `${one.name}: ${one.source} → ${one.target}`, one.name)))
 recall()

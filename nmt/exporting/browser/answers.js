@@ -122,12 +122,12 @@ function contrasted({ q, sentence = 0, translations }) {
 }
 
 async function each(items, answer) { // one after the other; between them the page may react
-  const found = []
+  const results = []
   for (const item of items) {
-    found.push(await answer(item))
+    results.push(await answer(item))
     await (globalThis.scheduler?.yield?.() ?? new Promise((go) => setTimeout(go)))
   }
-  return found
+  return results
 }
 
 // (path, fields) → the answer; what is wrong is an Error
@@ -141,8 +141,8 @@ globalThis.answering = async (path, fields) => {
     "/text": () => fields.q.map((ids) => target.decode(ids)),
     "/translate": async () => {
       const texts = Array.isArray(fields.q) ? fields.q : fields.q.split("\n").map(sentencesOf)
-      const found = await each(texts, (one) => (Array.isArray(one) ? each(one, (line) => translated(line)) : translated(one, fields.width)))
-      return { translatedText: Array.isArray(fields.q) ? found : found.map((sentences) => sentences.join(" ")).join("\n") }
+      const results = await each(texts, (one) => (Array.isArray(one) ? each(one, (line) => translated(line)) : translated(one, fields.width)))
+      return { translatedText: Array.isArray(fields.q) ? results : results.map((sentences) => sentences.join(" ")).join("\n") }
     },
   }
   return answers[path]()

@@ -36,10 +36,10 @@ class Network {
   normedGates(name, x, size, way) { // layer normalisation of each gate (norm_gru, norm_lstm), if there is one of this name
     const gain = this.get(`${name}.gain`)
     if (!gain) return x
-    const found = new Float32Array(x.length), bias = this.get(`${name}.bias`)
+    const result = new Float32Array(x.length), bias = this.get(`${name}.bias`)
     for (let gate = 0; gate < x.length; gate += size)
-      found.set(standard(x.subarray(gate, gate + size)).map((one, k) => one * gain.data[way * x.length + gate + k] + bias.data[way * x.length + gate + k]), gate)
-    return found
+      result.set(standard(x.subarray(gate, gate + size)).map((one, k) => one * gain.data[way * x.length + gate + k] + bias.data[way * x.length + gate + k]), gate)
+    return result
   }
 
   zeros(size) { return Array.from({ length: this.settings.cell.endsWith("lstm") ? 2 : 1 }, () => new Float32Array(size)) }
@@ -94,9 +94,9 @@ class Network {
     let keys = layer ? product(layer, memory.values, this.get(`${name}.key_layer.bias`)) : memory.values
     let each = [memory.values]
     if (score === "multi_head") {
-      const own = product(this.get(`${name}.value_layer.weight`), memory.values), out = this.get(`${name}.output_layer.weight`)
-      const size = own[0].length / heads
-      each = Array.from({ length: heads }, (_, h) => own.map((value) => Float32Array.from({ length: out.rows }, (_, m) => {
+      const headValues = product(this.get(`${name}.value_layer.weight`), memory.values), out = this.get(`${name}.output_layer.weight`)
+      const size = headValues[0].length / heads
+      each = Array.from({ length: heads }, (_, h) => headValues.map((value) => Float32Array.from({ length: out.rows }, (_, m) => {
         let total = 0
         for (let k = h * size; k < (h + 1) * size; k++) total += rowOf(out, m)[k] * value[k]
         return heads * total
@@ -254,15 +254,15 @@ class Network {
       for (const x of row) if (x > most) most = x
       for (const x of row) total += Math.exp(x - most)
       const normalizer = most + Math.log(total)
-      let found = row.map((x) => x - normalizer)
+      let result = row.map((x) => x - normalizer)
       if (gate) { // a word may also be copied from where the attention is
         const g = Math.min(Math.max(sigmoid(generated[n][0]), 1e-6), 1 - 1e-6)
-        const p = found.map((x) => g * Math.exp(x))
+        const p = result.map((x) => g * Math.exp(x))
         memory.source.forEach((id, s) => { p[id] += (1 - g) * seen[n].shown[s] })
-        found = p.map((x) => Math.log(Math.max(x, 1e-38)))
+        result = p.map((x) => Math.log(Math.max(x, 1e-38)))
       }
-      found[PAD] = found[BOS] = -Infinity
-      return found
+      result[PAD] = result[BOS] = -Infinity
+      return result
     })
   }
 }

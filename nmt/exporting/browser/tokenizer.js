@@ -48,16 +48,16 @@ class Tokenizer {
   cut(text) {
     const letters = [...text]
     const pieces = { unigram: () => this.likeliest(letters), bpe: () => this.merged(letters), char: () => letters, word: () => text.split(/(?=▁)/).filter(Boolean) }[this.kind]()
-    const found = []
+    const ids = []
     let before = false
     for (const piece of pieces) {
       const id = this.ids.get(piece)
       if (id === undefined && this.bytes.size) {
-        found.push(...[...new TextEncoder().encode(piece)].map((byte) => this.bytes.get(byte)))
-      } else if (id !== undefined || !before) found.push(id ?? UNK) // unknown pieces in a row are one
+        ids.push(...[...new TextEncoder().encode(piece)].map((byte) => this.bytes.get(byte)))
+      } else if (id !== undefined || !before) ids.push(id ?? UNK) // unknown pieces in a row are one
       before = id === undefined
     }
-    return found
+    return ids
   }
 
   likeliest(letters) { // unigram: the cut with the highest sum of scores (Viterbi), summed in float32 as SentencePiece does

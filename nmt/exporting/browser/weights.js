@@ -6,14 +6,14 @@ let memory // of WebAssembly: weights, then room for the vectors of a product
 function unpacked(listed, base64) { // names → { data, rows, columns, stride, at }; a vector is a matrix with one row
   const bytes = Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0))
   const strideOf = (columns) => 4 * Math.ceil(columns / 4) // floats from row to row: whole SIMD registers
-  const held = listed.filter(({ same }) => !same)
-  const size = held.reduce((total, { rows, columns }) => total + rows * strideOf(columns), 0)
+  const separate = listed.filter(({ same }) => !same)
+  const size = separate.reduce((total, { rows, columns }) => total + rows * strideOf(columns), 0)
   const widest = Math.max(...held.map(({ rows, columns }) => rows + strideOf(columns)))
   memory = new WebAssembly.Memory({ initial: Math.ceil((4 * (size + 5 * widest)) / 65536) + 1 })
-  const found = {}
+  const tensors = {}
   let at = 0
   for (const { name, same, rows, columns, scales, offset } of listed) {
-    if (same) { found[name] = found[same]; continue }
+    if (same) { tensors[name] = tensors[same]; continue }
     const stride = strideOf(columns), data = new Float32Array(memory.buffer, at, rows * stride)
     if (scales === undefined) {
       data.set(new Float32Array(bytes.buffer, offset, columns))
@@ -22,11 +22,11 @@ function unpacked(listed, base64) { // names → { data, rows, columns, stride, 
       for (let row = 0, i = 0; row < rows; row++)
         for (let column = 0; column < columns; column++, i++) data[row * stride + column] = scale[row] * small[i]
     }
-    found[name] = { data: rows === 1 ? data.subarray(0, columns) : data, rows, columns, stride, at }
+    tensors[name] = { data: rows === 1 ? data.subarray(0, columns) : data, rows, columns, stride, at }
     at += data.byteLength
   }
-  found.room = at
-  return found
+  tensors.room = at
+  return tensors
 }
 
 const rowOf = ({ data, columns, stride }, row) => data.subarray(row * stride, row * stride + columns)

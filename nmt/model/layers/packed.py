@@ -5,8 +5,8 @@ output rows are float32; the bias is added in float32.
 
     float32     the joined matrix as it is
     bfloat16    rows and matrix rounded to 8 bits of mantissa, products summed in float32
-    int8        w ≈ s_w · [-127 … 127] with a scale for each output, made once; x ≈ s_x · [-127 … 127] with a scale for
-                each row, made at each call, so that a row's result does not depend on its neighbours; products summed
+    int8        w ≈ s_w · [-127 … 127] with a scale for each output, made once. x ≈ s_x · [-127 … 127] with a scale for
+                each row, made at each call, so that a row's result does not depend on its neighbours. Products are summed
                 exactly in 32 bits (Jacob et al. 2018, eq. 2-4). For CPUs with VNNI instructions
 """
 
