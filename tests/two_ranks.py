@@ -141,18 +141,18 @@ def risk():
 
 def main(file):
     torch.set_num_threads(1)
-    found = {}
+    result = {}
     try:
-        measure(found)
+        measure(result)
     except Stopped:
-        found["kept threads"] = group_threads()
+        result["kept threads"] = group_threads()
     gc.collect()
-    found["kept group"] = found["kept group"]() is not None
+    result["kept group"] = result["kept group"]() is not None
     if of_torchrun().first:
-        Path(file).write_text(json.dumps(found))
+        Path(file).write_text(json.dumps(result))
 
 
-def measure(found):
+def measure(result):
     """Figures of all networks. Ends as a training that is stopped while its frames hold a network."""
     dropout = ["model.dropout=0.2", "model.readout_dropout=0.2"]
     with together(False) as ranks:
@@ -183,7 +183,7 @@ def measure(found):
         found["whole"] = ranks.whole(ranks.share([*range(7)]))
         found["of the first"] = ranks.of_first(ranks.number)
         found["sums"] = ranks.sums(ranks.number, 0.5)
-        found["kept group"] = weakref.ref(torch.distributed.group.WORLD)
+        result["kept group"] = weakref.ref(torch.distributed.group.WORLD)
         train_and_stop(ranks.wrapped(network("luong", "general")))
 
 
