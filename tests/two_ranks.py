@@ -179,10 +179,10 @@ def measure(result):
         try:
             ranks.agree("configuration", ranks.number, "start all with the same command")
         except UserError as error:
-            found["disagreement"] = str(error)
-        found["whole"] = ranks.whole(ranks.share([*range(7)]))
-        found["of the first"] = ranks.of_first(ranks.number)
-        found["sums"] = ranks.sums(ranks.number, 0.5)
+            result["disagreement"] = str(error)
+        result["whole"] = ranks.whole(ranks.share([*range(7)]))
+        result["of the first"] = ranks.of_first(ranks.number)
+        result["sums"] = ranks.sums(ranks.number, 0.5)
         result["kept group"] = weakref.ref(torch.distributed.group.WORLD)
         train_and_stop(ranks.wrapped(network("luong", "general")))
 
