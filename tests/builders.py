@@ -49,7 +49,7 @@ def _composed(name: str, overrides: tuple[str, ...], *_) -> dict:
     choices = {o.key_or_group: o.value() for o in parsed if o.key_or_group in groups}
     if {"experiment", "data"} & {*choices} or len(choices) < 2:
         return composition.compose(name, overrides)
-    config = composition.compose_unresolved(name, [])
+    config = composition.compose_partly(name, [])[0]
     for group, choice in choices.items():
         config[group] = _unresolved(name, group, choice, composition.config_dirs())
     values = [o for o in parsed if o.key_or_group not in groups]
@@ -59,7 +59,7 @@ def _composed(name: str, overrides: tuple[str, ...], *_) -> dict:
 
 @functools.cache
 def _unresolved(name: str, group: str, choice: str, *_):
-    return composition.compose_unresolved(name, [f"{group}={choice}"])[group]
+    return composition.compose_partly(name, [f"{group}={choice}"])[0][group]
 
 
 def trained(folder: Path, *overrides: str, name: str = "train") -> Path:

@@ -81,11 +81,7 @@ def compare_systems(
     reference_lines = read_lines(reference_file)
     if not reference_lines:
         raise UserError(f"{reference_file}: is empty")
-    source_lines = None
-    if source:
-        source_file = find_file(source)
-        source_lines = read_lines(source_file)
-        check_aligned(source_file, len(source_lines), reference_file, len(reference_lines))
+    source_lines = _read_source(source, reference_file, reference_lines)
     compared = _systems(systems, source_lines, (reference_file, reference_lines), load)
     trained = [system.model for system in compared if system.model is not None]
     has_links = trained and source_lines is not None
@@ -103,6 +99,18 @@ def compare_systems(
         trials=trials,
     )
     _write(comparison, _examples(comparison, compared, examples), output)
+
+
+def _read_source(
+    source: str | None, reference_file: Path, reference_lines: Sequence[str]
+) -> list[str] | None:
+    """Lines of the source file, one for each reference."""
+    if not source:
+        return None
+    source_file = find_file(source)
+    source_lines = read_lines(source_file)
+    check_aligned(source_file, len(source_lines), reference_file, len(reference_lines))
+    return source_lines
 
 
 def _systems(
