@@ -13,18 +13,18 @@ from collections import Counter
 from pathlib import Path
 
 LIMITS = {
-    "statements": 17_300,
-    "assignments of three or more targets": 55,
-    "% of assignments that are `a, b = x, y`": 2.0,
-    "% of assigned names that are generic": 2.0,
-    "% of lines over 100 columns": 2.2,
+    "statements": 16_800,
+    "assignments of three or more targets": 50,
+    "% of assignments that are `a, b = x, y`": 1.0,
+    "% of assigned names that are generic": 1.0,
+    "% of lines over 100 columns": 1.7,
     "functions over 50 lines": 3,
 }
 """Largest figures of nmt/, docstrings not counted as statements. They are as low as the code allows today.
 
 The aims are 13,000 statements, 20 assignments of three or more targets, 1 %, 1 %, 0 and 0.
 """
-LEAST_COMMENTS = 1.6
+LEAST_COMMENTS = 2.4
 """Smallest number of comments per 100 lines that are not blank. The aim is 4."""
 MAX_COLUMNS = 100
 MAX_FUNCTION_LINES = 50

@@ -203,7 +203,10 @@ def test_attention_side_by_side(trained, corpus, tmp_path, monkeypatch):
         for weights in entry["weights"].values():
             assert len(weights) == len(entry["target"])
             assert all(abs(sum(row) - 1) < 1e-3 for row in weights)
-    failed(run("translate", f"model={trained}", f"compare=[{other}]", stdin="a"), "give that too")
+    failed(
+        run("translate", f"model={trained}", f"compare=[{other}]", stdin="a"),
+        "give attention_map too",
+    )
 
 
 def test_evaluate_prints_scores_with_signatures(trained, corpus):

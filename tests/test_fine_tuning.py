@@ -198,7 +198,7 @@ def test_training_with_a_tokenizer_of_ones_own(texts, tmp_path):
             f"tokenizer.model={chars}",
             "tokenizer.sampling=0.1",
         ),
-        "no unigram or BPE",
+        "neither a unigram nor a BPE model",
     )
     (tmp_path / "own.model").unlink()  # the checkpoint alone is enough
     assert isinstance(nmt.load(folder).translate(["ab ba"])[0], str)

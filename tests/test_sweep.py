@@ -182,7 +182,7 @@ def test_long_names_stay_different():
         ),
         (["optimizer.lr=interval(0.1,0.2)"], "an interval is searched by sweep=optuna only"),
         (["decoder=lung"], "did you mean luong?"),
-        (["sweep=halving", "sweep.factor=1", "seed=1,2"], "every run would go on"),
+        (["sweep=halving", "sweep.factor=1", "seed=1,2"], "every run would continue"),
         (
             ["sweep=halving", "sweep.epochs=3", "seed=1,2"],
             "runs end after 3 epochs, so none would be left out",
