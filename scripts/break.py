@@ -107,16 +107,16 @@ def write_texts(folder: Path) -> None:
 
 def overrides_of(extra: list[str], folder: Path) -> list[str]:
     """A configuration, with the paths of its data, which are in `folder`."""
-    own_values = ["data.source=x", "data.target=y"]
+    data_keys = ["data.source=x", "data.target=y"]
     if "data=text" in extra:
-        own_values += [
+        data_keys += [
             f"data.train={folder}/train",
             f"data.validation={folder}/val",
             f"data.test={folder}/val",
             "batching.sentences=10",
         ]
     elif "data=mix" in extra:
-        own_values += [
+        data_keys += [
             f"data.config={folder}/mix.yml",
             f"data.validation={folder}/val.tsv",
             f"data.test={folder}/val.tsv",
@@ -124,7 +124,7 @@ def overrides_of(extra: list[str], folder: Path) -> list[str]:
     else:
         return [*TINY, *extra]
     usual = [text for text in TINY if not text.startswith(("data.", "experiment="))]
-    return [*usual, *extra, *own_values, "sizes.vocabulary=40", "experiment=null"]
+    return [*usual, *extra, *data_keys, "sizes.vocabulary=40", "experiment=null"]
 
 
 def forked(action: Callable[[], Any], seconds: float = 60, gigabytes: float = 0) -> tuple[str, str]:

@@ -63,11 +63,11 @@ def test_entries_are_bibtex_and_each_is_named_somewhere():
 def test_all_papers_or_those_of_a_model(small_run):
     everything = run("cite").stdout.decode()
     assert everything.count("\n@") + 1 == len(ENTRIES)
-    own_values = re.findall(
+    keys = re.findall(
         r"^@\w+\{([^,]+),", run("cite", f"model={small_run}").stdout.decode(), re.MULTILINE
     )
-    assert {"bahdanau-et-al-2015", "cho-et-al-2014", "kudo-richardson-2018"} <= set(own_values)
-    assert not {"tu-et-al-2016", "nguyen-chiang-2018"} & set(own_values)
+    assert {"bahdanau-et-al-2015", "cho-et-al-2014", "kudo-richardson-2018"} <= set(keys)
+    assert not {"tu-et-al-2016", "nguyen-chiang-2018"} & set(keys)
 
 
 def test_papers_of_single_settings(small_run, tmp_path):
@@ -76,12 +76,12 @@ def test_papers_of_single_settings(small_run, tmp_path):
     meta = {key: value for key, value in saved.meta.items() if key not in ("format", "checksum")}
     ckpt.write(model, meta, saved.tensors)
     printed = run("cite", f"model={model}").stdout.decode()
-    own_values = set(re.findall(r"^@\w+\{([^,]+),", printed, re.MULTILINE))
+    keys = set(re.findall(r"^@\w+\{([^,]+),", printed, re.MULTILINE))
     assert {
         "nguyen-chiang-2018",
         "cho-et-al-2014",
         "szegedy-et-al-2016",
-    } <= own_values and "when" not in printed
+    } <= keys and "when" not in printed
     switched_off = {
         "see-et-al-2017",
         "ba-et-al-2016",
@@ -89,7 +89,7 @@ def test_papers_of_single_settings(small_run, tmp_path):
         "semeniuta-et-al-2016",
         "chen-et-al-2016",
     }
-    assert not switched_off & own_values
+    assert not switched_off & keys
 
 
 @pytest.mark.parametrize(

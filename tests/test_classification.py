@@ -224,7 +224,7 @@ def test_company_changes_nothing(name):
     )
     place = 0
     for i, text in enumerate(texts):
-        alone, own_values = model.read(batch(text, [len(text)]))
+        alone, pooled_alone = model.read(batch(text, [len(text)]))
         torch.testing.assert_close(together[i : i + 1], alone)
         if pooled.weights is None:
             continue
@@ -232,7 +232,7 @@ def test_company_changes_nothing(name):
         torch.testing.assert_close(total, torch.ones_like(total))
         for r, row in enumerate(text):
             torch.testing.assert_close(
-                pooled.weights[place + r, :, : len(row)], own_values.weights[r, :, : len(row)]
+                pooled.weights[place + r, :, : len(row)], pooled_alone.weights[r, :, : len(row)]
             )
             assert torch.all(pooled.weights[place + r, :, len(row) :] == 0)
         place += len(text)

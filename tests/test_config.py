@@ -141,11 +141,11 @@ def test_every_choice_with_every_data_set_is_its_own_file(data):
 def test_every_choice_with_every_experiment_is_its_own_file(experiment):
     """A choice that is not the recipe's own brings nothing of the recipe with it but sizes; one that is changes nothing."""
     recipe = unresolved(f"experiment={experiment}")
-    own_values = composition.choices_of("train", [f"experiment={experiment}"])
+    usual_choices = composition.choices_of("train", [f"experiment={experiment}"])
     for chosen in rounds(GROUPS):
         result = unresolved(f"experiment={experiment}", *(f"{g}={c}" for g, c in chosen.items()))
         for group, choice in chosen.items():
-            expected = recipe[group] if own_values[group] == choice else file_of(group, choice)
+            expected = recipe[group] if usual_choices[group] == choice else file_of(group, choice)
             assert result[group] == expected, (group, choice)
         assert {k: v for k, v in result.items() if k not in GROUPS} == {
             k: v for k, v in recipe.items() if k not in GROUPS

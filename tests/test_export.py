@@ -49,14 +49,14 @@ def test_graphs_compute_what_the_network_computes(choice, tmp_path):
     with torch.no_grad():
         memory = model.encode(source, lengths)
         state = model.start(memory)
-        stored = run_graph(encoder, {"source": source.numpy(), "lengths": lengths.numpy()})
-        assert stored["memory.values"] == pytest.approx(memory.values.numpy(), abs=1e-4)
-        parts = run_graph(start, stored)
+        encoded = run_graph(encoder, {"source": source.numpy(), "lengths": lengths.numpy()})
+        assert encoded["memory.values"] == pytest.approx(memory.values.numpy(), abs=1e-4)
+        parts = run_graph(start, encoded)
         words = torch.full((4,), BOS)
         for _ in range(3):
             output = model.decode(words.unsqueeze(1), state, memory)
             truth = model.output_layer.log_probs(output, memory).squeeze(1)
-            result = run_graph(step, {"words": words.numpy(), **parts, **stored})
+            result = run_graph(step, {"words": words.numpy(), **parts, **encoded})
             assert result["log_probs"] == pytest.approx(truth.numpy(), abs=1e-4)
             if output.weights is not None:
                 assert result["weights"] == pytest.approx(

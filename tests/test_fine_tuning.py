@@ -274,11 +274,11 @@ def test_word_vectors_in_a_translation_model(texts, tmp_path, tying):
         f"vectors=[{tmp_path}/s.vec,{tmp_path}/t.vec]", "trainer.max_epochs=1", "freeze=[target_embedding]" if tying == "none" else "freeze=null",
     )  # fmt: skip
     saved = ckpt.read(folder / ckpt.BEST)
-    tokenizer, stored = ckpt.tokenizer_from(saved), saved.part("model")
+    tokenizer, weights = ckpt.tokenizer_from(saved), saved.part("model")
     pieces = tokenizer.target_pieces(list(range(tokenizer.target_size)))
     ab, ba = pieces.index("▁ab"), pieces.index("▁ba")
-    assert stored["source_embedding.weight"][ab].tolist() == [1, 2, 3, 4, 5, 6]
-    target = stored["source_embedding.weight" if tying == "all" else "target_embedding.weight"]
+    assert weights["source_embedding.weight"][ab].tolist() == [1, 2, 3, 4, 5, 6]
+    target = weights["source_embedding.weight" if tying == "all" else "target_embedding.weight"]
     assert target[ba].tolist() == [6, 5, 4, 3, 2, 1]
     assert target[ab].tolist() == ([1, 2, 3, 4, 5, 6] if tying == "all" else [0, 0, 0, 0, 0, 1])
     command = *texts[0], *SIZES, "tokenizer=word", f"run_dir={tmp_path}/no"

@@ -477,15 +477,15 @@ def test_each_word_of_the_loss_may_have_a_weight(copying, monkeypatch):
         of(7),
         torch.randn(7, dtype=torch.float64),
     )
-    targets, stored = torch.tensor([0, 4, 2, 2, 1, 3, 0]), {}
+    targets, gates = torch.tensor([0, 4, 2, 2, 1, 3, 0]), {}
     if copying:
-        stored = {"generated": torch.sigmoid(g), "copied": torch.sigmoid(c)}
+        gates = {"generated": torch.sigmoid(g), "copied": torch.sigmoid(c)}
     result, _ = fused_cross_entropy.linear_cross_entropy(
-        x, weight, bias, targets, 0.1, **stored, weights=each
+        x, weight, bias, targets, 0.1, **gates, weights=each
     )
     truth = 0.0
     for i in range(7):
-        one = {name: value[i : i + 1] for name, value in stored.items()}
+        one = {name: value[i : i + 1] for name, value in gates.items()}
         loss, _ = fused_cross_entropy.linear_cross_entropy(
             x[i : i + 1], weight, bias, targets[i : i + 1], 0.1, **one
         )

@@ -25,18 +25,18 @@ ANSWER = Classified(("good",), {"good": 0.8, "bad": 0.2}, ["<fine>", "day"], np.
 
 def test_attention_of_one_text(small_run):
     translator = nmt.load(str(small_run))
-    own_values = translator.attention("a b c")
-    assert own_values.source == ["a", "b", "c", "</s>"]
-    assert own_values.target == [*translator.translate("a b c").split(), "</s>"]
-    np.testing.assert_allclose(own_values.total.sum(1), 1, atol=1e-5)
+    attention_map = translator.attention("a b c")
+    assert attention_map.source == ["a", "b", "c", "</s>"]
+    assert attention_map.target == [*translator.translate("a b c").split(), "</s>"]
+    np.testing.assert_allclose(attention_map.total.sum(1), 1, atol=1e-5)
     given = translator.attention("a b c", "c b")
     assert given.target == ["c", "b", "</s>"]
     assert translator.attention("a b c", units="piece").source[-1] == "</s>"
-    assert isinstance(own_values.plot(), Figure)
+    assert isinstance(attention_map.plot(), Figure)
     with pytest.raises(nmt.UserError, match="no words"):
         translator.attention("  ")
     assert repr(translator).startswith("Translator(forward → backward, Bahdanau")
-    assert repr(own_values).startswith("AttentionMap('a b c </s>' → ")
+    assert repr(attention_map).startswith("AttentionMap('a b c </s>' → ")
 
 
 def test_a_search_by_its_name(small_run):

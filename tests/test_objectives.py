@@ -368,10 +368,10 @@ def test_a_student_has_its_teachers_vocabulary(small_run, tmp_path):
         "objective=distillation",
         f"objective.teacher={small_run}",
     )
-    own_values, theirs = (
+    of_student, of_teacher = (
         ckpt.tokenizer_from(ckpt.read(folder / ckpt.BEST)) for folder in (student, small_run)
     )
-    assert own_values.models == theirs.models
+    assert of_student.models == of_teacher.models
     assert run("translate", f"model={student}", stdin="a b\n").stdout.count(b"\n") == 1
 
 
@@ -436,6 +436,11 @@ def test_a_teacher_reads_pictures_alike(tmp_path):
         run("train", *taught, "encoder.channels=3", f"run_dir={tmp_path}/student"),
         "reads pictures as",
         "channels=3",
+    )
+    failed(
+        run("train", *taught, "encoder.longest=20", f"run_dir={tmp_path}/student"),
+        "reads pictures as",
+        "longest=20",
     )
 
 

@@ -4,7 +4,6 @@ import io
 import itertools
 import json
 from dataclasses import replace
-from functools import partial
 
 import contracts
 import numpy as np
@@ -43,12 +42,16 @@ every_encoder = pytest.mark.parametrize("encoder", ENCODERS)
 
 def pictures(encoder, sizes=((2, 3), (4, 2), (3, 3))):
     generator, scale = torch.Generator().manual_seed(5), 2 if "convolution" in encoder else 1
-    stored = torch.tensor(sizes) * scale - (scale - 1)  # images of odd sizes too
+    heights_widths = torch.tensor(sizes) * scale - (scale - 1)  # images of odd sizes too
     channels = 1 if "convolution" in encoder else 3
     values = torch.rand(
-        len(sizes), int(stored[:, 0].max()), int(stored[:, 1].max()), channels, generator=generator
+        len(sizes),
+        int(heights_widths[:, 0].max()),
+        int(heights_widths[:, 1].max()),
+        channels,
+        generator=generator,
     )
-    made = Pictures(values.double(), stored, even=False)
+    made = Pictures(values.double(), heights_widths, even=False)
     return replace(
         contracts.in_a_mess(made),
         values=values.double()
@@ -209,16 +212,16 @@ def test_the_gradient_is_that_of_all_choices_together(monkeypatch):
         loss, nll = likelihood_loss(model, output, memory, data.targets, 0.0)
         probability = output.state.attention[1][1].sum().exp()
         gradient = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
-        for stored, g in zip(estimated, gradient, strict=True):
-            stored += 0 if g is None else probability.detach() * g
+        for estimate, g in zip(estimated, gradient, strict=True):
+            estimate += 0 if g is None else probability.detach() * g
         log_likelihood = model.output_layer.log_probs_of(output, memory, data.targets).sum()
         assert float(nll) == pytest.approx(-float(log_likelihood.detach()))
         exact = exact - probability * log_likelihood
         total += float(probability.detach())
     assert total == pytest.approx(1)
     truth = torch.autograd.grad(exact, parameters, allow_unused=True)
-    for stored, g in zip(estimated, truth, strict=True):
-        torch.testing.assert_close(stored, torch.zeros_like(stored) if g is None else g)
+    for estimate, g in zip(estimated, truth, strict=True):
+        torch.testing.assert_close(estimate, torch.zeros_like(estimate) if g is None else g)
     assert any(g is not None and g.abs().sum() > 0 for g in truth)
 
 
@@ -344,7 +347,7 @@ def test_images_have_the_channels_and_the_size_that_are_wanted(tmp_path):
 
 def test_a_batch_of_pictures_is_padded_and_kept(tmp_path):
     names = [str(image(tmp_path, f"{k}.png", size=(3 + k, 6 - k), seed=k)) for k in range(3)]
-    reader = Reader(partial(read_image, longest=100), 1)
+    reader = Reader(read_image, 1, longest=100)
     result = reader([*names, ""])
     assert result.sizes.tolist() == [[6, 3], [5, 4], [4, 5], [0, 0]]
     assert result.values.shape == (4, 6, 5, 1)
@@ -473,8 +476,8 @@ def test_images_inside_of_parquet(tmp_path):
     import pyarrow
     import pyarrow.parquet
 
-    stored = image(tmp_path, "a.png").read_bytes()
-    cells = [{"bytes": stored, "path": None}, {"bytes": stored, "path": "a.png"}]
+    content = image(tmp_path, "a.png").read_bytes()
+    cells = [{"bytes": content, "path": None}, {"bytes": content, "path": "a.png"}]
     file = tmp_path / "t.parquet"
     pyarrow.parquet.write_table(pyarrow.table({"image": cells, "caption": ["a", "b"]}), file)
     splits = Captions(train=str(file), validation=str(file)).load()

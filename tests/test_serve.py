@@ -644,19 +644,19 @@ def test_the_tree_is_what_the_search_did(small_run):
 def test_what_if(small_run):
     """Another word, and another look: what comes after them is the model's own."""
     translator = load(small_run)
-    own_values = explain(translator, "a b c d")
+    usual = explain(translator, "a b c d")
     other = next(
         token
-        for token, _ in own_values.tree[own_values.path[1]].next
-        if token > 3 and token != own_values.tokens[1]
+        for token, _ in usual.tree[usual.path[1]].next
+        if token > 3 and token != usual.tokens[1]
     )
-    forced = explain(translator, "a b c d", [own_values.tokens[0], other])
-    assert forced.tokens[:2] == [own_values.tokens[0], other]
+    forced = explain(translator, "a b c d", [usual.tokens[0], other])
+    assert forced.tokens[:2] == [usual.tokens[0], other]
     looked = explain(translator, "a b c d", attend_to={0: 2, 1: 0})
     assert looked.attention[0].tolist() == [0, 0, 1] + [0] * (looked.attention.shape[1] - 3)
     assert looked.attention[1].argmax() == 0
-    whole = explain(translator, "a b", own_values.tokens, whole=True)
-    assert whole.tokens == own_values.tokens
+    whole = explain(translator, "a b", usual.tokens, whole=True)
+    assert whole.tokens == usual.tokens
     for prefix, looks in (([10**6], None), ([2], None), ([], {0: 99})):
         with pytest.raises(UserError):
             explain(translator, "a b", prefix, attend_to=looks)
@@ -700,9 +700,9 @@ def test_neighbors_are_those_of_the_encoder(index, small_run, pair):
         return memory.encoded.final_state[0] / memory.encoded.final_state[0].norm()
 
     with torch.inference_mode():
-        own_values = summary("a b c d")
+        query = summary("a b c d")
         truth = sorted(
-            {line: float(own_values @ summary(line)) for line in lines if line}.items(),
+            {line: float(query @ summary(line)) for line in lines if line}.items(),
             key=lambda one: -one[1],
         )
     with TestClient(served(f"model={small_run}", f"index={file}").app()) as client:

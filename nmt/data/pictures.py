@@ -39,8 +39,8 @@ ARCHIVES = (".npz", ".safetensors")
 _CELL = re.compile(r"(.+\.parquet)#(.+)@(\d+)", re.DOTALL)
 _LUMA = np.array([299, 587, 114])
 """Thousandths of red, green and blue in grey (ITU-R BT.601)."""
-Read = Callable[[str, int], np.ndarray]
-"""Reads a picture by its name and the number of channels, as an array [rows, columns, channels]."""
+Read = Callable[..., np.ndarray]
+"""Reads a picture by its name, `channels` and further settings, as an array [rows, columns, channels]."""
 
 
 def read_image(name: str, channels: int, longest: int) -> np.ndarray:
@@ -75,16 +75,24 @@ def read_features(name: str, channels: int) -> np.ndarray:
 class Reader:
     """Reads the pictures of a batch, and keeps some of them in memory. It is thread-safe.
 
-    read: reads one picture.
-    channels: channels of a picture.
+    read: function that reads one picture
+    channels: channels of a picture
+    settings: further arguments of `read`
     """
 
-    def __init__(self, read: Read, channels: int) -> None:
+    def __init__(self, read: Read, channels: int, **settings: int) -> None:
         self.read = read
         self.channels = channels
+        self.settings = settings
         self._cache: dict[str, np.ndarray] = {}
         self._bytes = 0
         self._lock = threading.Lock()
+
+    def __str__(self) -> str:
+        settings = {"channels": self.channels, **self.settings}
+        return ", ".join(
+            [self.read.__name__, *(f"{key}={value}" for key, value in settings.items())]
+        )
 
     def __call__(self, names: Sequence[str]) -> Pictures:
         """Pictures by their names; "" is no picture. Raises UserError if one cannot be read."""
@@ -105,7 +113,7 @@ class Reader:
             return np.zeros((0, 0, self.channels), np.uint8)
         if name in self._cache:
             return self._cache[name]
-        picture = self.read(name, self.channels)
+        picture = self.read(name, self.channels, **self.settings)
         with self._lock:
             if self._bytes + picture.nbytes <= CACHE_BYTES and name not in self._cache:
                 self._cache[name] = picture

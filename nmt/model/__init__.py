@@ -24,9 +24,7 @@ class Network(nn.Module):
 
     def estimates(self) -> list[Tensor]:
         """Tensors that parts estimate in training without gradients, as named in `estimates`."""
-        own_values = [module for module in self.modules() if module is not self]
+        parts = [module for module in self.modules() if module is not self]
         return [
-            getattr(module, name)
-            for module in own_values
-            for name in getattr(module, "estimates", ())
+            getattr(module, name) for module in parts for name in getattr(module, "estimates", ())
         ]

@@ -321,23 +321,14 @@ class _Teachers:
                     f"{needing}: needs one vocabulary for both languages, and the teacher has two: "
                     f"set {instead}"
                 )
-        pictures = _reading(network)
+        pictures = str(network.encoder.reader)
         for teacher, path in zip(self.translator.models, self.paths, strict=True):
-            if _reading(teacher) != pictures:
+            of_teacher = str(teacher.encoder.reader)  # "None" without pictures
+            if of_teacher != pictures:
                 raise UserError(
-                    f"objective.teacher={path}: reads pictures as {_reading(teacher)}, and the model to "
-                    f"train as {pictures}"
+                    f"objective.teacher={path}: reads pictures as {of_teacher}, and the model to train as "
+                    f"{pictures}"
                 )
-
-
-def _reading(network: Seq2Seq) -> str:
-    """Description of a network's reader of pictures; "none" without a reader."""
-    reader = network.encoder.reader
-    if reader is None:
-        return "none"
-    longest = getattr(reader.read, "longest", None)
-    limit = f", longest={longest}" if longest else ""
-    return f"{type(reader.read).__name__.lower()}, channels={reader.channels}{limit}"
 
 
 def _use_vectors(network: Seq2Seq, tokenizer: Tokenizer, paths: Sequence[str | None]) -> None:

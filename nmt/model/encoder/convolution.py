@@ -6,7 +6,6 @@ The first `halvings` layers take the maximum of 2 x 2 positions. Outside of an i
 larger image of the batch has pixels, so an image has the same annotations in every batch.
 """
 
-from functools import partial
 from typing import Annotated, Literal
 
 from jaxtyping import Float, Int
@@ -69,7 +68,7 @@ class Convolution(Grid):
             nn.init.kaiming_uniform_(layer.weight, nonlinearity="relu")  # type: ignore[arg-type]
             nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
         self.norm = nn.LayerNorm(widths[-1]) if norm else nn.Identity()
-        self.reader = Reader(partial(read_image, longest=longest), channels)
+        self.reader = Reader(read_image, channels, longest=longest)
 
     def features(
         self, pictures: Pictures

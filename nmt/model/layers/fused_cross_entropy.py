@@ -52,24 +52,21 @@ class _LinearCrossEntropy(Function):
         total, nll = (torch.zeros((), dtype=accurate, device=x.device) for _ in range(2))
         dx, dw, db = torch.empty_like(x), torch.zeros_like(weight), torch.zeros_like(bias)
         d_generated, d_copied = (
-            None if stored is None else torch.empty_like(stored) for stored in (generated, copied)
+            None if gate is None else torch.empty_like(gate) for gate in (generated, copied)
         )
-        # One buffer for all slices: allocating new memory would cost more than the arithmetic.
+        # One buffer for all slices: allocating memory for each would cost more than the arithmetic.
         buffer = torch.empty(rows, vocabulary, dtype=accurate, device=x.device)
         low_buffer = buffer if dtype == accurate else torch.empty_like(buffer, dtype=dtype)
         for start in range(0, x.size(0), rows):
             rows_ = slice(start, start + rows)
             part, gold = low[rows_], targets[rows_, None]
             logits, low_logits = buffer[: len(part)], low_buffer[: len(part)]
-            torch.mm(part, low_weight.t(), out=low_logits)
-            if dtype != accurate:
-                logits.copy_(low_logits)
-            logits.add_(bias)
-            stored = (
-                None if each is None else each[rows_, None].to(accurate)
-                for each in (generated, copied, weights)
+            _linear(part, low_weight, bias, low_logits, logits)
+            copying = (
+                None if tensor is None else tensor[rows_, None].to(accurate)
+                for tensor in (generated, copied, weights)
             )
-            loss, plain, d, of_copying = _losses(logits, gold, smoothing, agreement, *stored)
+            loss, plain, d, of_copying = _losses(logits, gold, smoothing, agreement, *copying)
             total += loss
             nll += plain
             if not needed:
@@ -79,10 +76,7 @@ class _LinearCrossEntropy(Function):
             db += d.sum(0)
             low_d = d if dtype == accurate else low_logits.copy_(d)
             dx[rows_] = low_d @ low_weight
-            if dtype == weight.dtype:
-                dw.addmm_(low_d.t(), part)
-            else:
-                dw.add_(low_d.t() @ part)
+            _add_product(dw, low_d.t(), part)
         if needed:
             ctx.save_for_backward(dx, dw, db, d_generated, d_copied)
         ctx.mark_non_differentiable(nll)
@@ -91,10 +85,26 @@ class _LinearCrossEntropy(Function):
     @staticmethod
     def backward(ctx: Any, d: Tensor, _: None) -> tuple[Tensor | None, ...]:
         dx, dw, db, *of_copying = (
-            None if stored is None else stored.mul(d.to(stored.dtype))
-            for stored in ctx.saved_tensors
+            None if gradient is None else gradient.mul(d.to(gradient.dtype))
+            for gradient in ctx.saved_tensors
         )
         return dx, dw, db, None, None, None, *of_copying, None, None
+
+
+def _linear(x: Tensor, weight: Tensor, bias: Tensor, low_out: Tensor, out: Tensor) -> None:
+    """Writes x Wᵀ + b to `out`; the product is made in the type of `low_out`, which may be `out`."""
+    torch.mm(x, weight.t(), out=low_out)
+    if out.dtype != low_out.dtype:
+        out.copy_(low_out)
+    out.add_(bias)
+
+
+def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
+    """Adds a b to `total`, which may have a wider type."""
+    if total.dtype == a.dtype:
+        total.addmm_(a, b)
+    else:
+        total.add_(a @ b)
 
 
 def _losses(
@@ -152,11 +162,9 @@ def _divergence(p: Tensor, apart: Tensor) -> tuple[Tensor, Tensor]:
     between = p[0::2] - p[1::2]
     pull = torch.empty_like(p)
     for rows, sign in ((slice(0, None, 2), 1), (slice(1, None, 2), -1)):
-        own_values = p[rows] * apart
-        torch.addcmul(
-            own_values, p[rows], own_values.sum(-1, keepdim=True), value=-1, out=own_values
-        )
-        pull[rows] = own_values.add_(between).mul_(sign / 2)
+        gradient = p[rows] * apart
+        torch.addcmul(gradient, p[rows], gradient.sum(-1, keepdim=True), value=-1, out=gradient)
+        pull[rows] = gradient.add_(between).mul_(sign / 2)
     return (between * apart).sum() / 2, pull
 
 

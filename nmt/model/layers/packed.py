@@ -6,7 +6,7 @@ output rows are float32; the bias is added in float32.
     float32     the joined matrix as it is
     bfloat16    rows and matrix rounded to 8 bits of mantissa, products summed in float32
     int8        w ≈ s_w · [-127 … 127] with a scale for each output, made once. x ≈ s_x · [-127 … 127] with a scale for
-                each row, made at each call, so that a row's result does not depend on its neighbours. Products are summed
+                each row, made at each call, so that a row's weights does not depend on its neighbours. Products are summed
                 exactly in 32 bits (Jacob et al. 2018, eq. 2-4). For CPUs with VNNI instructions
 """
 
@@ -35,10 +35,10 @@ class PackedWeights:
         self._made: dict[tuple[nn.Module, str], Packed] = {}
 
     def get(self, owner: nn.Module, name: str, blocks: tuple[WeightBlock, ...]) -> Packed:
-        result = self._made.get((owner, name))
-        if result is None:
-            result = self._made[owner, name] = Packed(blocks, self.precision)
-        return result
+        weights = self._made.get((owner, name))
+        if weights is None:
+            weights = self._made[owner, name] = Packed(blocks, self.precision)
+        return weights
 
 
 _current: contextvars.ContextVar[PackedWeights | None] = contextvars.ContextVar(
