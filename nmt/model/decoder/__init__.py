@@ -4,7 +4,7 @@
 decoder that recurs through attention has a loop over time. The loop contains only what recurs; everything else is
 computed outside of it, for all T at once. A decoder is one file here and one YAML in conf/decoder.
 
-Read: this file, bridge, luong, attention_step, bahdanau, conditional, luong_feed, fixed, stack, readout.
+Read: this file, bridge, luong, attention_step, attending, bahdanau, conditional, luong_feed, fixed, stack, readout.
 """
 
 from collections.abc import Mapping

@@ -15,7 +15,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nmt.foundation.interfaces import Prepared
-from nmt.model.decoder.attention_step import AttendingDecoder, AttentionStep, Update
+from nmt.model.decoder.attending import AttendingDecoder, Update
+from nmt.model.decoder.attention_step import AttentionStep
 from nmt.model.decoder.readout import Maxout
 from nmt.model.layers.packed import linear
 

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from nmt.foundation.interfaces import Prepared
 from nmt.model.attention import AttentionState
-from nmt.model.decoder.attention_step import Attended, AttendingDecoder, AttentionStep, Update
+from nmt.model.decoder.attending import AttendingDecoder, Update
+from nmt.model.decoder.attention_step import Attended, AttentionStep
 from nmt.model.layers.numeric import tanh, to_float, xavier
 from nmt.model.layers.packed import PackableLinear, linear
 from nmt.model.layers.recurrence import CellState

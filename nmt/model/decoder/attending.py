@@ -1,0 +1,88 @@
+"""Base of the decoders whose lowest layer attends within its update: one loop over time for all of them."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from nmt.foundation.interfaces import DecoderOutput, Layout, Prepared, State
+from nmt.model.attention import AttentionState, average
+from nmt.model.decoder import Decoder
+from nmt.model.decoder.attention_step import Attended, AttentionStep
+from nmt.model.decoder.stack import Stack
+from nmt.model.layers.recurrence import CellState, Recurrent
+
+Update = Callable[[Tensor, CellState, AttentionState], tuple[CellState, Attended]]
+"""Function of the gates of the embedding [N G], the state of the layer and that of the attention. It returns the new
+state of the layer, and the attention."""
+
+
+class AttendingDecoder(Decoder):
+    """Base of the decoders whose lowest layer attends within its update.
+
+    upper: plain recurrences on top of it
+    readout: layer from [state of the top layer; embedding; context] to the readout
+    """
+
+    upper: Stack
+    readout: nn.Module
+
+    def embedded_gates(self, embedded: Float[Tensor, "N T E"]) -> Float[Tensor, "N T G"]:
+        """Part of the lowest layer's gates that depends on the embeddings alone."""
+        raise NotImplementedError
+
+    def update(self, attend: AttentionStep, mask: Tensor | None) -> Update:
+        """The function that the loop calls at every step.
+
+        attend: attention of the step
+        mask: mask of recurrent dropout of the lowest layer
+        """
+        raise NotImplementedError
+
+    def attend_then_update(
+        self, layer: Recurrent, attend: AttentionStep, mask: Tensor | None
+    ) -> Update:
+        """A function that attends with the state of a layer, then updates it on the gates and the context."""
+        loop = layer.loop(*self.attention.query_blocks(), mask=mask)
+
+        def update(
+            a: Tensor, cell: CellState, attention_state: AttentionState
+        ) -> tuple[CellState, Attended]:
+            u, *query = loop.products(cell[0])
+            attended = attend(cell[0], query, attention_state)
+            gates = layer.input_norm(a + attended.projected_context)  # [N, G]
+            return loop.step(gates, u, cell), attended
+
+        return update
+
+    def predict(self, features: Float[Tensor, "N T F"]) -> Float[Tensor, "N T D"]:
+        """Readout of the concatenation [state of the top layer; embedding; context]."""
+        return self.readout(features)
+
+    def forward(
+        self,
+        embedded: Float[Tensor, "N T E"],
+        state: State,
+        memory: Prepared,
+        layout: Layout | None = None,
+    ) -> DecoderOutput:
+        gates = self.embedded_gates(embedded)  # [N, T, G]
+        attend = AttentionStep(self.attention, memory, layout)
+        update = self.update(attend, state.masks.get("inside 0"))
+        cell = state.cells[0]
+        attention_state = state.attention
+        hidden = []
+        weights = []
+        for a in gates.unbind(1):
+            cell, attended = update(a, cell, attention_state)
+            attention_state = attended.state
+            hidden.append(cell[0])
+            weights.append(attended.weights)
+        all_weights = torch.cat(weights, 1)  # [N, T, H·S]
+        context = average(all_weights, memory, layout)  # [N, T, M]
+        top, upper = self.upper(torch.stack(hidden, 1), state.cells[1:], state.masks)  # [N, T, Q]
+        readout = self.predict(torch.cat([top, embedded, context], -1))  # [N, T, D]
+        state = replace(state, cells=(cell, *upper), attention=attention_state)
+        return self.output(readout, state, all_weights)
