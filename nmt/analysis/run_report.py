@@ -51,7 +51,7 @@ class Report:
         runs: results of finished runs
         swept: runs of sweeps, finished or not
         metric: score that ranks them; None: the score that chose the checkpoints, or the first one
-            if there is no such final score
+            if there is no final score
         samples: bootstrap samples of the tests over sentences
         trials: randomisation trials; 0 for none
         """

@@ -71,7 +71,7 @@ class RunResult:
     def lines(self, side: str = "") -> list[str] | None:
         """Translations of `part`, or with side=".source" or ".reference" these texts.
 
-        Returns None if there is no such file.
+        Returns None if the file is missing.
         """
         file = self.folder / f"{self.part}{side}.txt"
         try:

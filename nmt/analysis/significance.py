@@ -63,19 +63,19 @@ def over_sentences(
     """
     from sacrebleu.metrics import BLEU, CHRF
 
-    judge: Any = CHRF(char_order=metric.char_order, lowercase=metric.lowercase)
+    scorer: Any = CHRF(char_order=metric.char_order, lowercase=metric.lowercase)
     if name == "bleu":
-        judge = BLEU(tokenize=metric.tokenize, lowercase=metric.lowercase, force=True)
+        scorer = BLEU(tokenize=metric.tokenize, lowercase=metric.lowercase, force=True)
     tested = list(systems.items())
     if len(tested) == 1:
         # Against itself, for the confidence of its score.
         tested *= 2
     with waiting("testing differences"):
-        results, signature = _paired_tests(tested, references, judge, "bs", samples)
+        results, signature = _paired_tests(tested, references, scorer, "bs", samples)
         bootstraps = _chances(results)
         randomizations: list[float | None] = [None] * len(results)
         if trials:
-            trial_results, _ = _paired_tests(tested, references, judge, "ar", trials)
+            trial_results, _ = _paired_tests(tested, references, scorer, "ar", trials)
             randomizations = _chances(trial_results)
     return {
         system: SignificanceResult(
@@ -92,7 +92,7 @@ def over_sentences(
 def _paired_tests(
     systems: list[tuple[str, Sequence[str]]],
     references: Sequence[str],
-    judge: Any,
+    metric: Any,
     kind: str,
     samples: int,
 ) -> tuple[list[Any], str]:
@@ -100,13 +100,13 @@ def _paired_tests(
 
     systems: names and translations, the first of them as the baseline
     references: a reference of each sentence
-    judge: sacreBLEU's metric
+    metric: sacreBLEU's metric
     kind: bs (bootstrap) or ar (approximate randomisation)
     samples: number of samples or trials
     """
     from sacrebleu.significance import PairedTest
 
-    test = PairedTest(systems, {"": judge}, [list(references)], test_type=kind, n_samples=samples)
+    test = PairedTest(systems, {"": metric}, [list(references)], test_type=kind, n_samples=samples)
     signatures, scores = test()
     [name] = signatures
     return scores[name], str(signatures[name])

@@ -52,13 +52,15 @@ class TrainingSettings(Settings):
         yield from super().conflicts()
         run = self.view
         for part in run.parts.values():
-            yield from part.conflicts(run) if hasattr(part, "conflicts") else ()
+            if hasattr(part, "conflicts"):
+                yield from part.conflicts(run)
 
     def idle(self) -> dict[str, str]:
         reasons = super().idle()
         run = self.view
         for part in run.parts.values():
-            reasons |= part.idle(run) if hasattr(part, "idle") else {}
+            if hasattr(part, "idle"):
+                reasons |= part.idle(run)
         return reasons
 
 

@@ -20,7 +20,7 @@ BOTH = "bidirectional+grid or bidirectional+convolution"
 
 
 class Encoder(nn.Module):
-    """Base of all encoders. An encoder owns its input layer, so only the encoder knows what a source is.
+    """Base of all encoders. An encoder owns its input layer, so no other part depends on the kind of source.
 
     reads_words: whether the network supplies an embedding, which the decoder may share
     reads_pictures: whether the encoder has a `reader` of pictures

@@ -24,8 +24,14 @@ class Tracker(ABC):
     """Package that must be installed."""
 
     def begin(self, folder: Path, config: Mapping[str, Any], resumed_at: int | None) -> None:
-        """The run in `folder`, its flat configuration, and the update from which it goes on if it does. Raises UserError if
-        the tracker cannot be used."""
+        """Begins to record a run.
+
+        folder: run directory
+        config: flat configuration
+        resumed_at: update from which a resumed run continues; None: a new run
+
+        Raises UserError if the tracker cannot be used.
+        """
         try:
             self.open(folder, config, resumed_at)
         except UserError:
