@@ -4,8 +4,8 @@ last convolutional layer of a network that was trained to recognise objects.
     h_p = W x_p + b + position(row, column)        summary = mean_p h_p
 
 The decoder's first state is made from the mean annotation, as in section 3.1.2. The attention of the paper needs no
-positions. With them, the decoder can learn an order of reading. `sinusoidal` are the features of Vaswani et al. 2017, section 3.5,
-half of them for the row and half for the column. `learnt` is a vector for each row and each column.
+positions. With them, the decoder can learn an order of reading. `sinusoidal` are the features of Vaswani et al.
+2017, section 3.5, half of them for the row and half for the column. `learnt` is a vector for each row and each column.
 """
 
 import math
