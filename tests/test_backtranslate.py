@@ -262,7 +262,7 @@ def test_what_is_removed_is_made_again(whole, text, tmp_path):
     failed(
         run("backtranslate", *typed),
         "translations: is damaged: ",
-        "Delete it; the same command makes it again",
+        "Delete it; the same command writes it again",
     )
     (tmp_path / "more.de").write_text(
         "".join(reversed((text[0] / "more.de").read_text().splitlines(keepends=True)))

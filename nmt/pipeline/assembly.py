@@ -124,13 +124,15 @@ def parts_of(
 
 
 def trackers_of(config: Config) -> list[Tracker]:
-    """The chosen tracker, then TensorBoard if it is installed. Raises UserError if the chosen one is not."""
+    """The chosen tracker, then TensorBoard if it is installed.
+
+    Raises UserError if another tracker is chosen and its package is not installed.
+    """
     trackers: list[Tracker] = []
-    if config.get("tracker"):
-        tracker = build.make(config, "tracker")
+    tracker = build.make(config, "tracker") if config.get("tracker") else None
+    if tracker is not None and not isinstance(tracker, TensorBoard):
         require(tracker.package)
-        if not isinstance(tracker, TensorBoard):
-            trackers.append(tracker)
+        trackers.append(tracker)
     if installed("tensorboard"):
         trackers.append(TensorBoard())
     return trackers

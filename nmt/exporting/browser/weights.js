@@ -8,7 +8,7 @@ function unpacked(listed, base64) { // names → { data, rows, columns, stride, 
   const strideOf = (columns) => 4 * Math.ceil(columns / 4) // floats from row to row: whole SIMD registers
   const separate = listed.filter(({ same }) => !same)
   const size = separate.reduce((total, { rows, columns }) => total + rows * strideOf(columns), 0)
-  const widest = Math.max(...held.map(({ rows, columns }) => rows + strideOf(columns)))
+  const widest = Math.max(...separate.map(({ rows, columns }) => rows + strideOf(columns)))
   memory = new WebAssembly.Memory({ initial: Math.ceil((4 * (size + 5 * widest)) / 65536) + 1 })
   const tensors = {}
   let at = 0
