@@ -20,6 +20,7 @@ from nmt.data.labels import LabelSet
 from nmt.foundation.devices import find_device
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Search
+from nmt.foundation.plugins import permitting, refuse_missing
 from nmt.inference.text_classifier import TextClassifier
 from nmt.inference.translator import Translator
 from nmt.inference.unknown_words import read_lexicon
@@ -38,6 +39,7 @@ def load(
     device: str = "auto",
     *,
     key: str = "model",
+    plugins: Sequence[str] = (),
     **options: Any,
 ) -> Translator | TextClassifier:
     """Loads a translator or a text classifier.
@@ -45,6 +47,7 @@ def load(
     path: run directory or checkpoint file; several make an ensemble of translators
     device: auto, cpu, cuda …
     key: setting that names the path, for error messages
+    plugins: packages outside nmt whose code the model needs, and is permitted to run
     options: options of a translator, by default those of the training:
         search: another search, by its name (greedy, beam, sample …) or as an object
         precision: of matrix products: float32, bfloat16, int8
@@ -67,13 +70,14 @@ def load(
         raise UserError(f"{key}: give a run directory or a checkpoint file, or several")
     checkpoints = [ckpt.read_model(str(path), key) for path in paths]
     first = checkpoints[0]
-    if first.meta.get("command") != "classify":
-        return _translator(checkpoints, device, **options)
-    if options:
-        raise UserError(f"{first.path}: a model that classifies takes no {', '.join(options)}")
-    if len(checkpoints) > 1:
-        raise UserError(f"{first.path}: a model that classifies cannot be one of several")
-    return _text_classifier(first, device)
+    with permitting(plugins):
+        if first.meta.get("command") != "classify":
+            return _translator(checkpoints, device, **options)
+        if options:
+            raise UserError(f"{first.path}: a model that classifies takes no {', '.join(options)}")
+        if len(checkpoints) > 1:
+            raise UserError(f"{first.path}: a model that classifies cannot be one of several")
+        return _text_classifier(first, device)
 
 
 def translator(path: str | Sequence[str], device: str = "auto", **options: Any) -> Translator:
@@ -210,6 +214,7 @@ def _filled(make: Callable[[], Made], saved: Checkpoint) -> Made:
 def _checked(saved: Checkpoint, command: str) -> Config:
     """The configuration of a checkpoint, checked as one of a command line."""
     ckpt.check_kind(saved, command)
+    refuse_missing(saved.meta, saved.path)
     try:
         return COMMANDS[command].of(saved.config).values
     except ConfigErrors as error:

@@ -250,9 +250,15 @@ def test_a_command_composes_once_for_the_usual_recipe_and_twice_for_another_choi
 
 
 @pytest.mark.usefixtures("own_choices")
-@pytest.mark.parametrize("group", ["trainer", "metric"])
-def test_a_class_in_a_group_without_a_choice_of_classes_is_refused(group):
-    with pytest.raises(ConfigErrors, match=rf"{group}\._target_: no such key"):
+@pytest.mark.parametrize(
+    ("group", "message"),
+    [
+        ("trainer", "trainer._target_: no such key"),
+        ("metric", "metric._target_=my.Class: not a class of nmt.metric"),
+    ],
+)
+def test_a_class_that_a_group_cannot_have_is_refused(group, message):
+    with pytest.raises(ConfigErrors, match=re.escape(message)):
         configure("train", [f"{group}=with_class"])
 
 

@@ -9,12 +9,11 @@ import torch
 from torch import nn
 
 from nmt.configuration.check import locate, mismatches, signature
-from nmt.configuration.faults import ConfigError, shown, unknown
+from nmt.configuration.faults import ConfigError, ConfigErrors, unknown
 from nmt.data.batching import Batching
 from nmt.data.filters import Filters
 from nmt.data.labels import LabelSet
 from nmt.data.synthetic import Synthetic
-from nmt.foundation.errors import UserError
 from nmt.foundation.part_limits import RunView
 from nmt.foundation.ranges import Size, Width
 from nmt.inference.translator import Translator
@@ -55,11 +54,13 @@ class Configured:
     by: the class, or the package from which `_target_` chooses it
     supplied: arguments that are not keys, because other parts determine them
     optional: further such arguments, which have defaults
+    extensible: whether `_target_` may name a subclass of `by`, which a plugin defines
     """
 
     by: str | Callable[..., Any]
     supplied: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
+    extensible: bool = False
 
     @property
     def given(self) -> tuple[str, ...]:
@@ -88,7 +89,7 @@ GROUPS = {
     ),
     "filters": Configured(Filters, optional=("tags",)),
     "batching": Configured(Batching),
-    "metric": Configured(Metric),
+    "metric": Configured(Metric, extensible=True),
     "trainer": Configured(Trainer),
     "synthetic": Configured(Synthetic),
     "network": Configured(Seq2Label, ("vocabulary", "labels", "encoder", "pooling")),
@@ -104,9 +105,16 @@ NETWORK = frozenset(
 
 
 def class_of(group: str, node: Group) -> Callable[..., Any]:
-    """The class of a group. Raises UserError if its package has no such class."""
+    """The class of a group. Raises ConfigErrors if neither its package nor a plugin has it."""
     by = GROUPS[group].by
-    return locate(str(node.get("_target_", "")), by, group) if isinstance(by, str) else by
+    target = str(node.get("_target_", ""))
+    if isinstance(by, str):
+        return locate(target, by, group)
+    part = locate(target, by.__module__, group) if target else by
+    if not (inspect.isclass(part) and inspect.isclass(by) and issubclass(part, by)):
+        problem = f"must be a subclass of {by.__module__}.{by.__qualname__}"
+        raise ConfigErrors([ConfigError(f"{group}._target_", problem, target)])
+    return part
 
 
 def make(config: Config, group: str, **supplied: Any) -> Any:
@@ -124,16 +132,15 @@ def faults_of(group: str, node: Group) -> list[ConfigError]:
     """Errors in the keys and values of one group."""
     if group == "attention" and "_target_" not in node:  # attention=none
         return [unknown(f"attention.{key}", []) for key in node]
-    chosen = isinstance(GROUPS[group].by, str)
+    chosen = isinstance(GROUPS[group].by, str) or GROUPS[group].extensible
     if not chosen and "_target_" in node:
         return [unknown(f"{group}._target_", [key for key in node if key != "_target_"])]
     if group == "translation":  # null: as the model was trained
         node = {key: value for key, value in node.items() if value is not None}
     try:
         return mismatches(node, class_of(group, node), group, GROUPS[group].given)
-    except UserError:
-        problem = f"not a class of {GROUPS[group].by}"
-        return [ConfigError(f"{group}._target_", problem, shown(node.get("_target_")))]
+    except ConfigErrors as errors:
+        return list(errors.faults)
 
 
 def completed(config: Config) -> dict[str, Any]:

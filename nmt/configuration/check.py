@@ -12,8 +12,8 @@ import typing
 from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any, Literal, Union
 
-from nmt.configuration.faults import ConfigError, shown, unknown
-from nmt.foundation.errors import UserError
+from nmt.configuration.faults import ConfigError, ConfigErrors, shown, unknown
+from nmt.foundation import plugins
 from nmt.foundation.ranges import Range
 
 WORDS: Mapping[Any, str] = {
@@ -30,20 +30,26 @@ def locate(target: str, package: str, key: str) -> Callable[..., Any]:
     """The class or function that `_target_` names.
 
     target: its whole name
-    package: package that must define it, because configurations of downloaded checkpoints are
-        not trusted
+    package: package that must define it, unless a plugin does, because configurations of
+        downloaded checkpoints are not trusted
     key: group of the configuration, for messages
 
-    Raises UserError if the package does not define it.
+    Raises ConfigErrors if neither the package nor a permitted plugin defines it.
     """
     module_name, _, name = str(target).rpartition(".")
     inside = module_name == package or module_name.startswith(package + ".")
+    home = package if inside else plugins.home_of(module_name)
+    problem = f"not a class of {package}"
+    if home is None:
+        problem += "; a class of your own package needs --plugins PACKAGE"
+    part = None
     try:
-        part = getattr(importlib.import_module(module_name), name) if inside else None
-    except (ImportError, AttributeError):
-        part = None
-    if not callable(part) or not getattr(part, "__module__", "").startswith(package):
-        raise UserError(f"{key}._target_={target}: not a class of {package}")
+        if home is not None:
+            part = getattr(importlib.import_module(module_name), name)
+    except Exception as error:  # a module of a plugin may raise any error
+        problem += f": {type(error).__name__}: {error}"
+    if home is None or not callable(part) or not getattr(part, "__module__", "").startswith(home):
+        raise ConfigErrors([ConfigError(f"{key}._target_", problem, shown(target))])
     return part
 
 

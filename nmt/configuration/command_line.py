@@ -19,6 +19,7 @@ from typing import Any
 
 from nmt.configuration.compose import compose_partly, hydra_main, search_beside
 from nmt.configuration.faults import ConfigError, broken, refuse
+from nmt.foundation import plugins
 from nmt.foundation.deferred import deferred
 from nmt.foundation.errors import Stopped, UserError, quoted
 from nmt.foundation.ranks import Silent, connected, of_torchrun
@@ -37,6 +38,7 @@ FLAGS: Mapping[tuple[str, ...], Mapping[str, Any]] = {
     ("--dry-run",): SWITCH,
     ("--config-dir", "-cd"): {**VALUE, "action": "append", "default": []},
     ("--cfg", "-c"): VALUE,
+    ("--plugins",): {**VALUE, "action": "append", "default": []},
     ("--help", "-h"): SWITCH,
     ("--shell-completion", "-sc"): SWITCH,
     ("--version",): SWITCH,
@@ -93,6 +95,7 @@ def _dispatch(
             return importlib.import_module(f"nmt.{instead[key]}").main()
     for folder in flags.config_dir:
         search_beside(folder)
+    plugins.permit(package for names in flags.plugins for package in names.split(","))
     if flags.version:
         from nmt import __version__
 

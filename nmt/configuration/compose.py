@@ -26,6 +26,7 @@ from typing import Any
 import yaml
 
 from nmt.configuration.faults import ConfigError, ConfigErrors, not_a_choice, refuse, unknown
+from nmt.foundation import plugins
 from nmt.foundation.errors import UserError
 from nmt.storage.upgrade import with_renamed_targets
 
@@ -258,11 +259,13 @@ def _by_precedence(command: str, chosen: Mapping[str, Any]) -> tuple[Any, Mappin
 
 def _composed(command: str, chosen: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
     """A configuration that Hydra composes from chosen groups, and the choices of all groups."""
-    return copy.deepcopy(_cached(command, tuple(sorted(chosen.items()))))
+    return copy.deepcopy(_cached(command, tuple(sorted(chosen.items())), folders()))
 
 
 @functools.cache
-def _cached(command: str, chosen: tuple[tuple[str, Any], ...]) -> tuple[Any, Mapping[str, Any]]:
+def _cached(
+    command: str, chosen: tuple[tuple[str, Any], ...], _: tuple[str, ...]
+) -> tuple[Any, Mapping[str, Any]]:
     from omegaconf import OmegaConf
 
     overrides = [f"~{group}" if choice is None else f"{group}={choice}" for group, choice in chosen]
@@ -292,11 +295,15 @@ def by_hydra(command: str | None, overrides: Sequence[str]) -> Any:
         raise ConfigErrors([ConfigError(" ".join(overrides), first_line(error))]) from error
 
 
-@functools.cache
 def options(group: str) -> list[str]:
     """All choices of a group."""
+    return _options(group, folders())
+
+
+@functools.cache
+def _options(group: str, folders: tuple[str, ...]) -> list[str]:
     with _sources() as loader:
-        files = {path.stem for folder in _beside for path in Path(folder, group).glob("*.yaml")}
+        files = {path.stem for folder in folders for path in Path(folder, group).glob("*.yaml")}
         return sorted({*loader.get_group_options(group), *files})
 
 
@@ -314,7 +321,7 @@ def search_beside(folder: str) -> None:
 
 def forget() -> None:
     """Clears the caches of everything that was read from configuration files."""
-    for function in (_cached, _parsed, options):
+    for function in (_cached, _parsed, _options):
         function.cache_clear()
 
 
@@ -323,9 +330,14 @@ def config_dirs() -> tuple[str, ...]:
     return tuple(_beside)
 
 
+def folders() -> tuple[str, ...]:
+    """Folders of choices beside conf/: those of --config-dir and of plugins."""
+    return (*_beside, *plugins.folders())
+
+
 def search_path() -> list[str]:
-    """Override by which Hydra finds the folders of `search_beside`."""
-    return [f"hydra.searchpath=[{','.join(_beside)}]"] if _beside else []
+    """Override by which Hydra finds these folders."""
+    return [f"hydra.searchpath=[{','.join(folders())}]"] if folders() else []
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nmt.configuration.compose import CONF, choices_of, compose, options
+from nmt.configuration.compose import CONF, choices_of, compose, folders, options
 from nmt.configuration.faults import shown
 from nmt.foundation.part_limits import RunView
 
@@ -22,6 +22,7 @@ FLAGS = """\
   --help GROUP=CHOICE             this help for another choice
   --cfg job                       the configuration alone
   --config-dir DIR                your own choices, in DIR/GROUP/NAME.yaml
+  --plugins PACKAGE[,…]           your own classes and choices, of packages whose code you trust
   --version
   -sc install=bash (zsh, fish)    completion of an installed command: eval "$(nmt-{command} -sc install=bash)"
 """
@@ -66,21 +67,20 @@ def _read(command: str) -> tuple[str, str, str]:
 
 
 def _choices(match: re.Match[str]) -> str:
-    """A group with the choices that its comment names, or with all."""
+    """A group with the choices that its comment names and those of other folders, or with all."""
     group = match["group"]
     comment = match["comment"] or ""
     known = options(group)
     named = [name for name in re.findall(r"\w+", comment) if name in known and "…" not in comment]
-    text = f"  {group:<16}{' '.join(named or known)}"
+    added = [name for name in known if not Path(CONF, group, f"{name}.yaml").is_file()]
+    text = f"  {group:<16}{' '.join([*named, *added] if named else known)}"
     return textwrap.fill(text, WIDTH, subsequent_indent=18 * " ")
 
 
 def _group(group: str, choice: str, config: Mapping[str, Any]) -> Iterator[str]:
     """Lines for a group: its choice with the comment at the top of the file, and its keys."""
-    file = Path(CONF, group, f"{choice}.yaml")
-    text = "\n".join(f"{key}: ." for key in config)  # a choice of --config-dir
-    if file.is_file():
-        text = file.read_text(encoding="utf-8")
+    files = [Path(folder, group, f"{choice}.yaml") for folder in (CONF, *folders())]
+    text = next(file for file in files if file.is_file()).read_text(encoding="utf-8")
     about = " ".join(["", "", "", *re.findall(r"^# (.*)$", text, re.MULTILINE)]).rstrip()
     yield f"{group}={choice}{about}"
     yield from _keys(text, config, (group,))

@@ -7,6 +7,7 @@ from typing import Any
 
 from nmt.configuration.compose import compose, options, parse
 from nmt.configuration.faults import ConfigError, broken, refuse, shown, unknown
+from nmt.foundation import plugins
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
 
@@ -32,18 +33,26 @@ def saved_run(path: str, command: str) -> Checkpoint:
     path: run directory
     command: command of the run
 
-    Raises UserError if there is no checkpoint, or if another command wrote it.
+    Raises UserError if there is no checkpoint, if another command wrote it, or if it needs plugins
+    that are not permitted.
     """
     file = Path(path) / ckpt.LAST
     missing = f"no {ckpt.LAST} in it" if Path(path).is_dir() else "no such folder"
     nothing = f"{missing}; cannot resume"
     refuse(broken((not file.is_file(), "resume", nothing, path)))
-    return ckpt.read_model(str(file), "resume", command)
+    saved = ckpt.read_model(str(file), "resume", command)
+    plugins.refuse_missing(saved.meta, f"resume={path}")
+    return saved
 
 
 def read_initial(path: str) -> Checkpoint:
-    """The checkpoint of init=. Raises UserError if it is not found, or if it classifies."""
-    return ckpt.read_model(path, "init", "train")
+    """The checkpoint of init=.
+
+    Raises UserError if it is not found, classifies, or needs plugins that are not permitted.
+    """
+    saved = ckpt.read_model(path, "init", "train")
+    plugins.refuse_missing(saved.meta, f"init={path}")
+    return saved
 
 
 def changed(saved: Checkpoint, command: str, changes: Sequence[str]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from functools import cache, partial
 
 from nmt.analysis.evaluation import evaluate_file
 from nmt.analysis.system_comparison import compare_systems
+from nmt.configuration import build
 from nmt.configuration.analysis_settings import CompareSettings
 from nmt.configuration.model_settings import (
     AlignSettings,
@@ -24,7 +25,6 @@ from nmt.inference.input_lines import InputLines
 from nmt.inference.labelling import label_file
 from nmt.inference.scoring import score_files
 from nmt.loading import text_classifier, translator, translator_for
-from nmt.metric import Metric
 from nmt.pipeline.fingerprint import fingerprint
 
 
@@ -66,7 +66,7 @@ def evaluate(settings: EvaluateSettings) -> float:
     """Prints the scores of a model's translations; returns that of the chosen metric."""
     return evaluate_file(
         partial(translator_for, settings),
-        Metric(**settings.metric),
+        build.make(settings.values, "metric"),
         source=settings.source,
         references=as_list(settings.reference),
         output=settings.output,
@@ -139,7 +139,7 @@ def compare(settings: CompareSettings) -> None:
     """Compares translations of one text."""
     compare_systems(
         partial(translator, device=settings.device),
-        Metric(**settings.metric),
+        build.make(settings.values, "metric"),
         systems=settings.systems,
         reference=settings.reference,
         source=settings.source,

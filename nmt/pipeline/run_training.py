@@ -17,6 +17,7 @@ import yaml
 
 from nmt.configuration.saved_runs import read_initial
 from nmt.configuration.training_settings import TrainingSettings
+from nmt.foundation import plugins
 from nmt.foundation.configurations import NOT_LEARNT, flat
 from nmt.foundation.devices import device_of, find_device
 from nmt.foundation.errors import UserError
@@ -262,6 +263,8 @@ def _files(
         "threads": torch.get_num_threads(),
         "ranks": ranks.count,
     }
+    if needed := plugins.needed(config):
+        meta["plugins"] = needed
     return RunDirectory(
         path=folder,
         meta=meta,

@@ -23,6 +23,7 @@ from nmt.configuration.compose import (
 from nmt.configuration.configure import configure
 from nmt.configuration.faults import ConfigError, ConfigErrors, refuse, shown
 from nmt.data import as_list
+from nmt.foundation import plugins
 from nmt.foundation.configurations import NOT_LEARNT, digest, learnt_settings
 from nmt.foundation.errors import UserError
 from nmt.foundation.part_limits import RunView
@@ -187,6 +188,7 @@ class TrainingJob:
                     command=self.command,
                     overrides=tuple(overrides),
                     config_dirs=config_dirs(),
+                    plugins=plugins.named(),
                 )
             elif key not in runs:
                 self._warn_of_idle_overrides(self._known[key], overrides)

@@ -45,6 +45,7 @@ def train(run: Run, epochs: int, sweeper: str, launcher: Mapping[str, Any], slot
     if run.begun or epochs:
         settings.append(f"trainer.stop_after={epochs}")
     settings += [f"--config-dir={directory}" for directory in run.config_dirs]
+    settings += [f"--plugins={package}" for package in run.plugins]
     run.note(failure=None, attempts=run.record().get("attempts", 0) + 1)
     command = [sys.executable, "-m", "nmt.sweep.child", sweeper, f"nmt.{run.command}", *settings]
     began = time.time()

@@ -40,6 +40,7 @@ class Run:
     command: command that trains the run
     overrides: command line of that command
     config_dirs: further folders of configuration files (--config-dir)
+    plugins: packages outside nmt (--plugins)
     """
 
     folder: Path
@@ -47,6 +48,7 @@ class Run:
     command: str
     overrides: tuple[str, ...]
     config_dirs: tuple[str, ...] = ()
+    plugins: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -97,6 +99,7 @@ class Run:
             "command": self.command,
             "overrides": list(self.overrides),
             "config_dirs": list(self.config_dirs),
+            "plugins": list(self.plugins),
             **facts,
         }
         text = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
@@ -138,6 +141,7 @@ def find(folder: Path) -> list[Run]:
                 command=str(record["command"]),
                 overrides=tuple(map(str, record["overrides"])),
                 config_dirs=tuple(map(str, record.get("config_dirs", ()))),
+                plugins=tuple(map(str, record.get("plugins", ()))),
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise UserError(

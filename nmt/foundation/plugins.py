@@ -1,0 +1,113 @@
+"""Plugins: packages outside nmt whose classes a configuration may name in `_target_`.
+
+A plugin is permitted by the user, never by a model file:
+
+- it is installed and has an entry point of the group `nmt.plugins`;
+- it is named on the command line: --plugins PACKAGE[,…];
+- it is named in Python: nmt.load(…, plugins=[PACKAGE]).
+
+Nothing is imported before a configuration names a class of a permitted plugin. The YAML files of a
+plugin are in PACKAGE/conf/GROUP/NAME.yaml.
+"""
+
+import functools
+import importlib.metadata
+import importlib.util
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+from nmt.foundation.errors import UserError
+
+ENTRY_POINTS = "nmt.plugins"
+"""Group of entry points by which installed packages are plugins."""
+_of_process: list[str] = []
+_of_context: ContextVar[tuple[str, ...]] = ContextVar("plugins", default=())
+
+
+@functools.cache
+def installed() -> tuple[str, ...]:
+    """Packages with an entry point of the group `nmt.plugins`."""
+    points = importlib.metadata.entry_points(group=ENTRY_POINTS)
+    return tuple(sorted({point.module.partition(".")[0] for point in points}))
+
+
+def named() -> tuple[str, ...]:
+    """Plugins of --plugins and of `permitting`."""
+    return tuple(dict.fromkeys([*_of_process, *_of_context.get()]))
+
+
+def permitted() -> tuple[str, ...]:
+    """All permitted plugins."""
+    return tuple(dict.fromkeys([*installed(), *named()]))
+
+
+def permit(packages: Iterable[str]) -> None:
+    """Permits plugins for the whole process. Raises UserError if a package is not found."""
+    _of_process.extend(_existing(packages))
+
+
+@contextmanager
+def permitting(packages: Iterable[str]) -> Iterator[None]:
+    """Permits plugins within a `with` block. Raises UserError if a package is not found."""
+    before = _of_context.get()
+    token = _of_context.set((*before, *_existing(packages)))
+    try:
+        yield
+    finally:
+        _of_context.reset(token)
+
+
+def _existing(packages: Iterable[str]) -> list[str]:
+    packages = [packages] if isinstance(packages, str) else list(packages)
+    for package in packages:
+        if not str(package).isidentifier() or importlib.util.find_spec(package) is None:
+            raise UserError(
+                f"plugins={package}: package not found; give the name of an installed package, or "
+                "of one in a folder of PYTHONPATH"
+            )
+    return packages
+
+
+def folders() -> tuple[str, ...]:
+    """The folder conf/ of each permitted plugin that has one."""
+    return tuple(folder for package in permitted() if (folder := _conf(package)))
+
+
+@functools.cache
+def _conf(package: str) -> str | None:
+    spec = importlib.util.find_spec(package)  # imports nothing, as the package is not a submodule
+    paths = [] if spec is None else list(spec.submodule_search_locations or [])
+    return next((str(Path(p, "conf").resolve()) for p in paths if Path(p, "conf").is_dir()), None)
+
+
+def home_of(module: str) -> str | None:
+    """The permitted plugin that contains a module; None if no plugin does."""
+    package = module.partition(".")[0]
+    return package if package in permitted() else None
+
+
+def needed(config: Mapping[str, Any]) -> list[str]:
+    """Packages outside nmt that the groups of a configuration name in `_target_`."""
+    groups = [group for group in config.values() if isinstance(group, Mapping)]
+    targets = [str(group["_target_"]) for group in groups if "_target_" in group]
+    return sorted({target.partition(".")[0] for target in targets} - {"nmt"})
+
+
+def refuse_missing(meta: Mapping[str, Any], place: object) -> None:
+    """Raises UserError unless all plugins of a model are permitted.
+
+    meta: header of its checkpoint
+    place: name of the file, for the message
+    """
+    recorded = meta.get("plugins")
+    names = recorded if isinstance(recorded, list) else []
+    missing = ",".join(sorted({*map(str, names)} - {*permitted()}))
+    if missing:
+        raise UserError(
+            f"{place}: needs the code of plugins={missing}, which is not run without permission. If "
+            f"you trust it, add --plugins {missing} to the command, or plugins={missing.split(',')} "
+            "in Python"
+        )

@@ -1,0 +1,1 @@
+"""Parts of nmt outside its package."""

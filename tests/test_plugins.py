@@ -1,0 +1,194 @@
+"""Plugins: the repository of tests/plugin_example is trained, swept, translated, loaded, resumed, and refused."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from commands import run
+
+import nmt
+from nmt.analysis.citations import papers_of
+from nmt.configuration import compose as composition
+from nmt.configuration.configure import configure
+from nmt.configuration.faults import ConfigErrors
+from nmt.foundation import plugins
+from nmt.foundation.errors import UserError
+from nmt.storage import checkpoint as ckpt
+from nmt.sweep.run_status import RunState, find
+
+EXAMPLE = Path(__file__).with_name("plugin_example")
+PARTS = [
+    "data=doubled", "attention=cosine", "decoder=scaled", "encoder=averaged", "objective=entropy", "metric=length",
+]  # fmt: skip
+TINY = [
+    "data.train=60", "data.validation=10", "trainer.max_epochs=2", "sizes.encoder=8", "sizes.decoder=16", "sizes.readout=8",
+    "model.embedding_size=8", "search=greedy", "tokenizer=word",
+]  # fmt: skip
+NEEDED = re.escape("needs the code of plugins=mynmt, which is not run without permission")
+
+
+@pytest.fixture
+def findable(monkeypatch):
+    """mynmt can be imported, and nothing of it is imported or permitted."""
+    monkeypatch.syspath_prepend(EXAMPLE)
+    monkeypatch.setattr(plugins, "_of_process", [])
+    forgotten()
+    yield
+    monkeypatch.undo()
+    forgotten()
+
+
+def forgotten():
+    """Removes mynmt from the imported modules."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "mynmt"]:
+        del sys.modules[name]
+    plugins._conf.cache_clear()
+    plugins.installed.cache_clear()
+    composition.forget()
+
+
+@pytest.fixture(scope="module")
+def trained_example(tmp_path_factory):
+    """A run of the example."""
+    folder = tmp_path_factory.mktemp("plugin") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(EXAMPLE)
+        patch.setattr(plugins, "_of_process", [])
+        result = run("train", "--plugins", "mynmt", *PARTS, *TINY, f"run_dir={folder}")
+        assert result.returncode == 0, result.stderr.decode()
+    forgotten()
+    return folder
+
+
+@pytest.mark.usefixtures("findable")
+def test_a_model_of_a_plugin_is_loaded_with_permission_only(trained_example):
+    with pytest.raises(UserError, match=NEEDED) as caught:
+        nmt.load(trained_example)
+    assert "add --plugins mynmt" in str(caught.value)
+    assert "mynmt" not in sys.modules
+    translator = nmt.load(trained_example, plugins=["mynmt"])
+    assert type(translator.models[0].decoder).__module__ == "mynmt.decoder"
+    assert len(translator.translate(["a b"])) == 1
+    with pytest.raises(UserError, match=NEEDED):  # the permission was for one call
+        nmt.load(trained_example)
+
+
+@pytest.mark.usefixtures("findable")
+def test_commands_take_a_model_of_a_plugin_with_permission_only(trained_example, tmp_path):
+    commands = {
+        "translate": [f"model={trained_example}", "input=in.txt"],
+        "evaluate": [f"model={trained_example}", "source=in.txt", "reference=in.txt"],
+        "train": [f"resume={trained_example}", "trainer.max_epochs=3"],
+    }
+    (tmp_path / "in.txt").write_text("a b\n")
+    for command, typed in commands.items():
+        refused = run(command, *typed, cwd=tmp_path)
+        assert refused.returncode == 1
+        assert "plugins=mynmt" in refused.stderr.decode()
+        assert "mynmt" not in sys.modules
+    for command, typed in commands.items():
+        result = run(command, "--plugins=mynmt", *typed, cwd=tmp_path)
+        assert result.returncode == 0, result.stderr.decode()
+    assert "length" in run(
+        "evaluate", "--plugins=mynmt", *commands["evaluate"], "metric=length", cwd=tmp_path
+    ).stdout.decode()  # fmt: skip
+
+
+def test_the_checkpoint_of_a_run_names_its_plugins(trained_example, small_run):
+    assert ckpt.read(trained_example / ckpt.BEST).meta["plugins"] == ["mynmt"]
+    assert "plugins" not in ckpt.read(small_run / ckpt.BEST).meta
+    metrics = ckpt.read(trained_example / ckpt.BEST).meta["metrics"]
+    assert 0 <= metrics["length"] <= 100
+
+
+@pytest.mark.usefixtures("findable")
+def test_a_model_file_never_causes_an_import(trained_example, tmp_path):
+    """Not with the record of the plugin removed, nor by its papers."""
+    saved = ckpt.read(trained_example / ckpt.BEST)
+    meta = {key: value for key, value in saved.meta.items() if key != "plugins"}
+    ckpt.write(tmp_path / "forged.safetensors", meta, saved.tensors)
+    with pytest.raises(UserError, match="not a class of nmt.model.attention"):
+        nmt.load(tmp_path / "forged.safetensors")
+    papers_of(str(tmp_path / "forged.safetensors"))
+    assert "mynmt" not in sys.modules
+    with plugins.permitting(["mynmt"]):
+        assert "graves-et-al-2014" in papers_of(str(tmp_path / "forged.safetensors"))
+
+
+@pytest.mark.usefixtures("findable")
+def test_a_permission_covers_only_what_the_package_defines():
+    with plugins.permitting(["mynmt"]):
+        for target in ("mynmt.score.torch.load", "mynmt.score.nn", "mynmt.score.F", "mynmt.nowhere.X"):  # fmt: skip
+            with pytest.raises(ConfigErrors, match=f"_target_={target}: not a class of"):
+                configure("train", ["attention=cosine", f"attention._target_={target}"])
+        with pytest.raises(ConfigErrors, match=r"must be a subclass of nmt\.metric\.Metric"):
+            configure("train", ["metric=length", "metric._target_=mynmt.score.Cosine"])
+
+
+@pytest.mark.usefixtures("findable")
+def test_limits_and_ranges_of_a_plugin_are_checked_as_those_of_nmt():
+    with plugins.permitting(["mynmt"]):
+        with pytest.raises(ConfigErrors, match=r"model\.copy=true: is not for objective=entropy"):
+            configure("train", ["objective=entropy", "model.copy=true"])
+        with pytest.raises(ConfigErrors, match=r"objective\.penalty=-1: out of range"):
+            configure("train", ["objective=entropy", "objective.penalty=-1"])
+        with pytest.raises(ConfigErrors, match=r"did you mean penalty\?"):
+            configure("train", ["objective=entropy", "objective.penalt=1"])
+    with pytest.raises(ConfigErrors, match="there is no 'entropy' to choose for objective"):
+        configure("train", ["objective=entropy"])
+
+
+@pytest.mark.usefixtures("findable")
+def test_help_shows_choices_and_comments_of_a_plugin():
+    shown = run("train", "--help", "objective=entropy", "--plugins", "mynmt").stdout.decode()
+    assert re.search(r"objective\.penalty=0\.1 +λ: weight of the entropy of the predictions", shown)
+    assert re.search(r"^  metric .*\blength\b", shown, re.MULTILINE)
+
+
+@pytest.mark.usefixtures("findable")
+def test_an_installed_package_is_permitted_by_its_entry_point(tmp_path, monkeypatch):
+    facts = tmp_path / "mynmt-1.0.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: mynmt\nVersion: 1.0\n")
+    (facts / "entry_points.txt").write_text("[nmt.plugins]\nmynmt = mynmt\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    plugins.installed.cache_clear()
+    assert plugins.permitted() == ("mynmt",)
+    assert "mynmt" not in sys.modules
+    configured = configure("train", ["attention=cosine"])
+    assert configured.values["attention"]["sharpness"] == 5.0
+    assert "mynmt" in sys.modules
+
+
+@pytest.mark.usefixtures("findable")
+@pytest.mark.parametrize("package", ["nowhere_to_be_found", "a.b", "", "-x"])
+def test_a_plugin_that_is_not_found_is_named(package):
+    refused = run("train", f"--plugins={package}")
+    assert refused.returncode == 1
+    assert f"plugins={package}: package not found" in refused.stderr.decode()
+    with pytest.raises(UserError, match="package not found"), plugins.permitting([package]):
+        pass
+
+
+@pytest.mark.exhaustive
+@pytest.mark.usefixtures("findable")
+def test_a_sweep_permits_the_plugin_to_its_processes(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(EXAMPLE))
+    typed = ["-m", *PARTS, *TINY, "objective.penalty=0.0,0.1", f"run_dir={tmp_path}/out"]
+    result = run("train", "--plugins=mynmt", *typed)
+    assert result.returncode == 0, result.stderr.decode()
+    runs = find(tmp_path / "out")
+    assert [each.state for each in runs] == [RunState.FINISHED] * 2
+    assert {each.plugins for each in runs} == {("mynmt",)}
+
+
+@pytest.mark.usefixtures("findable")
+def test_the_score_is_the_cosine():
+    from mynmt.score import Cosine
+
+    score = Cosine(query_size=3, memory_size=4, sharpness=2.0)
+    query, values = torch.randn(2, 3, 4), torch.randn(2, 5, 4)
+    expected = 2 * torch.cosine_similarity(query[:, :, None], values[:, None], dim=-1)
+    torch.testing.assert_close(score(query, score.keys(values)), expected)
