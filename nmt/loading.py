@@ -216,6 +216,6 @@ def _checked(saved: Checkpoint, command: str) -> Config:
     ckpt.check_kind(saved, command)
     refuse_missing(saved.meta, saved.path)
     try:
-        return COMMANDS[command].of(saved.config).values
+        return COMMANDS[command].of({**saved.config, "callback": None}).values
     except ConfigErrors as error:
         raise UserError(f"{saved.path}: {error}") from error

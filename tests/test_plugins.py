@@ -56,7 +56,9 @@ def trained_example(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(EXAMPLE)
         patch.setattr(plugins, "_of_process", [])
-        result = run("train", "--plugins", "mynmt", *PARTS, *TINY, f"run_dir={folder}")
+        notes = ["callback=notes", f"callback.file={folder.parent}/notes.txt"]
+        typed = [*PARTS, *TINY, *notes, "trainer.log_every=1", "batching.sentences=40"]
+        result = run("train", "--plugins", "mynmt", *typed, f"run_dir={folder}")
         assert result.returncode == 0, result.stderr.decode()
     forgotten()
     return folder
@@ -101,6 +103,13 @@ def test_the_checkpoint_of_a_run_names_its_plugins(trained_example, small_run):
     assert "plugins" not in ckpt.read(small_run / ckpt.BEST).meta
     metrics = ckpt.read(trained_example / ckpt.BEST).meta["metrics"]
     assert 0 <= metrics["length"] <= 100
+
+
+def test_callbacks_are_called_in_the_documented_order_with_the_documented_values(trained_example):
+    assert (trained_example.parent / "notes.txt").read_text().splitlines()[:9] == [
+        "update 1 of 4", "update 2 of 4", "validation 2 1 bleu True", "epoch 1",
+        "update 3 of 4", "update 4 of 4", "validation 4 2 bleu True", "epoch 2", "end bleu",
+    ]  # fmt: skip
 
 
 @pytest.mark.usefixtures("findable")

@@ -22,12 +22,16 @@ from nmt.foundation.errors import Stopped, UserError
 from nmt.metric import Metric
 from nmt.storage import checkpoint as ckpt
 from nmt.training import schedule
+from nmt.training.callback import Callback
 from nmt.training.interruption import interruptible
+from nmt.training.memory import Trimming
 from nmt.training.objective.cross_entropy import CrossEntropy
 from nmt.training.objective.scheduled_sampling import ScheduledSampling
-from nmt.training.run_directory import claim_fresh
+from nmt.training.progress_bar import ProgressBar
+from nmt.training.run_directory import RunDirectory, claim_fresh
 from nmt.training.state import TrainingState
 from nmt.training.task import Task, Validation, ValidationStopped, never
+from nmt.training.tracking import Tracking
 from nmt.training.trainer import Trainer
 
 RUN = [
@@ -116,7 +120,7 @@ class Store:
         return {k: torch.stack([p[k] for p in parts]).mean(0) for k in parts[0]}
 
 
-class Watch:
+class Watch(Callback):
     def __init__(self):
         self.updates, self.validations = [], []
 
@@ -162,7 +166,7 @@ def fit(trainer, model, batches, losses=None, optimizer=None, rule=None, resume=
         Known(model, batches, losses),
         optimizer=optimizer or torch.optim.SGD(model.parameters(), lr=0.1),
         schedule=rule or schedule.Constant(),
-        observers=[watch],
+        callbacks=[watch],
         store=store,
         resume=resume,
     )
@@ -500,9 +504,19 @@ def test_validation_follows_epochs_of_different_lengths(every, places):
         optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
         schedule=schedule.Constant(),
         store=Store(),
-        observers=[watch],
+        callbacks=[watch],
     )
     assert [update for update, *_ in watch.validations] == places
+
+
+def test_only_rank_0_calls_a_callback_unless_it_is_for_every_rank():
+    class Own(Callback):
+        every_rank = True
+
+    assert not Callback.every_rank
+    assert Own.every_rank
+    assert Trimming.every_rank
+    assert not any(kind.every_rank for kind in (ProgressBar, RunDirectory, Tracking))
 
 
 def test_a_repeated_sigterm_is_the_same_stop():

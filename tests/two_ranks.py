@@ -23,6 +23,7 @@ from nmt.inference.candidates import Candidates
 from nmt.metric import Metric
 from nmt.model.seq2label import label_loss
 from nmt.training import schedule
+from nmt.training.callback import Callback
 from nmt.training.objective.cross_entropy import CrossEntropy
 from nmt.training.objective.minimum_risk import MinimumRisk
 from nmt.training.objective.r_drop import RDrop
@@ -67,14 +68,12 @@ class Nowhere:
     save_best = save_last
 
 
-class Losses:
+class Losses(Callback):
     def __init__(self):
         self.found = []
 
     def on_update(self, update):
         self.found.append(update.loss)
-
-    def on_validation(self, *_): ...
 
 
 def losses(make, batches, objective, ranks, **settings):
@@ -94,7 +93,7 @@ def losses(make, batches, objective, ranks, **settings):
     if settings.get("shard") and ranks.several:
         optimizer = ranks.sharded(optimizer)
     trainer.fit(
-        task, optimizer=optimizer, schedule=schedule.Constant(), store=Nowhere(), observers=[watch]
+        task, optimizer=optimizer, schedule=schedule.Constant(), store=Nowhere(), callbacks=[watch]
     )
     return watch.found, [p.detach() for p in net.parameters()]
 

@@ -83,6 +83,7 @@ GROUPS = {
     "pooling": Configured("nmt.model.pooling", ("memory_size",)),
     "sweep": Configured("nmt.sweep"),
     "tracker": Configured("nmt.training.tracker"),
+    "callback": Configured("nmt.training.callback"),
     "sizes": Configured(Sizes),
     "model": Configured(
         Seq2Seq, ("source_vocabulary", "target_vocabulary", "encoder", "decoder", "radices")

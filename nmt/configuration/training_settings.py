@@ -33,6 +33,7 @@ class TrainingSettings(Settings):
     resume: str | None = None
     sweep: Group | None = None
     tracker: Group | None = None
+    callback: Group | None = None
     sizes: Group | None = None
     data: Group
     tokenizer: Group

@@ -30,6 +30,7 @@ from nmt.pipeline.fine_tuning import take_weights
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
 from nmt.tokenizer import Tokenizer
+from nmt.training.callback import Callback
 from nmt.training.schedule import Schedule
 from nmt.training.task import Task
 from nmt.training.task.classification_task import ClassificationTask
@@ -78,6 +79,7 @@ class Parts:
     optimizer: optimizer of the trainable weights
     schedule: learning rate by update
     trackers: experiment trackers; none except on rank 0
+    callbacks: the callback of the configuration, or none
     """
 
     task: Task
@@ -85,6 +87,7 @@ class Parts:
     optimizer: torch.optim.Optimizer
     schedule: Schedule
     trackers: Sequence[Tracker]
+    callbacks: Sequence[Callback]
 
 
 def parts_of(
@@ -120,6 +123,7 @@ def parts_of(
         optimizer=ranks.sharded(optimizer) if trainer.shard else optimizer,
         schedule=build.make(config, "schedule"),
         trackers=trackers,
+        callbacks=[build.make(config, "callback")] if config.get("callback") else [],
     )
 
 

@@ -6,7 +6,7 @@ import os
 import random
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,8 @@ from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
 from nmt.storage.files import remove_unfinished
 from nmt.storage.lock import Lock
-from nmt.training.memory import keep_few_products
+from nmt.training.callback import Callback
+from nmt.training.memory import Trimming, keep_few_products
 from nmt.training.run_directory import LOCK, RunDirectory, claim, claim_fresh, clear, versions
 from nmt.training.state import TrainingProgress
 from nmt.training.tracking import Tracking
@@ -38,8 +39,11 @@ from nmt.training.training_run import TrainingRun
 log = logging.getLogger(__name__)
 
 
-def train(settings: TrainingSettings) -> float:
+def train(settings: TrainingSettings, callbacks: Sequence[Callback] = ()) -> float:
     """Trains and tests, from the beginning or from the last checkpoint.
+
+    settings: checked settings
+    callbacks: further callbacks of the trainer
 
     Returns the test score of the chosen metric. Raises UserError if the data cannot be used, Stopped
     after an interruption.
@@ -51,7 +55,9 @@ def train(settings: TrainingSettings) -> float:
         path = settings.resume
         if path is None and ranks.attempt:
             path = ranks.of_first(_saved_folder(settings, ranks))
-        return begin(settings, ranks) if path is None else resume(settings, path, ranks)
+        if path is None:
+            return begin(settings, ranks, callbacks)
+        return resume(settings, path, ranks, callbacks)
 
 
 def _saved_folder(settings: TrainingSettings, ranks: Ranks) -> str | None:
@@ -60,11 +66,11 @@ def _saved_folder(settings: TrainingSettings, ranks: Ranks) -> str | None:
     return folder if folder and (Path(folder) / ckpt.LAST).exists() else None
 
 
-def begin(settings: TrainingSettings, ranks: Ranks) -> float:
+def begin(settings: TrainingSettings, ranks: Ranks, callbacks: Sequence[Callback] = ()) -> float:
     """Trains a new run in `run_dir`, or in a new folder of runs/. Returns the test score."""
     device_of(ranks, settings.device)
     if not ranks.first:
-        return _run(settings, Path(ranks.of_first("")), ranks).run()
+        return _run(settings, Path(ranks.of_first("")), ranks, callbacks).run()
     if settings.run_dir is None:
         folder, lock = claim_fresh(Path("runs", time.strftime("%Y-%m-%d_%H-%M-%S")))
     else:
@@ -75,7 +81,7 @@ def begin(settings: TrainingSettings, ranks: Ranks) -> float:
     with lock:
         set_up_logging(folder / "train.log")
         try:
-            return _run(settings, folder, ranks).run()
+            return _run(settings, folder, ranks, callbacks).run()
         except Lost:
             raise
         except Exception:
@@ -101,7 +107,9 @@ def _has_updates(folder: Path) -> bool:
         return (folder / ckpt.BEST).exists()
 
 
-def resume(settings: TrainingSettings, path: str, ranks: Ranks) -> float:
+def resume(
+    settings: TrainingSettings, path: str, ranks: Ranks, callbacks: Sequence[Callback] = ()
+) -> float:
     """Continues the run in the folder `path`. Returns the test score.
 
     The result equals that of an uninterrupted run bit for bit.
@@ -122,7 +130,7 @@ def resume(settings: TrainingSettings, path: str, ranks: Ranks) -> float:
         log.info("resuming %s at update %s", folder, f"{progress.update:,}")
         if saved.meta.get("ranks", 1) == ranks.count:
             _use_threads_of(saved)
-        return _run(settings, folder, ranks, saved).run()
+        return _run(settings, folder, ranks, callbacks, saved).run()
 
 
 def _is_finished(settings: TrainingSettings, progress: TrainingProgress) -> bool:
@@ -191,13 +199,18 @@ def _use_threads_of(saved: Checkpoint) -> None:
 
 
 def _run(
-    settings: TrainingSettings, folder: Path, ranks: Ranks, saved: Checkpoint | None = None
+    settings: TrainingSettings,
+    folder: Path,
+    ranks: Ranks,
+    callbacks: Sequence[Callback],
+    saved: Checkpoint | None = None,
 ) -> TrainingRun:
     """Assembles a run and writes its description.
 
     settings: checked settings
     folder: run directory
     ranks: all processes of the training
+    callbacks: further callbacks of the trainer
     saved: checkpoint to continue from; None: a new run
 
     Raises UserError if the data has changed, or the disk is too full.
@@ -226,7 +239,12 @@ def _run(
         optimizer=parts.optimizer,
         schedule=parts.schedule,
         files=files,
-        tracking=Tracking(parts.trackers, folder, flat(config), text, update),
+        callbacks=[
+            Tracking(parts.trackers, folder, flat(config), text, update),
+            Trimming(),
+            *parts.callbacks,
+            *callbacks,
+        ],
         checkpoint=saved,
         facts={"seed": settings.seed, "data": hashes, "versions": versions()},
     )
@@ -263,7 +281,7 @@ def _files(
         "threads": torch.get_num_threads(),
         "ranks": ranks.count,
     }
-    if needed := plugins.needed(config):
+    if needed := plugins.needed({**config, "callback": None}):
         meta["plugins"] = needed
     return RunDirectory(
         path=folder,

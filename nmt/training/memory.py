@@ -5,6 +5,8 @@ import os
 import sys
 from typing import Any
 
+from nmt.training.callback import Callback
+
 # Parameters of mallopt, from malloc.h.
 _TRIM_THRESHOLD = -1
 _TOP_PAD = -2
@@ -49,8 +51,10 @@ def peak_memory() -> float | None:
     return round(most / (1e6 if sys.platform == "darwin" else 1e3), 1)
 
 
-class Trimming:
-    """Observer that returns freed memory to the system now and then: holes that no later tensor has filled."""
+class Trimming(Callback):
+    """Callback that returns freed memory to the system now and then: holes that no later tensor has filled."""
+
+    every_rank = True
 
     def __init__(self) -> None:
         self._trim = _function("malloc_trim") or (lambda _: None)

@@ -4,13 +4,13 @@ import logging
 import time
 
 from nmt.foundation.progress import QUIET_SECONDS, ProgressLines
+from nmt.training.callback import Callback, Update
 from nmt.training.task import Validation
-from nmt.training.trainer import Update
 
 log = logging.getLogger(__name__)
 
 
-class ProgressBar:
+class ProgressBar(Callback):
     """Callback of the trainer, a context manager: shows loss, speed and the time left.
 
     unit: what the speed counts

@@ -32,8 +32,8 @@ from nmt.storage import checkpoint as ckpt
 from nmt.storage.files import remove_unfinished, write_atomically
 from nmt.storage.lock import Lock
 from nmt.storage.metrics_file import read_metrics
+from nmt.training.callback import Callback, Update
 from nmt.training.task import Validation
-from nmt.training.trainer import Update
 
 log = logging.getLogger(__name__)
 
@@ -145,8 +145,8 @@ def clear(path: Path) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunDirectory:
-    """A folder that one run owns, for its checkpoints, figures and records; store and observer of the trainer.
+class RunDirectory(Callback):
+    """A folder that one run owns, for its checkpoints, figures and records; store and callback of the trainer.
 
     path: the folder.
     meta: header of every checkpoint.
@@ -232,7 +232,7 @@ class RunDirectory:
     def _snapshot(self, update: int) -> Path:
         return self.path / f"snapshot-{update:08d}.safetensors"
 
-    # Observer of the trainer
+    # Callback of the trainer
 
     def on_update(self, update: Update) -> None:
         self.record({"kind": "train", **vars(update)})

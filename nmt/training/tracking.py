@@ -5,16 +5,16 @@ from pathlib import Path
 from typing import Any
 
 from nmt.foundation.extras import installed
+from nmt.training.callback import Callback, Update
 from nmt.training.task import Validation
 from nmt.training.tracker import Tracker
-from nmt.training.trainer import Update
 
 FIGURES = ("loss", "rate", "gradient_norm", "speed")
 """Figures of training that trackers get."""
 
 
-class Tracking:
-    """Observer of the trainer that passes everything on to trackers. The constructor begins their runs.
+class Tracking(Callback):
+    """Callback of the trainer that passes everything on to trackers. The constructor begins their runs.
 
     trackers: the trackers.
     folder: the run directory.
@@ -51,7 +51,7 @@ class Tracking:
             if validation.attention is not None and installed("matplotlib"):
                 tracker.picture("validation/attention", validation.attention.plot(), update)
 
-    def close(self, results: Mapping[str, float] | None) -> None:
+    def on_end(self, results: Mapping[str, float] | None) -> None:
         """Ends the runs of the trackers, with the scores of the test part, or as stopped (None)."""
         for tracker in self.trackers:
             tracker.close(results)

@@ -20,6 +20,7 @@ from nmt.foundation.errors import Stopped, UserError
 from nmt.foundation.interfaces import Batches, TrainingBatch
 from nmt.foundation.part_limits import RunView
 from nmt.foundation.ranges import Count, Fraction, NonNegative, Positive, Size
+from nmt.training.callback import Callback, Update
 from nmt.training.epoch_plan import EpochPlan, PlannedBatch
 from nmt.training.interruption import Interruption, interruptible
 from nmt.training.schedule import Schedule
@@ -33,38 +34,6 @@ PATIENCE = 10
 """Updates: training stops after this many skipped in a row, or after this many rollbacks to one saved state."""
 AUTOCAST = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
 """Type of the matrix products under autocast; None: no autocast."""
-
-
-@dataclass(frozen=True)
-class Update:
-    """Figures of training, logged every few updates.
-
-    update: number of the update, from 1.
-    total: number of updates of the training.
-    epoch: epochs that are done.
-    loss: nats per token since the last report, with label smoothing.
-    rate: learning rate.
-    gradient_norm: before clipping.
-    speed: tokens per second, as `num_tokens` of the batches counts them.
-    """
-
-    update: int
-    total: int
-    epoch: float
-    loss: float
-    rate: float
-    gradient_norm: float
-    speed: float
-
-
-@runtime_checkable
-class Observer(Protocol):
-    """Callbacks of the trainer: progress bar, metrics file, trackers."""
-
-    def on_update(self, update: Update) -> None: ...
-    def on_validation(
-        self, update: int, epoch: float, validation: Validation, best: bool
-    ) -> None: ...
 
 
 @runtime_checkable
@@ -149,7 +118,7 @@ class Trainer:
         optimizer: torch.optim.Optimizer,
         schedule: Schedule,
         store: Store,
-        observers: Sequence[Observer] = (),
+        callbacks: Sequence[Callback] = (),
         resume: tuple[dict[str, Any], dict[str, Tensor]] | None = None,
     ) -> TrainingProgress:
         """Trains the task's network to the end.
@@ -172,7 +141,7 @@ class Trainer:
             # Longer trainings may follow: only patience has ended this one for good.
             state.progress.finished = 0 < self.patience <= state.progress.worse
         with interruptible() as interruption:
-            loop = TrainingLoop(self, task, state, store, observers, interruption)
+            loop = TrainingLoop(self, task, state, store, callbacks, interruption)
             if resume is None:
                 loop.save()  # the run can be resumed from now on
             task.network.train()
@@ -189,14 +158,14 @@ class TrainingLoop:
         task: Task,
         state: TrainingState,
         store: Store,
-        observers: Sequence[Observer],
+        callbacks: Sequence[Callback],
         interruption: Interruption,
     ) -> None:
         self.trainer = trainer
         self.task = task
         self.state = state
         self.store = store
-        self.observers = observers
+        self.callbacks = callbacks
         self.interruption = interruption
         self.ranks = task.ranks
         self.network = task.ranks.wrapped(task.network)
@@ -261,6 +230,8 @@ class TrainingLoop:
         if progress.batch >= len(batches):
             progress.epoch += 1
             progress.batch = 0
+            for callback in self.callbacks:
+                callback.on_epoch(progress.epoch)
 
     def _plan(self, batches: Batches) -> EpochPlan:
         """The plan of the present epoch. Raises UserError if it has too few batches for the ranks."""
@@ -387,7 +358,7 @@ class TrainingLoop:
         return None
 
     def _report(self, plan: EpochPlan, norm: Tensor) -> None:
-        """Calls the observers, unless all updates since the last report were skipped."""
+        """Calls the callbacks, unless all updates since the last report were skipped."""
         if not self._tokens:
             return
         progress = self.state.progress
@@ -400,8 +371,8 @@ class TrainingLoop:
             gradient_norm=float(norm),
             speed=self._tokens / (time.monotonic() - self._reported_at),
         )
-        for observer in self.observers:
-            observer.on_update(update)
+        for callback in self.callbacks:
+            callback.on_update(update)
         self._reset_figures()
 
     def _validation_of(self, weights: dict[str, Tensor]) -> Validation:
@@ -414,7 +385,7 @@ class TrainingLoop:
             raise Stopped from None
 
     def _validate(self, epoch: float) -> None:
-        """Validates, keeps the best weights, calls schedule and observers, and decides whether to stop."""
+        """Validates, keeps the best weights, calls schedule and callbacks, and decides whether to stop."""
         progress = self.state.progress
         weights = self.state.weights()
         progress.validating = True
@@ -437,8 +408,8 @@ class TrainingLoop:
             self._keep_best(validation, weights)
         if self.trainer.average:
             self._snapshot(score, weights)
-        for observer in self.observers:
-            observer.on_validation(progress.update, epoch, validation, best)
+        for callback in self.callbacks:
+            callback.on_validation(progress.update, epoch, validation, best)
         if self.trainer.patience and progress.worse >= self.trainer.patience:
             progress.finished = True
         self.save()
@@ -485,8 +456,8 @@ class TrainingLoop:
             return
         progress.best = score
         self._keep_best(validation, weights, averaged=updates)
-        for observer in self.observers:
-            observer.on_validation(progress.update, float(progress.epoch), validation, True)
+        for callback in self.callbacks:
+            callback.on_validation(progress.update, float(progress.epoch), validation, True)
 
     def save(self) -> None:
         """Saves everything needed to resume. Raises UserError, and saves nothing, if weights are NaN or infinite."""

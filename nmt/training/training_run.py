@@ -15,14 +15,14 @@ from nmt.foundation.extras import installed
 from nmt.foundation.terminal import console
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
-from nmt.training.memory import Trimming, peak_memory
+from nmt.training.callback import Callback
+from nmt.training.memory import peak_memory
 from nmt.training.progress_bar import ProgressBar
 from nmt.training.run_directory import RunDirectory
 from nmt.training.schedule import Schedule
 from nmt.training.state import TrainingProgress
 from nmt.training.task import FinalResult, Task
-from nmt.training.tracking import Tracking
-from nmt.training.trainer import Observer, Trainer
+from nmt.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class TrainingRun:
     trainer: settings of the training loop.
     optimizer, schedule: of the network's weights.
     files: the run directory.
-    tracking: calls of the trackers.
+    callbacks: called after the progress bar and the metrics file.
     checkpoint: the checkpoint to resume from; None for a new run.
     facts: kept with the results.
     """
@@ -45,7 +45,7 @@ class TrainingRun:
     optimizer: torch.optim.Optimizer
     schedule: Schedule
     files: RunDirectory
-    tracking: Tracking
+    callbacks: Sequence[Callback]
     checkpoint: Checkpoint | None = None
     facts: Mapping[str, Any]
 
@@ -56,9 +56,11 @@ class TrainingRun:
     def run(self) -> float:
         """Trains to the end; returns the test score of the task's metric. Raises Stopped after saving."""
         bar = ProgressBar(self.task.unit)
-        observers: list[Observer] = [Trimming()]
-        if self.task.ranks.first:
-            observers = [bar, self.files, self.tracking, *observers]
+        callbacks = [
+            callback
+            for callback in (bar, self.files, *self.callbacks)
+            if callback.every_rank or self.task.ranks.first
+        ]
         saved = self.checkpoint
         try:
             with bar:
@@ -66,23 +68,26 @@ class TrainingRun:
                     self.task,
                     optimizer=self.optimizer,
                     schedule=self.schedule,
-                    observers=observers,
+                    callbacks=callbacks,
                     store=self.files,
                     resume=None if saved is None else (saved.meta["training"], saved.tensors),
                 )
-        except Stopped:
-            if self.task.ranks.first:
-                self._draw_curve()
-            resume = f"python -m nmt.{self.task.command} {typed(resume=self.folder)}"
-            log.warning("stopped and saved. Go on with: %s", resume)
-            self.tracking.close(None)
+        except BaseException as error:
+            if isinstance(error, Stopped):
+                self._log_stop()
+            for callback in callbacks:
+                callback.on_end(None)
             raise
-        except BaseException:
-            self.tracking.close(None)
-            raise
-        return self._finish(progress)
+        return self._finish(progress, callbacks)
 
-    def _finish(self, progress: TrainingProgress) -> float:
+    def _log_stop(self) -> None:
+        """Draws the learning curve so far, and logs the command that resumes the run."""
+        if self.task.ranks.first:
+            self._draw_curve()
+        resume = f"python -m nmt.{self.task.command} {typed(resume=self.folder)}"
+        log.warning("stopped and saved. Go on with: %s", resume)
+
+    def _finish(self, progress: TrainingProgress, callbacks: Sequence[Callback]) -> float:
         """Tests the best weights, and writes and draws the results."""
         task = self.task
         task.ranks.wait()  # until rank 0 has written the best weights
@@ -93,10 +98,18 @@ class TrainingRun:
         final = task.test(write)
         scores = {name: result["score"] for name, result in final.results["scores"].items()}
         score = scores.get(task.metric, best.meta["metrics"][task.metric])
-        if not task.ranks.first:
-            return score
+        if task.ranks.first:
+            self._show_results(progress, best, final)
+        for callback in callbacks:
+            callback.on_end(scores)
+        return score
+
+    def _show_results(
+        self, progress: TrainingProgress, best: Checkpoint, final: FinalResult
+    ) -> None:
+        """Writes, draws and logs the results, and suggests commands."""
+        task = self.task
         self._write_results(progress, best, final)
-        self.tracking.close(scores)
         self._draw_curve()
         task.draw(self.folder)
         for line in final.lines:
@@ -111,7 +124,6 @@ class TrainingRun:
         if installed("tensorboard"):
             commands.append(f"tensorboard --logdir={shlex.quote(str(self.folder))}")
         _print_next(commands)
-        return score
 
     def _write_results(
         self, progress: TrainingProgress, best: Checkpoint, final: FinalResult
