@@ -10,13 +10,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["TextClassifier", "Translator", "UserError", "__version__", "load"]
+__all__ = ["TextClassifier", "Translator", "UserError", "__version__", "load", "train"]
 
 if TYPE_CHECKING:
     from nmt.foundation.errors import UserError
     from nmt.inference.text_classifier import TextClassifier
     from nmt.inference.translator import Translator
     from nmt.loading import load
+    from nmt.pipeline.python_training import train
 
 _PLACES = {
     "load": "nmt.loading",
@@ -24,6 +25,8 @@ _PLACES = {
     "Translator": "nmt.inference.translator",
     "UserError": "nmt.foundation.errors",
 }
+_COMMANDS = ("train",)
+"""Commands whose modules are functions too."""
 
 
 def __dir__() -> list[str]:
@@ -31,6 +34,8 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
+    if name in _COMMANDS:
+        return importlib.import_module(f"nmt.{name}")
     if name in _PLACES:
         return getattr(importlib.import_module(_PLACES[name]), name)
     raise AttributeError(f"module 'nmt' has no attribute {name!r}")

@@ -2,6 +2,7 @@
 
 import pkgutil
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 from nmt.foundation.errors import UserError
@@ -31,3 +32,18 @@ def deferred(name: str, *keys: str) -> Callable[..., Any]:
         return body(**{key: getattr(settings, key) for key in keys})
 
     return call
+
+
+def make_callable(module: ModuleType, name: str) -> None:
+    """Makes a module of a command callable as a function, such as `nmt.train(…)`.
+
+    module: the module
+    name: `module:function`, imported when it is called
+    """
+    function = deferred(name)
+
+    class CallableModule(ModuleType):
+        def __call__(self, *arguments: Any, **options: Any) -> Any:
+            return function(*arguments, **options)
+
+    module.__class__ = CallableModule

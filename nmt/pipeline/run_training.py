@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -39,14 +39,25 @@ from nmt.training.training_run import TrainingRun
 log = logging.getLogger(__name__)
 
 
-def train(settings: TrainingSettings, callbacks: Sequence[Callback] = ()) -> float:
+class Trained(NamedTuple):
+    """Run directory of a finished run, and its test score in the chosen metric."""
+
+    folder: Path
+    score: float
+
+
+def train(settings: TrainingSettings) -> float:
+    """Trains and tests; returns the test score of the chosen metric. Errors are those of `train_run`."""
+    return train_run(settings).score
+
+
+def train_run(settings: TrainingSettings, callbacks: Sequence[Callback] = ()) -> Trained:
     """Trains and tests, from the beginning or from the last checkpoint.
 
     settings: checked settings
     callbacks: further callbacks of the trainer
 
-    Returns the test score of the chosen metric. Raises UserError if the data cannot be used, Stopped
-    after an interruption.
+    Raises UserError if the data cannot be used, Stopped after an interruption.
     """
     keep_few_products()
     with together(find_device(settings.device).type == "cuda") as ranks:
@@ -66,11 +77,12 @@ def _saved_folder(settings: TrainingSettings, ranks: Ranks) -> str | None:
     return folder if folder and (Path(folder) / ckpt.LAST).exists() else None
 
 
-def begin(settings: TrainingSettings, ranks: Ranks, callbacks: Sequence[Callback] = ()) -> float:
-    """Trains a new run in `run_dir`, or in a new folder of runs/. Returns the test score."""
+def begin(settings: TrainingSettings, ranks: Ranks, callbacks: Sequence[Callback] = ()) -> Trained:
+    """Trains a new run in `run_dir`, or in a new folder of runs/."""
     device_of(ranks, settings.device)
     if not ranks.first:
-        return _run(settings, Path(ranks.of_first("")), ranks, callbacks).run()
+        folder = Path(ranks.of_first(""))
+        return Trained(folder, _run(settings, folder, ranks, callbacks).run())
     if settings.run_dir is None:
         folder, lock = claim_fresh(Path("runs", time.strftime("%Y-%m-%d_%H-%M-%S")))
     else:
@@ -81,7 +93,7 @@ def begin(settings: TrainingSettings, ranks: Ranks, callbacks: Sequence[Callback
     with lock:
         set_up_logging(folder / "train.log")
         try:
-            return _run(settings, folder, ranks, callbacks).run()
+            return Trained(folder, _run(settings, folder, ranks, callbacks).run())
         except Lost:
             raise
         except Exception:
@@ -109,8 +121,8 @@ def _has_updates(folder: Path) -> bool:
 
 def resume(
     settings: TrainingSettings, path: str, ranks: Ranks, callbacks: Sequence[Callback] = ()
-) -> float:
-    """Continues the run in the folder `path`. Returns the test score.
+) -> Trained:
+    """Continues the run in the folder `path`.
 
     The result equals that of an uninterrupted run bit for bit.
     """
@@ -126,11 +138,11 @@ def resume(
         progress = _progress(saved)
         if _is_finished(settings, progress) and (folder / "results.json").is_file():
             _log_finished(settings, saved, folder)
-            return float("nan") if progress.best is None else progress.best
+            return Trained(folder, float("nan") if progress.best is None else progress.best)
         log.info("resuming %s at update %s", folder, f"{progress.update:,}")
         if saved.meta.get("ranks", 1) == ranks.count:
             _use_threads_of(saved)
-        return _run(settings, folder, ranks, callbacks, saved).run()
+        return Trained(folder, _run(settings, folder, ranks, callbacks, saved).run())
 
 
 def _is_finished(settings: TrainingSettings, progress: TrainingProgress) -> bool:

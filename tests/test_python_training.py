@@ -1,0 +1,67 @@
+"""nmt.train: training from Python."""
+
+import logging
+import subprocess
+import sys
+
+import pytest
+
+import nmt
+from nmt.foundation.errors import UserError
+from nmt.training.callback import Callback
+
+TINY = [
+    "data.source=de", "data.target=en", "tokenizer=word", "trainer.max_epochs=2", "sizes.encoder=8", "sizes.decoder=16",
+    "sizes.readout=8", "model.embedding_size=8", "search=greedy", "trainer.log_every=1",
+]  # fmt: skip
+
+
+class Seen(Callback):
+    def __init__(self):
+        self.losses, self.epochs, self.results = [], [], None
+
+    def on_update(self, update):
+        self.losses.append(update.loss)
+
+    def on_epoch(self, epoch):
+        self.epochs.append(epoch)
+
+    def on_end(self, results):
+        self.results = results
+
+
+def test_a_data_set_of_python_is_trained_and_gives_a_run(tmp_path, monkeypatch):
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setenv("NMT_CACHE", str(tmp_path / "cache"))
+    rows = {"de": ["ein Hund", "zwei Katzen"] * 20, "en": ["a dog", "two cats"] * 20}
+    data = datasets.DatasetDict(
+        {part: datasets.Dataset.from_dict(rows) for part in ("train", "validation", "test")}
+    )
+    seen = Seen()
+    before = logging.getLogger("nmt").handlers[:]
+    run = nmt.train(*TINY, f"run_dir={tmp_path}/run", data=data, callbacks=[seen])
+    assert logging.getLogger("nmt").handlers == before
+    assert run.folder == tmp_path / "run"
+    assert run.score == run.results["scores"]["bleu"]["score"] == seen.results["bleu"]
+    updates = [record["loss"] for record in run.metrics if record["kind"] == "train"]
+    assert seen.losses == updates
+    assert seen.epochs == [1, 2]
+    assert len(run.translator.translate(["ein Hund"])) == 1
+    again = nmt.train(f"resume={tmp_path}/run", "trainer.max_epochs=3", callbacks=[seen])
+    assert again.folder == run.folder
+    assert seen.epochs == [1, 2, 3]
+
+
+def test_wrong_settings_are_errors_without_a_run(tmp_path):
+    with pytest.raises(UserError, match="did you mean decoder"):
+        nmt.train("decodr=luong", f"run_dir={tmp_path}/run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_module_of_the_command_is_a_function_and_importing_nmt_stays_cheap():
+    code = (
+        "import sys, nmt; function = nmt.train; assert callable(function); import nmt.train;"
+        "assert nmt.train is function and callable(nmt.train.main);"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
