@@ -4,15 +4,14 @@ python -m nmt.train resume=RUN_DIR                        continues a run
 In Python, the module is a function too: nmt.train("group=choice", "key=value", …).
 """
 
-import sys
-
 from nmt.configuration.command_line import command
-from nmt.foundation.deferred import make_callable
 
 run, main = command(
-    "train", "nmt.pipeline.run_training:train", sweep="nmt.pipeline.sweep_command:sweep"
+    "train",
+    "nmt.pipeline.run_training:train",
+    sweep="nmt.pipeline.sweep_command:sweep",
+    python="nmt.pipeline.python_training:train",
 )
-make_callable(sys.modules[__name__], "nmt.pipeline.python_training:train")
 
 if __name__ == "__main__":
     main()

@@ -11,9 +11,13 @@ import tempfile
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
+import forked
+
 import nmt
+from nmt.sweep import job
 
 ROOT = Path(nmt.__file__).parent.parent
 
@@ -26,8 +30,9 @@ class Result:
 
 
 def run(module, *arguments, cwd=None, stdin="", env=None) -> Result:
-    """`python -m nmt.{module} …`: what it prints, and its exit status."""
+    """`python -m nmt.{module} …`: what it prints, and its exit status. The runs of a sweep are forks of this process."""
     main = importlib.import_module(f"nmt.{module}").main
+    processes = SimpleNamespace(**{**vars(subprocess), "Popen": forked.popen})
     data = stdin if isinstance(stdin, bytes) else stdin.encode()
     logger = logging.getLogger("nmt")
     _quiet(logger)
@@ -40,6 +45,7 @@ def run(module, *arguments, cwd=None, stdin="", env=None) -> Result:
             stack.enter_context(mock.patch.object(sys, name, stream))
         stack.enter_context(mock.patch.object(sys, "argv", [f"nmt.{module}", *map(str, arguments)]))
         stack.enter_context(mock.patch.dict(os.environ, env or {}))
+        stack.enter_context(mock.patch.object(job, "subprocess", processes))
         stack.enter_context(contextlib.chdir(cwd or Path.cwd()))
         status = 0
         try:

@@ -114,8 +114,9 @@ def rounds(groups: list[str]) -> list[dict[str, str]]:
     ],
 )
 def test_every_choice_with_every_data_set_is_its_own_file(data):
-    """Without a recipe, a group is what its file says; so is the data."""
-    for chosen in rounds([group for group in GROUPS if group != "data"]):
+    """Without a recipe, a group is what its file says; so is the data. Each data set takes a third of the rounds."""
+    groups = [group for group in GROUPS if group != "data"]
+    for chosen in rounds(groups)[choices("data").index(data) % 3 :: 3]:
         result = unresolved(
             f"data={data}", "experiment=null", *(f"{g}={c}" for g, c in chosen.items())
         )
@@ -139,10 +140,12 @@ def test_every_choice_with_every_data_set_is_its_own_file(data):
     ],
 )
 def test_every_choice_with_every_experiment_is_its_own_file(experiment):
-    """A choice that is not the recipe's own brings nothing of the recipe with it but sizes; one that is changes nothing."""
+    """A choice that is not the recipe's own brings nothing of the recipe with it but sizes; one that is changes nothing.
+
+    Each recipe takes a third of the rounds, so every choice is with a third of all recipes."""
     recipe = unresolved(f"experiment={experiment}")
     usual_choices = composition.choices_of("train", [f"experiment={experiment}"])
-    for chosen in rounds(GROUPS):
+    for chosen in rounds(GROUPS)[choices("experiment").index(experiment) % 3 :: 3]:
         result = unresolved(f"experiment={experiment}", *(f"{g}={c}" for g, c in chosen.items()))
         for group, choice in chosen.items():
             expected = recipe[group] if usual_choices[group] == choice else file_of(group, choice)
@@ -220,7 +223,7 @@ def test_the_groups_of_train_yaml_are_listed_in_it():
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_settings_of_a_command_are_the_keys_of_its_yaml(command):
     given = {field.name for field in dataclasses.fields(COMMANDS[command])}
-    assert set(compose(name=command)) == given
+    assert set(compose(name=command)) == given - {"callback"}  # a group without a usual choice
 
 
 # Faults

@@ -77,7 +77,7 @@ def test_two_ranks_are_one_with_accumulation(found):
     assert len(networks) >= 19
     for name, value in networks.items():
         assert value["between ranks"] == 0.0, name
-        assert value["updates"] == 50
+        assert value["updates"] == 20
         if (
             name != "reinforce"
         ):  # its baseline is the mean of both ranks': they see the same batches at the same time

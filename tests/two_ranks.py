@@ -31,7 +31,7 @@ from nmt.training.objective.scheduled_sampling import ScheduledSampling
 from nmt.training.task import Task, Validation, never
 from nmt.training.trainer import Trainer
 
-UPDATES = 50
+UPDATES = 20
 
 
 class Fixed(list):

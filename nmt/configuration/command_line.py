@@ -20,7 +20,7 @@ from typing import Any
 from nmt.configuration.compose import compose_partly, hydra_main, search_beside
 from nmt.configuration.faults import ConfigError, broken, refuse
 from nmt.foundation import plugins
-from nmt.foundation.deferred import deferred
+from nmt.foundation.deferred import deferred, make_callable
 from nmt.foundation.errors import Stopped, UserError, quoted
 from nmt.foundation.ranks import Silent, connected, of_torchrun
 
@@ -52,6 +52,7 @@ def command(
     *keys: str,
     sweep: str | None = "nmt.pipeline.one_after_another:run_all",
     instead: Mapping[str, str] | None = None,
+    python: str | None = None,
 ) -> tuple[Callable[..., Any], Callable[[], None]]:
     """Returns `run`, a function of the settings, and `main`, a function of the command line.
 
@@ -60,11 +61,14 @@ def command(
     keys: settings that are passed to it by name; without keys it receives all settings
     sweep: `module:function` that runs all combinations of several values (-m); None: -m is an error
     instead: keys that belong to another command, each with the command that is then called
+    python: `module:function` that the command's module calls in Python, such as nmt.train(…)
 
     `main` prints errors for users without a traceback. The exit status is 1, or 130 after an
     interruption. It returns nothing, because an installed command exits with what `main` returns.
     """
     run = deferred(target, *keys)
+    if python is not None and f"nmt.{name}" in sys.modules:
+        make_callable(sys.modules[f"nmt.{name}"], python)
 
     def main() -> None:
         friendly(lambda: _dispatch(name, run, sweep, instead or {}))

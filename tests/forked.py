@@ -1,0 +1,77 @@
+"""Commands in a fork of the test's process, which has imported torch and nmt already: starting Python anew costs three seconds."""
+
+import io
+import logging
+import multiprocessing
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import warnings
+
+import torch
+from hydra.core.global_hydra import GlobalHydra
+
+from nmt.configuration import compose
+from nmt.foundation import plugins
+
+
+def popen(command, **settings):
+    """As subprocess.Popen, for `python -m MODULE …`; by a fork if no other thread of torch can be lost in it."""
+    if torch.get_num_threads() > 1:
+        return subprocess.Popen(command, **settings)
+    return Forked(command, **settings)
+
+
+class Forked:
+    """The part of subprocess.Popen that sweeps use."""
+
+    def __init__(self, command, *, stdout, env, **_):
+        assert command[:2] == [sys.executable, "-m"]
+        self._process = multiprocessing.get_context("fork").Process(
+            target=_run, args=(command[2:], stdout.fileno(), env)
+        )
+        self._process.start()
+        self.pid = self._process.pid
+
+    def poll(self):
+        return self._process.exitcode
+
+    @property
+    def returncode(self):
+        return self._process.exitcode
+
+    def wait(self, timeout=None):
+        self._process.join(timeout)
+        if self._process.exitcode is None:
+            raise subprocess.TimeoutExpired("fork", timeout)
+        return self._process.exitcode
+
+    def send_signal(self, number):
+        os.kill(self.pid, number)
+
+    def kill(self):
+        self._process.kill()
+
+
+def _run(words, output, environment):
+    """Runs a module as `python -m` would: only the environment reaches it."""
+    os.setsid()
+    for stream in (1, 2):
+        os.dup2(output, stream)
+    sys.stdout = sys.stderr = io.TextIOWrapper(os.fdopen(1, "wb", 0), write_through=True)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.environ.clear()
+    os.environ.update(environment)
+    for logger in (logging.getLogger(), logging.getLogger("nmt")):
+        logger.handlers.clear()
+    compose._beside.clear()
+    plugins._of_process.clear()
+    plugins._of_context.set(())
+    compose.forget()
+    GlobalHydra.instance().clear()
+    warnings.simplefilter("ignore")  # runpy: the module has been imported
+    sys.argv = words
+    runpy.run_module(words[0], run_name="__main__", alter_sys=True)
