@@ -11,6 +11,7 @@ import pytest
 from builders import compose
 from commands import ROOT, failed, run, run_alone
 
+from nmt import __main__ as main
 from nmt.configuration.commands import COMMANDS
 from nmt.configuration.compose import parse
 from nmt.configuration.help import help_of
@@ -625,6 +626,20 @@ def test_help_explains_every_key_and_nothing_else(command):
     groups = re.search(r"Groups.*?:\n(.*?)\n\n", message, re.DOTALL)
     assert ("pooling" in groups[1] if groups else False) == (command == "classify")
     assert max(map(len, message.splitlines())) < 160
+
+
+def test_help_of_a_word_lists_the_keys_that_contain_it():
+    lines = run("train", "--help", "dropout").stdout.decode().splitlines()
+    assert any(line.startswith("  model.dropout=") for line in lines)
+    assert all("dropout" in line.lower() for line in lines)
+    done = run("translate", "--help", "zebra")
+    assert failed(done, "--help zebra: no group or key contains this")
+
+
+def test_the_package_lists_its_commands(capsys):
+    main.main()
+    printed = capsys.readouterr().out
+    assert set(re.findall(r"python -m nmt\.(\w+)", printed)) == {*COMMANDS}
 
 
 def test_help_follows_what_is_chosen():

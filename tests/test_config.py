@@ -1,6 +1,7 @@
 """Configuration: what is chosen is what runs, every YAML works, every fault is found, all at once."""
 
 import dataclasses
+import functools
 import inspect
 import re
 from pathlib import Path
@@ -16,6 +17,7 @@ from nmt.configuration import compose as composition
 from nmt.configuration.commands import COMMANDS
 from nmt.configuration.configure import configure
 from nmt.configuration.faults import ConfigErrors
+from nmt.configuration.synonyms import SYNONYMS
 from nmt.configuration.training_settings import TrainSettings
 from nmt.foundation.devices import find_device
 from nmt.foundation.errors import UserError
@@ -235,6 +237,31 @@ def faults(*overrides: str) -> str:
     return str(caught.value)
 
 
+@pytest.mark.parametrize("name", sorted(SYNONYMS))
+def test_names_of_other_toolkits_get_the_key(name):
+    with pytest.raises(ConfigErrors) as caught:
+        configure("train", [f"{name}=1"])
+    [fault] = caught.value.faults
+    assert fault.nearest == SYNONYMS[name]
+    for key in SYNONYMS[name]:
+        assert key in known_keys(), "what is advised exists"
+
+
+@functools.cache
+def known_keys():
+    """All whole keys and groups of a training."""
+    config = compose()
+    inner = {f"{g}.{k}" for g, node in config.items() if isinstance(node, dict) for k in node}
+    return {*config, *inner}
+
+
+def test_the_guide_has_the_table_of_synonyms():
+    guide = Path(CONF, "README.md").read_text()
+    for name, keys in SYNONYMS.items():
+        row = re.search(rf"^\|.*`{name}`.*\| `{re.escape(keys[0])}`", guide, re.MULTILINE)
+        assert row, f"| … `{name}` … | {', '.join(f'`{key}`' for key in keys)} |"
+
+
 def test_all_faults_are_listed_at_once():
     message = faults(
         "decoder=bahdana", "trainer.max_epoch=3", "optimizer.lr=-1", "seed=abc", "attention=dot",
@@ -291,6 +318,7 @@ def test_a_fault_that_several_groups_repeat_is_told_once():
         (["grids=[seed=1]"], "not of the form key=value"),
         (["trainer.max_epochs=banana"], "trainer.max_epochs=banana: must be a whole number"),
         (["seed=4294967296"], "seed=4294967296: out of range"),
+        (["encoder.beam_size=3"], "encoder.beam_size: no such key; did you mean search.width?"),
         (["encoder.hidden.size=3"], "encoder.hidden: no such key; did you mean hidden_size?"),
         (["run_dir=${nowhere}"], "run_dir: "),
     ],

@@ -160,8 +160,14 @@ def test_the_map_of_the_house_is_the_house():
         for row in drawn.splitlines()
     ]
     height = {name: -i for i, row in enumerate(rows) for name in row if name in ENTRIES}
-    assert set(height) == set(ENTRIES)
-    wrong = [(a, b) for a, needs in ENTRIES.items() for b in needs if height[b] >= height[a]]
+    assert set(height) == set(ENTRIES) - {"__main__"}
+    wrong = [
+        (a, b)
+        for a, needs in ENTRIES.items()
+        if a in height
+        for b in needs
+        if height[b] >= height[a]
+    ]
     assert not wrong
 
 

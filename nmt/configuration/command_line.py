@@ -107,9 +107,11 @@ def _dispatch(
     elif strange:
         raise _no_such_flag(strange[0], sys.argv[1:])
     elif flags.help:
-        from nmt.configuration.help import help_of
+        from nmt.configuration.help import help_of, matching
 
-        print(help_of(name, overrides), end="")
+        sought = [word for word in words if "=" not in word and word not in strange]
+        text = help_of(name, [word for word in words if "=" in word])
+        print(matching(text, sought) if sought else text, end="")
     elif flags.cfg is not None:
         _print(name, flags.cfg, overrides)
     elif flags.shell_completion:

@@ -4,6 +4,7 @@ import difflib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
+from nmt.configuration.synonyms import SYNONYMS
 from nmt.foundation.errors import UserError
 from nmt.foundation.part_limits import ConfigError, shown
 
@@ -76,8 +77,13 @@ def near_matches(
 
     name: last part of the unknown key
     known: names in its group
-    everywhere: whole keys; those that end in the name, or in the most similar name, are suggested
+    everywhere: whole keys; those that other toolkits call so, or that end in the name, or in the most
+        similar name, are suggested
     """
+    present = {*known, *everywhere}
+    translated = [key for key in SYNONYMS.get(name, ()) if key in present]
+    if translated and name not in known:
+        return tuple(translated[:MOST])
     endings: dict[str, list[str]] = {}
     for key in everywhere:
         endings.setdefault(key.rpartition(".")[2], []).append(key)

@@ -8,6 +8,7 @@ from typing import Any
 
 from nmt.configuration.compose import CONF, choices_of, compose, folders, options
 from nmt.configuration.faults import shown
+from nmt.foundation.errors import UserError
 from nmt.foundation.part_limits import RunView
 
 COLUMN = 34
@@ -20,6 +21,7 @@ FLAGS = """\
   -m KEY=A,B …                    a run for every combination
   -m KEY=A,B … --dry-run          a list of these runs, their states, and the remaining time
   --help GROUP=CHOICE             this help for another choice
+  --help WORD                     the groups and keys whose name or comment contains a word
   --cfg job                       the configuration alone
   --config-dir DIR                your own choices, in DIR/GROUP/NAME.yaml
   --plugins PACKAGE[,…]           your own classes and choices, of packages whose code you trust
@@ -57,6 +59,21 @@ def help_of(command: str, overrides: Sequence[str]) -> str:
             parts.append("\n".join(_group(group, str(chosen[group]), config[group])))
     parts.append("Flags:\n" + FLAGS.replace("{command}", command))
     return "\n\n".join(parts)
+
+
+def matching(text: str, words: Sequence[str]) -> str:
+    """Lines of groups and keys in a help text that contain all of the words.
+
+    Raises UserError if there is none.
+    """
+    lines = [
+        line
+        for line in text.partition("\nFlags:")[0].splitlines()
+        if line.startswith("  ") and all(word.lower() in line.lower() for word in words)
+    ]
+    if not lines:
+        raise UserError(f"--help {' '.join(words)}: no group or key contains this")
+    return "\n".join([*lines, ""])
 
 
 def _read(command: str) -> tuple[str, str, str]:
