@@ -19,6 +19,7 @@ from nmt.drawing.attention_map import write_map
 from nmt.foundation import progress, terminal
 from nmt.foundation.progress import Progress, waiting
 from nmt.training.progress_bar import ProgressBar
+from nmt.training.task import Validation
 from nmt.training.trainer import Update
 
 
@@ -113,8 +114,16 @@ def test_works_at_the_same_time_share_a_terminal(clock, monkeypatch, capsys):
             clock[0] += 3
             step(5)
     output = capsys.readouterr().err
-    assert "epoch 0.50  update 1/10  loss 2.000" in output
+    assert "epoch 0.50  update 1/10  train_loss 2.000" in output
     assert "translating: 5 of 10 lines, 3 s left" in output
+
+
+def test_training_and_validation_have_different_names(caplog):
+    """The loss of training is smoothed and has dropout; that of a validation has neither, and a perplexity."""
+    caplog.set_level(logging.INFO, "nmt")
+    with ProgressBar() as bar:
+        bar.on_validation(10, 0.5, Validation(metrics={"bleu": 20.0, "loss": 2.0}), best=True)
+    assert "bleu 20.00  nll 2.00  perplexity 7.39  ← best so far" in caplog.text
 
 
 def test_reading_says_how_far_it_is(tmp_path, clock, caplog, monkeypatch):

@@ -69,9 +69,9 @@ def learning_curve(
         alpha=0.5,
         lw=1,
         marker="." if len(train) < 20 else "",
-        label="training (with smoothing, dropout)",
+        label="train_loss (with smoothing, dropout)",
     )
-    losses.plot(*_curve(validation, "loss"), "o-", color=ACCENT, ms=3, label="validation")
+    losses.plot(*_curve(validation, "loss"), "o-", color=ACCENT, ms=3, label="validation (nll)")
     losses.set(xlabel="epoch", ylabel=f"nats per {unit.removesuffix('s')}")
     losses.legend(frameon=False)
     scores.plot(*_curve(validation, shown_metric), "o-", color=ACCENT, ms=3)

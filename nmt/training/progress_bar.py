@@ -1,6 +1,11 @@
-"""Progress of a training on stderr, and its validations."""
+"""Progress of a training on stderr, and its validations.
+
+`train_loss` is what is minimised, with label smoothing and dropout. `nll` of a validation is the negative
+log-likelihood per token (or text) in nats, with neither, so the two are not comparable.
+"""
 
 import logging
+import math
 import time
 
 from nmt.foundation.progress import QUIET_SECONDS, ProgressLines
@@ -39,11 +44,18 @@ class ProgressBar(Callback):
             remaining = f"{seconds:,.0f} s left"
         self._lines.show(
             f"epoch {update.epoch:.2f}  update {update.update:,}/{update.total:,}  "
-            f"loss {update.loss:.3f}  {update.speed:,.0f} {self.unit}/s  {remaining}",
+            f"train_loss {update.loss:.3f}  {update.speed:,.0f} {self.unit}/s  {remaining}",
             share=update.update / max(1, update.total),
         )
 
     def on_validation(self, update: int, epoch: float, validation: Validation, best: bool) -> None:
-        figures = "  ".join(f"{name} {value:.2f}" for name, value in validation.metrics.items())
+        figures = "  ".join(_figure(name, value) for name, value in validation.metrics.items())
         note = "  ← best so far" if best else ""
         log.info("validation after %.2f epochs: %s%s", epoch, figures, note)
+
+
+def _figure(name: str, value: float) -> str:
+    """A figure of a validation. The key of the negative log-likelihood in files is `loss`."""
+    if name != "loss":
+        return f"{name} {value:.2f}"
+    return f"nll {value:.2f}  perplexity {math.exp(min(value, 100.0)):.2f}"
