@@ -34,6 +34,7 @@ def test_the_run_directory_is_complete(small_run):
     results = json.loads((small_run / "results.json").read_text())
     assert "version:" in results["scores"]["bleu"]["signature"]
     assert set(json.loads((small_run / "run.json").read_text())) == {
+        "started_in",
         "commands",
         "versions",
         "threads",

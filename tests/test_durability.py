@@ -197,6 +197,25 @@ def test_a_batch_that_is_bad_in_itself_ends_the_rollbacks():
     assert len(seen) == 4 * PATIENCE
 
 
+def test_a_run_of_relative_paths_is_resumed_where_it_was_started(tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for part in ("train", "val"):
+        for language in ("a", "b"):
+            (tmp_path / f"{part}.{language}").write_text("x y z\ny z\nz z x\n" * 4)
+    words = [
+        "data=text", "data.train=train", "data.validation=val", "data.source=a", "data.target=b", "experiment=null",
+        "sizes.encoder=4", "sizes.decoder=4", "sizes.readout=4", "model.embedding_size=4", "tokenizer=char", "search=greedy",
+        "trainer.max_epochs=2", "trainer.stop_after=1",
+    ]  # fmt: skip
+    folder = tmp_path / "run"
+    assert run("train", *words, f"run_dir={folder}", cwd=tmp_path).returncode == 0
+    resume = [f"resume={folder}", "trainer.stop_after=0"]
+    failed(run("train", *resume, cwd=elsewhere), "train.a", f"relative paths belong to {tmp_path},")
+    done = run("train", *resume, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr.decode()
+
+
 def test_what_was_saved_stays_when_training_ends_with_an_error(tmp_path, monkeypatch):
     """Before the first validation too; without an update that is saved, the folder is free again."""
 

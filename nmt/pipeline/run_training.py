@@ -31,7 +31,15 @@ from nmt.storage.files import remove_unfinished
 from nmt.storage.lock import Lock
 from nmt.training.callback import Callback
 from nmt.training.memory import Trimming, keep_few_products
-from nmt.training.run_directory import LOCK, RunDirectory, claim, claim_fresh, clear, versions
+from nmt.training.run_directory import (
+    LOCK,
+    RunDirectory,
+    claim,
+    claim_fresh,
+    clear,
+    started_in,
+    versions,
+)
 from nmt.training.state import TrainingProgress
 from nmt.training.tracking import Tracking
 from nmt.training.training_run import TrainingRun
@@ -229,7 +237,14 @@ def _run(
     """
     config = {**settings.values, "run_dir": str(folder), "resume": None, "sweep": None}
     began = time.monotonic()
-    parts = _seeded_parts(settings, ranks, saved)
+    try:
+        parts = _seeded_parts(settings, ranks, saved)
+    except UserError as error:
+        origin = started_in(folder)
+        if saved is None or origin in (None, str(Path.cwd())):
+            raise
+        remedy = f"relative paths belong to {origin}, where the run was started: resume it there"
+        raise UserError(f"{error}; {remedy}") from error
     hashes = dict(parts.task.fingerprints)
     ranks.agree("data", hashes, "all machines must see the same files")
     if saved is not None and saved.meta.get("data") != hashes:

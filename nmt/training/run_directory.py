@@ -144,6 +144,15 @@ def clear(path: Path) -> None:
             file.unlink()
 
 
+def started_in(path: Path) -> str | None:
+    """Folder in which a run was started, to which its relative paths belong; None if unknown."""
+    try:
+        folder = json.loads((path / "run.json").read_text(encoding="utf-8"))["started_in"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return folder if isinstance(folder, str) else None
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunDirectory(Callback):
     """A folder that one run owns, for its checkpoints, figures and records; store and callback of the trainer.
@@ -166,6 +175,7 @@ class RunDirectory(Callback):
         threads = torch.get_num_threads()
         record = {
             "commands": [*self._commands(), sys.argv],
+            "started_in": started_in(self.path) or str(Path.cwd()),
             "versions": versions(),
             "threads": threads,
             "data": dict(fingerprints),
