@@ -17,11 +17,11 @@ from nmt.configuration import compose as composition
 from nmt.configuration.commands import COMMANDS
 from nmt.configuration.configure import configure
 from nmt.configuration.faults import ConfigErrors
-from nmt.configuration.synonyms import SYNONYMS
 from nmt.configuration.training_settings import TrainSettings
 from nmt.foundation.devices import find_device
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Candidate
+from nmt.foundation.synonyms import SYNONYMS
 from nmt.model.precision import usable_precision
 
 TABLE = ["data.train=a.csv", "data.validation=b.csv"]

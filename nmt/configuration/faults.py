@@ -4,9 +4,9 @@ import difflib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
-from nmt.configuration.synonyms import SYNONYMS
 from nmt.foundation.errors import UserError
 from nmt.foundation.part_limits import ConfigError, shown
+from nmt.foundation.synonyms import SYNONYMS
 
 __all__ = ["ConfigError", "ConfigErrors", "broken", "not_a_choice", "refuse", "shown", "unknown"]
 SIMILARITY = 0.6

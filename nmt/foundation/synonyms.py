@@ -45,7 +45,6 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "encoder_layers": ("encoder.num_layers",),
     "dropout": ("model.dropout", "encoder.dropout", "decoder.dropout"),
     "global_attention": ("attention",),
-    "hidden_size": ("sizes.encoder", "sizes.decoder"),
     "num_layers": ("encoder.num_layers", "decoder.num_layers"),
     "rnn_size": ("sizes.encoder", "sizes.decoder"),
     "rnn_type": ("cell",),
