@@ -240,7 +240,8 @@ def test_a_command_composes_once_for_the_usual_recipe_and_twice_for_another_choi
         ([], 1),
         (["seed=2"], 1),
         (["experiment=reverse"], 1),
-        (["decoder=luong"], 3),
+        (["decoder=luong"], 2),
+        (["decoder=luong", "attention=dot", "encoder=alternating"], 2),
     ):
         composition.forget()
         counted.clear()

@@ -247,14 +247,14 @@ def _by_precedence(command: str, chosen: Mapping[str, Any]) -> tuple[Any, Mappin
     recipe = chosen.get(RECIPE, groups_of(command).get(RECIPE))
     if recipe is None:
         return _composed(command, chosen)
-    of_recipe = _composed(command, {RECIPE: recipe})[1]
-    if RECIPE not in chosen and chosen.get("data", of_recipe["data"]) != of_recipe["data"]:
+    config, choices = _composed(command, {RECIPE: recipe})
+    if RECIPE not in chosen and chosen.get("data", choices["data"]) != choices["data"]:
         return _composed(command, {**chosen, RECIPE: None})
-    config, choices = _composed(command, {**chosen, RECIPE: recipe})
-    for group, choice in chosen.items():
-        if group != RECIPE and choice != of_recipe[group]:
-            config[group] = _composed(command, {**chosen, RECIPE: None})[0][group]
-    return config, choices
+    groups = [g for g, choice in chosen.items() if g != RECIPE and choice != choices[g]]
+    if groups:
+        without_recipe, _ = _composed(command, {**chosen, RECIPE: None})
+        config.update({group: without_recipe[group] for group in groups})
+    return config, {**choices, **chosen}
 
 
 def _composed(command: str, chosen: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
