@@ -64,7 +64,7 @@ def _signatures(request):
 
 
 UNSEEN = {f"test_{name}" for name in (
-    "backtranslate", "choices", "columns", "durability", "fine_tuning", "mix", "objectives", "sampling", "store",
+    "backtranslate", "choices", "columns", "durability", "fine_tuning", "mix", "objectives", "sampling", "store", "sweep",
     "streams", "trainer", "translator",
 )}  # fmt: skip
 """Files that train often and look at no picture: most of the time of a tiny run would go into drawing."""

@@ -70,7 +70,6 @@ def _run(words, output, environment):
     compose._beside.clear()
     plugins._of_process.clear()
     plugins._of_context.set(())
-    compose.forget()
     GlobalHydra.instance().clear()
     warnings.simplefilter("ignore")  # runpy: the module has been imported
     sys.argv = words
