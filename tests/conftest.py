@@ -52,7 +52,7 @@ def _unsynced():
 
 QUICK = {f"test_{name}" for name in (
     "backtranslate", "choices", "columns", "command_line", "compare", "data", "documentation", "durability", "export", "fine_tuning", "growth", "html", "learning",
-    "mix", "progress", "prompt", "ranks", "report", "sampling", "store", "streams", "sweep", "tracker", "trainer", "translator",
+    "mix", "progress", "prompt", "ranks", "report", "sampling", "serve", "store", "streams", "sweep", "tracker", "trainer", "translator",
     "tutorial", "words",
 )}  # fmt: skip
 """Files that train, or run commands, hundreds of times: what they pass through is checked in the others."""
@@ -64,7 +64,7 @@ def _signatures(request):
 
 
 UNSEEN = {f"test_{name}" for name in (
-    "backtranslate", "choices", "columns", "durability", "fine_tuning", "mix", "objectives", "sampling", "store", "sweep",
+    "backtranslate", "choices", "columns", "durability", "fine_tuning", "mix", "objectives", "ranks", "sampling", "store", "sweep",
     "streams", "trainer", "translator",
 )}  # fmt: skip
 """Files that train often and look at no picture: most of the time of a tiny run would go into drawing."""

@@ -269,17 +269,11 @@ BEYOND = {("encoder", "bidirectional+convolution"), ("encoder", "bidirectional+g
 
 
 QUICK = [
-    ("decoder", "luong"),
     ("attention", "concat"),
     ("window", "local_p"),
     ("optimizer", "sgd"),
     ("schedule", "linear"),
     ("objective", "cross_entropy"),
-    ("model", None),
-    ("sizes", None),
-    ("batching", None),
-    ("filters", None),
-    ("translation", None),
 ]
 """Choices whose keys the default tests try; those of all others are exhaustive."""
 
@@ -376,7 +370,13 @@ def test_what_would_change_nothing_is_refused_by_the_other_commands(small_run):
 # Searches, whose settings show in scores
 
 
-@pytest.mark.parametrize("search", choices("search"))
+@pytest.mark.parametrize(
+    "search",
+    [
+        pytest.param(name, marks=[] if name == "beam" else [pytest.mark.exhaustive])
+        for name in choices("search")
+    ],
+)
 def test_every_key_of_every_search_means_something(small_run, tmp_path, search):
     source = tmp_path / "in"
     source.write_text("a b c d e f\nb b\nf e d c b a a b\n")

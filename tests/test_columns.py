@@ -423,6 +423,7 @@ def test_factors_from_training_to_answers(corpus, tmp_path):
     assert unseen.stdout.count(b"\n") == 1
 
 
+@pytest.mark.exhaustive
 def test_guided_attention_learns_the_links(corpus, tmp_path):
     """The alignment error rate of the given links, with and without guidance, after the same few updates."""
     rates = []
@@ -462,6 +463,7 @@ def test_several_validation_sets(corpus, tmp_path):
     assert other["loss"] == pytest.approx(validation["other/loss"], rel=1e-6)
 
 
+@pytest.mark.exhaustive
 def test_tables_have_columns_too(corpus, tmp_path):
     for part in ("train", "val"):
         names = ["en", "fr", "tag", "de", "links"]
@@ -520,6 +522,7 @@ def test_links_that_lead_nowhere_name_their_line(corpus, tmp_path):
     )
 
 
+@pytest.mark.exhaustive
 def test_a_sweep_over_sources_has_a_folder_for_each(corpus, tmp_path):
     done = run("train", "-m", *text(corpus, "data.source=en,fr"), f"run_dir={tmp_path}/sweep")
     assert done.returncode == 0, done.stderr.decode()

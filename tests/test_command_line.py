@@ -170,6 +170,7 @@ def test_attention_maps(trained, tmp_path, ending):
         ]
 
 
+@pytest.mark.exhaustive
 def test_attention_side_by_side(trained, corpus, tmp_path, monkeypatch):
     """Another model with heads and a vocabulary of its own sees the same translations."""
     has = frozenset(map(chr, range(256)))
@@ -438,6 +439,7 @@ def test_flags_may_follow_what_they_are_about():
     assert b"nmt.model.decoder.luong.Luong" in result.stdout
 
 
+@pytest.mark.exhaustive
 def test_resume_extends_a_finished_run(corpus, tmp_path):
     run_dir = tmp_path / "run"
     assert run("train", *data_arguments(corpus), *SMALL, f"run_dir={run_dir}").returncode == 0
@@ -668,6 +670,7 @@ def test_every_command_completes(command, shell):
     assert "complete" in done.stdout.decode()
 
 
+@pytest.mark.exhaustive
 def test_an_installed_command_ends_with_status_0(small_run, tmp_path):
     """It exits with what `main` returns: a score of a run is not a failure."""
     for name in COMMANDS:

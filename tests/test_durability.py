@@ -567,6 +567,7 @@ def test_a_strangers_partial_output_is_never_continued_or_overwritten(tmp_path, 
     failed(run(*command, f"model={run_dir}", "resume=true"), "has 3 lines, not 5")
 
 
+@pytest.mark.exhaustive
 def test_a_full_disk_and_a_closed_stdout_are_messages(run_dir):
     command = [sys.executable, "-m", "nmt.translate", f"model={run_dir}"]
     full = subprocess.run(
@@ -583,6 +584,7 @@ def test_a_full_disk_and_a_closed_stdout_are_messages(run_dir):
         assert b"Exception" not in result.stderr, result.stderr
 
 
+@pytest.mark.exhaustive
 def test_pipes_are_files(run_dir, tmp_path):
     (tmp_path / "in").write_text("a b\nc\n")
     shell = f"{sys.executable} -m nmt.translate model={run_dir} input=<(cat {tmp_path}/in) output={tmp_path}/out"
@@ -715,6 +717,7 @@ def test_a_reverse_model_of_the_same_direction_is_refused(tmp_path, run_dir):
     )
 
 
+@pytest.mark.exhaustive
 def test_a_closed_stdin_is_a_message(run_dir):
     command = f"{sys.executable} -m nmt.translate model={run_dir} <&-"
     result = subprocess.run(["bash", "-c", command], capture_output=True)

@@ -176,6 +176,7 @@ def test_a_card_says_what_the_model_is(small_run, tmp_path):
     assert "model.classify(" in text
 
 
+@pytest.mark.exhaustive
 def test_a_model_comes_from_the_hub(card, small_run, tmp_path):
     """A hub on this machine, which answers as the real one does."""
     import hashlib

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 
+import pytest
 from commands import ROOT
 
 WITHOUT = """
@@ -35,6 +36,7 @@ def without(code, cwd):
     )
 
 
+@pytest.mark.exhaustive
 def test_everything_but_pictures_works_without_extras(tmp_path):
     for side in ("en", "de"):
         (tmp_path / f"t.{side}").write_text("".join(f"{side} {i % 7} {i % 5}\n" for i in range(60)))

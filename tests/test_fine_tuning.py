@@ -79,6 +79,7 @@ def test_training_goes_on_from_the_weights(base, texts, tmp_path):
     assert ckpt.read(again / ckpt.BEST).meta["config"]["model"]["dropout"] == 0.1
 
 
+@pytest.mark.exhaustive
 def test_a_fine_tuned_run_resumes_without_its_beginning(base, texts, tmp_path):
     """Stopped and resumed, it is the uninterrupted one; the model that it began with may be gone by then."""
     import shutil

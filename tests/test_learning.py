@@ -20,11 +20,13 @@ def reverser(tmp_path_factory):
     )  # fmt: skip
 
 
+@pytest.mark.exhaustive
 def test_reversal_is_learnt(reverser):
     results = json.loads((reverser / "results.json").read_text())
     assert results["scores"]["exact"]["score"] > 99
 
 
+@pytest.mark.exhaustive
 def test_attention_is_the_anti_diagonal(reverser):
     translator = nmt.load(reverser)
     lines = ["a b c d e", "f e c", "c a b d"]

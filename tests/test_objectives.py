@@ -375,6 +375,7 @@ def test_a_student_has_its_teachers_vocabulary(small_run, tmp_path):
     assert run("translate", f"model={student}", stdin="a b\n").stdout.count(b"\n") == 1
 
 
+@pytest.mark.exhaustive
 def test_two_vocabularies_share_no_matrix(tmp_path):
     """The tokenizer is the teacher's, so it is its vocabulary that must be one."""
     for name in ("train", "val"):

@@ -803,6 +803,7 @@ def test_maps_of_pictures(tmp_path, reader_of_digits, ending):
         assert "http" not in text
 
 
+@pytest.mark.exhaustive
 def test_pointing_counts_words(reader_of_digits):
     part = Digits(train=9, validation=1, test=1).load().train
     result = pointing(nmt.load(reader_of_digits), part)
@@ -822,6 +823,7 @@ def test_pointing_counts_words(reader_of_digits):
     assert 0 <= result.score <= 100
 
 
+@pytest.mark.exhaustive
 def test_evaluation_against_several_references(tmp_path, reader_of_digits):
     part = Digits(train=3, validation=1, test=1).load().train
     for name, lines in (("in", part.source), ("a", part.target), ("b", ["nothing"] * 3)):

@@ -77,6 +77,7 @@ def test_a_model_of_a_plugin_is_loaded_with_permission_only(trained_example):
         nmt.load(trained_example)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("findable")
 def test_commands_take_a_model_of_a_plugin_with_permission_only(trained_example, tmp_path):
     commands = {

@@ -144,7 +144,7 @@ def resumed_by_a_process(folder, *overrides):
     subprocess.run(command, check=True, capture_output=True)
 
 
-@pytest.mark.parametrize("model", ["unigram", "bpe"])
+@pytest.mark.parametrize("model", ["unigram", pytest.param("bpe", marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize(
     "resume", [resumed, pytest.param(resumed_by_a_process, marks=pytest.mark.exhaustive)]
 )

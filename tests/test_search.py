@@ -161,7 +161,7 @@ def test_width_one_is_greedy(seed, limit, penalty):
     assert result.log_prob == pytest.approx(greedy.log_prob, abs=1e-6)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     seeds=st.lists(st.integers(0, 10**6), min_size=1, max_size=7),
     width=st.integers(1, 6),

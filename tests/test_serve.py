@@ -169,14 +169,14 @@ def test_long_texts_keep_their_lines(client, pair, small_run):
 def test_the_same_answer_in_any_company(server, small_run):
     """Many callers at once, each with other wishes; then each alone."""
     draw = random.Random(1)
-    texts = [sentence(draw) for _ in range(80)]
+    texts = [sentence(draw) for _ in range(24)]
     with TestClient(server.app()) as client, ThreadPoolExecutor(16) as pool:
         languages = dict(
             zip(("source", "target"), server.models.translators[0].model.languages, strict=True)
         )
         wishes = [
             {"scores": True} if k % 3 == 0 else {"alternatives": 1} if k % 3 == 1 else {}
-            for k in range(80)
+            for k in range(24)
         ]
 
         def asked(k):
@@ -184,7 +184,7 @@ def test_the_same_answer_in_any_company(server, small_run):
                 "translatedText"
             ]
 
-        together = list(pool.map(asked, range(80)))
+        together = list(pool.map(asked, range(24)))
     assert together == load(small_run).translate(texts)
 
 

@@ -86,6 +86,7 @@ def test_a_tokenizer_is_trained_once(plain):
     assert "that of another run" in (folder / "luong-seed2/train.log").read_text()
 
 
+@pytest.mark.exhaustive
 def test_the_same_command_again_adds_what_is_new_and_touches_nothing_else(plain):
     folder, _ = plain
     before = {file: file.stat().st_mtime_ns for file in folder.glob("*/*.safetensors")}
@@ -235,6 +236,7 @@ def test_a_damaged_record_names_its_file(tmp_path):
         find(tmp_path)
 
 
+@pytest.mark.exhaustive
 def test_what_an_interruption_has_left_is_resumed(tmp_path):
     truth = {
         f"seed{seed}": alone(tmp_path / "whole" / f"seed{seed}", f"seed={seed}") for seed in (1, 2)
@@ -450,7 +452,17 @@ def test_how_far_a_sweep_is(tmp_path):
     assert [duration(s) for s in (5, 99.4, 130, 7300)] == ["5 s", "99 s", "2 min", "2 h 2 min"]
 
 
-@pytest.mark.parametrize("preset", ["attention", "luong2015", "low_resource", "seeds", "pictures"])
+@pytest.mark.parametrize(
+    "preset",
+    [
+        "low_resource",
+        "seeds",
+        *(
+            pytest.param(name, marks=pytest.mark.exhaustive)
+            for name in ("attention", "luong2015", "pictures")
+        ),
+    ],
+)
 def test_every_run_of_a_preset_can_be_made(preset):
     of_recipe = {
         "luong2015": ["experiment=luong2015", "data=reverse"],
@@ -506,6 +518,7 @@ def test_the_content_of_files_makes_a_run_not_their_names(corpus):
         file.write_text(before)
 
 
+@pytest.mark.exhaustive
 def test_a_sweep_finds_choices_in_other_folders_when_it_trains_too(tmp_path):
     """--config-dir is passed on to the processes of the runs."""
     (tmp_path / "conf/optimizer").mkdir(parents=True)

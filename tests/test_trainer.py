@@ -78,6 +78,7 @@ def test_killed_at_random_and_resumed_is_bit_identical(tmp_path, precision):
     assert updates == sorted(updates)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_first(tmp_path, number):
     folder = tmp_path / "run"

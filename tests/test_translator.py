@@ -205,7 +205,13 @@ def test_constraints_in_words(small_run):
 STEMS = ("mann", "manns", "mannschaft", "hund", "hunde", "haus", "hausboot", "ein", "einen")
 
 
-@pytest.fixture(scope="module", params=["bpe", "unigram", "word"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        "bpe",
+        *(pytest.param(name, marks=pytest.mark.exhaustive) for name in ("unigram", "word")),
+    ],
+)
 def subwords(request, tmp_path_factory):
     """A model of words that begin alike, which copies them."""
     folder = tmp_path_factory.mktemp("subwords")

@@ -31,7 +31,7 @@ from nmt.training.objective.scheduled_sampling import ScheduledSampling
 from nmt.training.task import Task, Validation, never
 from nmt.training.trainer import Trainer
 
-UPDATES = 20
+UPDATES = 8
 
 
 class Fixed(list):

@@ -7,6 +7,8 @@ nmt/foundation/ranges.py), and a default makes a key optional.
 import dataclasses
 import importlib
 import inspect
+import json
+import re
 import types
 import typing
 from collections.abc import Callable, Collection, Mapping
@@ -107,10 +109,17 @@ def mismatch(value: Any, hint: Any) -> str | None:
         return f"out of range, must be {expected(hint)}" if outside else None
     remedy = ""
     if isinstance(value, str) and fits([], base):
-        remedy = f", such as [{value}]"
+        remedy = f", such as {in_list(value)}"
     elif isinstance(value, bool | int | float) and fits("", base):
         remedy = f"; as text it is written '\"{shown(value)}\"'"
     return f"must be {expected(hint)}{remedy}"
+
+
+def in_list(text: str) -> str:
+    """A text as typed where a list is expected: its items in brackets, each of several words in quotes."""
+    items = [item.strip(" \"'") for item in text.removeprefix("[").removesuffix("]").split(",")]
+    plain = all(re.fullmatch(r"[\w./-]+", item) for item in items)
+    return f"[{','.join(items)}]" if plain else f"[{','.join(map(json.dumps, items))}]"
 
 
 def fits(value: Any, hint: Any) -> bool:

@@ -17,6 +17,7 @@ import functools
 import inspect
 import itertools
 import logging
+import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from typing import Any
 
 import yaml
 
+from nmt.configuration.check import in_list
 from nmt.configuration.faults import ConfigError, ConfigErrors, not_a_choice, refuse, unknown
 from nmt.foundation import plugins
 from nmt.foundation.errors import UserError
@@ -154,6 +156,8 @@ def parse(overrides: Sequence[str]) -> tuple[list[Any], list[ConfigError]]:
             key, equals, value = text.partition("=")
             quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("'", "'\\''")
             remedy = f". Put the value between quotes twice: {key}='\"{quoted}\"'" if equals else ""
+            if value.startswith("["):
+                remedy = f". Put each item between quotes: {key}={shlex.quote(in_list(value))}"
             if value.startswith("~/"):  # the shell expands ~ at the beginning of a word only
                 remedy = f". Write {key}=$HOME{value[1:]}"
             errors.append(ConfigError(text, f"not of the form key=value{remedy}"))

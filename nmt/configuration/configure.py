@@ -1,5 +1,6 @@
 """Settings of a command from its command line: composed once, checked once."""
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -20,6 +21,28 @@ def configure(command: str, overrides: Sequence[str]) -> Settings:
 
     Raises ConfigErrors with all errors of the command line and of the configuration.
     """
+    try:
+        return _configured(command, overrides)
+    except ConfigErrors as error:
+        raise ConfigErrors(_as_typed(error.faults, overrides)) from error.__cause__
+
+
+def _as_typed(errors: Sequence[ConfigError], overrides: Sequence[str]) -> list[ConfigError]:
+    """The errors with numbers as they were typed, such as 2026_11_24 or 1.10."""
+    typed = {override.key_or_group: override for override in parse(overrides)[0]}
+    result = []
+    for error in errors:
+        override = typed.get(error.key)
+        if override and error.value and isinstance(override.value(), int | float):
+            text = str(override.input_line).partition("=")[2]
+            problem = error.problem.replace(f'"{error.value}"', f'"{text}"')
+            error = dataclasses.replace(error, value=text, problem=problem)
+        result.append(error)
+    return result
+
+
+def _configured(command: str, overrides: Sequence[str]) -> Settings:
+    """The settings of a command; errors show values as they were read."""
     kind = COMMANDS[command]
     refuse_sweep(overrides)
     if issubclass(kind, TrainingSettings) and not issubclass(kind, BacktranslateSettings):
