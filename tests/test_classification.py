@@ -200,7 +200,7 @@ def batch(rows: list[list[int]], counts: list[int], labels: int = 3) -> TextBatc
 
 
 @pytest.mark.parametrize("name", POOLINGS)
-@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("several", [False, pytest.param(True, marks=pytest.mark.exhaustive)])
 def test_gradients_by_finite_differences(name, several):
     model = network(name, several).double()
     data = batch([[4, 5, 6, 7], [8, 9], [5]], [1, 2] if model.pooling.splits else [1, 1, 1])

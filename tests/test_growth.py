@@ -50,6 +50,7 @@ def test_additive_scores_take_their_numbers_once(held):
     assert wide - narrow < 3.2 * pairs
 
 
+@pytest.mark.exhaustive
 def test_no_matrix_of_tokens_by_vocabulary(held):
     tokens, vocabulary = 64 * 100, 8000
     grown = held("luong", "general", sentences=64, target=100, vocabulary=vocabulary) - held(

@@ -115,6 +115,7 @@ def test_a_line_is_cut_by_seed_and_text_alone():
     assert ours.encode_source(TEXT[:4], 6) != together
 
 
+@pytest.mark.exhaustive
 def test_every_process_draws_the_same(capsysbinary):
     code = """
 from nmt.tokenizer import SentencePiece

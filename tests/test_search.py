@@ -233,10 +233,10 @@ def test_coverage_needs_attention():
     ("options", "allowed"),
     [
         ({}, None),
-        ({"temperature": 0.5}, None),
+        pytest.param({"temperature": 0.5}, None, marks=pytest.mark.exhaustive),
         ({"top_k": 2}, 2),
-        ({"top_p": 0.6}, None),
-        ({"epsilon": 0.3}, None),
+        pytest.param({"top_p": 0.6}, None, marks=pytest.mark.exhaustive),
+        pytest.param({"epsilon": 0.3}, None, marks=pytest.mark.exhaustive),
     ],
     ids=["plain", "temperature", "top_k", "top_p", "epsilon"],
 )

@@ -94,7 +94,18 @@ def until_byte(stop):
     return write
 
 
-@pytest.mark.parametrize(("form", "n_best"), FORMATS)
+@pytest.mark.parametrize(
+    ("form", "n_best"),
+    [
+        ("text", 1),
+        ("jsonl", 3),
+        *(
+            pytest.param(*one, marks=pytest.mark.exhaustive)
+            for one in FORMATS
+            if one[0] in ("pharaoh", "moses")
+        ),
+    ],
+)
 @pytest.mark.parametrize("stops", [2, pytest.param(12, marks=pytest.mark.exhaustive)])
 def test_a_resumed_translation_is_the_uninterrupted_one(
     small_run, tmp_path, monkeypatch, form, n_best, stops

@@ -455,11 +455,10 @@ def test_how_far_a_sweep_is(tmp_path):
 @pytest.mark.parametrize(
     "preset",
     [
-        "low_resource",
         "seeds",
         *(
             pytest.param(name, marks=pytest.mark.exhaustive)
-            for name in ("attention", "luong2015", "pictures")
+            for name in ("attention", "low_resource", "luong2015", "pictures")
         ),
     ],
 )

@@ -93,7 +93,14 @@ def test_a_used_translator_can_be_pickled(small_run):
     assert pickle.loads(pickle.dumps(translator)).translate(LINES[:8]) == texts
 
 
-@every_search
+@pytest.mark.parametrize(
+    "search",
+    [
+        pytest.param(one, marks=[] if isinstance(one, Beam) else [pytest.mark.exhaustive])
+        for one in SEARCHES
+    ],
+    ids=lambda s: type(s).__name__,
+)
 def test_a_batch_of_64_is_one_by_one_in_any_order(small_run, search):
     translator = nmt.load(small_run, search=search)
     together = translator.translations(LINES)

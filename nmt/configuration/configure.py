@@ -1,7 +1,7 @@
 """Settings of a command from its command line: composed once, checked once."""
 
-import dataclasses
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from nmt.configuration.check import mismatch
@@ -29,16 +29,21 @@ def configure(command: str, overrides: Sequence[str]) -> Settings:
 
 def _as_typed(errors: Sequence[ConfigError], overrides: Sequence[str]) -> list[ConfigError]:
     """The errors with numbers as they were typed, such as 2026_11_24 or 1.10."""
-    typed = {override.key_or_group: override for override in parse(overrides)[0]}
-    result = []
-    for error in errors:
-        override = typed.get(error.key)
-        if override and error.value and isinstance(override.value(), int | float):
-            text = str(override.input_line).partition("=")[2]
-            problem = error.problem.replace(f'"{error.value}"', f'"{text}"')
-            error = dataclasses.replace(error, value=text, problem=problem)
-        result.append(error)
-    return result
+    typed = {
+        override.key_or_group: str(override.input_line).partition("=")[2]
+        for override in parse(overrides)[0]
+        if isinstance(override.value(), int | float)
+    }
+    return [
+        replace(
+            error,
+            value=typed[error.key],
+            problem=error.problem.replace(f'"{error.value}"', f'"{typed[error.key]}"'),
+        )
+        if error.value and error.key in typed
+        else error
+        for error in errors
+    ]
 
 
 def _configured(command: str, overrides: Sequence[str]) -> Settings:
