@@ -22,6 +22,8 @@ ENTRY = re.compile(r"^@\w+\{([^,]+),.*$", re.MULTILINE)
 NAME = r"[A-Z][\w'-]+"
 REFERENCE = re.compile(rf"({NAME}(?:, {NAME})*(?: & {NAME}| et al\.)?),? \(?((?:19|20)\d\d)\b")
 """A reference in a text, such as `Zoph & Knight 2016` or `Luong et al. (2015)`."""
+ALWAYS = {"nmt", "post-2018"}
+"""The toolkit itself, and sacreBLEU, which scores every model."""
 ON = "*"
 """Pattern of all values of a setting that is switched on: not false, 0, empty or null."""
 
@@ -90,7 +92,7 @@ def papers_of(model: str) -> set[str]:
             target = pydoc.locate(str(value)) if trusted else None
             for documented in (target, inspect.getmodule(target)):
                 named.update(references(inspect.getdoc(documented) or ""))
-    return (named - SETTINGS.keys()) | {key for key in SETTINGS if uses(key, settings)}
+    return ALWAYS | (named - SETTINGS.keys()) | {key for key in SETTINGS if uses(key, settings)}
 
 
 def uses(paper: str, settings: Mapping[str, Any]) -> bool:

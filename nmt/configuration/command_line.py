@@ -39,6 +39,7 @@ FLAGS: Mapping[tuple[str, ...], Mapping[str, Any]] = {
     ("--config-dir", "-cd"): {**VALUE, "action": "append", "default": []},
     ("--cfg", "-c"): VALUE,
     ("--plugins",): {**VALUE, "action": "append", "default": []},
+    ("--from",): {**VALUE, "dest": "again"},
     ("--help", "-h"): SWITCH,
     ("--shell-completion", "-sc"): SWITCH,
     ("--version",): SWITCH,
@@ -117,6 +118,8 @@ def _dispatch(
     elif flags.shell_completion:
         _complete(name)
     elif flags.multirun:
+        if flags.again is not None:
+            raise UserError("--from trains one run again: leave out -m")
         if sweep is None:
             raise UserError(
                 f"nmt.{name} makes several runs already: call it once for each, "
@@ -131,7 +134,7 @@ def _dispatch(
     elif flags.dry_run:
         raise UserError("--dry-run lists the runs of a sweep: add -m")
     else:
-        _run(name, run, overrides)
+        _run(name, run, overrides, flags.again)
 
 
 def friendly(action: Callable[[], Any]) -> Any:
@@ -221,7 +224,9 @@ def _complete(command: str) -> None:
     hydra_main(command, "nmt.*")(lambda _: None)()
 
 
-def _run(command: str, run: Callable[[Any], Any], overrides: Sequence[str]) -> None:
+def _run(
+    command: str, run: Callable[[Any], Any], overrides: Sequence[str], again: str | None
+) -> None:
     ranks = of_torchrun()
     if ranks.several:  # before torch is imported; its warnings are about what Ranks.wrapped intends
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
@@ -236,21 +241,25 @@ def _run(command: str, run: Callable[[Any], Any], overrides: Sequence[str]) -> N
     )
     if not ranks.first:
         hush()
-    settings = configure(command, overrides)
+    settings = configure(command, overrides, again)
     if ranks.several and command not in TOGETHER:
         raise UserError(f"nmt.{command} runs in one process: start it without torchrun")
     sweep = getattr(settings, "sweep", None)
     several = sweep and not make({"sweep": sweep}, "sweep").single
     add = "has an effect with several runs only: add -m, or sweep=grid for a single one"
     refuse(broken((several, "sweep", add)))
-    _prepare_process()
+    _prepare_process(settings.threads)
     run(settings)
 
 
-def _prepare_process() -> None:
-    """Sets up logging and memory."""
+def _prepare_process(threads: int | None = None) -> None:
+    """Sets up logging, memory, and the number of threads of PyTorch, if it is given."""
     from nmt.foundation.terminal import set_up_logging
     from nmt.training.memory import keep_freed_memory
 
     set_up_logging()
     keep_freed_memory()
+    if threads is not None:
+        import torch
+
+        torch.set_num_threads(threads)

@@ -225,7 +225,8 @@ def _read(command: str, overrides: Sequence[str]) -> Typed:
             continue
         value = override.value()  # ~experiment and experiment=null: no recipe
         if value not in options(key) and not (value is None and key == RECIPE):
-            errors.append(not_a_choice(key, value, options(key)))
+            elsewhere = [group for group in groups if value in options(group)]
+            errors.append(not_a_choice(key, value, options(key), elsewhere))
         elif typed.choices.setdefault(key, value) != value:
             errors.append(
                 ConfigError(key, f"chosen twice, {typed.choices[key]} and {value}; leave one out")

@@ -8,21 +8,23 @@ from nmt.configuration.check import mismatch
 from nmt.configuration.commands import COMMANDS
 from nmt.configuration.compose import compose_partly, parse, resolve
 from nmt.configuration.faults import ConfigError, ConfigErrors, broken, refuse, shown
-from nmt.configuration.saved_runs import changed, saved_run, with_network_of
+from nmt.configuration.saved_runs import changed, repeated, saved_run, with_network_of
 from nmt.configuration.settings import Settings
 from nmt.configuration.training_settings import BacktranslateSettings, TrainingSettings
+from nmt.foundation.errors import UserError
 
 
-def configure(command: str, overrides: Sequence[str]) -> Settings:
+def configure(command: str, overrides: Sequence[str], again: str | None = None) -> Settings:
     """The settings of a command.
 
     command: name of the command
     overrides: its command line
+    again: config.yaml of a run to train again, instead of the usual configuration
 
     Raises ConfigErrors with all errors of the command line and of the configuration.
     """
     try:
-        return _configured(command, overrides)
+        return _configured(command, overrides, again)
     except ConfigErrors as error:
         raise ConfigErrors(_as_typed(error.faults, overrides)) from error.__cause__
 
@@ -46,10 +48,15 @@ def _as_typed(errors: Sequence[ConfigError], overrides: Sequence[str]) -> list[C
     ]
 
 
-def _configured(command: str, overrides: Sequence[str]) -> Settings:
+def _configured(command: str, overrides: Sequence[str], again: str | None) -> Settings:
     """The settings of a command; errors show values as they were read."""
     kind = COMMANDS[command]
     refuse_sweep(overrides)
+    if again is not None:
+        if not issubclass(kind, TrainingSettings):
+            raise UserError(f"--from {again}: nmt.{command} trains no run; use nmt.train")
+        config, errors = repeated(again, overrides)
+        return _effective(kind.of(config, also=errors), overrides)
     if issubclass(kind, TrainingSettings) and not issubclass(kind, BacktranslateSettings):
         resumes = [text for text in overrides if text.startswith("resume=")]
         changes = [text for text in overrides if text not in resumes]

@@ -58,14 +58,19 @@ def unknown(key: str, known: Collection[str], everywhere: Collection[str] = ()) 
     return ConfigError(key, "no such key", choices=tuple(sorted(known)), nearest=nearest)
 
 
-def not_a_choice(group: str, value: Any, choices: Sequence[str]) -> ConfigError:
+def not_a_choice(
+    group: str, value: Any, choices: Sequence[str], elsewhere: Sequence[str] = ()
+) -> ConfigError:
     """The error of an unknown choice of a group.
 
     group: name of the group
     value: the unknown choice
     choices: all choices of the group
+    elsewhere: groups that have this choice
     """
     problem = f"there is no {str(value)!r} to choose for {group}"
+    if elsewhere:
+        problem += f"; it is a choice of {elsewhere[0]}: {elsewhere[0]}={value}"
     nearest = near_matches(str(value).lower(), choices)
     return ConfigError(group, problem, shown(value), tuple(choices), nearest)
 

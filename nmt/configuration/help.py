@@ -24,6 +24,7 @@ FLAGS = """\
   --help WORD                     the groups and keys whose name or comment contains a word
   --cfg job                       the configuration alone
   --config-dir DIR                your own choices, in DIR/GROUP/NAME.yaml
+  --from RUN/config.yaml          trains a run again (nmt.train, nmt.classify)
   --plugins PACKAGE[,…]           your own classes and choices, of packages whose code you trust
   --version
   -sc install=bash (zsh, fish)    completion of an installed command: eval "$(nmt-{command} -sc install=bash)"

@@ -5,11 +5,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nmt.configuration.compose import compose, options, parse
-from nmt.configuration.faults import ConfigError, broken, refuse, shown, unknown
+import yaml
+
+from nmt.configuration.compose import compose, first_line, options, parse
+from nmt.configuration.faults import ConfigError, ConfigErrors, broken, refuse, shown, unknown
 from nmt.foundation import plugins
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
+from nmt.storage.upgrade import with_renamed_targets
 
 FIXED = ("trainer.ema", "optimizer._target_", "objective._target_", "search._target_")
 """Keys of changeable groups that must not change on resume."""
@@ -17,6 +20,7 @@ CHOSEN_ANEW = ("search", "metric")
 """Groups whose choice may change on resume, because training does not depend on them."""
 CHANGEABLE = (
     "trainer", "optimizer", "objective", "search", "metric", "choose_by", "translation", "device", "max_validation",
+    "threads", "final_test",
 )  # fmt: skip
 """Keys and groups that may change on resume. The weights or the data depend on all others."""
 NETWORK = (
@@ -53,6 +57,32 @@ def read_initial(path: str) -> Checkpoint:
     saved = ckpt.read_model(path, "init", "train")
     plugins.refuse_missing(saved.meta, f"init={path}")
     return saved
+
+
+def repeated(path: str, changes: Sequence[str]) -> tuple[dict[str, Any], list[ConfigError]]:
+    """The configuration of a run that is trained again, with some changed values, and errors.
+
+    path: config.yaml of the run, or its folder
+    changes: overrides of single keys
+
+    Raises ConfigErrors if the file cannot be read.
+    """
+    file = Path(path) / "config.yaml" if Path(path).is_dir() else Path(path)
+    try:
+        config = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        reason = getattr(error, "strerror", None) or first_line(error)
+        problem = f"cannot be read ({reason}); give the config.yaml of a run"
+        raise ConfigErrors([ConfigError("", f"--from {path}: {problem}")]) from error
+    if not isinstance(config, dict) or "data" not in config:
+        raise ConfigErrors([ConfigError("", f"--from {path}: not the config.yaml of a run")])
+    config = with_renamed_targets({**config, "run_dir": None, "resume": None, "sweep": None})
+
+    def refusal(key: str, value: Any) -> str | None:
+        is_choice = isinstance(config.get(key), dict) or isinstance(value, dict)
+        return "--from takes single keys; another choice is another run" if is_choice else None
+
+    return config, _set(config, changes, refusal)
 
 
 def changed(saved: Checkpoint, command: str, changes: Sequence[str]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from nmt.configuration.check import mismatches
 from nmt.configuration.faults import ConfigError, broken, refuse, unknown
 from nmt.data import as_list
 from nmt.data.lines import OPENERS
+from nmt.foundation.ranges import Size
 
 Some = TypeVar("Some", bound="Settings")
 
@@ -36,6 +37,7 @@ class Settings:
     read: ClassVar[Sequence[str]] = (
         "input", "source", "reference", "target", "nbest", "prefix", "constraints", "gold", "lexicon",
     )  # fmt: skip
+    threads: Size | None = None
 
     @classmethod
     def of(cls: type[Some], values: Mapping[str, Any], also: Sequence[ConfigError] = ()) -> Some:

@@ -5,7 +5,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-NOT_LEARNT = ("run_dir", "resume", "device", "sweep", "tracker", "callback", "keep_validations")
+NOT_LEARNT = (
+    "run_dir", "resume", "device", "threads", "sweep", "tracker", "callback", "keep_validations", "final_test",
+)  # fmt: skip
 """Keys that do not change what a run learns."""
 NOT_LEARNT_BY_TRAINER = ("stop_after", "save_every", "log_every", "keep")
 """Keys of `trainer` that do not change what a run learns."""

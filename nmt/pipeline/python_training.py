@@ -9,6 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from nmt.configuration.configure import configure
 from nmt.configuration.training_settings import TrainingSettings
 from nmt.foundation.errors import quoted
@@ -74,6 +76,8 @@ def train(
     with permitting(plugins), _own_logging():
         settings = configure("train", words)
         assert isinstance(settings, TrainingSettings)
+        if settings.threads is not None:
+            torch.set_num_threads(settings.threads)
         folder, score = train_run(settings, callbacks)
     return TrainedRun(folder, score, tuple(plugins))
 

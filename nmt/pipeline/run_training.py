@@ -45,6 +45,8 @@ from nmt.training.tracking import Tracking
 from nmt.training.training_run import TrainingRun
 
 log = logging.getLogger(__name__)
+TRIAL_UPDATES = 100
+"""With final_test=auto, a run that trainer.max_updates ends earlier is not tested."""
 
 
 class Trained(NamedTuple):
@@ -148,7 +150,7 @@ def resume(
             _log_finished(settings, saved, folder)
             return Trained(folder, float("nan") if progress.best is None else progress.best)
         log.info("resuming %s at update %s", folder, f"{progress.update:,}")
-        if saved.meta.get("ranks", 1) == ranks.count:
+        if settings.threads is None and saved.meta.get("ranks", 1) == ranks.count:
             _use_threads_of(saved)
         return Trained(folder, _run(settings, folder, ranks, callbacks, saved).run())
 
@@ -273,8 +275,16 @@ def _run(
             *callbacks,
         ],
         checkpoint=saved,
+        tests=_tests(settings),
         facts={"seed": settings.seed, "data": hashes, "versions": versions()},
     )
+
+
+def _tests(settings: TrainingSettings) -> bool:
+    """Whether the best weights are tested; by default, unless the run is a short trial."""
+    if settings.final_test != "auto":
+        return settings.final_test
+    return not 0 < settings.trainer["max_updates"] < TRIAL_UPDATES
 
 
 def _seeded_parts(settings: TrainingSettings, ranks: Ranks, saved: Checkpoint | None) -> Parts:

@@ -9,6 +9,7 @@ Reading a file executes nothing in it. A new file is written beside the old one 
 a crash or a full disk leaves the old file.
 """
 
+import hashlib
 import json
 import zlib
 from collections.abc import Mapping
@@ -70,6 +71,15 @@ class Checkpoint:
         if not isinstance(self.meta.get("config"), dict):
             raise UserError(f"{self.path}: contains no configuration; the file is damaged")
         return self.meta["config"]
+
+
+def fingerprint(weights: Mapping[str, Tensor]) -> str:
+    """16 hexadecimal digits that equal weights share: the beginning of a SHA-256 of names, shapes and values."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(weights.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]
 
 
 def write(path: Path, meta: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:

@@ -16,6 +16,7 @@ import logging
 import os
 import platform
 import shutil
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -62,6 +63,17 @@ def versions() -> Mapping[str, str]:
         except importlib.metadata.PackageNotFoundError:
             result[package] = "not installed"
     return result
+
+
+def git_commit() -> str | None:
+    """The commit of a checkout of nmt, with a + if files differ from it; None without a checkout."""
+    root = Path(nmt.__file__).parent.parent
+    git = ["git", "-C", str(root)]
+    if not (root / ".git").exists() or shutil.which("git") is None:
+        return None
+    commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True)
+    changes = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True)
+    return commit.stdout.strip() + ("+" if changes.stdout.strip() else "") or None
 
 
 LOCK = ".lock"
@@ -177,6 +189,7 @@ class RunDirectory(Callback):
             "commands": [*self._commands(), sys.argv],
             "started_in": started_in(self.path) or str(Path.cwd()),
             "versions": versions(),
+            "commit": git_commit(),
             "threads": threads,
             "data": dict(fingerprints),
         }

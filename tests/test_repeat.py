@@ -1,0 +1,111 @@
+"""A run is trained again from its own record; what describes a run says how."""
+
+import json
+import re
+
+import pytest
+import torch
+from commands import ROOT, failed, run
+
+from nmt.configuration.configure import configure
+from nmt.storage.checkpoint import BEST, fingerprint, read
+
+TINY = [
+    "experiment=reverse", "data.train=60", "data.validation=6", "data.test=5", "sizes.encoder=4", "sizes.decoder=6", "sizes.readout=4",
+    "model.embedding_size=4", "trainer.max_epochs=2", "search=greedy",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("first") / "run"
+    result = run("train", *TINY, "threads=1", f"run_dir={folder}")
+    assert result.returncode == 0, result.stderr.decode()
+    return folder, result.stderr.decode()
+
+
+def printed(output: str) -> str:
+    return re.search(r"weights ([0-9a-f]{16});", output)[1]
+
+
+def test_equal_runs_have_equal_fingerprints(first, tmp_path):
+    folder, output = first
+    for source in (folder, folder / "config.yaml"):
+        again = run("train", f"--from={source}", f"run_dir={tmp_path}/{source.name}")
+        assert again.returncode == 0, again.stderr.decode()
+        assert printed(again.stderr.decode()) == printed(output)
+    other = run("train", f"--from={folder}", "seed=9", f"run_dir={tmp_path}/other")
+    assert printed(other.stderr.decode()) != printed(output)
+    results = json.loads((folder / "results.json").read_text())
+    assert results["weights"] == printed(output) == fingerprint(read(folder / BEST).part("model"))
+
+
+def test_a_fingerprint_is_of_names_shapes_and_values_alone():
+    weights = {"a": torch.arange(6.0), "b": torch.tensor(1, dtype=torch.bfloat16)}
+    usual = fingerprint(weights)
+    assert fingerprint(dict(reversed(weights.items()))) == usual
+    assert fingerprint({**weights, "a": weights["a"].reshape(2, 3)}) != usual
+    assert fingerprint({**weights, "a": weights["a"] + 1e-6}) != usual
+    assert fingerprint({"c": weights["a"], "b": weights["b"]}) != usual
+
+
+def test_a_run_names_the_commit_and_the_threads(first):
+    record = json.loads((first[0] / "run.json").read_text())
+    assert record["threads"] == 1
+    if (ROOT / ".git").exists():
+        assert re.fullmatch(r"[0-9a-f]{40}\+?", record["commit"])
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (["--from", "nowhere"], "--from nowhere: cannot be read (No such file or directory)"),
+        (["--from", "list.yaml"], "--from list.yaml: not the config.yaml of a run"),
+        (["--from", "RUN", "decoder=luong"], "decoder=luong: --from takes single keys"),
+        (["--from", "RUN", "sed=1"], "did you mean seed?"),
+        (["--from", "RUN", "-m", "seed=1,2"], "--from trains one run again: leave out -m"),
+        (["--from", "RUN", "seed=1,2"], "several values make a sweep"),
+    ],
+)
+def test_what_cannot_be_trained_again_is_told(first, typed, said, tmp_path):
+    (tmp_path / "list.yaml").write_text("- 1\n")
+    words = [str(first[0]) if word == "RUN" else word for word in typed]
+    failed(run("train", *words, cwd=tmp_path), said)
+    failed(run("translate", "model=x", "--from", str(first[0])), "nmt.translate trains no run")
+
+
+def test_no_class_of_a_strangers_file_is_made(first, tmp_path):
+    text = (first[0] / "config.yaml").read_text()
+    (tmp_path / "config.yaml").write_text(
+        text.replace("nmt.model.decoder.bahdanau.Bahdanau", "os.system")
+    )
+    failed(run("train", "--from", tmp_path / "config.yaml"), "not a class of nmt.model.decoder")
+
+
+def test_a_short_trial_is_not_tested_unless_asked(first, tmp_path):
+    trial = [f"--from={first[0]}", "trainer.max_updates=1"]
+    output = run("train", *trial, f"run_dir={tmp_path}/a").stderr.decode()
+    assert "final_test=true tests the best weights too" in output
+    results = json.loads((tmp_path / "a/results.json").read_text())
+    assert results["part"] == "validation"
+    assert results["scores"]["exact"]["score"] == results["validation"]["exact"]
+    assert not (tmp_path / "a/test.txt").exists()
+    run("train", *trial, "final_test=true", f"run_dir={tmp_path}/b")
+    assert len((tmp_path / "b/test.txt").read_text().splitlines()) == 5
+    assert run("report", tmp_path / "a", tmp_path / "b", f"output={tmp_path}/out").returncode == 0
+
+
+def test_threads_are_set_in_every_command(first):
+    before = torch.get_num_threads()
+    try:
+        assert run("translate", f"model={first[0]}", "threads=2", stdin="a b").returncode == 0
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    for command in ("train", "evaluate", "report", "serve"):
+        failed(run(command, "threads=0"), "threads=0: must be a whole number")
+
+
+def test_a_choice_of_another_group_is_named():
+    with pytest.raises(Exception, match="it is a choice of window: window=local_m"):
+        configure("train", ["attention=local_m"])
