@@ -10,7 +10,7 @@ import re
 import numpy as np
 import pytest
 from babel import localedata
-from builders import compose
+from builders import compose, trained
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -616,3 +616,48 @@ def test_missing_files_and_columns_say_what_was_meant(tmp_path):
     )
     output = told("data=tsv", f"data.train={tmp_path}", "data.source=en", "data.target=de")
     assert re.search(r"is a folder, not a file. In that folder: .*train\.en", output)
+
+
+def test_files_with_any_names_are_a_part(tmp_path):
+    """Source and target are listed; the pairs are those of the usual names."""
+    for name, other, text in (
+        ("train.en", "europarl.src", "a\nb\nc\n"),
+        ("train.de", "x.trg.gz", "A\nB\nC\n"),
+    ):
+        (tmp_path / name).write_text(text)
+        is_packed = other.endswith(".gz")
+        (tmp_path / other).write_bytes(gzip.compress(text.encode()) if is_packed else text.encode())
+    usual = TextFiles(
+        train=f"{tmp_path}/train", validation=f"{tmp_path}/train", source="en", target="de"
+    ).load()
+    files = [f"{tmp_path}/europarl.src", f"{tmp_path}/x.trg.gz"]
+    for validation in (files, [files], f"{tmp_path}/train"):
+        named = TextFiles(
+            train=files, validation=validation, test=files, source="en", target="de"
+        ).load()
+        for pairs in (named.train, named.validation, named.test):
+            assert [*pairs.source] == [*usual.train.source]
+            assert [*pairs.target] == [*usual.train.target]
+        assert named.languages == ("en", "de")
+    for wrong in (files[:1], [*files, files[0]]):
+        with pytest.raises(UserError, match=r"give one for each of en, de"):
+            TextFiles(train=wrong, validation=[files], source="en", target="de").load()
+    with pytest.raises(UserError, match="no such file"):
+        TextFiles(train=[files[0], "nowhere"], validation=[files], source="en", target="de").load()
+
+
+def test_few_updates_are_warned_about_with_a_recipe(tmp_path):
+    for ending in ("en", "de"):
+        (tmp_path / f"t.{ending}").write_text("".join(f"a b {i}\n" for i in range(40)))
+    text = [f"data.train={tmp_path}/t", "data.split=0.2", "data.source=en", "data.target=de"]
+    sizes = [
+        "sizes.encoder=4",
+        "sizes.decoder=4",
+        "sizes.readout=4",
+        "model.embedding_size=4",
+        "tokenizer=char",
+    ]
+    for more, is_warned in ((["trainer.max_epochs=1"], True), (["trainer.max_updates=1"], False)):
+        folder = trained(tmp_path / str(is_warned), "data=text", *text, *sizes, *more)
+        log = (folder / "train.log").read_text()
+        assert ("experiment=low_resource_1k; or raise trainer.max_epochs" in log) is is_warned

@@ -782,3 +782,21 @@ def test_a_finished_run_names_settings_that_change_nothing(tmp_path):
     assert b"is finished" in result.stderr
     assert b"optimizer.lr changed nothing" in result.stderr
     assert b"changed nothing" not in run("train", f"resume={folder}").stderr
+
+
+def test_a_process_that_makes_batches_and_is_killed_is_a_message(tmp_path, monkeypatch):
+    """As the system kills it when the memory is full; what was saved goes on."""
+    from nmt.data.preparation import EpochBatches
+
+    make, parent = EpochBatches.__getitem__, os.getpid()
+
+    def dies(self, i):
+        if os.getpid() != parent:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return make(self, i)
+
+    monkeypatch.setattr(EpochBatches, "__getitem__", dies)
+    folder = tmp_path / "run"
+    typed = ["experiment=reverse", "data.train=40", "data.validation=4", "tokenizer.sampling=0.3"]
+    result = run("train", *typed, "tokenizer=bpe", "batching.sentences=10", f"run_dir={folder}")
+    failed(result, "a process that makes batches was killed; is the memory too small?")

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from nmt.foundation.errors import Stopped, typed
+from nmt.foundation.errors import Stopped, UserError, typed
 from nmt.foundation.extras import installed
 from nmt.foundation.terminal import console
 from nmt.storage import checkpoint as ckpt
@@ -79,6 +79,11 @@ class TrainingRun:
                 self._log_stop()
             for callback in callbacks:
                 callback.on_end(None)
+            if isinstance(error, RuntimeError) and "DataLoader worker" in str(error):
+                raise UserError(
+                    "a process that makes batches was killed; is the memory too small? It goes on "
+                    f"from the last save with {typed(resume=self.folder)}"
+                ) from error
             raise
         return self._finish(progress, callbacks)
 

@@ -3,11 +3,13 @@
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from nmt.data import Pairs, Splits, as_list
 from nmt.data.lines import check_aligned, find_file, stream_chunks
 from nmt.data.pair_columns import PairColumns, unread_links
 from nmt.data.parts import Keep, PartNames, Stream, in_memory, load_splits, parse_part
+from nmt.foundation.errors import UserError
 from nmt.foundation.ranges import Share
 
 
@@ -16,7 +18,8 @@ class TextFiles:
 
     Where `{prefix}.{suffix}` does not exist, the same name with .gz, .xz, .bz2 or .zst is read.
 
-    train, validation, test: prefixes, or {prefix}@START:STOP for some of the lines. Of several
+    train, validation, test: prefixes, or {prefix}@START:STOP for some of the lines; or lists of
+        files with any names: the sources, their factors, the target, the alignment. Of several
         validation parts, the first one chooses the best checkpoint.
     split: share of the training part for validation, and as much for the test, instead of named
         parts (nmt/data/parts.py).
@@ -30,17 +33,34 @@ class TextFiles:
     def __init__(
         self,
         *,
-        train: str,
-        validation: str | list[str] | None = None,
-        test: str | None = None,
+        train: str | list[str],
+        validation: str | list[str] | list[list[str]] | None = None,
+        test: str | list[str] | None = None,
         split: Share = 0.0,
         source: str | list[str],
         target: str,
         factors: list[str] | None = None,
         alignment: str | None = None,
     ) -> None:
-        self.parts = PartNames(train, as_list(validation), test, split)
         self.columns = PairColumns(as_list(source), target, factors or [], alignment)
+        self.files: dict[str, list[str]] = {}
+        several: list[Any] = [validation] if isinstance(validation, str) else validation or []
+        if several and all(isinstance(part, str) and Path(part).is_file() for part in several):
+            several = [several]  # the files of one part
+        self.parts = PartNames(
+            self._named(train),
+            [self._named(part) for part in several],
+            None if test is None else self._named(test),
+            split,
+        )
+
+    def _named(self, part: str | list[str]) -> str:
+        """The name of a part; its files are kept if they are listed."""
+        if isinstance(part, str):
+            return part
+        name = " + ".join(part)
+        self.files[name] = part
+        return name
 
     conflicts = staticmethod(unread_links)
 
@@ -50,9 +70,17 @@ class TextFiles:
 
     def stream(self, part: str, aligned: bool) -> Stream[Pairs]:
         """A part by its prefix; with its word alignments if `aligned`."""
-        prefix, slice_ = parse_part(part)
         columns = self.columns if aligned else self.columns.without_alignment()
-        files = {suffix: find_file(f"{prefix}.{suffix}") for suffix in columns.names}
+        if part in self.files:
+            slice_ = None
+            paths = self.files[part]
+            if len(paths) != len(columns.names):
+                needed = ", ".join(columns.names)
+                raise UserError(f"{part}: {len(paths)} files; give one for each of {needed}")
+        else:
+            prefix, slice_ = parse_part(part)
+            paths = [f"{prefix}.{suffix}" for suffix in columns.names]
+        files = dict(zip(columns.names, map(find_file, paths), strict=True))
         first, *others = [file for suffix, file in files.items() if suffix != columns.alignment]
         # Word alignments are not part of the name: it identifies the pairs in messages.
         name = ", ".join([str(first), *(file.name for file in others)])
