@@ -352,7 +352,7 @@ def test_align(trained, corpus, tmp_path):
     failed(
         run("align", vectors, *pair, f"gold={tmp_path}/gold"), "line 1", "not a link such as 0-1"
     )
-    failed(run("align", *pair), "model, vectors: give one of them")
+    failed(run("align", *pair), "model, vectors, links: give one of them")
     (tmp_path / "s.vec").write_text("a 1 2\nb 1\n")
     failed(run("align", vectors, *pair), "s.vec, line 2")
 
@@ -720,3 +720,34 @@ def test_first_mistakes_get_one_message_each(arguments, said, tmp_path):
     assert done.returncode == 1
     assert said in message
     assert "Traceback" not in message
+
+
+def test_links_of_another_tool_are_compared_with_gold_in_every_format(tmp_path):
+    """Two pairs by hand: 4 links, 3 of them possible; 3 sure links, 2 of them found."""
+    gold = {
+        "pharaoh": "0-0 1?1\n0-0 1-1\n",
+        "naacl.wa": "1 1 1 S\n1 2 2 P\n2 1 1\n2 2 2 S\n",
+        "json": '{"sure": [[0, 0]], "possible": [[1, 1]]}\n{"pairs": [[0, 0], [1, 1]]}\n',
+    }
+    (tmp_path / "text").write_text("a b\na b\n")
+    (tmp_path / "links").write_text("0-0 1-1\n0-0 1-0\n")
+    files = [f"{key}={tmp_path}/text" for key in ("source", "target")]
+    typed = [f"links={tmp_path}/links", *files]
+    for name, text in gold.items():
+        (tmp_path / name).write_text(text)
+        output = run("align", *typed, f"gold={tmp_path}/{name}").stderr.decode()
+        rate = 1 - (2 + 3) / (4 + 3)
+        assert f"precision 0.7500, recall 0.6667, alignment error rate {rate:.4f} over 2" in output
+    failed(run("align", *typed), "links: are compared with gold=FILE")
+    failed(
+        run("align", *files),
+        "give one of them, model=RUN_DIR, vectors=[SOURCE,TARGET] or links=FILE",
+    )
+    for wrong in ('{"sure": [[0]]}', '{"words": []}', "{1}"):
+        (tmp_path / "wrong").write_text(f"{wrong}\n0-0\n")
+        failed(run("align", *typed, f"gold={tmp_path}/wrong"), "wrong, line 1: ")
+    (tmp_path / "short").write_text("0-0\n")
+    failed(
+        run("align", *files, f"links={tmp_path}/short", f"gold={tmp_path}/pharaoh"),
+        "short: has 1 lines",
+    )

@@ -254,6 +254,10 @@ class ScoreSettings(EnsembleSettings):
         )
 
 
+MODEL_KEYS = ("device", "precision", "averaging", "shares", "translation.max_source")
+"""Keys of nmt.align that belong to a model."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class AlignSettings(EnsembleSettings):
     """Settings of nmt.align: conf/align.yaml."""
@@ -262,6 +266,7 @@ class AlignSettings(EnsembleSettings):
 
     model: Models | None = None  # type: ignore[assignment]  # not with vectors
     vectors: list[str] | None = None
+    links: str | None = None
     reverse: Models | None = None
     symmetrize: Symmetrization
     units: Units
@@ -277,10 +282,11 @@ class AlignSettings(EnsembleSettings):
         yield from map_name("attention_map", self.attention_map)
         yield from broken(
             (
-                (self.model is None) == (self.vectors is None),
-                "model, vectors",
-                "give one of them, model=RUN_DIR or vectors=[SOURCE,TARGET]",
+                [self.model, self.vectors, self.links].count(None) != 2,
+                "model, vectors, links",
+                "give one of them, model=RUN_DIR, vectors=[SOURCE,TARGET] or links=FILE",
             ),
+            (self.links and not self.gold, "links", "are compared with gold=FILE; give it too"),
             (
                 self.vectors is not None and len(self.vectors) != 2,
                 "vectors",
@@ -300,9 +306,12 @@ class AlignSettings(EnsembleSettings):
         )
 
     def idle(self) -> dict[str, str]:
+        if self.links:
+            others = ("symmetrize", "units", "output", "format", "attention_map", "reverse")
+            why = "links=FILE is compared with gold=FILE, and nothing else"
+            return dict.fromkeys((*others, *MODEL_KEYS), why)
         if self.vectors:
-            keys = ("device", "precision", "averaging", "shares", "translation.max_source")
-            return dict.fromkeys(keys, "vectors need no model")
+            return dict.fromkeys(MODEL_KEYS, "vectors need no model")
         reasons = super().idle()
         if not self.reverse:
             reasons["symmetrize"] = "there is one direction: give reverse=RUN_DIR too"

@@ -35,7 +35,7 @@ class Settings:
     written: ClassVar[Sequence[str]] = ("output",)
     trains: ClassVar[bool] = False
     read: ClassVar[Sequence[str]] = (
-        "input", "source", "reference", "target", "nbest", "prefix", "constraints", "gold", "lexicon",
+        "input", "source", "reference", "target", "nbest", "prefix", "constraints", "gold", "links", "lexicon",
     )  # fmt: skip
     threads: Size | None = None
 

@@ -19,7 +19,7 @@ from nmt.foundation.progress import Progress
 from nmt.inference.input_lines import CHUNK
 from nmt.inference.output_sinks import open_sink
 from nmt.inference.translator import Translator
-from nmt.inference.word_alignment import Symmetrization, error_rate, symmetrize
+from nmt.inference.word_alignment import Symmetrization, compare_links, symmetrize
 from nmt.tokenizer.words import SPLITS, Units
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ def align_files(
     files = [find_file(source), find_file(target)]
     sources, targets = (read_lines(file) for file in files)
     check_aligned(files[0], len(sources), files[1], len(targets))
-    gold_links = _read_gold(gold, files[0], len(sources)) if gold else []
+    gold_links = _read_links("gold", gold, files[0], len(sources)) if gold else []
     links: list[Links] = []
     maps: list[AttentionMap] = []
     outside = 0
@@ -90,9 +90,27 @@ def align_files(
 
 
 def _error_rate(links: Sequence[Links], gold: Sequence[GoldLinks]) -> float:
-    rate = error_rate(links, [pair.sure for pair in gold], [pair.possible for pair in gold])
-    log.info("alignment error rate %.4f over %s pairs", rate, f"{len(links):,}")
-    return rate
+    scores = compare_links(links, [pair.sure for pair in gold], [pair.possible for pair in gold])
+    log.info(
+        "precision %.4f, recall %.4f, alignment error rate %.4f over %s pairs",
+        *scores,
+        f"{len(links):,}",
+    )
+    return scores.error_rate
+
+
+def compare_files(links: str, gold: str, source: str) -> float:
+    """The alignment error rate of links that another tool has written.
+
+    links, gold: files of links, in any format of a gold standard
+    source: file with the source sentences
+
+    Raises UserError if the files do not belong together.
+    """
+    file = find_file(source)
+    count = len(read_lines(file))
+    found = [pair.sure | pair.possible for pair in _read_links("links", links, file, count)]
+    return _error_rate(found, _read_links("gold", gold, file, count))
 
 
 def _symmetrized(
@@ -117,24 +135,53 @@ def _json_line(source: str, target: str, links: Links) -> str:
     return json.dumps(values, ensure_ascii=False)
 
 
-def _read_gold(name: str, source: Path, count: int) -> list[GoldLinks]:
-    """Gold links of each pair. Raises UserError for a line with anything else."""
+def _read_links(key: str, name: str, source: Path, count: int) -> list[GoldLinks]:
+    """Links of each pair. Raises UserError for a line with anything else.
+
+    key: setting that names the file
+    name: the file, in Pharaoh's, NAACL's or JSON's form
+    source: file with the source sentences, for messages
+    count: number of pairs
+    """
     file = find_file(name)
     lines = read_lines(file)
     if lines and all(NAACL_LINK.fullmatch(line) for line in lines if line.strip()):
         return _naacl_gold(lines, file, count)
     if len(lines) != count:
         raise UserError(
-            f"gold={file}: has {len(lines):,} lines, {source} has {count:,}; expected links such "
-            "as 0-0 1?2 in one line per pair, or a link per line, `pair source target S`, from 1"
+            f"{key}={file}: has {len(lines):,} lines, {source} has {count:,}; expected links such "
+            'as 0-0 1?2 or JSON with lists "sure" and "possible" in one line per pair, or a link per line, '
+            "`pair source target S`, from 1"
         )
     gold = []
     for number, line in enumerate(lines, 1):
         try:
-            gold.append(GoldLinks(*parse_links(line)))
+            is_json = line.lstrip().startswith("{")
+            gold.append(GoldLinks(*(_json_links(line) if is_json else parse_links(line))))
         except ValueError as error:
             raise UserError(f"{file}, line {number:,}: {error}") from error
     return gold
+
+
+def _json_links(line: str) -> tuple[Links, Links]:
+    """Sure and possible links of {"sure": [[0, 1]], "possible": [[0, 2]]}, or of {"pairs": [[0, 1]]}.
+
+    Raises ValueError for anything else.
+    """
+    found = {}
+    values = json.loads(line)
+    for key in ("sure", "pairs", "possible"):
+        links = values.get(key, [])
+        is_links = isinstance(links, list) and all(
+            isinstance(link, list) and len(link) == 2 and all(type(end) is int for end in link)
+            for link in links
+        )
+        if not is_links:
+            raise ValueError(f'"{key}" is not a list of links such as [[0, 1]]')
+        found[key] = frozenset((s, t) for s, t in links)
+    if not values.keys() & found.keys():
+        raise ValueError('there is neither "sure" nor "possible" nor "pairs" in it')
+    return found["sure"] | found["pairs"], found["possible"]
 
 
 def _naacl_gold(lines: Sequence[str], file: Path, count: int) -> list[GoldLinks]:

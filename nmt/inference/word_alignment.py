@@ -8,7 +8,7 @@ ends, not which word translates which.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -116,16 +116,36 @@ def _grow_diagonally(intersection: Links, union: Links) -> Links:
     return frozenset(links)
 
 
-def error_rate(
-    alignments: Sequence[Links], sure: Sequence[Links], possible: Sequence[Links]
-) -> float:
-    """Alignment error rate of a corpus: 1 − (|A∩S| + |A∩P|) / (|A| + |S|); 0 is perfect.
+class AlignmentScores(NamedTuple):
+    """Agreement of links with a gold standard (Och & Ney 2003, section 7), each from 0 to 1.
 
-    Every sure link is possible (Och & Ney 2003, section 7). The rate is 0 if there are no links.
+    precision: share of the links that are possible
+    recall: share of the sure links that were found
+    error_rate: 0 is perfect
     """
-    hits = 0
-    total = 0
+
+    precision: float
+    recall: float
+    error_rate: float
+
+
+def compare_links(
+    alignments: Sequence[Links], sure: Sequence[Links], possible: Sequence[Links]
+) -> AlignmentScores:
+    """Scores of a corpus. With A the links, S the sure and P ⊇ S the possible ones:
+
+    |A∩P| / |A|, |A∩S| / |S|, 1 − (|A∩S| + |A∩P|) / (|A| + |S|). A share of nothing is 1.
+    """
+    found_sure = found_possible = num_links = num_sure = 0
     for links, sure_links, possible_links in zip(alignments, sure, possible, strict=True):
-        hits += len(links & sure_links) + len(links & (possible_links | sure_links))
-        total += len(links) + len(sure_links)
-    return 1 - hits / total if total else 0.0
+        found_sure += len(links & sure_links)
+        found_possible += len(links & (possible_links | sure_links))
+        num_links += len(links)
+        num_sure += len(sure_links)
+    found = found_sure + found_possible
+    total = num_links + num_sure
+    return AlignmentScores(
+        found_possible / num_links if num_links else 1.0,
+        found_sure / num_sure if num_sure else 1.0,
+        1 - found / total if total else 0.0,
+    )

@@ -19,7 +19,12 @@ from nmt.configuration.model_settings import (
 from nmt.data import as_list
 from nmt.exporting.export_model import export_model
 from nmt.inference.explanations.neighbors import index_files
-from nmt.inference.file_alignment import align_files, attention_of_model, attention_of_vectors
+from nmt.inference.file_alignment import (
+    align_files,
+    attention_of_model,
+    attention_of_vectors,
+    compare_files,
+)
 from nmt.inference.file_translation import translate_file
 from nmt.inference.input_lines import InputLines
 from nmt.inference.labelling import label_file
@@ -75,6 +80,8 @@ def evaluate(settings: EvaluateSettings) -> float:
 
 def align(settings: AlignSettings) -> float | None:
     """Aligns words; returns the alignment error rate if there is a gold standard."""
+    if settings.links and settings.gold:
+        return compare_files(settings.links, settings.gold, settings.source)
     backward = None
     if settings.vectors:
         source_vectors, target_vectors = settings.vectors
