@@ -10,13 +10,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["TextClassifier", "Translator", "UserError", "__version__", "load", "train"]
+__all__ = ["TextClassifier", "Translator", "UserError", "__version__", "evaluate", "load", "train"]
 
 if TYPE_CHECKING:
     from nmt.foundation.errors import UserError
     from nmt.inference.text_classifier import TextClassifier
     from nmt.inference.translator import Translator
     from nmt.loading import load
+    from nmt.pipeline.python_evaluation import evaluate
     from nmt.pipeline.python_training import train
 
 _PLACES = {
@@ -25,7 +26,7 @@ _PLACES = {
     "Translator": "nmt.inference.translator",
     "UserError": "nmt.foundation.errors",
 }
-_COMMANDS = ("train",)
+_COMMANDS = ("evaluate", "train")
 """Commands whose modules are functions too."""
 
 

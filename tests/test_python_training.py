@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from commands import run
 
 import nmt
 from nmt.foundation.errors import UserError
@@ -65,3 +66,24 @@ def test_the_module_of_the_command_is_a_function_and_importing_nmt_stays_cheap()
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_a_data_set_is_translated_and_evaluated_from_python(small_run, tmp_path):
+    """As the commands do from files."""
+    datasets = pytest.importorskip("datasets")
+    lines, references = ["a b c", "d e", "b"], ["c b a", "e d", "x"]
+    data = datasets.Dataset.from_dict({"in": lines, "out": references, "other": lines})
+    translator = nmt.load(small_run)
+    mapped = data.map(translator.for_column("in"), batched=True, batch_size=2)
+    assert mapped["translation"] == translator.translate(lines)
+    assert "mine" in data.map(translator.for_column("in", "mine"), batched=True).column_names
+    for name, column in (("in", lines), ("out", references), ("other", lines)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in column))
+    files = [f"source={tmp_path}/in", f"reference=[{tmp_path}/out,{tmp_path}/other]"]
+    printed = run("evaluate", f"model={small_run}", *files).stdout.decode()
+    for model in (small_run, translator):
+        scores = nmt.evaluate(model, data, source="in", reference=["out", "other"])
+        for name, result in scores.items():
+            assert f"{name:6}{result.score:7.2f}   {result.signature}" in printed
+    with pytest.raises(nmt.UserError, match="no column de; there are in, out, other"):
+        nmt.evaluate(small_run, data, source="in", reference="de")

@@ -8,7 +8,7 @@ from nmt.foundation.errors import UserError
 from nmt.foundation.progress import Progress
 from nmt.inference.output_formats import one_line
 from nmt.inference.translator import Translator
-from nmt.metric import Metric
+from nmt.metric import Metric, Result
 from nmt.storage.files import write_atomically
 
 
@@ -38,20 +38,35 @@ def evaluate_file(
         check_aligned(source_file, len(sentences), file, len(lines))
     if not sentences:
         raise UserError(f"{source_file}: it is empty")
-    translator = load()
-    metric = metric.of(translator.languages[1], reference_lines[0])
-    with Progress("translating", len(sentences), "lines") as step:
-        hypotheses = [one_line(text) for text in translator.translate(sentences, step)]
+    hypotheses, scores = scores_of(load(), metric, sentences, reference_lines)
     if output:
         text = "".join(f"{line}\n" for line in hypotheses)
         write_atomically(Path(output), text.encode())
-    scores = metric.score(
-        hypotheses,
-        reference_lines[0],
-        ter=True,
-        others=reference_lines[1:],
-        orders=translator.tokenizer.columns.picture,
-    )
     for name, result in scores.items():
         print(f"{name:6}{result.score:7.2f}   {result.signature}")
     return scores[metric.name].score
+
+
+def scores_of(
+    translator: Translator,
+    metric: Metric,
+    sentences: Sequence[str],
+    references: Sequence[Sequence[str]],
+) -> tuple[list[str], dict[str, Result]]:
+    """Translations of sentences, and their scores by name.
+
+    translator: the model
+    metric: options of the metrics
+    sentences: source sentences
+    references: lists of one reference for each sentence
+    """
+    metric = metric.of(translator.languages[1], references[0])
+    with Progress("translating", len(sentences), "lines") as step:
+        hypotheses = [one_line(text) for text in translator.translate(sentences, step)]
+    return hypotheses, metric.score(
+        hypotheses,
+        references[0],
+        ter=True,
+        others=references[1:],
+        orders=translator.tokenizer.columns.picture,
+    )

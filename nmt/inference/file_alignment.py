@@ -109,8 +109,8 @@ def compare_files(links: str, gold: str, source: str) -> float:
     """
     file = find_file(source)
     count = len(read_lines(file))
-    found = [pair.sure | pair.possible for pair in _read_links("links", links, file, count)]
-    return _error_rate(found, _read_links("gold", gold, file, count))
+    others = [pair.sure | pair.possible for pair in _read_links("links", links, file, count)]
+    return _error_rate(others, _read_links("gold", gold, file, count))
 
 
 def _symmetrized(
@@ -168,7 +168,7 @@ def _json_links(line: str) -> tuple[Links, Links]:
 
     Raises ValueError for anything else.
     """
-    found = {}
+    links_of = {}
     values = json.loads(line)
     for key in ("sure", "pairs", "possible"):
         links = values.get(key, [])
@@ -178,10 +178,10 @@ def _json_links(line: str) -> tuple[Links, Links]:
         )
         if not is_links:
             raise ValueError(f'"{key}" is not a list of links such as [[0, 1]]')
-        found[key] = frozenset((s, t) for s, t in links)
-    if not values.keys() & found.keys():
+        links_of[key] = frozenset((s, t) for s, t in links)
+    if not values.keys() & links_of.keys():
         raise ValueError('there is neither "sure" nor "possible" nor "pairs" in it')
-    return found["sure"] | found["pairs"], found["possible"]
+    return links_of["sure"] | links_of["pairs"], links_of["possible"]
 
 
 def _naacl_gold(lines: Sequence[str], file: Path, count: int) -> list[GoldLinks]:

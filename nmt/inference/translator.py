@@ -7,6 +7,7 @@ import logging
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, TypeVar, get_args, overload
 
 import numpy as np
@@ -162,6 +163,21 @@ class Translator:
         if isinstance(lines, str):
             return self.translations(lines).text
         return [translation.text for translation in self.translations(lines, progress=progress)]
+
+    def for_column(
+        self, source: str, translation: str = "translation"
+    ) -> Callable[[Mapping[str, Sequence[str]]], dict[str, list[str]]]:
+        """A function for `datasets.Dataset.map(…, batched=True)` that adds a column of translations.
+
+        source: name of the column that is translated
+        translation: name of the new column
+        """
+        return partial(self._translate_column, source, translation)
+
+    def _translate_column(
+        self, source: str, translation: str, rows: Mapping[str, Sequence[str]]
+    ) -> dict[str, list[str]]:
+        return {translation: self.translate(list(rows[source]))}
 
     @overload
     def translations(  # type: ignore[overload-overlap]

@@ -142,10 +142,9 @@ def compare_links(
         found_possible += len(links & (possible_links | sure_links))
         num_links += len(links)
         num_sure += len(sure_links)
-    found = found_sure + found_possible
     total = num_links + num_sure
     return AlignmentScores(
         found_possible / num_links if num_links else 1.0,
         found_sure / num_sure if num_sure else 1.0,
-        1 - found / total if total else 0.0,
+        1 - (found_sure + found_possible) / total if total else 0.0,
     )

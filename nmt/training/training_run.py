@@ -81,8 +81,8 @@ class TrainingRun:
                 callback.on_end(None)
             if isinstance(error, RuntimeError) and "DataLoader worker" in str(error):
                 raise UserError(
-                    "a process that makes batches was killed; is the memory too small? It goes on "
-                    f"from the last save with {typed(resume=self.folder)}"
+                    "a process that makes batches was killed; is the memory too small? Resume "
+                    f"from the last save: {typed(resume=self.folder)}"
                 ) from error
             raise
         return self._finish(progress, callbacks)
