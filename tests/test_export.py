@@ -163,14 +163,19 @@ def test_a_card_says_what_the_model_is(small_run, tmp_path):
     def written(**changed):
         command = "classify" if "pooling" in changed else "train"
         config = {**saved.meta["config"], **changed}
-        text = _card({**saved.meta, "config": config, "command": command}, tokenizer, results, 5)
+        versions = {**saved.meta["versions"], "nmt": "0.0.9"}
+        meta = {**saved.meta, "config": config, "command": command, "versions": versions}
+        text = _card(meta, tokenizer, results, 5)
         return yaml.safe_load(text.split("---\n", 2)[1]), text
 
     metadata, text = written()
     assert metadata["tags"] == ["recurrent", "attention", "gru"]
     assert metadata["model-index"][0]["results"][0]["dataset"]["type"] == "validation"
     assert "- validation bleu: 1.00 (`s`)" in text
-    assert "decoder bahdanau, attention concat;" in text
+    assert "decoder bahdanau, attention concat; trained with nmt 0.0.9." in text
+    shown = yaml.safe_load(text.split("```yaml\n")[1].split("```")[0])
+    assert shown["trainer"] == saved.meta["config"]["trainer"]
+    assert not {"run_dir", "device", "threads", "callback"} & {*shown}
     cells = {"encoder": {"_target_": "nmt.model.encoder.convolution.Convolution"}}
     fixed = {"_target_": "nmt.model.decoder.fixed.Fixed", "cell": "lstm"}
     metadata, text = written(decoder=fixed, attention={}, window={}, **cells)

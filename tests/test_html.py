@@ -244,6 +244,7 @@ def test_sentences_end_where_they_end_for_the_server(shown):
 
 
 @pytest.mark.parametrize(("overrides", "message"), [
+    (("luong", "general", "encoder.cell=lstm", "decoder.cell=gru"), "does not compute different cells"),
     (("luong", "general", "window=local_m"), "does not compute window=localm"),
     (("luong", "general", "encoder=grid", "encoder.channels=4"), "does not compute encoder=grid"),
 ])  # fmt: skip

@@ -12,7 +12,6 @@ from typing import Any
 
 import yaml
 
-import nmt
 from nmt.exporting import write_tokenizer
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
@@ -51,7 +50,9 @@ What the text is, where it is from and under which terms it may be used: **fill 
 
 Parameters: {parameters:,}. Versions: {versions}.
 """
-NOT_SHOWN = ("run_dir", "resume", "sweep", "tracker")
+NOT_SHOWN = (
+    "run_dir", "resume", "sweep", "tracker", "callback", "device", "threads", "final_test", "keep_validations",
+)  # fmt: skip
 """Keys of a configuration that do not describe the model."""
 PARTS = ("encoder", "decoder", "attention", "window", "pooling")
 """Groups of a configuration whose choices describe a network."""
@@ -113,7 +114,7 @@ def _card(
         title=title,
         purpose=purpose,
         network=", ".join(f"{name} {choice}" for name, choice in choices.items() if choice),
-        version=nmt.__version__,
+        version=versions.get("nmt", "(version unknown)"),
         method="classify" if is_classifier else "translate",
         figures="\n".join(figures) or "No test has been made.",
         data="\n".join(f"- {k}: fingerprint `{str(v)[:16]}…`" for k, v in fingerprints.items()),

@@ -201,6 +201,10 @@ def _exportable(translator: Translator) -> Seq2Seq:
         f"the page does not compute window={window}": window != "window",
         f"the page does not compute encoder={_name(model.encoder)}": _name(model.encoder)
         not in ("bidirectional", "unidirectional", "alternating"),
+        "the page does not compute different cells of encoder and decoder": getattr(
+            model.encoder, "cell_name", model.decoder.cell_name
+        )
+        != model.decoder.cell_name,
         f"the page does not compute cell={model.decoder.cell_name}": model.decoder.cell_name
         not in CELLS,
         "the page keeps text as it is written; this tokenizer changes it "
