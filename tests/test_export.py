@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from builders import choices, network
+from builders import choices, network, trained
 from commands import run
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="ONNX graphs need pip install '.[export]'")
@@ -236,3 +236,66 @@ def test_a_model_comes_from_the_hub(card, small_run, tmp_path):
     hub.server_close()
     assert result.stdout.strip() == nmt.load(small_run).translate("a b c"), result.stderr
     assert "model=hf:someone/else: cannot be had from the hub" in absent.stderr
+
+
+KINDS = {
+    "plain": ["attention=dot", "decoder=luong", "cell=lstm"],
+    "fixed": ["decoder=fixed", "attention=none", "cell=norm_gru"],
+    "mixed": ["encoder.cell=lstm", "decoder.cell=gru", "trainer.ema=0.5"],
+    "factors": ["data.factors=[y]"],
+    "labels": [],
+    "labels by attention": ["pooling=structured"],
+}
+"""Parts of the models whose cards are compared with them."""
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_field_of_a_card_is_that_of_the_model(kind, tmp_path):
+    import yaml
+
+    rows = "".join(f"a b {k}\t{'xy'[k % 2]} z z\t{'xy'[k % 2]}\n" for k in range(30))
+    (tmp_path / "t.tsv").write_text(f"en_GB\ty\tlabel\n{rows}")
+    is_classifier = kind.startswith("labels")
+    columns = (
+        ["data.text=en_GB", "data.label=label"]
+        if is_classifier
+        else ["data.source=en_GB", "data.target=y"]
+    )
+    if kind == "factors":
+        columns = ["data.source=en_GB", "data.target=y"]
+    sizes = ["sizes.encoder=4", "tokenizer=word", "trainer.max_epochs=2"]
+    if not is_classifier:
+        sizes += ["sizes.decoder=8", "sizes.readout=8", "model.embedding_size=8", "search=greedy"]
+    folder = tmp_path / "run"
+    overrides = [
+        "data=tsv",
+        f"data.train={tmp_path}/t.tsv",
+        "data.split=0.2",
+        *columns,
+        *sizes,
+        *KINDS[kind],
+    ]
+    trained(folder, *overrides, name="classify" if is_classifier else "train")
+    card = tmp_path / "card"
+    result = run("export", f"model={folder}", "format=card", f"output={card}")
+    assert result.returncode == 0, result.stderr.decode()
+    _, head, text = (card / "README.md").read_text().split("---\n", 2)
+    metadata = yaml.safe_load(head)
+    model = nmt.load(folder)
+    network = model.model if is_classifier else model.models[0]
+    cells = {layer.cell_name for layer in network.modules() if hasattr(layer, "cell_name")}
+    attends = network.pooling.attends if is_classifier else model.attends
+    assert metadata["tags"] == ["recurrent", *["attention"] * attends, *sorted(cells)]
+    assert metadata["pipeline_tag"] == ("text-classification" if is_classifier else "translation")
+    assert metadata.get("language", []) == ([] if is_classifier else ["en"])
+    assert f"Parameters: {sum(p.numel() for p in network.parameters()):,}." in text
+    scores = json.loads((folder / "results.json").read_text())["scores"]
+    [shown] = metadata["model-index"][0]["results"]
+    assert {m["type"]: m["value"] for m in shown["metrics"]} == {
+        name: round(entry["score"], 2) for name, entry in scores.items()
+    }
+    config = yaml.safe_load(text.split("```yaml\n")[1].split("```")[0])
+    saved = yaml.safe_load((folder / "config.yaml").read_text())
+    assert config["encoder"] == saved["encoder"]
+    assert nmt.load(card).tokenizer.models == model.tokenizer.models
