@@ -1,7 +1,8 @@
 """python -m nmt.report FOLDER [FOLDER …] [metric=bleu] [output=NAME]
 
 A report of runs: a table on the terminal, and as Markdown, CSV, LaTeX and one HTML page with
-learning curves. Sweeps that are still running can be reported too.
+learning curves. Sweeps that are still running can be reported too. With systems=[FILE,…], other
+tools' translations of the test text are rows as well; columns=[NAME,…] chooses columns.
 """
 
 from nmt.configuration.command_line import command
@@ -12,6 +13,8 @@ run, main = command(
     "folders",
     "metric",
     "output",
+    "systems",
+    "columns",
     "different_data",
     "samples",
     "trials",

@@ -312,7 +312,7 @@ def test_a_fault_that_several_groups_repeat_is_told_once():
         (["search.n_best=9"], "search.width=5"),
         (["tokenizer=word", "tokenizer.sampling=0.1"], "only unigram and bpe can sample"),
         (["objective=scheduled_sampling", "objective.start=0.1"], "objective.end"),
-        (["data=text"], "data.train: missing; give data.train=<text>"),
+        (["data=text"], "data.train: missing; give data.train=<text or a list, each text>"),
         (["key"], "not of the form key=value"),
         (["optimizer=adam", "optimizer=sgd"], "chosen twice, adam and sgd"),
         (["grids=[seed=1]"], "not of the form key=value"),

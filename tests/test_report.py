@@ -4,7 +4,9 @@ import csv
 import io
 import json
 import re
+import shutil
 import statistics
+import subprocess
 from dataclasses import replace
 
 import numpy as np
@@ -222,7 +224,7 @@ def test_a_report_is_written_in_every_form(sweep, tmp_path):
     assert '<th scope="col" class=key>decoder</th>' in page
     assert "aria-label" in page
     assert "http://" not in re.sub(r"http://www.w3.org/\S+", "", page)
-    assert "| **luong**" in (tmp_path / "out.md").read_text()
+    assert "| luong |" in (tmp_path / "out.md").read_text()
     tex = (tmp_path / "out.tex").read_text()
     assert r"\toprule" in tex
     assert tex.count("{") == tex.count("}")
@@ -275,7 +277,7 @@ def test_a_sweep_that_is_still_running_says_how_far_it_is(tmp_path):
     collected = collect([str(tmp_path)])
     report = Report.of(collected.finished, collected.swept, None, samples=50)
     assert report.state.startswith("1 of 2 done, 1 failed")
-    write(report, tmp_path / "report")
+    write(report, report.tables(), tmp_path / "report")
     page = (tmp_path / "report.html").read_text()
     assert "1 of 2 done" in page
     assert "no memory" in page
@@ -374,10 +376,13 @@ def test_tables_keep_odd_characters():
         ["a_b", "c|d"],
         [["x|y", "1 ± 2 < 3"], ["[bold]", "~^\\"]],
         strong=[0],
+        scores=[1],
         note="n_1",
     )
     assert r"x\|y" in tables.markdown(table)
-    assert r"1 $\pm$ 2 $<$ 3" in tables.latex(table)
+    assert r"x\textbar{}y & \textbf{1 $\pm$ 2 $<$ 3}" in tables.latex(table)
+    assert r"\label{tab:t-100-}" in tables.latex(table)
+    assert r"| x\|y | **1 ± 2 \< 3** |" in tables.markdown(table)
     assert r"a\_b" in tables.latex(table)
     assert "[bold]" in tables.terminal(table, 80)
     assert "1 ± 2 &lt; 3" in tables.page_table(table)
@@ -398,3 +403,44 @@ def test_a_run_is_read_from_what_training_leaves(small_run):
     assert result.memory > 50
     assert result.settings["decoder"] == "bahdanau"
     assert len(result.lines()) == 20
+
+
+def test_other_tools_are_rows_and_columns_are_chosen(small_run, tmp_path):
+    """The file of the run itself as another system has its scores, and no seconds."""
+    answers = (small_run / "test.txt").read_text()
+    (tmp_path / "other").write_text(answers)
+    (tmp_path / "perfect").write_text((small_run / "test.reference.txt").read_text())
+    typed = [small_run, f"systems=[{tmp_path}/other,{tmp_path}/perfect]", f"output={tmp_path}/out"]
+    assert run("report", *typed, "metric=chrf").returncode == 0
+    lines = (tmp_path / "out.md").read_text().splitlines()
+    table = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("|")
+    ]
+    head, _, *rows = table
+    by_name = {row[0]: dict(zip(head, row, strict=True)) for row in rows}
+    assert head[0] == "system"
+    assert by_name["other"]["chrf"].strip("*") == by_name["nmt"]["chrf"].strip("*")
+    assert by_name["other"]["minutes"] == by_name["other"]["parameters"] == "–"
+    assert by_name["perfect"]["chrf"].strip("*") == "100.00"
+    files = [line.partition(",")[0] for line in (tmp_path / "out.csv").read_text().splitlines()]
+    assert {*files[1:]} == {str(small_run), f"{tmp_path}/other", f"{tmp_path}/perfect"}
+    result = run("report", *typed, "columns=[bleu,system]")
+    assert result.returncode == 0, result.stderr.decode()
+    assert "| bleu | system |" in (tmp_path / "out.md").read_text()
+    failed(run("report", *typed, "columns=[bleu,speed]"), "no column speed; there are system, n,")
+    (tmp_path / "other").write_text("a\n")
+    failed(run("report", *typed), "other")
+
+
+@pytest.mark.exhaustive
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="there is no pdflatex")
+def test_tables_compile(small_run, tmp_path):
+    typed = [small_run, f"systems=[{small_run}/test.txt]", f"output={tmp_path}/out"]
+    assert run("report", *typed).returncode == 0
+    table = (tmp_path / "out.tex").read_text()
+    head = "\\documentclass{article}\\usepackage{booktabs}\\begin{document}"
+    (tmp_path / "page.tex").write_text(f"{head}{table}\\end{{document}}")
+    done = subprocess.run(
+        ["pdflatex", "-halt-on-error", "page.tex"], cwd=tmp_path, capture_output=True
+    )
+    assert done.returncode == 0, done.stdout.decode()

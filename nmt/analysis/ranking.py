@@ -84,7 +84,10 @@ class Ranking:
         if not keys:
             columns.append(ReportColumn("run", lambda row: row.label))
         columns.append(ReportColumn("n", lambda row: str(len(row.runs))))
-        columns += [ReportColumn(name, partial(_spread, name)) for name in metrics]
+        columns += [
+            ReportColumn(name, partial(_spread, name), is_score=name == self.metric)
+            for name in metrics
+        ]
         # A test that could not be made has no column.
         columns += [
             ReportColumn("p seeds", lambda row: as_chances(row.over_seeds), self._has_seeds),
@@ -96,7 +99,8 @@ class Ranking:
                 "tokens/s", lambda row: _figure(statistics.median, (r.speed for r in row.runs))
             ),
             ReportColumn(
-                "minutes", lambda row: f"{statistics.fmean(r.seconds for r in row.runs) / 60:.1f}"
+                "minutes",
+                lambda row: f"{minutes:.1f}" if (minutes := _minutes(row.runs)) else "–",
             ),
             ReportColumn(
                 "MB",
@@ -162,6 +166,10 @@ def _spread(metric: str, row: Configuration) -> str:
 
 def _sentence_chances(row: Configuration) -> str:
     return as_chances(*(row.over_sentences.probabilities if row.over_sentences else []))
+
+
+def _minutes(runs: Sequence[RunResult]) -> float:
+    return statistics.fmean(run.seconds for run in runs) / 60
 
 
 def _figure(summary: Callable[[list[float]], float], values: Iterable[float | None]) -> str:

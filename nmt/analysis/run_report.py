@@ -6,13 +6,13 @@ import io
 import logging
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from nmt.analysis.ranking import Ranking
-from nmt.analysis.run_results import RunResult, collect, differing
+from nmt.analysis.ranking import Ranking, judge_of
+from nmt.analysis.run_results import RunResult, collect, differing, result_of_file
 from nmt.analysis.significance import as_spread
-from nmt.analysis.tables import ReportTable, latex, markdown, page_table, terminal
+from nmt.analysis.tables import ReportTable, latex, markdown, page_table, terminal, with_columns
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import installed
 from nmt.foundation.progress import waiting
@@ -79,10 +79,15 @@ class Report:
     def is_unfinished(self) -> bool:
         return "to do" in self.state or "running" in self.state
 
-    def tables(self) -> list[ReportTable]:
-        """A table for each ranking, and one of failures."""
+    def tables(self, columns: Sequence[str] | None = None) -> list[ReportTable]:
+        """A table for each ranking, and one of failures.
+
+        columns: names of the columns of the rankings; None: all
+        """
         failed = ReportTable("Failed runs", ["run", "reason"], self.failures, keys=2)
         tables = [ranking.table() for ranking in self.rankings]
+        if columns:
+            tables = [with_columns(table, columns) for table in tables]
         return [*tables, failed] if self.failures else tables
 
 
@@ -100,7 +105,12 @@ def csv_text(report: Report) -> str:
     ]
     rows = [
         [
-            *(run.folder, *(run.settings.get(key, "") for key in keys), run.seed, run.part),
+            *(
+                run.answers or run.folder,
+                *(run.settings.get(key, "") for key in keys),
+                run.seed,
+                run.part,
+            ),
             *(run.scores.get(name) for name in scores),
             *(run.validation.get(run.metric), run.parameters, run.speed and round(run.speed, 1)),
             *(run.seconds, run.updates, run.memory),
@@ -112,9 +122,8 @@ def csv_text(report: Report) -> str:
     return written.getvalue()
 
 
-def write(report: Report, base: Path) -> list[Path]:
+def write(report: Report, tables: Sequence[ReportTable], base: Path) -> list[Path]:
     """Writes BASE.md, .csv, .tex and .html, and .png with matplotlib. Returns the paths of the files."""
-    tables = report.tables()
     state = [f"Not finished yet: {report.state}.", ""] if report.is_unfinished else []
     contents: dict[str, Callable[[], bytes]] = {
         ".md": lambda: "\n".join([*state, *map(markdown, tables)]).encode(),
@@ -196,6 +205,8 @@ def report_folders(
     metric: str | None = None,
     output: str | None = None,
     *,
+    systems: Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
     different_data: bool = False,
     samples: int = 1000,
     trials: int = 1000,
@@ -205,11 +216,13 @@ def report_folders(
     folders: runs, sweeps, or folders of them
     metric: score that ranks the runs; None: the score that chose their checkpoints
     output: path of the files without their ending; None: `report` in the first folder
+    systems: files with translations of the test text by other tools, which are rows too
+    columns: columns of the tables, in this order; None: all
     different_data: accepts runs of different data
     samples: bootstrap samples of the significance tests
     trials: randomisation trials of the significance tests
 
-    Raises UserError if the folders contain no run.
+    Raises UserError if the folders contain no run, or a column or a file does not belong to them.
     """
     runs = collect(folders, different_data=different_data)
     for problem in runs.problems:
@@ -219,11 +232,17 @@ def report_folders(
         raise UserError(
             f"metric={metric}: the runs have no such score (there are: {', '.join(names)})"
         )
-    report = Report.of(runs.finished, runs.swept, metric, samples=samples, trials=trials)
+    finished = list(runs.finished)
+    if systems:
+        judge = judge_of(runs.finished[0])
+        finished = [replace(run, settings={"system": "nmt", **run.settings}) for run in finished]
+        finished += [result_of_file(Path(name), runs.finished, judge) for name in systems]
+    report = Report.of(finished, runs.swept, metric, samples=samples, trials=trials)
+    tables = report.tables(columns)
     if report.state:
         log.info("the sweep: %s", report.state)
-    written = write(report, Path(output) if output else Path(folders[0], "report"))
+    written = write(report, tables, Path(output) if output else Path(folders[0], "report"))
     # After the files: a reader may close the pipe early.
-    for table in report.tables():
+    for table in tables:
         sys.stdout.write(terminal(table))
     log.info("written: %s", ", ".join(map(str, written)))

@@ -4,16 +4,17 @@ import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from nmt.analysis.significance import SignificanceResult
+from nmt.data.lines import check_aligned, find_file, read_lines
 from nmt.foundation.configurations import digest, learnt_settings
 from nmt.foundation.errors import UserError
-from nmt.metric import LOWER_IS_BETTER
+from nmt.metric import LOWER_IS_BETTER, Metric
 from nmt.storage.metrics_file import read_metrics
 from nmt.storage.upgrade import with_renamed_targets
 from nmt.sweep.run_status import RECORD, Run, find
@@ -44,6 +45,7 @@ class RunResult:
     updates: number of updates
     parameters: number of parameters of the model; None if unknown
     memory: peak memory in megabytes; None if unknown
+    answers: file with the translations of another tool; None: those of the run
     """
 
     folder: Path
@@ -60,6 +62,7 @@ class RunResult:
     updates: int
     parameters: int | None = None
     memory: float | None = None
+    answers: Path | None = None
 
     @property
     def speed(self) -> float | None:
@@ -74,6 +77,8 @@ class RunResult:
         Returns None if the file is missing.
         """
         file = self.folder / f"{self.part}{side}.txt"
+        if self.answers is not None and not side:
+            file = self.answers
         try:
             return file.read_text(encoding="utf-8").removesuffix("\n").split("\n")
         except OSError:
@@ -200,6 +205,39 @@ def read_result(folder: Path) -> RunResult:
         updates=int(results.get("updates", 0)),
         parameters=results.get("parameters"),
         memory=results.get("peak_memory_mb"),
+    )
+
+
+def result_of_file(file: Path, runs: Sequence[RunResult], judge: Metric) -> RunResult:
+    """The result of another tool, from its translations of the text that runs were tested on.
+
+    file: translations, one a line
+    runs: results of runs
+    judge: metric of the runs
+
+    Raises UserError if the file does not belong to the text.
+    """
+    tested = [run for run in runs if run.lines(".reference")]
+    if not tested:
+        raise UserError(f"systems: no run has the text that {file} would translate")
+    reference = tested[0].lines(".reference") or []
+    lines = read_lines(find_file(str(file)))
+    check_aligned(tested[0].folder, len(reference), file, len(lines))
+    scores = judge.score(lines, reference)
+    unequal = differing([run.settings for run in runs])
+    common = {key: value for key, value in runs[0].settings.items() if key not in unequal}
+    return replace(
+        tested[0],
+        settings={"system": file.name, **common},
+        scores={name: result.score for name, result in scores.items()},
+        signatures={name: result.signature for name, result in scores.items()},
+        validation={},
+        curve=(),
+        seconds=0.0,
+        updates=0,
+        parameters=None,
+        memory=None,
+        answers=file,
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from nmt.analysis.comparison import Comparison
 from nmt.analysis.examples import Example, most_different, section
 from nmt.analysis.examples import markdown as examples_as_markdown
-from nmt.analysis.tables import ReportTable, markdown, page_table, terminal
+from nmt.analysis.tables import ReportTable, latex, markdown, page_table, terminal
 from nmt.analysis.word_statistics import tokens
 from nmt.data import unique_suffixes
 from nmt.data.lines import check_aligned, find_file, read_lines
@@ -62,7 +62,7 @@ def compare_systems(
     samples: int,
     trials: int,
 ) -> None:
-    """Prints the tables, and writes OUTPUT.md, OUTPUT.json and OUTPUT.html.
+    """Prints the tables, and writes OUTPUT.md, OUTPUT.json, OUTPUT.tex and OUTPUT.html.
 
     load: function that returns the translator of a path
     metric: options of the metrics
@@ -234,6 +234,7 @@ def _write(comparison: Comparison, examples: Sequence[Example], output: str) -> 
     files = {
         ".md": "\n".join([*map(markdown, tables), examples_as_markdown(examples)]).encode(),
         ".json": _as_json(tables, examples).encode(),
+        ".tex": "\n".join(map(latex, tables)).encode(),
         ".html": _page(tables, examples, comparison),
     }
     for ending, content in files.items():

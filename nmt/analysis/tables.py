@@ -5,8 +5,10 @@ import io
 import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
+
+from nmt.foundation.errors import UserError
 
 Row = TypeVar("Row")
 TERMINAL_WIDTH = 160
@@ -21,7 +23,8 @@ class ReportTable:
     head: names of the columns
     rows: cells
     keys: number of columns at the left that identify a row
-    strong: indices of the rows in bold type
+    strong: indices of the rows whose scores are in bold type
+    scores: indices of the columns with these scores
     note: explanation
     """
 
@@ -30,7 +33,12 @@ class ReportTable:
     rows: Sequence[Sequence[str]]
     keys: int = 1
     strong: Collection[int] = ()
+    scores: Collection[int] = ()
     note: str = ""
+
+    def is_strong(self, row: int, column: int) -> bool:
+        """Whether a cell is in bold type."""
+        return row in self.strong and column in self.scores
 
 
 @dataclass(frozen=True)
@@ -40,11 +48,13 @@ class ReportColumn(Generic[Row]):
     name: heading of the column
     cell: function that returns the text of a row
     is_shown: whether the table has this column
+    is_score: whether its best cells are in bold type
     """
 
     name: str
     cell: Callable[[Row], str]
     is_shown: bool = True
+    is_score: bool = False
 
 
 def table_of(
@@ -59,7 +69,25 @@ def table_of(
     """A table of the shown columns. Other arguments are those of `ReportTable`."""
     visible = [column for column in columns if column.is_shown]
     cells = [[column.cell(row) for column in visible] for row in rows]
-    return ReportTable(title, [column.name for column in visible], cells, keys, strong, note)
+    head = [column.name for column in visible]
+    scores = [number for number, column in enumerate(visible) if column.is_score]
+    return ReportTable(title, head, cells, keys, strong, scores, note)
+
+
+def with_columns(table: ReportTable, names: Sequence[str]) -> ReportTable:
+    """Some columns of a table, in another order. Raises UserError for a column that is not there."""
+    unknown = [name for name in names if name not in table.head]
+    if unknown:
+        there = ", ".join(table.head)
+        raise UserError(f"columns=[{','.join(names)}]: no column {unknown[0]}; there are {there}")
+    places = [list(table.head).index(name) for name in names]
+    return replace(
+        table,
+        head=names,
+        rows=[[row[place] for place in places] for row in table.rows],
+        keys=sum(place < table.keys for place in places),
+        scores=[number for number, place in enumerate(places) if place in table.scores],
+    )
 
 
 def terminal(table: ReportTable, width: int | None = None) -> str:
@@ -75,6 +103,14 @@ def terminal(table: ReportTable, width: int | None = None) -> str:
         # rich reads brackets as markup.
         return [*([mark] if table.strong else []), *(cell.replace("[", "\\[") for cell in row)]
 
+    def marked(number: int, row: Sequence[str]) -> list[str]:
+        texts = cells("*" if number in table.strong else "", row)
+        first = len(texts) - len(row)
+        return [
+            f"[bold]{text}[/]" if table.is_strong(number, place - first) else text
+            for place, text in enumerate(texts)
+        ]
+
     drawn = Table(
         title=table.title,
         title_justify="left",
@@ -86,8 +122,7 @@ def terminal(table: ReportTable, width: int | None = None) -> str:
     for number, name in enumerate(cells("", table.head), -1 if table.strong else 0):
         drawn.add_column(name, justify="left" if number < table.keys else "right", overflow="fold")
     for number, row in enumerate(table.rows):
-        is_strong = number in table.strong
-        drawn.add_row(*cells("*" if is_strong else "", row), style="bold" if is_strong else None)
+        drawn.add_row(*marked(number, row))
     # rich would take 80 columns for a pipe or a file.
     if width is None and not sys.stdout.isatty():
         width = TERMINAL_WIDTH
@@ -97,15 +132,18 @@ def terminal(table: ReportTable, width: int | None = None) -> str:
 
 
 def _rows(table: ReportTable, escape: Callable[[str], str], bold: str) -> Iterator[list[str]]:
-    """Escaped cells of each row.
+    """Escaped cells of each row; the best scores in bold type.
 
     table: the table
     escape: function that escapes the text of a cell
     bold: format of cells in bold type
     """
     for number, row in enumerate(table.rows):
-        cell_format = bold if number in table.strong else "{}"
-        yield [cell_format.format(escape(cell)) if cell else "" for cell in row]
+        texts = [escape(cell) for cell in row]
+        yield [
+            bold.format(text) if text and table.is_strong(number, place) else text
+            for place, text in enumerate(texts)
+        ]
 
 
 def markdown(table: ReportTable) -> str:
@@ -123,7 +161,7 @@ def _escaped(cell: str) -> str:
 
 TEX = str.maketrans({
     "\\": r"\textbackslash{}", "±": r"$\pm$", "→": r"$\to$", "–": "--", "−": "$-$",
-    "≤": r"$\le$", "…": r"\ldots{}", "·": r"$\cdot$", "<": "$<$", ">": "$>$",
+    "≤": r"$\le$", "…": r"\ldots{}", "·": r"$\cdot$", "<": "$<$", ">": "$>$", "|": r"\textbar{}",
     "~": r"\char`\~{}", "^": r"\char`\^{}",
     **{character: "\\" + character for character in "&%$#_{}"},
 })  # fmt: skip
@@ -136,6 +174,7 @@ def latex(table: ReportTable) -> str:
     head = " & ".join(name.translate(TEX) for name in table.head)
     rows = _rows(table, lambda cell: cell.translate(TEX), r"\textbf{{{}}}")
     caption = f"{table.title}. {table.note}".strip().translate(TEX)
+    label = re.sub(r"\W+", "-", table.title.lower())
     lines = [
         r"\begin{table}",
         r"\centering",
@@ -147,6 +186,7 @@ def latex(table: ReportTable) -> str:
         r"\bottomrule",
         r"\end{tabular}",
         rf"\caption{{{caption}}}",
+        rf"\label{{tab:{label}}}",
         r"\end{table}",
         "",
     ]
@@ -154,7 +194,7 @@ def latex(table: ReportTable) -> str:
 
 
 def page_table(table: ReportTable) -> str:
-    """A table in HTML. Bold rows have the class `strong`."""
+    """A table in HTML. Bold cells have the class `strong`."""
     head = "".join(
         f'<th scope="col"{" class=key" if number < table.keys else ""}>{html.escape(name)}</th>'
         for number, name in enumerate(table.head)
@@ -163,9 +203,11 @@ def page_table(table: ReportTable) -> str:
     for number, row in enumerate(table.rows):
         cells = [html.escape(cell) for cell in row]
         headings = "".join(f'<th scope="row">{cell}</th>' for cell in cells[: table.keys])
-        values = "".join(f"<td>{cell}</td>" for cell in cells[table.keys :])
-        strong = " class=strong" if number in table.strong else ""
-        body += f"<tr{strong}>{headings}{values}</tr>"
+        values = "".join(
+            f"<td{' class=strong' if table.is_strong(number, place) else ''}>{cells[place]}</td>"
+            for place in range(table.keys, len(cells))
+        )
+        body += f"<tr>{headings}{values}</tr>"
     note = f'<p class="note">{html.escape(table.note)}</p>' if table.note else ""
     data = f"<table class=data><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     title = f"<h2>{html.escape(table.title)}</h2>"

@@ -16,6 +16,8 @@ class ReportSettings(Settings):
     folders: list[str]
     metric: str | None = None
     output: str | None = None
+    systems: list[str] | None = None
+    columns: list[str] | None = None
     different_data: bool = False
     samples: Size = 1000
     trials: Count = 1000

@@ -42,7 +42,7 @@ STYLE = """
   border-bottom: 2px solid var(--soft); vertical-align: bottom; }
 .nmt .data th[scope=row] { white-space: normal; max-width: 22rem; }
 .nmt .data th[scope=row], .nmt .data .key { text-align: left; }
-.nmt .data .strong > * { font-weight: 650; }
+.nmt .data .strong { font-weight: 650; }
 .nmt h3 { font-size: .95rem; font-weight: 600; margin: 0 0 .3rem; }
 .nmt .texts td, .nmt .texts th { padding: .15rem .6rem .15rem 0; vertical-align: top; text-align: left;
   white-space: normal; }
