@@ -15,6 +15,7 @@ from nmt.configuration.command_line import POSITIONAL, _with_a_key
 from nmt.configuration.commands import COMMANDS
 from nmt.configuration.compose import compose, variants
 from nmt.configuration.configure import configure
+from nmt.foundation.errors import UserError
 
 PAGES = [
     ROOT / "README.md",
@@ -93,11 +94,15 @@ def test_a_documented_command_is_without_faults(page, command, words, small_run)
 
 @pytest.mark.parametrize(("page", "command", "words"), [e for e in EVERY if any(w.startswith("resume=") and w != "resume=true" for w in e[2])])  # fmt: skip
 def test_a_documented_resume_is_without_faults(page, command, words, small_run):
+    resumed = f"resume={small_run}"
+    overrides = [resumed if word.startswith("resume=") else word for word in words]
     if command == "train":
-        configure(
-            command,
-            [f"resume={small_run}" if word.startswith("resume=") else word for word in words],
-        )
+        configure(command, overrides)
+    else:  # read to the end: it is a run of nmt.train
+        with pytest.raises(
+            UserError, match=f"of nmt.train.*nmt.{command}|nmt.{command}.*nmt.train"
+        ):
+            configure(command, overrides)
 
 
 @pytest.mark.parametrize("script", sorted(path.stem for path in (ROOT / "scripts").glob("*.py")))

@@ -289,9 +289,9 @@ def test_the_latest_checkpoints_are_kept(tmp_path):
 # Reading while writing; hostile files
 
 
-def _replace(path, data, until):
+def _replace(path, data):
     number = 0
-    while time.time() < until:
+    while not Path(f"{path}.stop").exists():
         number += 1
         temporary = Path(f"{path}.{number % 2}")
         temporary.write_bytes(data[number % 2])
@@ -304,15 +304,18 @@ def test_a_file_that_is_replaced_is_not_damaged(tmp_path, run_dir):
     path = tmp_path / "model.safetensors"
     data = [(run_dir / name).read_bytes() for name in (ckpt.BEST, ckpt.LAST)]
     path.write_bytes(data[0])
-    writer = multiprocessing.get_context("spawn").Process(
-        target=_replace, args=(str(path), data, time.time() + 8)
-    )
+    writer = multiprocessing.get_context("spawn").Process(target=_replace, args=(str(path), data))
     writer.start()
-    reads = 0
-    while writer.is_alive():
-        assert ckpt.read(path).meta["command"] == "train"
-        reads += 1
-    assert reads > 100
+    seen = set()
+    for _ in range(200):
+        seen.add("training" in ckpt.read(path).meta)
+        time.sleep(0.01)
+    while len(seen) < 2:  # a slow machine has only begun
+        seen.add("training" in ckpt.read(path).meta)
+        assert writer.is_alive()
+    Path(f"{path}.stop").touch()
+    writer.join()
+    assert writer.exitcode == 0
 
 
 @settings(
@@ -594,8 +597,8 @@ def test_pipes_are_files(run_dir, tmp_path):
 
 def test_quotes_that_the_shell_needs_are_said(tmp_path):
     message = failed(run("translate", "model=x", "input=ü.txt", "output=a=b"))
-    assert """input='"ü.txt"'""" in message or "input=ü.txt" not in message
-    assert """output='"a=b"'""" in message or "output" not in message
+    assert """input='"ü.txt"'""" in message
+    assert """output='"a=b"'""" in message
 
 
 @pytest.mark.exhaustive

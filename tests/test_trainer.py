@@ -57,7 +57,7 @@ def test_killed_at_random_and_resumed_is_bit_identical(tmp_path, precision):
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     subprocess.run(train_command(whole, *extra), check=True, capture_output=True)
     command = train_command(broken, *extra)
-    generator = random.Random(os.getpid())
+    generator = random.Random(precision)
     for _ in range(2):
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         while process.poll() is None and not (broken / ckpt.LAST).exists():

@@ -208,12 +208,12 @@ def read_result(folder: Path) -> RunResult:
     )
 
 
-def result_of_file(file: Path, runs: Sequence[RunResult], judge: Metric) -> RunResult:
+def result_of_file(file: Path, runs: Sequence[RunResult], metric: Metric) -> RunResult:
     """The result of another tool, from its translations of the text that runs were tested on.
 
     file: translations, one a line
     runs: results of runs
-    judge: metric of the runs
+    metric: metric of the runs
 
     Raises UserError if the file does not belong to the text.
     """
@@ -223,7 +223,7 @@ def result_of_file(file: Path, runs: Sequence[RunResult], judge: Metric) -> RunR
     reference = tested[0].lines(".reference") or []
     lines = read_lines(find_file(str(file)))
     check_aligned(tested[0].folder, len(reference), file, len(lines))
-    scores = judge.score(lines, reference)
+    scores = metric.score(lines, reference)
     unequal = differing([run.settings for run in runs])
     common = {key: value for key, value in runs[0].settings.items() if key not in unequal}
     return replace(
