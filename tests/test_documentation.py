@@ -99,9 +99,7 @@ def test_a_documented_resume_is_without_faults(page, command, words, small_run):
     if command == "train":
         configure(command, overrides)
     else:  # read to the end: it is a run of nmt.train
-        with pytest.raises(
-            UserError, match=f"of nmt.train.*nmt.{command}|nmt.{command}.*nmt.train"
-        ):
+        with pytest.raises(UserError, match="a model that translates; use nmt.train"):
             configure(command, overrides)
 
 
@@ -147,7 +145,7 @@ def test_files_that_a_page_names_are_there(page):
 
 
 def test_the_readme_is_short():
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
 
 
 def test_features_name_tests_that_are_there():

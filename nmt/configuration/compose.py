@@ -113,7 +113,8 @@ def _is_left_out(config: Any, key: str) -> bool:
     group, _, name = key.partition(".")
     with contextlib.suppress(UserError):
         node = config.get(group)
-        return group in build.GROUPS and bool(node) and name in build.parameters(group, node)
+        is_group = group in build.GROUPS and isinstance(node, dict)
+        return is_group and bool(node) and name in build.parameters(group, node)
     return False
 
 
