@@ -803,3 +803,15 @@ def test_a_process_that_makes_batches_and_is_killed_is_a_message(tmp_path, monke
     typed = ["experiment=reverse", "data.train=40", "data.validation=4", "tokenizer.sampling=0.3"]
     result = run("train", *typed, "tokenizer=bpe", "batching.sentences=10", f"run_dir={folder}")
     failed(result, "a process that makes batches was killed; is the memory too small?")
+
+
+def test_who_comes_second_by_a_moment_is_told(tmp_path, monkeypatch):
+    """Both have seen that there is no such folder; the other one has made it and writes in it."""
+    folder = tmp_path / "run"
+    held = claim(folder)
+    monkeypatch.setattr(Path, "exists", lambda path: False)
+    with pytest.raises(LockHeld, match=f"process {os.getpid()} .* is writing it"):
+        claim(folder)
+    monkeypatch.undo()
+    assert folder.is_dir()
+    held.release()

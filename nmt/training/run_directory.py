@@ -92,7 +92,8 @@ def claim(path: Path) -> Lock:
         raise UserError(f"run_dir={path}: cannot be made ({error.strerror})") from error
     except UserError:
         if new:
-            path.rmdir()
+            with contextlib.suppress(OSError):  # another process has begun in it meanwhile
+                path.rmdir()
         raise
     holds = [name for name in (ckpt.LAST, ckpt.BEST) if (path / name).exists()]
     if holds:
