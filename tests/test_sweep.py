@@ -458,7 +458,7 @@ def test_how_far_a_sweep_is(tmp_path):
         "seeds",
         *(
             pytest.param(name, marks=pytest.mark.exhaustive)
-            for name in ("attention", "low_resource", "luong2015", "pictures")
+            for name in ("attention", "bahdanau_luong", "low_resource", "luong2015", "pictures")
         ),
     ],
 )
@@ -472,9 +472,14 @@ def test_every_run_of_a_preset_can_be_made(preset):
     runs = work.plan(work.grid(work.sweeper.grids))
     assert (
         len(runs)
-        == {"attention": 39, "luong2015": 10, "low_resource": 24, "seeds": 3, "pictures": 18}[
-            preset
-        ]
+        == {
+            "attention": 39,
+            "bahdanau_luong": 3,
+            "luong2015": 10,
+            "low_resource": 24,
+            "seeds": 3,
+            "pictures": 18,
+        }[preset]
     )
     different = [each for each in runs if not {"seed=2", "seed=3"} & {*each.overrides}]
     assert [run.name for run in different if errors_of("train", run.overrides)] == []

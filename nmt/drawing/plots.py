@@ -116,9 +116,12 @@ def heat_maps(panels: Sequence[Panel], columns: int) -> Figure:
         figure = Figure(figsize=(columns * width, rows * height), layout="constrained")
         grid = figure.subplots(rows, columns, squeeze=False)
         for panel, axes in zip(panels, grid.flat, strict=False):
-            _draw_heat_map(axes, panel)
+            image = _draw_heat_map(axes, panel)
         for axes in grid.flat[len(panels) :]:
             axes.set_visible(False)
+        scale = figure.colorbar(image, ax=grid, shrink=0.5, aspect=30, pad=0.02)
+        scale.set_label("attention weight", fontsize=8)
+        scale.ax.tick_params(labelsize=7)
     return figure
 
 
@@ -126,10 +129,11 @@ def _label_inches(words: Iterable[str]) -> float:
     return 0.08 * max(len(_short(word)) for word in words)
 
 
-def _draw_heat_map(axes: Any, panel: Panel) -> None:
+def _draw_heat_map(axes: Any, panel: Panel) -> Any:
+    """Draws a heat map; returns its image, whose colours have a scale."""
     source = [_short(word) for word in panel.source]
     target = [_short(word) for word in panel.target]
-    axes.imshow(panel.weights, cmap="Blues", vmin=0, vmax=1, aspect="equal")
+    image = axes.imshow(panel.weights, cmap="Blues", vmin=0, vmax=1, aspect="equal")
     axes.set_xticks(range(len(source)), source, rotation=60, ha="left", fontsize=8)
     axes.set_yticks(range(len(target)), target, fontsize=8)
     axes.xaxis.tick_top()
@@ -138,7 +142,11 @@ def _draw_heat_map(axes: Any, panel: Panel) -> None:
     axes.set_yticks(np.arange(1, len(target)) - 0.5, minor=True)
     axes.tick_params(which="both", length=0)
     axes.grid(which="minor", color="#e8e8e8", lw=0.5)
-    axes.set_xlabel(literal(panel.caption), fontsize=8, color="#666666")
+    axes.xaxis.set_label_position("top")
+    axes.set_xlabel("source", fontsize=8, color="#666666")
+    axes.set_ylabel("translation", fontsize=8, color="#666666")
+    axes.set_title(literal(panel.caption), y=0, pad=-12, fontsize=8, color="#666666")
+    return image
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,6 @@ from nmt.model import Objective
 from nmt.model.seq2seq import Seq2Seq
 from nmt.search.greedy import Greedy
 from nmt.storage.checkpoint import tokenizer_parts
-from nmt.tokenizer.words import Units
 from nmt.training.task import FinalResult, Task, Validation, ValidationStopped, never
 
 log = logging.getLogger(__name__)
@@ -278,8 +277,7 @@ class TranslationTask(Task):
         lines = self._shown_of(self.data.splits.validation, 4)
         result = translator.translations(lines, details_of=1)
         file = folder / ("attention.png" if installed("matplotlib") else "attention.html")
-        units: Units = "word" if self.data.splits.pictures else "piece"
-        write_map(translator.attention_maps(lines, result, units=units), file)
+        write_map(translator.attention_maps(lines, result, units="word"), file)
 
     def next_commands(self, folder: Path) -> list[str]:
         return [
