@@ -1,4 +1,4 @@
-"""nmt.backtranslate: every step is what the commands do by themselves, is done once, and is gone on with."""
+"""nmt.backtranslate: every step is what the commands do by themselves, is done once, and is continued."""
 
 import json
 import random
@@ -120,7 +120,7 @@ def test_nothing_is_done_twice(whole, text):
         "nmt.pipeline.backtranslation.translate",
     ],
 )
-def test_what_was_interrupted_goes_on(step, whole, text, tmp_path, monkeypatch):
+def test_what_was_interrupted_continues(step, whole, text, tmp_path, monkeypatch):
     """An interruption before, in the middle of, or after a step changes nothing in the end."""
     typed = [*text[1], *SIZES, f"synthetic.text={text[0]}/more.de", f"run_dir={tmp_path}/out"]
 

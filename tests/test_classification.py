@@ -683,7 +683,7 @@ def test_removing_what_decides_hurts_more(trained):
     assert gap.texts == 40
 
 
-def test_a_finished_run_goes_on_and_kinds_are_told_apart(trained, tmp_path):
+def test_a_finished_run_continues_and_kinds_are_distinguished(trained, tmp_path):
     folder, _ = trained
     result = run(f"resume={folder}/run", "trainer.max_epochs=5")
     assert result.returncode == 0, result.stderr
@@ -704,7 +704,7 @@ def test_a_finished_run_goes_on_and_kinds_are_told_apart(trained, tmp_path):
     assert "a model that classifies; use nmt.classify" in result.stderr
 
 
-def test_faults_are_told(trained):
+def test_faults_are_reported(trained):
     folder, arguments = trained
     model = f"model={folder}/run"
     for wrong, message in [

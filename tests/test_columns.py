@@ -504,7 +504,7 @@ def test_tables_have_columns_too(corpus, tmp_path):
         (["data.alignment=tag", "objective.guided_alignment=1.0"], 'train.tag, line 1: "'),
     ],
 )  # fmt: skip
-def test_faults_are_told(corpus, tmp_path, overrides, message):
+def test_faults_are_reported(corpus, tmp_path, overrides, message):
     failed(run("train", *text(corpus, *overrides), f"run_dir={tmp_path}/run"), message)
 
 
@@ -534,7 +534,7 @@ def test_a_sweep_over_sources_has_a_folder_for_each(corpus, tmp_path):
     )
 
 
-def test_validation_sets_have_the_shortest_names_that_tell_them_apart():
+def test_validation_sets_have_the_shortest_names_that_distinguish_them():
     assert unique_suffixes(["a/val", "b/other", "c/d/val"]) == ["a/val", "other", "d/val"]
     assert unique_suffixes(["val"]) == ["val"]
     assert unique_suffixes(["/x/val", "/y/val"]) == ["x/val", "y/val"]

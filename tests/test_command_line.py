@@ -372,7 +372,7 @@ def test_translations_of_validations_are_kept_if_asked(corpus, tmp_path):
     assert all(file.read_text().count("\n") == 5 for file in kept)
 
 
-def test_another_search_may_be_chosen_when_a_run_goes_on(trained, tmp_path):
+def test_another_search_may_be_chosen_when_a_run_continues(trained, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(trained, folder)
     result = run(
@@ -394,7 +394,7 @@ def test_another_search_may_be_chosen_when_a_run_goes_on(trained, tmp_path):
 
 
 @pytest.mark.exhaustive
-def test_another_metric_may_judge_when_a_run_goes_on(corpus, tmp_path):
+def test_another_metric_may_judge_when_a_run_continues(corpus, tmp_path):
     """The next validation is the best so far, whatever the figures of the old metric were."""
     command = *data_arguments(corpus), *SMALL, "trainer.max_epochs=2", "metric=ter"
     assert run("train", *command, f"run_dir={tmp_path}/run").returncode == 0
@@ -421,7 +421,7 @@ def test_another_metric_may_judge_when_a_run_goes_on(corpus, tmp_path):
     assert b"another metric" not in again.stderr
 
 
-def test_a_disk_without_room_is_told_before_the_first_update(corpus, tmp_path, monkeypatch):
+def test_a_disk_without_room_is_reported_before_the_first_update(corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(
         shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(10**9, 10**9 - 10**4, 10**4)
     )

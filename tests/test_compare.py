@@ -41,7 +41,7 @@ def compared(**outputs):
     )
 
 
-def test_words_and_marks_are_told_apart():
+def test_words_and_marks_are_distinguished():
     assert tokens("Er sagt: 'Geht's, 3.5 km?'") == [
         "Er",
         "sagt",
@@ -168,7 +168,7 @@ def test_words_are_counted_as_they_are_compared(tmp_path):
     assert [row[:2] for row in table["rows"]] == [["0", "1"], ["1,000 or more", "5"]]
 
 
-def test_tokenised_text_is_told_once(tmp_path):
+def test_tokenised_text_is_reported_once(tmp_path):
     (tmp_path / "reference").write_text("Ein Hund .\n" * 200)
     given = [f"reference={tmp_path}/reference", f"output={tmp_path}/out", "samples=20", "trials=20"]
     (tmp_path / "other").write_text("Eine Katze .\n" * 200)
@@ -229,7 +229,7 @@ def test_the_models_own_translation_is_the_most_probable_of_those_shown(small_ru
     assert sum(better) >= 0.7 * len(better)
 
 
-def test_bad_input_is_told(small_run, texts):
+def test_bad_input_is_reported(small_run, texts):
     both = [f"reference={texts}/reference", f"source={texts}/source"]
     (texts / "short").write_text("x\n")
     assert "translates" not in failed(

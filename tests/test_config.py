@@ -291,7 +291,7 @@ def test_faults_are_values():
     assert result["seed"].value == "-1"
 
 
-def test_a_fault_that_several_groups_repeat_is_told_once():
+def test_a_fault_that_several_groups_repeat_is_reported_once():
     message = faults("cell=rnn")
     assert message.count("cell=rnn") == 1
     assert "must be one of gru, lstm" in message

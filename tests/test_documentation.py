@@ -34,7 +34,7 @@ PROGRAM = rf"(?:python|\.venv/bin/python) -m nmt\.({'|'.join(COMMANDS)})"
 def commands(page: Path) -> list[tuple[str, list[str]]]:
     """(command, overrides and flags) of every command on a page; what it leaves open with … or [ ] is cut off."""
     text = re.sub(r" *\\\n\s*", " ", page.read_text(encoding="utf-8"))
-    text = re.sub(r"\n#\s{3,}(?=data\.)", " ", text)  # a command in a comment that goes on
+    text = re.sub(r"\n#\s{3,}(?=data\.)", " ", text)  # a command in a comment that continues
     result = []
     for match in re.finditer(rf"{PROGRAM}([^`\n]*)", text):
         typed = re.split(r"\s{2,}|\s#|[|<>…]|\s\[|\"\$", match[2])[0]

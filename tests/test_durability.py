@@ -176,7 +176,7 @@ def test_training_rolls_back_to_the_last_saved_state_if_asked():
 
 
 def test_a_batch_that_is_bad_in_itself_ends_the_rollbacks():
-    """Good updates before it do not start the count anew; a state that is saved after them does."""
+    """Good updates before it do not start the count again; a state that is saved after them does."""
     model, bad = network("luong", "dot"), batch((5,), (9,))
     seen = []
 
@@ -252,7 +252,7 @@ def test_weights_that_are_no_numbers_are_never_loaded(tmp_path, run_dir):
         nmt.load(tmp_path / "nan.safetensors")
 
 
-def test_the_learning_rate_may_change_when_a_run_goes_on(tmp_path):
+def test_the_learning_rate_may_change_when_a_run_continues(tmp_path):
     folder = trained(tmp_path / "run", *TINY)
     assert (
         run(
@@ -623,7 +623,7 @@ def test_hangups_save_as_well(tmp_path):
 
 
 def test_a_signal_during_averaging_is_obeyed(tmp_path, monkeypatch):
-    """It is noticed, the state is saved, and the run ends as one that can go on."""
+    """It is noticed, the state is saved, and the run ends as one that can continue."""
     from nmt.foundation.errors import Stopped
     from nmt.training.trainer import TrainingLoop
 
@@ -738,8 +738,8 @@ def test_text_with_bars_in_an_n_best_list(tmp_path, run_dir):
     assert line == f"0 ||| b ||| a ||| f= 1 nmt= {truth} ||| {truth}"
 
 
-def test_what_cannot_go_on_leaves_nothing(tmp_path, run_dir):
-    """nmt.score, nmt.align and nmt.label begin anew: half an output would be of no use."""
+def test_what_cannot_continue_leaves_nothing(tmp_path, run_dir):
+    """nmt.score, nmt.align and nmt.label begin again: half an output would be of no use."""
     (tmp_path / "s").write_text("a\n")
     (tmp_path / "nbest").write_text(f"0 ||| a ||| x\n{10**30} ||| a ||| x\n")
     command = (
@@ -788,7 +788,7 @@ def test_a_finished_run_names_settings_that_change_nothing(tmp_path):
 
 
 def test_a_process_that_makes_batches_and_is_killed_is_a_message(tmp_path, monkeypatch):
-    """As the system kills it when the memory is full; what was saved goes on."""
+    """As the system kills it when the memory is full; what was saved continues."""
     from nmt.data.preparation import EpochBatches
 
     make, parent = EpochBatches.__getitem__, os.getpid()
@@ -805,7 +805,7 @@ def test_a_process_that_makes_batches_and_is_killed_is_a_message(tmp_path, monke
     failed(result, "a process that makes batches was killed; is the memory too small?")
 
 
-def test_who_comes_second_by_a_moment_is_told(tmp_path, monkeypatch):
+def test_who_comes_second_by_a_moment_is_reported(tmp_path, monkeypatch):
     """Both have seen that there is no such folder; the other one has made it and writes in it."""
     folder = tmp_path / "run"
     held = claim(folder)

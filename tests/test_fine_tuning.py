@@ -50,7 +50,7 @@ def weights(folder, name=ckpt.BEST):
     return ckpt.read(folder / name).part("model")
 
 
-def test_training_goes_on_from_the_weights(base, texts, tmp_path):
+def test_training_continues_from_the_weights(base, texts, tmp_path):
     """With a rate of almost 0 the model stays what it was; its network and vocabulary need not be typed again."""
     folder = trained(
         tmp_path / "run",
@@ -219,7 +219,7 @@ def test_training_with_a_tokenizer_of_ones_own(texts, tmp_path):
     )
 
 
-def test_faults_of_fine_tuning_are_told(base, texts, tmp_path):
+def test_faults_of_fine_tuning_are_reported(base, texts, tmp_path):
     command = [*texts[1], f"run_dir={tmp_path}/run", "trainer.max_updates=1"]
     failed(run("train", *command, f"init={tmp_path}"), f"init={tmp_path}", "Is it a run directory")
     failed(
@@ -323,7 +323,7 @@ def test_a_mean_of_independent_trainings_is_warned_about(base, texts, tmp_path):
     assert b"are of independent trainings" in result.stderr
 
 
-def test_faults_of_averaging_are_told(base, texts, tmp_path):
+def test_faults_of_averaging_are_reported(base, texts, tmp_path):
     out = f"output={tmp_path}/mean.safetensors"
     failed(run("average", f"models=[{base}]", out), "at least two")
     failed(run("average", f"models=[{base},{base}]", "output=mean"), "must end in .safetensors")

@@ -246,7 +246,7 @@ def test_modifiers_of_opustrainer_that_are_not_here_say_why(name):
         modifier(name, 0.1, {})
 
 
-def test_faults_are_told_when_typed(folder):
+def test_faults_are_reported_when_typed(folder):
     (folder / "wrong.yml").write_text(FULL.replace("until clean 2", "until gone 2"))
     result = run("train", *typed(folder, "wrong.yml"))
     assert result.returncode == 1

@@ -272,7 +272,7 @@ def test_the_risk_falls():
 
 
 @pytest.mark.exhaustive
-def test_an_untrained_network_is_told_to_be_trained_first(tmp_path):
+def test_an_untrained_network_must_be_trained_first(tmp_path):
     typed = (
         "experiment=reverse",
         "data.train=80",
@@ -291,7 +291,7 @@ def test_an_untrained_network_is_told_to_be_trained_first(tmp_path):
 
 @pytest.mark.exhaustive
 def test_a_run_with_samples_resumes(small_run, tmp_path, caplog):
-    """What was stopped goes on bit for bit."""
+    """What was stopped continues bit for bit."""
     settings = [
         "experiment=reverse", "data.train=80", "data.validation=20", "data.test=20", f"init={small_run}", "optimizer.lr=0.01",
         "objective=minimum_risk", "objective.candidates=4", "trainer.max_epochs=2", "batching.sentences=20",

@@ -1,4 +1,4 @@
-"""Runs of an older version still translate, classify and go on (tests/before)."""
+"""Runs of an older version still translate, classify and continue (tests/before)."""
 
 import importlib
 import json
@@ -64,7 +64,7 @@ def test_what_was_classified_is_classified_again(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "command"), [("translation", "train"), ("classification", "classify")]
 )
-def test_a_run_goes_on_as_it_would_have(tmp_path, kind, command):
+def test_a_run_continues_as_it_would_have(tmp_path, kind, command):
     """The second epoch moves the weights as far as in the older version, whose dropout had other random numbers."""
     folder = tmp_path / kind
     shutil.copytree(BEFORE / kind, folder)

@@ -396,7 +396,7 @@ def test_pickles_are_refused(tmp_path):
     ("none.png", "no such file"), ("text.png", "not an image"), ("half.png", "cannot be read as an image"),
     ("digits:8x8/5000@0,0", "1,797 images"), ("digits:8x8/1@3,3", "outside the page"), ("digits:nonsense", "not a page of digits"),
 ])  # fmt: skip
-def test_bad_images_are_told_by_name(tmp_path, name, said):
+def test_bad_images_are_reported_by_name(tmp_path, name, said):
     (tmp_path / "text.png").write_text("no image")
     whole = io.BytesIO()
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 40, 3), np.uint8)).save(
@@ -412,7 +412,7 @@ def test_bad_images_are_told_by_name(tmp_path, name, said):
     ("none.npz#a", "no such file"), ("few.npz#b", "no b in it"), ("few.npz#flat", "not \\[positions, channels\\]"),
     ("few.npz#inf", "not numbers"), ("few.npz", "name one of its arrays"), ("few.npz#none", r"shape \[0, 6\]"), ("damaged.npz#a", "cannot be read"), ("a.png", "no features"),
 ])  # fmt: skip
-def test_bad_features_are_told_by_name(tmp_path, name, said):
+def test_bad_features_are_reported_by_name(tmp_path, name, said):
     np.savez(
         tmp_path / "few.npz", flat=np.zeros(3), inf=np.full((2, 2), np.inf), none=np.zeros((0, 6))
     )
@@ -487,7 +487,7 @@ def test_images_inside_of_parquet(tmp_path):
     ).all()
 
 
-def test_features_of_other_sizes_are_told_before_anything_is_trained(tmp_path, caplog):
+def test_features_of_other_sizes_are_reported_before_anything_is_trained(tmp_path, caplog):
     np.savez(
         tmp_path / "f.npz",
         a=np.zeros((4, 6)),
@@ -542,7 +542,7 @@ def test_bad_pictures_are_counted_or_refused(tmp_path, bad, caplog):
         data.load()
 
 
-def test_what_a_table_of_captions_lacks_is_told(tmp_path):
+def test_what_a_table_of_captions_lacks_is_reported(tmp_path):
     image(tmp_path, "a.png")
     (tmp_path / "t.csv").write_text("picture,text\na.png,a\n")
     with pytest.raises(UserError, match="no columns 'image' and 'caption'. It has: picture, text"):
@@ -905,7 +905,7 @@ def test_multimodal_translation(tmp_path):
     (["window=hard", "window.reward=0.5"], "belongs to window.estimator=reinforce"),
     (["decoder=fixed", "attention=none", "decoder.context_gate=true"], "no context without attention"),
 ])  # fmt: skip
-def test_what_does_not_fit_is_told(overrides, said):
+def test_what_does_not_fit_is_reported(overrides, said):
     failed(run("train", *overrides), said)
 
 

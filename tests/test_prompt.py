@@ -85,7 +85,7 @@ def test_an_error_is_no_end(small_run, monkeypatch):
     assert conversation(translator, "x", "a b") == ["error: no", translator.translate("a b")]
 
 
-def test_mostly_unknown_input_is_told(translator, caplog):
+def test_mostly_unknown_input_is_reported(translator, caplog):
     translator.translate(["a b c", "a b ж"])
     assert "unknown" not in caplog.text
     translator.translate(["a b c", "жжж щщщ", "жук"])

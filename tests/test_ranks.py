@@ -159,7 +159,7 @@ def test_a_run_of_two_ranks_is_a_whole_run(whole, tmp_path):
 
 
 @pytest.mark.exhaustive
-def test_another_number_of_ranks_goes_on(whole, tmp_path):
+def test_another_number_of_ranks_continues(whole, tmp_path):
     """Two ranks that share what the optimizer remembers, then one, then two again."""
     folder = tmp_path / "run"
     trained(*TINY, f"run_dir={folder}", "trainer.stop_after=1", "trainer.shard=true")
@@ -225,7 +225,7 @@ def test_a_death_is_undone_or_ends_all(whole, tmp_path):
     (["trainer.max_epoch=3"], "trainer.max_epoch"),
     (["batching.sentences=1000"], "an epoch has only 1 batch for 2 processes"),
 ])  # fmt: skip
-def test_what_is_wrong_is_told_once_and_ends_all(tmp_path, overrides, message):
+def test_what_is_wrong_is_reported_once_and_ends_all(tmp_path, overrides, message):
     process, began = (
         start("-m", "nmt.train", *TINY, f"run_dir={tmp_path}/run", *overrides),
         time.monotonic(),

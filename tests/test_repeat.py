@@ -67,7 +67,7 @@ def test_a_run_names_the_commit_and_the_threads(first):
         (["--from", "RUN", "seed=1,2"], "several values make a sweep"),
     ],
 )
-def test_what_cannot_be_trained_again_is_told(first, typed, said, tmp_path):
+def test_what_cannot_be_trained_again_is_reported(first, typed, said, tmp_path):
     (tmp_path / "list.yaml").write_text("- 1\n")
     words = [str(first[0]) if word == "RUN" else word for word in typed]
     failed(run("train", *words, cwd=tmp_path), said)

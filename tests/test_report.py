@@ -205,7 +205,7 @@ def test_all_choices_that_differ_are_columns(tmp_path):
     assert table.head[:2] == ["decoder", "attention"]
 
 
-def test_a_test_part_with_missing_lines_is_told(tmp_path):
+def test_a_test_part_with_missing_lines_is_reported(tmp_path):
     for decoder in ("luong", "fixed"):
         make_run(tmp_path / decoder, decoder, 1, 0.9)
     (tmp_path / "fixed/test.txt").write_text("a man\n")
@@ -237,7 +237,7 @@ def test_a_report_is_written_in_every_form(sweep, tmp_path):
     assert (tmp_path / "out.png").stat().st_size > 1000
 
 
-def test_bad_folders_are_told(sweep, tmp_path):
+def test_bad_folders_are_reported(sweep, tmp_path):
     failed(run("report", tmp_path), "no finished run in it")
     failed(run("report", tmp_path / "nothing"), "no such folder")
     (tmp_path / "file").touch()

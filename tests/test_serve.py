@@ -501,7 +501,7 @@ def test_a_body_may_begin_with_a_byte_order_mark(client, pair):
 
 
 def test_a_checkpoint_of_another_kind_is_refused(small_run, classifier, pair, tmp_path):
-    """The model before goes on to answer, and /health names the problem."""
+    """The model before continues to answer, and /health names the problem."""
     shutil.copytree(small_run, tmp_path / "run")
     file = tmp_path / "run/best.safetensors"
     server = served(f"model={tmp_path}/run", "names=[reverse]")
@@ -540,7 +540,7 @@ def test_the_pace_of_each_caller():
         Limits(1, 1, 1, 1, 1, keys=["x"]).check_key("é")
 
 
-def test_what_is_typed_wrong_is_told(small_run, classifier, tmp_path):
+def test_what_is_typed_wrong_is_reported(small_run, classifier, tmp_path):
     for overrides, message in (
         ([f"model=[{small_run},{small_run}]"], "give each model another name"), (["model=nowhere"], "nowhere"),
         ([f"model={small_run}", "names=[a,b]"], "one for each of 1 models"), ([f"model={small_run}", "host=256.0.0.1"], "host=256.0.0.1"),

@@ -67,7 +67,7 @@ def plain(tmp_path_factory):
     return folder, result
 
 
-def test_folders_are_named_by_what_differs_and_failures_are_told(plain):
+def test_folders_are_named_by_what_differs_and_failures_are_reported(plain):
     folder, result = plain
     message = failed(result, "fixed uses no attention", "the same command tries them again")
     assert "2 of 4 done, 2 failed" in message
@@ -193,7 +193,7 @@ def test_long_names_stay_different():
         (["sweep.grids=['attention=nothing']"], "there is no 'nothing' to choose for attention"),
     ],
 )
-def test_what_is_wrong_with_a_sweep_is_told_before_anything_runs(tmp_path, typed, said):
+def test_what_is_wrong_with_a_sweep_is_reported_before_anything_runs(tmp_path, typed, said):
     result = swept(tmp_path / "sweep", *typed)
     assert result.returncode == 1
     assert said in result.stderr.decode(), result.stderr.decode()
@@ -359,7 +359,7 @@ def test_halving_promotes_the_best_and_resumes_them(tmp_path):
     not __import__("importlib.util").util.find_spec("optuna"),
     reason="needs pip install '.[sweep]'",
 )
-def test_a_search_by_optuna_is_kept_and_goes_on(tmp_path):
+def test_a_search_by_optuna_is_kept_and_continues(tmp_path):
     import optuna
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
@@ -534,7 +534,7 @@ def test_a_sweep_finds_choices_in_other_folders_when_it_trains_too(tmp_path):
     assert one.state is RunState.FINISHED
 
 
-def test_what_is_added_to_a_finished_run_in_vain_is_told(plain):
+def test_what_is_added_to_a_finished_run_in_vain_is_reported(plain):
     folder, _ = plain
     typed = ["decoder=luong", "attention=dot", "seed=1,2", "tokenizer.vocabulary_size=30"]
     result = swept(folder, *typed, "keep_validations=true")

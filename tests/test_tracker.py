@@ -1,4 +1,4 @@
-"""Trackers: what they are told arrives, and a resumed run goes on under its name."""
+"""Trackers: what they are told arrives, and a resumed run continues under its name."""
 
 import json
 

@@ -253,7 +253,7 @@ def test_average_of_the_best_snapshots_is_tried_at_the_end():
     assert watch.validations[-1][2]
 
 
-def test_an_average_that_is_no_better_is_not_told():
+def test_an_average_that_is_no_better_is_not_reported():
     _, store, watch = fit(
         Trainer(max_epochs=4, average=2), network("luong", "dot"), [batch()], [4, 1, 3, 2, 1.5]
     )
@@ -262,7 +262,7 @@ def test_an_average_that_is_no_better_is_not_told():
 
 
 @pytest.mark.parametrize("fewer", [2, 0])
-def test_fewer_snapshots_may_be_averaged_when_a_run_goes_on(fewer):
+def test_fewer_snapshots_may_be_averaged_when_a_run_continues(fewer):
     model, losses = network("luong", "dot"), [4, 1, 3, 2, 5]
     _, store, _ = fit(Trainer(max_epochs=4, average=4), model, [batch()], losses)
     begun = store.last[0]["progress"] | {"averaged": False}
@@ -368,7 +368,7 @@ def test_values_of_the_gradient_are_clipped():
     )
 
 
-def test_a_warmup_that_is_longer_than_the_training_is_told(caplog):
+def test_a_warmup_that_is_longer_than_the_training_is_reported(caplog):
     fit(
         Trainer(max_epochs=2),
         network("luong", "dot"),
@@ -465,7 +465,7 @@ def test_dropout_drops_as_often_as_asked_and_keeps_the_mean():
         for name in choices("optimizer")
     ],
 )
-def test_every_optimizer_goes_on_as_if_it_had_never_stopped(name, tmp_path):
+def test_every_optimizer_continues_as_if_it_had_never_stopped(name, tmp_path):
     """Its whole state is in what a checkpoint keeps: plain values and tensors, through files."""
     small = compose(f"optimizer={name}")
 

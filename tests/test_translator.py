@@ -395,7 +395,7 @@ def test_filled_lists_of_the_best_hold_each_text_once(few_words, unknown):
         assert len(result.texts) == len(set(result.texts)) == len(result.hypotheses) > 0
 
 
-def test_faults_of_unknown_words_are_told(few_words, tmp_path):
+def test_faults_of_unknown_words_are_reported(few_words, tmp_path):
     (tmp_path / "bad").write_text("a\tb\nc d\n")
     command = f"model={few_words}", "translation.unknown=copy"
     failed(
