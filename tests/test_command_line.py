@@ -697,7 +697,7 @@ def test_an_installed_command_ends_with_status_0(small_run, tmp_path):
         (["train", "resume=nowhere"], "resume=nowhere: no such folder"),
         (
             ["train", "run_dir=123"],
-            "run_dir=123: must be text or null; as text it is written '\"123\"'",
+            "run_dir=123: must be text or null; as text it is written run_dir='\"123\"'",
         ),
         (["train", "--resolve"], "--resolve: no such flag"),
         (["train", "--hlep"], "did you mean --help?"),
@@ -751,3 +751,10 @@ def test_links_of_another_tool_are_compared_with_gold_in_every_format(tmp_path):
         run("align", *files, f"links={tmp_path}/short", f"gold={tmp_path}/pharaoh"),
         "short: has 1 lines",
     )
+
+
+def test_a_table_is_not_its_own_reference(trained, tmp_path):
+    """Both columns of a file would be compared with themselves."""
+    (tmp_path / "t.tsv").write_text("a\tb\n")
+    files = [f"{key}={tmp_path}/t.tsv" for key in ("source", "reference")]
+    failed(run("evaluate", f"model={trained}", *files), "is the source too")

@@ -5,17 +5,20 @@ import importlib
 import re
 import sys
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 import torch
 import yaml
 from builders import CONF, SIZES, batch, compose
+from commands import failed, run
 
 import nmt
 from nmt.configuration import build
 from nmt.configuration import compose as composition
 from nmt.configuration.configure import configure
 from nmt.configuration.faults import ConfigErrors
+from nmt.foundation.ranges import Range
 
 PARTS = {
     "objective": (
@@ -288,3 +291,32 @@ def test_a_file_that_is_not_yaml_is_named_without_a_traceback(tmp_path, monkeypa
     finally:
         monkeypatch.undo()
         composition.forget()
+
+
+def test_a_whole_number_is_a_float_where_a_float_is_expected():
+    """attention.sharpness=3 of the README's score, and any other key that is no whole number."""
+    from nmt.configuration.check import as_float
+
+    for hint in (
+        float,
+        float | None,
+        Annotated[float, Range(0)],
+        Annotated[float, Range(0)] | None,
+    ):
+        assert type(as_float(3, hint)) is float
+    for hint in (int, int | float, bool, str, None, list[int]):
+        assert as_float(3, hint) == 3
+        assert type(as_float(3, hint)) is int
+    assert as_float(True, float) is True
+    made = build.make(compose("optimizer.lr=1", "trainer.clip_norm=5"), "trainer")
+    assert type(made.clip_norm) is float
+
+
+def test_a_misspelt_key_that_a_yaml_leaves_out_is_found(tmp_path):
+    (tmp_path / "attention").mkdir()
+    target = "_target_: nmt.model.attention.multi_head.MultiHead\n"
+    (tmp_path / "attention/short.yaml").write_text(target)
+    typed = ["attention=short", "attention.heds=2", f"--config-dir={tmp_path}"]
+    failed(run("train", *typed), "attention.heds: no such key; did you mean heads?")
+    composition._beside.clear()
+    composition.forget()

@@ -30,6 +30,10 @@ def evaluate_file(
 
     Raises UserError if the files are empty or not aligned.
     """
+    if source in references:
+        raise UserError(
+            f"reference={source}: is the source too; the columns of a table are evaluated as two files"
+        )
     source_file = find_file(source)
     reference_files = [find_file(name) for name in references]
     sentences = read_lines(source_file)

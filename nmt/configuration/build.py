@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from nmt.configuration.check import locate, mismatches, signature
+from nmt.configuration.check import as_float, locate, mismatches, signature
 from nmt.configuration.faults import ConfigError, ConfigErrors, unknown
 from nmt.data.batching import Batching
 from nmt.data.filters import Filters
@@ -125,8 +125,14 @@ def make(config: Config, group: str, **supplied: Any) -> Any:
     group: name of the group
     supplied: arguments that are not keys
     """
-    values = {key: value for key, value in config[group].items() if key != "_target_"}
-    return class_of(group, config[group])(**values, **supplied)
+    part = class_of(group, config[group])
+    hints = signature(part)[0]
+    values = {
+        key: as_float(value, hints.get(key))
+        for key, value in config[group].items()
+        if key != "_target_"
+    }
+    return part(**values, **supplied)
 
 
 def faults_of(group: str, node: Group) -> list[ConfigError]:

@@ -144,6 +144,20 @@ def fits(value: Any, hint: Any) -> bool:
     return isinstance(value, hint) if isinstance(hint, type) else True
 
 
+def as_float(value: Any, hint: Any) -> Any:
+    """The value, a whole number as a float where the annotation allows no whole number."""
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    return float(value) if is_whole and _is_float(hint) else value
+
+
+def _is_float(hint: Any) -> bool:
+    """Whether an annotation allows float and not int."""
+    base, _ = _parts(hint)
+    is_union = typing.get_origin(base) in (Union, types.UnionType)
+    kinds = [_parts(kind)[0] for kind in typing.get_args(base)] if is_union else [base]
+    return float in kinds and int not in kinds
+
+
 def expected(hint: Any) -> str:
     """An annotation in words."""
     base, ranges = _parts(hint)

@@ -97,8 +97,8 @@ def apply(config: Any, overrides: Sequence[Any], groups: Collection[str] = ()) -
         key = override.key_or_group
         group = key.rpartition(".")[0]
         needed = key if override.type is OverrideType.CHANGE else group
-        if needed and needed not in known and not _is_left_out(plain, key):
-            errors.append(_unknown(key, known, groups))
+        if needed and needed not in known and needed not in _left_out(plain, group):
+            errors.append(_unknown(key, known | _left_out(plain, group), groups))
         elif override.type is OverrideType.DEL:
             (OmegaConf.select(config, group) if group else config).pop(key.rpartition(".")[2], None)
         else:
@@ -106,16 +106,15 @@ def apply(config: Any, overrides: Sequence[Any], groups: Collection[str] = ()) -
     return errors
 
 
-def _is_left_out(config: Any, key: str) -> bool:
-    """Whether a key has a default, and the YAML of its group leaves it out."""
+def _left_out(config: Any, group: str) -> dict[str, bool]:
+    """Keys of a group that have defaults, and that its YAML may leave out; none is a group."""
     from nmt.configuration import build  # slow, and most keys are in their YAML
 
-    group, _, name = key.partition(".")
+    node = config.get(group)
     with contextlib.suppress(UserError):
-        node = config.get(group)
-        is_group = group in build.GROUPS and isinstance(node, dict)
-        return is_group and bool(node) and name in build.parameters(group, node)
-    return False
+        if group in build.GROUPS and isinstance(node, dict) and node:
+            return {f"{group}.{name}": False for name in build.parameters(group, node)}
+    return {}
 
 
 def _keys(node: Any, path: str = "") -> dict[str, bool]:

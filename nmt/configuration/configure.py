@@ -40,7 +40,9 @@ def _as_typed(errors: Sequence[ConfigError], overrides: Sequence[str]) -> list[C
         replace(
             error,
             value=typed[error.key],
-            problem=error.problem.replace(f'"{error.value}"', f'"{typed[error.key]}"'),
+            problem=error.problem.replace(
+                f"""'"{error.value}"'""", f"""{error.key}='"{typed[error.key]}"'"""
+            ),
         )
         if error.value and error.key in typed
         else error

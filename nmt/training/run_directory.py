@@ -72,7 +72,9 @@ def git_commit() -> str | None:
     if not (root / ".git").exists() or shutil.which("git") is None:
         return None
     commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True)
-    changes = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True)
+    changes = subprocess.run(
+        [*git, "status", "--porcelain", "--untracked-files=no"], capture_output=True, text=True
+    )
     return commit.stdout.strip() + ("+" if changes.stdout.strip() else "") or None
 
 

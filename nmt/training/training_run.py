@@ -161,8 +161,11 @@ class TrainingRun:
 
 def _not_tested(metric: str, best: Checkpoint) -> FinalResult:
     """The best validation, in place of a final test."""
+    figures = best.meta["metrics"]
     scores = {
-        metric: {"score": best.meta["metrics"][metric], "signature": "of the best validation"}
+        name: {"score": figures[name], "signature": "of the best validation"}
+        for name in figures
+        if name == metric or name != "loss"
     }
     lines = ["is all that was scored; final_test=true tests the best weights too"]
     return FinalResult(part="validation", results={"scores": scores}, lines=lines)
