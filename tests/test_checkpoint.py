@@ -37,6 +37,7 @@ def test_the_run_directory_is_complete(small_run):
         "started_in",
         "commands",
         "versions",
+        "commit",
         "threads",
         "data",
     }
