@@ -82,10 +82,11 @@ def test_a_model_of_a_plugin_is_loaded_with_permission_only(trained_example):
 def test_commands_take_a_model_of_a_plugin_with_permission_only(trained_example, tmp_path):
     commands = {
         "translate": [f"model={trained_example}", "input=in.txt"],
-        "evaluate": [f"model={trained_example}", "source=in.txt", "reference=in.txt"],
+        "evaluate": [f"model={trained_example}", "source=in.txt", "reference=out.txt"],
         "train": [f"resume={trained_example}", "trainer.max_epochs=3"],
     }
-    (tmp_path / "in.txt").write_text("a b\n")
+    for name in ("in.txt", "out.txt"):
+        (tmp_path / name).write_text("a b\n")
     for command, typed in commands.items():
         refused = run(command, *typed, cwd=tmp_path)
         assert refused.returncode == 1
