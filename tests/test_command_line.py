@@ -743,7 +743,8 @@ def test_links_of_another_tool_are_compared_with_gold_in_every_format(tmp_path):
         run("align", *files),
         "give one of them, model=RUN_DIR, vectors=[SOURCE,TARGET] or links=FILE",
     )
-    for wrong in ('{"sure": [[0]]}', '{"words": []}', "{1}"):
+    deep = f'{{"sure": {"[" * 10**5}{"]" * 10**5}}}'
+    for wrong in ('{"sure": [[0]]}', '{"sure": [[-1, 0]]}', '{"words": []}', "{1}", deep):
         (tmp_path / "wrong").write_text(f"{wrong}\n0-0\n")
         failed(run("align", *typed, f"gold={tmp_path}/wrong"), "wrong, line 1: ")
     (tmp_path / "short").write_text("0-0\n")
@@ -757,4 +758,4 @@ def test_a_table_is_not_its_own_reference(trained, tmp_path):
     """Both columns of a file would be compared with themselves."""
     (tmp_path / "t.tsv").write_text("a\tb\n")
     files = [f"{key}={tmp_path}/t.tsv" for key in ("source", "reference")]
-    failed(run("evaluate", f"model={trained}", *files), "is the source too")
+    failed(run("evaluate", f"model={trained}", *files), "is the source file; write the columns")

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 from commands import run
 
 import nmt
@@ -40,8 +41,11 @@ def test_a_data_set_of_python_is_trained_and_gives_a_run(tmp_path, monkeypatch):
     )
     seen = Seen()
     before = logging.getLogger("nmt").handlers[:]
-    run = nmt.train(*TINY, f"run_dir={tmp_path}/run", data=data, callbacks=[seen])
+    threads = torch.get_num_threads()
+    typed = [*TINY, f"run_dir={tmp_path}/run", f"threads={threads + 1}"]
+    run = nmt.train(*typed, data=data, callbacks=[seen])
     assert logging.getLogger("nmt").handlers == before
+    assert torch.get_num_threads() == threads
     assert run.folder == tmp_path / "run"
     assert run.score == run.results["scores"]["bleu"]["score"] == seen.results["bleu"]
     updates = [record["loss"] for record in run.metrics if record["kind"] == "train"]

@@ -236,3 +236,17 @@ def test_constraints_from_files(small_run, tmp_path):
         translated(small_run, source, source)
     with pytest.raises(UserError, match=r"model=\[\]"):
         translated([], source, tmp_path / "o3")
+
+
+def test_a_translation_is_resumed_with_another_number_of_threads(small_run, tmp_path, monkeypatch):
+    monkeypatch.setattr(input_lines, "CHUNK", 1)
+    source, output = tmp_path / "in", tmp_path / "out"
+    source.write_text("a b\nc d\ne f\n")
+    whole = translated(small_run, source, output, "threads=1")
+    output.unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(output_sinks.StreamSink, "write", until_byte(len(whole) - 1))
+        with pytest.raises(KeyboardInterrupt):
+            translated(small_run, source, output, "threads=1")
+    assert (tmp_path / "out.partial").exists()
+    assert translated(small_run, source, output, "threads=2", "resume=true") == whole

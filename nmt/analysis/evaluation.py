@@ -32,7 +32,7 @@ def evaluate_file(
     """
     if source in references:
         raise UserError(
-            f"reference={source}: is the source too; the columns of a table are evaluated as two files"
+            f"reference={source}: is the source file; write the columns of a table to two files"
         )
     source_file = find_file(source)
     reference_files = [find_file(name) for name in references]

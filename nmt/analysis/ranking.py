@@ -98,10 +98,7 @@ class Ranking:
             ReportColumn(
                 "tokens/s", lambda row: _figure(statistics.median, (r.speed for r in row.runs))
             ),
-            ReportColumn(
-                "minutes",
-                lambda row: f"{minutes:.1f}" if (minutes := _minutes(row.runs)) else "–",
-            ),
+            ReportColumn("minutes", _minutes),
             ReportColumn(
                 "MB",
                 lambda row: _figure(max, (run.memory for run in row.runs)),
@@ -168,8 +165,9 @@ def _sentence_chances(row: Configuration) -> str:
     return as_chances(*(row.over_sentences.probabilities if row.over_sentences else []))
 
 
-def _minutes(runs: Sequence[RunResult]) -> float:
-    return statistics.fmean(run.seconds for run in runs) / 60
+def _minutes(row: Configuration) -> str:
+    seconds = statistics.fmean(run.seconds for run in row.runs)
+    return f"{seconds / 60:.1f}" if seconds else "–"
 
 
 def _figure(summary: Callable[[list[float]], float], values: Iterable[float | None]) -> str:

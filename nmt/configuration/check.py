@@ -73,7 +73,7 @@ def mismatches(
             continue
         if key not in defaults:
             errors.append(unknown(prefix + key, defaults))
-        elif value != "???" and (problem := mismatch(value, hints[key])):
+        elif value != "???" and (problem := mismatch(value, hints[key], prefix + key)):
             errors.append(ConfigError(prefix + key, problem, shown(value)))
     for key, default in defaults.items():
         if node.get(key, default) in (inspect.Parameter.empty, "???"):
@@ -101,8 +101,13 @@ def signature(
     }
 
 
-def mismatch(value: Any, hint: Any) -> str | None:
-    """The problem of a value for an annotated parameter; None if it fits."""
+def mismatch(value: Any, hint: Any, key: str = "") -> str | None:
+    """The problem of a value for an annotated parameter; None if it fits.
+
+    value: the value
+    hint: annotation of the parameter
+    key: whole key of the parameter, for the remedy
+    """
     base, ranges = _parts(hint)
     if fits(value, base):
         outside = any(value not in bounds for bounds in ranges)
@@ -111,12 +116,13 @@ def mismatch(value: Any, hint: Any) -> str | None:
     if isinstance(value, str) and fits([], base):
         remedy = f", such as {in_list(value)}"
     elif isinstance(value, bool | int | float) and fits("", base):
-        remedy = f"; as text it is written '\"{shown(value)}\"'"
+        remedy = f"; as text it is written {key}='\"{shown(value)}\"'"
     return f"must be {expected(hint)}{remedy}"
 
 
 def in_list(text: str) -> str:
-    """A text as typed where a list is expected: its items in brackets, each of several words in quotes."""
+    """The list that a text was probably meant to be: items in brackets, with quotes around other than
+    plain words."""
     items = [item.strip(" \"'") for item in text.removeprefix("[").removesuffix("]").split(",")]
     plain = all(re.fullmatch(r"[\w./-]+", item) for item in items)
     return f"[{','.join(items)}]" if plain else f"[{','.join(map(json.dumps, items))}]"

@@ -107,7 +107,7 @@ def apply(config: Any, overrides: Sequence[Any], groups: Collection[str] = ()) -
 
 
 def _left_out(config: Any, group: str) -> dict[str, bool]:
-    """Keys of a group that have defaults, and that its YAML may leave out; none is a group."""
+    """Keys with defaults, which the YAML of a group may leave out. None is a group of further keys."""
     from nmt.configuration import build  # slow, and most keys are in their YAML
 
     node = config.get(group)

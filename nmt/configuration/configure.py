@@ -40,9 +40,7 @@ def _as_typed(errors: Sequence[ConfigError], overrides: Sequence[str]) -> list[C
         replace(
             error,
             value=typed[error.key],
-            problem=error.problem.replace(
-                f"""'"{error.value}"'""", f"""{error.key}='"{typed[error.key]}"'"""
-            ),
+            problem=error.problem.replace(f'"{error.value}"', f'"{typed[error.key]}"'),
         )
         if error.value and error.key in typed
         else error
@@ -82,7 +80,7 @@ def _configured(command: str, overrides: Sequence[str], again: str | None) -> Se
 
 def _path(key: str, value: Any) -> str | None:
     """The path that is the value of a key. Raises ConfigErrors unless it is text or null."""
-    problem = mismatch(value, str | None)
+    problem = mismatch(value, str | None, key)
     refuse(broken((problem, key, problem, value)))
     return value
 

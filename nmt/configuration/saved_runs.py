@@ -80,7 +80,11 @@ def repeated(path: str, changes: Sequence[str]) -> tuple[dict[str, Any], list[Co
 
     def refusal(key: str, value: Any) -> str | None:
         is_choice = isinstance(config.get(key), dict) or isinstance(value, dict)
-        return "--from takes single keys; another choice is another run" if is_choice else None
+        return (
+            "--from takes single keys; to choose other parts, type the whole command"
+            if is_choice
+            else None
+        )
 
     return config, _set(config, changes, refusal)
 

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from nmt.exporting import write_tokenizer
+from nmt.foundation.configurations import NOT_LEARNT
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
 from nmt.storage.files import write_atomically
@@ -50,10 +51,6 @@ What the text is, where it is from and under which terms it may be used: **fill 
 
 Parameters: {parameters:,}. Versions: {versions}.
 """
-NOT_SHOWN = (
-    "run_dir", "resume", "sweep", "tracker", "callback", "device", "threads", "final_test", "keep_validations",
-)  # fmt: skip
-"""Keys of a configuration that do not describe the model."""
 PARTS = ("encoder", "decoder", "attention", "window", "pooling")
 """Groups of a configuration whose choices describe a network."""
 
@@ -108,7 +105,7 @@ def _card(
         purpose += f" A line has {tokenizer.columns.described}."
     fingerprints: Mapping[str, Any] = meta.get("data") or {}
     versions: Mapping[str, Any] = meta.get("versions") or {}
-    public = {key: _portable(value) for key, value in config.items() if key not in NOT_SHOWN}
+    public = {key: _portable(value) for key, value in config.items() if key not in NOT_LEARNT}
     return CARD.format(
         metadata=_yaml(_metadata(meta, tokenizer, scores, part)),
         title=title,

@@ -2,16 +2,15 @@
 
 import json
 import logging
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
+from nmt.data.gold_links import GoldLinks, read_gold_links
 from nmt.data.lines import check_aligned, find_file, read_lines
-from nmt.data.links import Links, parse_links, write_links
+from nmt.data.links import Links, write_links
 from nmt.data.word_vectors import nearest, read_vectors
 from nmt.drawing.attention_map import AttentionMap, write_map
 from nmt.foundation.errors import UserError
@@ -23,18 +22,8 @@ from nmt.inference.word_alignment import Symmetrization, compare_links, symmetri
 from nmt.tokenizer.words import SPLITS, Units
 
 log = logging.getLogger(__name__)
-NAACL_LINK = re.compile(r"\s*(\d{1,9})\s+(\d{1,9})\s+(\d{1,9})(?:\s+([SP]))?(?:\s+[\d.]+)?\s*")
-"""Format of the shared tasks of 2003 and 2005: pair, source and target word, S or P, confidence."""
 Attend = Callable[[Sequence[str], Sequence[str]], Iterator[AttentionMap]]
 """Attention weights from the words of each target sentence to those of its source sentence."""
-
-
-@dataclass(frozen=True)
-class GoldLinks:
-    """Links of a sentence pair by human annotators; every sure link counts as possible."""
-
-    sure: Links
-    possible: Links
 
 
 def align_files(
@@ -65,7 +54,7 @@ def align_files(
     files = [find_file(source), find_file(target)]
     sources, targets = (read_lines(file) for file in files)
     check_aligned(files[0], len(sources), files[1], len(targets))
-    gold_links = _read_links("gold", gold, files[0], len(sources)) if gold else []
+    gold_links = read_gold_links("gold", gold, files[0], len(sources)) if gold else []
     links: list[Links] = []
     maps: list[AttentionMap] = []
     outside = 0
@@ -109,8 +98,8 @@ def compare_files(links: str, gold: str, source: str) -> float:
     """
     file = find_file(source)
     count = len(read_lines(file))
-    others = [pair.sure | pair.possible for pair in _read_links("links", links, file, count)]
-    return _error_rate(others, _read_links("gold", gold, file, count))
+    others = [pair.sure | pair.possible for pair in read_gold_links("links", links, file, count)]
+    return _error_rate(others, read_gold_links("gold", gold, file, count))
 
 
 def _symmetrized(
@@ -133,74 +122,6 @@ def strongest_links(weights: AttentionMap) -> Links:
 def _json_line(source: str, target: str, links: Links) -> str:
     values = {"source": source, "target": target, "pairs": sorted(links)}
     return json.dumps(values, ensure_ascii=False)
-
-
-def _read_links(key: str, name: str, source: Path, count: int) -> list[GoldLinks]:
-    """Links of each pair. Raises UserError for a line with anything else.
-
-    key: setting that names the file
-    name: the file, in Pharaoh's, NAACL's or JSON's form
-    source: file with the source sentences, for messages
-    count: number of pairs
-    """
-    file = find_file(name)
-    lines = read_lines(file)
-    if lines and all(NAACL_LINK.fullmatch(line) for line in lines if line.strip()):
-        return _naacl_gold(lines, file, count)
-    if len(lines) != count:
-        raise UserError(
-            f"{key}={file}: has {len(lines):,} lines, {source} has {count:,}; expected links such "
-            'as 0-0 1?2 or JSON with lists "sure" and "possible" in one line per pair, or a link per line, '
-            "`pair source target S`, from 1"
-        )
-    gold = []
-    for number, line in enumerate(lines, 1):
-        try:
-            is_json = line.lstrip().startswith("{")
-            gold.append(GoldLinks(*(_json_links(line) if is_json else parse_links(line))))
-        except ValueError as error:
-            raise UserError(f"{file}, line {number:,}: {error}") from error
-    return gold
-
-
-def _json_links(line: str) -> tuple[Links, Links]:
-    """Sure and possible links of {"sure": [[0, 1]], "possible": [[0, 2]]}, or of {"pairs": [[0, 1]]}.
-
-    Raises ValueError for anything else.
-    """
-    links_of = {}
-    values = json.loads(line)
-    for key in ("sure", "pairs", "possible"):
-        links = values.get(key, [])
-        is_links = isinstance(links, list) and all(
-            isinstance(link, list) and len(link) == 2 and all(type(end) is int for end in link)
-            for link in links
-        )
-        if not is_links:
-            raise ValueError(f'"{key}" is not a list of links such as [[0, 1]]')
-        links_of[key] = frozenset((s, t) for s, t in links)
-    if not values.keys() & links_of.keys():
-        raise ValueError('there is neither "sure" nor "possible" nor "pairs" in it')
-    return links_of["sure"] | links_of["pairs"], links_of["possible"]
-
-
-def _naacl_gold(lines: Sequence[str], file: Path, count: int) -> list[GoldLinks]:
-    """Gold links of each pair from lines of single links, all numbers from 1."""
-    sure: list[set[tuple[int, int]]] = [set() for _ in range(count)]
-    possible: list[set[tuple[int, int]]] = [set() for _ in range(count)]
-    for number, line in enumerate(lines, 1):
-        fields = NAACL_LINK.fullmatch(line)
-        if fields is None:
-            continue  # an empty line
-        pair = int(fields[1])
-        source_word = int(fields[2])
-        target_word = int(fields[3])
-        if not 1 <= pair <= count:
-            raise UserError(f"{file}, line {number:,}: pair {pair}, but there are {count:,} pairs")
-        if source_word and target_word:  # 0 is a word without a link
-            links = possible if fields[4] == "P" else sure
-            links[pair - 1].add((source_word - 1, target_word - 1))
-    return [GoldLinks(frozenset(s), frozenset(p)) for s, p in zip(sure, possible, strict=True)]
 
 
 def _count_outside(gold: GoldLinks, weights: AttentionMap) -> int:

@@ -313,7 +313,7 @@ class Backtranslation:
         log.info("%s is trained in %s", step, folder)
         if (folder / ckpt.LAST).exists():
             saved = changed(saved_run(str(folder), "train"), "train", ["trainer.stop_after=0"])
-            keys = ("device", "tracker", "keep_validations")
+            keys = ("device", "threads", "tracker", "keep_validations", "final_test")
             free = {key: self.settings.values[key] for key in keys}
             train(TrainSettings.of({**saved, **free, "resume": str(folder)}))
         else:

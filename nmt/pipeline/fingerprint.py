@@ -13,7 +13,7 @@ from nmt.storage.checkpoint import find_checkpoint
 
 MODELS = ("model", "reverse", "compare")
 """Settings that name models."""
-FREE = ("output", "resume", "device")
+FREE = ("output", "resume", "device", "threads")
 """Settings that an output does not depend on."""
 
 

@@ -73,7 +73,7 @@ def train(
     words = list(overrides)
     if data is not None:
         words += ["data=hub", f"data.path={quoted(str(_saved(data)))}"]
-    with permitting(plugins), _own_logging():
+    with permitting(plugins), _process_unchanged():
         settings = configure("train", words)
         assert isinstance(settings, TrainingSettings)
         if settings.threads is not None:
@@ -93,8 +93,9 @@ def _saved(data: Any) -> Path:
 
 
 @contextmanager
-def _own_logging() -> Iterator[None]:
-    """Restores the handlers of the logger afterwards, and closes the log file of the run."""
+def _process_unchanged() -> Iterator[None]:
+    """Closes the log file of the run afterwards, and restores logging and the number of threads."""
+    threads = torch.get_num_threads()
     logger = logging.getLogger("nmt")
     handlers = logger.handlers[:]
     level = logger.level
@@ -107,3 +108,4 @@ def _own_logging() -> Iterator[None]:
         logger.handlers[:] = handlers
         logger.setLevel(level)
         logger.propagate = propagate
+        torch.set_num_threads(threads)

@@ -25,6 +25,7 @@ from nmt.foundation.extras import advice, installed
 from nmt.foundation.ranks import Lost, Ranks, note_folder, noted_folder, together
 from nmt.foundation.terminal import set_up_logging
 from nmt.pipeline.assembly import Beginning, Fresh, FromCheckpoint, Parts, Resumed, parts_of
+from nmt.pipeline.recipe_advice import advise_recipe
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
 from nmt.storage.files import remove_unfinished
@@ -41,18 +42,10 @@ from nmt.training.run_directory import (
     versions,
 )
 from nmt.training.state import TrainingProgress
-from nmt.training.task.translation_task import TranslationTask
 from nmt.training.tracking import Tracking
 from nmt.training.training_run import TrainingRun
 
 log = logging.getLogger(__name__)
-FEW_UPDATES = 1000
-"""A plan of fewer updates is warned about."""
-RECIPES = {2_000: "low_resource_1k", 6_000: "low_resource_3k", 20_000: "low_resource_10k"}
-"""Experiments by the largest number of pairs that they are for (conf/README.md)."""
-LARGEST_RECIPE = "low_resource_30k"
-GENERATED = ("Reverse", "Everyday", "Digits")
-"""Data sets of this package, from which models learn in fewer updates."""
 TRIAL_UPDATES = 100
 """With final_test=auto, a run that trainer.max_updates ends earlier is not tested."""
 
@@ -265,7 +258,7 @@ def _run(
     update = None if saved is None else _progress(saved).update
     _log_parts(parts, ranks, time.monotonic() - began)
     if saved is None:
-        _advise_recipe(settings, parts, ranks)
+        advise_recipe(settings, parts, ranks)
     if ranks.first:
         _check_space(folder, parts)
         if update is not None:
@@ -353,29 +346,6 @@ def _log_parts(parts: Parts, ranks: Ranks, seconds: float) -> None:
     absent = [package for package in ("matplotlib", "tensorboard") if not installed(package)]
     if absent:
         log.info(advice(*absent))
-
-
-def _advise_recipe(settings: TrainingSettings, parts: Parts, ranks: Ranks) -> None:
-    """Warns that a translation model learns little from the planned number of updates."""
-    trainer = settings.trainer
-    kind = str(settings.data["_target_"]).rpartition(".")[2]
-    task = parts.task
-    if not isinstance(task, TranslationTask) or kind in GENERATED:
-        return
-    if trainer["max_updates"] or getattr(settings, "init", None):
-        return
-    batches = trainer["max_epochs"] * len(task.batches(0))
-    updates = batches // (trainer["accumulate"] * ranks.count)
-    pairs = len(task.data.kept)
-    recipe = next((name for most, name in RECIPES.items() if pairs <= most), LARGEST_RECIPE)
-    if updates < FEW_UPDATES:
-        log.warning(
-            "the plan has %s updates, and translation needs thousands. A recipe for %s pairs: "
-            "experiment=%s; or raise trainer.max_epochs",
-            f"{updates:,}",
-            f"{pairs:,}",
-            recipe,
-        )
 
 
 def _check_space(folder: Path, parts: Parts) -> None:

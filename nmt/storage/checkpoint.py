@@ -73,8 +73,8 @@ class Checkpoint:
         return self.meta["config"]
 
 
-def fingerprint(weights: Mapping[str, Tensor]) -> str:
-    """16 hexadecimal digits that equal weights share: the beginning of a SHA-256 of names, shapes and values."""
+def weights_hash(weights: Mapping[str, Tensor]) -> str:
+    """The first 16 hexadecimal digits of a SHA-256 of names, types, shapes and values."""
     digest = hashlib.sha256()
     for name, tensor in sorted(weights.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())

@@ -66,16 +66,17 @@ def versions() -> Mapping[str, str]:
 
 
 def git_commit() -> str | None:
-    """The commit of a checkout of nmt, with a + if files differ from it; None without a checkout."""
+    """The commit of a checkout of nmt, with a + if its files have changed since; None without one."""
     root = Path(nmt.__file__).parent.parent
     git = ["git", "-C", str(root)]
     if not (root / ".git").exists() or shutil.which("git") is None:
         return None
-    commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True)
-    changes = subprocess.run(
-        [*git, "status", "--porcelain", "--untracked-files=no"], capture_output=True, text=True
-    )
-    return commit.stdout.strip() + ("+" if changes.stdout.strip() else "") or None
+    named = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True)
+    if named.returncode != 0:
+        return None
+    changes = [*git, "status", "--porcelain", "--untracked-files=no"]
+    is_changed = bool(subprocess.run(changes, capture_output=True).stdout)
+    return named.stdout.strip() + "+" * is_changed
 
 
 LOCK = ".lock"

@@ -102,7 +102,7 @@ class TrainingRun:
         ckpt.load_weights(task.network, best.part("model"), best.path)
         task.network.eval()
         write = self.files.write_text if task.ranks.first else _write_nothing
-        final = task.test(write) if self.tests else _not_tested(task.metric, best)
+        final = task.test(write) if self.tests else _not_tested(best)
         scores = {name: result["score"] for name, result in final.results["scores"].items()}
         score = scores.get(task.metric, best.meta["metrics"][task.metric])
         if task.ranks.first:
@@ -116,7 +116,8 @@ class TrainingRun:
     ) -> None:
         """Writes, draws and logs the results, and suggests commands."""
         task = self.task
-        self._write_results(progress, best, final)
+        weights_hash = ckpt.weights_hash(best.part("model"))
+        self._write_results(progress, best, final, weights_hash)
         self._draw_curve()
         task.draw(self.folder)
         for line in final.lines:
@@ -125,7 +126,7 @@ class TrainingRun:
             "trained %.0f s, best at update %s, weights %s; everything is in %s",
             progress.seconds,
             progress.best_update,
-            ckpt.fingerprint(best.part("model")),
+            weights_hash,
             self.folder,
         )
         commands = task.next_commands(self.folder)
@@ -134,7 +135,7 @@ class TrainingRun:
         _print_next(commands)
 
     def _write_results(
-        self, progress: TrainingProgress, best: Checkpoint, final: FinalResult
+        self, progress: TrainingProgress, best: Checkpoint, final: FinalResult, weights_hash: str
     ) -> None:
         record = {
             "part": final.part,
@@ -143,7 +144,7 @@ class TrainingRun:
             "best_update": best.meta["update"],
             "updates": progress.update,
             "training_seconds": round(progress.seconds, 1),
-            "weights": ckpt.fingerprint(best.part("model")),
+            "weights": weights_hash,
             "parameters": sum(p.numel() for p in self.task.network.parameters()),
             "peak_memory_mb": peak_memory(),
             **self.facts,
@@ -159,15 +160,13 @@ class TrainingRun:
             plots.learning_curve(records, self.task.metric, file, self.task.title, self.task.unit)
 
 
-def _not_tested(metric: str, best: Checkpoint) -> FinalResult:
+def _not_tested(best: Checkpoint) -> FinalResult:
     """The best validation, in place of a final test."""
-    figures = best.meta["metrics"]
     scores = {
-        name: {"score": figures[name], "signature": "of the best validation"}
-        for name in figures
-        if name == metric or name != "loss"
+        name: {"score": value, "signature": "of the best validation"}
+        for name, value in best.meta["metrics"].items()
     }
-    lines = ["is all that was scored; final_test=true tests the best weights too"]
+    lines = ["scores only; final_test=true tests the best weights too"]
     return FinalResult(part="validation", results={"scores": scores}, lines=lines)
 
 

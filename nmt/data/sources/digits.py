@@ -69,6 +69,7 @@ class Digits:
     """
 
     pictures: ClassVar[bool] = True
+    generated: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 from babel import Locale, UnknownLocaleError
 from babel.dates import format_date, format_skeleton, format_time
@@ -77,6 +78,8 @@ class Everyday:
     train, validation, test: number of pairs in each part.
     seed: seed of the meanings.
     """
+
+    generated: ClassVar[bool] = True
 
     def __init__(
         self,

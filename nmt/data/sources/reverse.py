@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from typing import ClassVar
 
 from nmt.data import Pairs, Splits
 from nmt.foundation.ranges import Size
@@ -17,6 +18,8 @@ class Reverse:
 
     Raises ValueError if there are too few distinct sequences.
     """
+
+    generated: ClassVar[bool] = True
 
     def __init__(
         self,
