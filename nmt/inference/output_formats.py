@@ -13,8 +13,8 @@ import json
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from nmt.inference.translation import Translation
-from nmt.inference.word_alignment import merge
+from nmt.inference.translation import ForcedDecoding, Translation
+from nmt.inference.word_alignment import WordAlignment, merge
 from nmt.tokenizer import Tokenizer
 from nmt.tokenizer.words import Units
 
@@ -92,21 +92,18 @@ def hypothesis_record(
 ) -> dict[str, Any]:
     """JSON object of a hypothesis; `rank`: its place in the n-best list, from 0."""
     hypothesis = translation.hypotheses[rank]
-    text = translation.texts[rank]
     decoding = translation.details[rank]
-    record: dict[str, Any] = {
-        "text": one_line(text),
+    probabilities = decoding_record(tokenizer, hypothesis.tokens, decoding)
+    record = {
+        "text": one_line(translation.texts[rank]),
         "score": round(hypothesis.score, 6),
         "log_prob": round(hypothesis.log_prob, 6),
-        "tokens": [*tokenizer.target_pieces(hypothesis.tokens), "</s>"],
-        "token_log_probs": [round(float(value), 6) for value in decoding.log_probs],
+        "tokens": probabilities["tokens"],
+        "token_log_probs": probabilities["token_log_probs"],
         "alignment": None,
     }
     if decoding.weights is not None and tokenizer.columns.sources:
-        source_units, of_source = tokenizer.source_units(source, list(translation.source), units)
-        target_units, of_target = tokenizer.target_units(text, hypothesis.tokens, units)
-        sizes = (len(source_units), len(target_units))
-        alignment = merge(decoding.weights, of_source, of_target, sizes)
+        alignment = word_alignment(tokenizer, source, translation, rank, units)
         record["alignment"] = {
             "pairs": alignment.pairs(),
             "weights": alignment.weights.round(5).tolist(),
@@ -116,3 +113,27 @@ def hypothesis_record(
     if decoding.places is not None:
         record["places"] = decoding.places.round(5).tolist()
     return record
+
+
+def decoding_record(
+    tokenizer: Tokenizer, tokens: Sequence[int], decoding: ForcedDecoding
+) -> dict[str, Any]:
+    """JSON object of the probabilities of a given translation and of its tokens, </s> last."""
+    return {
+        "log_prob": round(decoding.log_prob, 6),
+        "perplexity": round(decoding.perplexity, 4),
+        "tokens": [*tokenizer.target_pieces(tokens), "</s>"],
+        "token_log_probs": [round(float(value), 6) for value in decoding.log_probs],
+    }
+
+
+def word_alignment(
+    tokenizer: Tokenizer, source: str, translation: Translation, rank: int, units: Units = "word"
+) -> WordAlignment:
+    """Alignment of a hypothesis with its source; `rank`: its place in the n-best list, from 0."""
+    weights = translation.details[rank].weights
+    assert weights is not None
+    tokens = translation.hypotheses[rank].tokens
+    source_units, of_source = tokenizer.source_units(source, list(translation.source), units)
+    target_units, of_target = tokenizer.target_units(translation.texts[rank], tokens, units)
+    return merge(weights, of_source, of_target, (len(source_units), len(target_units)))

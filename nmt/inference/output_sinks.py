@@ -114,8 +114,7 @@ class FileSink(StreamSink):
         try:
             earlier = self._earlier_record(resume)
             self.finished_lines = earlier.finished_lines
-            self._finished_bytes = earlier.finished_bytes
-            self._save_record()
+            self._save(earlier)
             with self._named_errors():
                 self._file = open(self._partial, "ab")  # noqa: SIM115
                 self._file.truncate(earlier.finished_bytes)
@@ -127,8 +126,7 @@ class FileSink(StreamSink):
         super().write(lines)
         self.finished_lines += len(lines) if input_lines is None else input_lines
         if self.on_failure != "delete":
-            self._finished_bytes = self._file.tell()
-            self._save_record()
+            self._save(PartialRecord(self.work, self.finished_lines, self._file.tell()))
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         with self._lock:
@@ -137,7 +135,6 @@ class FileSink(StreamSink):
                     os.fsync(self._file.fileno())
             if kind is None:
                 os.replace(self._partial, self.path)
-                self._record.unlink(missing_ok=True)
                 sync_folder(self.path.parent)
             elif self.on_failure != "delete" and self.finished_lines:
                 log.warning(
@@ -146,21 +143,21 @@ class FileSink(StreamSink):
                     f"{self.finished_lines:,}",
                     "; resume=true continues it" if self.on_failure == "resume" else "",
                 )
-            else:
-                self._partial.unlink(missing_ok=True)
-                self._record.unlink(missing_ok=True)
+                return
+            self._partial.unlink(missing_ok=True)
+            self._record.unlink(missing_ok=True)
 
     def _earlier_record(self, resume: bool) -> PartialRecord:
         """Record of FILE.partial when it is continued, otherwise an empty one."""
         if not self._partial.is_file():
             return PartialRecord(self.work)
-        record = self._read_record()
-        if record is None:
-            differences = ["origin unknown"]
-        else:
+        try:
+            record = PartialRecord(**json.loads(self._record.read_text(encoding="utf-8")))
             names = sorted({*record.work, *self.work})
             differences = [name for name in names if record.work.get(name) != self.work.get(name)]
-        if record is None or differences:
+        except (OSError, ValueError, TypeError, AttributeError):
+            differences = ["origin unknown"]
+        if differences:
             raise UserError(
                 f"{self._partial}: part of other work (other {', '.join(differences)}). "
                 "Delete it, or choose another output"
@@ -176,20 +173,7 @@ class FileSink(StreamSink):
         log.info("%s: going on after %s lines", self._partial, f"{record.finished_lines:,}")
         return record
 
-    def _read_record(self) -> PartialRecord | None:
-        """Content of FILE.partial.json, or None if it cannot be read."""
-        try:
-            fields = json.loads(self._record.read_text(encoding="utf-8"))
-            return PartialRecord(
-                work=dict(fields["work"]),
-                finished_lines=int(fields["finished_lines"]),
-                finished_bytes=int(fields["finished_bytes"]),
-            )
-        except (OSError, ValueError, TypeError, KeyError, RecursionError):
-            return None
-
-    def _save_record(self) -> None:
-        record = PartialRecord(self.work, self.finished_lines, self._finished_bytes)
+    def _save(self, record: PartialRecord) -> None:
         write_atomically(self._record, json.dumps(asdict(record), indent=1).encode())
 
 
@@ -206,8 +190,7 @@ def is_complete(name: str, line_count: int, numbered: bool) -> bool:
         return False
     with open(name, "rb") as file:
         if numbered:
-            numbers = [line.split(b" ", 1)[0] for line in file]
-            count = 1 + max((int(number) for number in numbers if number.isdigit()), default=-1)
+            count = len({line.split(b" ", 1)[0] for line in file})
         else:
             count = sum(1 for _ in file)
     if count != line_count:

@@ -1,7 +1,6 @@
 """Interactive translation at a terminal: history by the arrow keys, questions about the answer."""
 
 import contextlib
-import copy
 import math
 from collections.abc import Callable
 
@@ -86,18 +85,10 @@ class Prompt:
         self._say(f"log-probability {decoding.log_prob:.2f}, {mean:.2f} a piece on average")
         scored = zip(pieces, decoding.log_probs, strict=True)
         self._say("  ".join(f"{piece} {math.exp(log_prob):.2f}" for piece, log_prob in scored))
-        others = self._n_best(line, translation)
+        others = self.translator.with_whole_beam().translations(line)
         for hypothesis, text in zip(others.hypotheses, others.texts, strict=True):
             if text != translation.text:
                 self._say(f"{hypothesis.log_prob:.2f}  {text}")
-
-    def _n_best(self, line: str, translation: Translation) -> Translation:
-        """All translations that the search keeps, also if it returns the best one only."""
-        search = copy.copy(self.translator.search)
-        if getattr(search, "n_best", None) != 1 or not hasattr(search, "width"):
-            return translation
-        search.n_best = search.width  # type: ignore[attr-defined]
-        return self.translator.with_search(search).translations(line)
 
     def _attention(self, line: str, translation: Translation) -> None:
         """Shows the source words with the greatest weights for each word of the answer."""

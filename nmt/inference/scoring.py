@@ -2,7 +2,6 @@
 
 import json
 import logging
-import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,9 +13,11 @@ from nmt.data.lines import Errors, check_aligned, find_file, stream_lines
 from nmt.foundation.errors import UserError
 from nmt.foundation.progress import Progress
 from nmt.inference.input_lines import CHUNK
+from nmt.inference.output_formats import decoding_record
 from nmt.inference.output_sinks import open_sink
-from nmt.inference.translation import ForcedDecoding
+from nmt.inference.translation import ForcedDecoding, perplexity
 from nmt.inference.translator import Translator
+from nmt.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
 NBEST_LINE = re.compile(
@@ -27,8 +28,6 @@ NBEST_LINE = re.compile(
     r"(\|\|\|[-=\d\s]*)?",  # word alignment
 )
 """Line of an n-best list; its text may contain |||, so later fields are matched from the end."""
-LARGEST_EXPONENT = 700.0
-"""Nats per token up to which a perplexity is finite."""
 
 
 @dataclass(frozen=True)
@@ -72,55 +71,52 @@ def score_files(
     count = sum(1 for _ in stream_lines(target_file, errors))
     if target:
         check_aligned(source_file, source_count, target_file, count)
-        candidates = _aligned(source_file, target_file, errors)
+        pairs = _aligned(source_file, target_file, errors)
     else:
         for _ in _of_list(source_file, target_file, errors, source_count):
             pass  # errors come before any output
-        candidates = _of_list(source_file, target_file, errors, source_count)
+        pairs = _of_list(source_file, target_file, errors, source_count)
     translator = load()
     total = 0.0
     tokens = 0
     with open_sink(output, work=work) as sink, Progress("scoring", count, "lines") as step:
-        while chunk := list(islice(candidates, CHUNK)):
-            sources = translator.encode([candidate.source for candidate in chunk])
-            targets = translator.tokenizer.encode_target([candidate.target for candidate in chunk])
+        while chunk := list(islice(pairs, CHUNK)):
+            sources = translator.encode([pair.source for pair in chunk])
+            targets = translator.tokenizer.encode_target([pair.target for pair in chunk])
             results = translator.force(sources, targets, attention=False, progress=step)
-            pieces = map(translator.tokenizer.target_pieces, targets)
-            rows = zip(chunk, results, pieces, strict=True)
-            sink.write([_line(*row, format, normalize) for row in rows])
+            rows = zip(chunk, targets, results, strict=True)
+            sink.write([_line(translator.tokenizer, *row, format, normalize) for row in rows])
             total += sum(result.log_prob for result in results)
             tokens += sum(len(result.log_probs) for result in results)
-    perplexity = _perplexity(total, tokens) if tokens else float("nan")
-    log.info("log-probability %.2f of %s tokens: perplexity %.3f", total, f"{tokens:,}", perplexity)
-    return perplexity
-
-
-def _perplexity(log_prob: float, tokens: int) -> float:
-    return math.exp(min(-log_prob / tokens, LARGEST_EXPONENT))
+    log.info(
+        "log-probability %.2f of %s tokens: perplexity %.3f",
+        total,
+        f"{tokens:,}",
+        perplexity(total, tokens),
+    )
+    return perplexity(total, tokens)
 
 
 def _line(
-    candidate: ScoredPair, result: ForcedDecoding, pieces: list[str], format: str, normalize: str
+    tokenizer: Tokenizer,
+    candidate: ScoredPair,
+    target: list[int],
+    result: ForcedDecoding,
+    format: str,
+    normalize: str,
 ) -> str:
     """Output line of a candidate."""
-    log_prob = float(result.log_prob)
-    length = len(result.log_probs)
+    log_prob = result.log_prob
     if candidate.nbest_entry is not None:
         return f"{candidate.nbest_entry} nmt= {log_prob:.6f} ||| {log_prob:.6f}"
     if format == "text":
-        return f"{log_prob / length if normalize == 'average' else log_prob:.6f}"
-    values = {
-        "log_prob": round(log_prob, 6),
-        "perplexity": round(_perplexity(log_prob, length), 4),
-        "tokens": [*pieces, "</s>"],
-        "token_log_probs": [round(float(value), 6) for value in result.log_probs],
-    }
-    return json.dumps(values, ensure_ascii=False)
+        length = len(result.log_probs) if normalize == "average" else 1
+        return f"{log_prob / length:.6f}"
+    return json.dumps(decoding_record(tokenizer, target, result), ensure_ascii=False)
 
 
 def _aligned(source: Path, target: Path, errors: Errors) -> Iterator[ScoredPair]:
-    for texts in zip(stream_lines(source, errors), stream_lines(target, errors), strict=True):
-        yield ScoredPair(*texts)
+    return map(ScoredPair, stream_lines(source, errors), stream_lines(target, errors))
 
 
 def _of_list(source: Path, nbest: Path, errors: Errors, count: int) -> Iterator[ScoredPair]:

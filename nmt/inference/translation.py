@@ -1,6 +1,7 @@
 """Values of a translator: constraints that it is given, translations that it returns."""
 
 import html
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -103,12 +104,21 @@ class ForcedDecoding:
     def log_prob(self) -> float:
         return float(self.log_probs.sum(dtype=np.float64))
 
+    @property
+    def perplexity(self) -> float:
+        return perplexity(self.log_prob, len(self.log_probs))
+
     def __repr__(self) -> str:
         shape = None if self.weights is None else list(self.weights.shape)
         return (
             f"ForcedDecoding(log_prob={self.log_prob:.3f}, "
             f"tokens={len(self.log_probs)}, weights={shape})"
         )
+
+
+def perplexity(log_prob: float, tokens: int) -> float:
+    """Perplexity of some tokens, bounded, as exp overflows beyond about 709 nats; NaN for none."""
+    return math.exp(min(-log_prob / tokens, 700.0)) if tokens else math.nan
 
 
 @dataclass(frozen=True)

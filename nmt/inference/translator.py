@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import logging
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Annotated, TypeVar, get_args, overload
 
 import numpy as np
@@ -138,9 +139,27 @@ class Translator:
         translator.search = search
         return translator
 
+    def with_whole_beam(self) -> Translator:
+        """Returns a translator whose search returns all hypotheses of its beam.
+
+        Searches without a beam, and those that return several hypotheses already, stay as they are.
+        """
+        search = copy.copy(self.search)
+        if hasattr(search, "width") and getattr(search, "n_best", None) == 1:
+            search.n_best = search.width  # type: ignore[attr-defined]
+        return self.with_search(search)
+
     @property
     def models(self) -> Sequence[Seq2Seq]:
         return self.networks.models
+
+    @cached_property
+    def encoder_hash(self) -> str:
+        """SHA-256 of the weights of the first model's encoder."""
+        digest = hashlib.sha256()
+        for name, weight in sorted(self.models[0].encoder.state_dict().items()):
+            digest.update(name.encode() + weight.detach().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
 
     @property
     def attends(self) -> bool:

@@ -4,17 +4,17 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from nmt.configuration import build
 from nmt.configuration.model_settings import ServeSettings
 from nmt.data.lines import find_file, read_lines
 from nmt.foundation.errors import UserError
 from nmt.inference.explanations.neighbors import read_index
 from nmt.inference.text_classifier import TextClassifier
+from nmt.inference.translator import Translator
 from nmt.loading import text_classifier, translator_for
 from nmt.serving.app import Server
 from nmt.serving.http_server import run_server
 from nmt.serving.limits import Limits
-from nmt.serving.served_models import Models, ServedModel, ServedTranslator
+from nmt.serving.served_models import Models, ServedModel
 from nmt.storage.checkpoint import read_model
 
 
@@ -66,7 +66,7 @@ def _read_keys(name: str) -> list[str]:
     return keys
 
 
-def _loaded(settings: ServeSettings, path: str) -> ServedTranslator | TextClassifier:
+def _loaded(settings: ServeSettings, path: str) -> Translator | TextClassifier:
     """Loads a translator or a classifier. Raises UserError unless it reads plain text."""
     if read_model(path).meta.get("command") == "classify":
         return text_classifier(path, settings.device)
@@ -76,9 +76,4 @@ def _loaded(settings: ServeSettings, path: str) -> ServedTranslator | TextClassi
         raise UserError(
             f"model={path}: reads {columns.described}; a server translates plain text only"
         )
-    search = dict(settings.search)
-    if "n_best" in search:
-        search["n_best"] = search["width"]
-    return ServedTranslator(
-        translator, translator.with_search(build.make({"search": search}, "search"))
-    )
+    return translator

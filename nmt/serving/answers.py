@@ -1,13 +1,11 @@
 """Answers of the API as JSON values: translations, probabilities and labels."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 from nmt.drawing.word_importance import as_json
-from nmt.inference.output_formats import hypothesis_record
+from nmt.inference.output_formats import decoding_record, hypothesis_record, word_alignment
 from nmt.inference.text_classifier import TextClassifier
 from nmt.inference.translation import Translation
 from nmt.inference.translator import Translator
@@ -15,15 +13,9 @@ from nmt.serving.limits import Refused
 from nmt.serving.markup import AlignedSentence, Part, blocks, with_tags
 from nmt.serving.passages import joined, spans
 from nmt.serving.request_fields import Fields, as_list, constraint_of
-from nmt.serving.served_models import (
-    AUTO,
-    Models,
-    SentenceRequest,
-    ServedModel,
-    ServedTranslator,
-)
+from nmt.serving.served_models import AUTO, Models, SentenceRequest, ServedModel
 from nmt.tokenizer import Tokenizer
-from nmt.tokenizer.words import Units, words
+from nmt.tokenizer.words import words
 
 DETAILS = ("alignment", "attention", "scores")
 """Fields that ask for details of sentences."""
@@ -48,8 +40,8 @@ class Passage:
         """The translation of the part. Each sentence has its hypothesis of this rank, or else its
         last."""
         if self.is_html:
-            aligned = [self._aligned(number, rank) for number in range(len(self.translations))]
-            return with_tags(self.part, aligned)
+            numbers = range(len(self.translations))
+            return with_tags(self.part, [self._aligned(number, rank) for number in numbers])
         texts = [
             translation.texts[min(rank, len(translation.texts) - 1)] if translation.texts else ""
             for translation in self.translations
@@ -58,16 +50,15 @@ class Passage:
 
     def _aligned(self, number: int, rank: int) -> AlignedSentence:
         translation = self.translations[number]
-        place = self.places[number]
         rank = min(rank, len(translation.details) - 1)
         if rank < 0:
-            return AlignedSentence(place, "", [])
+            return AlignedSentence(self.places[number], "", [])
         text = translation.texts[rank]
-        answer = hypothesis_record(self.tokenizer, self.sentence(number), translation, rank, "word")
+        alignment = word_alignment(self.tokenizer, self.sentence(number), translation, rank)
         # A word without an alignment gets the tags of the first source word.
-        source_of = {target: source for source, target in answer["alignment"]["pairs"]}
+        source_of = {target: source for source, target in alignment.pairs()}
         source_words = [source_of.get(word, 0) for word in range(len(words(text)))]
-        return AlignedSentence(place, text, source_words)
+        return AlignedSentence(self.places[number], text, source_words)
 
 
 Document = Sequence[str | Passage]
@@ -77,9 +68,8 @@ Document = Sequence[str | Passage]
 async def translated(models: Models, fields: Fields) -> dict[str, Any]:
     """The answer to /translate. Raises Refused or UserError if it cannot be given."""
     served = models.translator(fields["source"], fields["target"], fields["model"])
-    details = [name for name in DETAILS if fields[name]]
-    needs_attention = fields["format"] == "html" or {*details} - {"scores"}
-    if needs_attention and not served.model.translator.attends:
+    needs_attention = fields["format"] == "html" or fields["alignment"] or fields["attention"]
+    if needs_attention and not served.model.attends:
         raise Refused(
             400,
             f"{served.name} has no attention, so it aligns no words and keeps no tags: "
@@ -94,10 +84,8 @@ async def translated(models: Models, fields: Fields) -> dict[str, Any]:
             list(dict.fromkeys(_written(document, rank) for rank in ranks))[1:]
             for document in documents
         ]
-    if details:
-        answers["sentences"] = [
-            _sentences(document, fields["units"], details) for document in documents
-        ]
+    if any(fields[name] for name in DETAILS):
+        answers["sentences"] = [_sentences(document, fields) for document in documents]
     answer = {key: per_text(values, fields) for key, values in answers.items()}
     if fields["source"] == AUTO:
         # The only source language; it is not detected.
@@ -110,44 +98,48 @@ def per_text(answers: list[Any], fields: Fields) -> Any:
     return answers if isinstance(fields["q"], list) else answers[0]
 
 
-async def _documents(served: ServedModel[ServedTranslator], fields: Fields) -> list[Document]:
-    """Texts with their translations. All sentences are translated together, those of equal parts
-    once."""
+async def _documents(served: ServedModel[Translator], fields: Fields) -> list[Document]:
+    """Texts with their translations. All sentences are translated together."""
     is_html = fields["format"] == "html"
     texts = [blocks(text) if is_html else [Part(text)] for text in as_list(fields["q"])]
-    # One request per sentence of each part; the answers come in the same order.
     parts = [block for text in texts for block in text if isinstance(block, Part)]
-    places = {part: spans(part.text) for part in parts}
-    # Tags follow the alignment, which is one of the details.
-    needs_details = is_html or any(fields[name] for name in DETAILS)
-    requests = []
-    for part in places:
-        for place in places[part]:
-            sentence = part.text[place.start : place.stop]
-            is_first = place == places[part][0]
-            request = SentenceRequest(
-                sentence,
-                constraint_of(fields, sentence, is_first=is_first),
-                details_of=1 + fields["alternatives"] if needs_details else 0,
-                n_best=fields["alternatives"] > 0,
-            )
-            requests.append(request)
-    translations = iter(await served.batcher.do(requests))
-    tokenizer = served.model.translator.tokenizer
-    passages = {}
-    for part in places:
-        of_part = list(islice(translations, len(places[part])))
-        passages[part] = Passage(part, places[part], of_part, tokenizer, is_html)
-    return [
-        [block if isinstance(block, str) else passages[block] for block in text] for text in texts
+    places = [spans(part.text) for part in parts]
+    requests = [
+        _request(part, place, fields)
+        for part, of in zip(parts, places, strict=True)
+        for place in of
     ]
+    # One answer for each request, in the same order.
+    translations = iter(await served.batcher.do(requests))
+    passages = iter(
+        [
+            Passage(part, of, [next(translations) for _ in of], served.model.tokenizer, is_html)
+            for part, of in zip(parts, places, strict=True)
+        ]
+    )
+    return [
+        [block if isinstance(block, str) else next(passages) for block in text] for text in texts
+    ]
+
+
+def _request(part: Part, place: range, fields: Fields) -> SentenceRequest:
+    """Request for the translation of a sentence."""
+    sentence = part.text[place.start : place.stop]
+    # Tags follow the alignment, which is one of the details.
+    needs_details = fields["format"] == "html" or any(fields[name] for name in DETAILS)
+    return SentenceRequest(
+        sentence,
+        constraint_of(fields, sentence, is_first=not part.text[: place.start].strip()),
+        details_of=1 + fields["alternatives"] if needs_details else 0,
+        whole_beam=fields["alternatives"] > 0,
+    )
 
 
 def _written(document: Document, rank: int) -> str:
     return "".join(block if isinstance(block, str) else block.written(rank) for block in document)
 
 
-def _sentences(document: Document, units: Units, details: Sequence[str]) -> list[dict[str, Any]]:
+def _sentences(document: Document, fields: Fields) -> list[dict[str, Any]]:
     """Sentences with details of their hypotheses."""
     answers = []
     for passage in document:
@@ -155,48 +147,43 @@ def _sentences(document: Document, units: Units, details: Sequence[str]) -> list
             continue
         for number, translation in enumerate(passage.translations):
             sentence = passage.sentence(number)
-            source_tokens = list(translation.source)
-            hypotheses = [
-                _hypothesis(passage, number, rank, units, details)
-                for rank in range(len(translation.details))
-            ]
-            words_of = passage.tokenizer.source_units(sentence, source_tokens, units)[0]
-            answers.append({"source": sentence, "words": words_of, "hypotheses": hypotheses})
+            source = list(translation.source)
+            ranks = range(len(translation.details))
+            answer = {
+                "source": sentence,
+                "words": passage.tokenizer.source_units(sentence, source, fields["units"])[0],
+                "hypotheses": [_hypothesis(passage, number, rank, fields) for rank in ranks],
+            }
+            answers.append(answer)
     return answers
 
 
-def _hypothesis(
-    passage: Passage, number: int, rank: int, units: Units, details: Sequence[str]
-) -> dict[str, Any]:
+def _hypothesis(passage: Passage, number: int, rank: int, fields: Fields) -> dict[str, Any]:
     tokenizer = passage.tokenizer
     translation = passage.translations[number]
-    full = hypothesis_record(tokenizer, passage.sentence(number), translation, rank, units)
+    units = fields["units"]
+    record = hypothesis_record(tokenizer, passage.sentence(number), translation, rank, units)
     tokens = translation.hypotheses[rank].tokens
-    written = tokenizer.target_units(translation.texts[rank], tokens, units)[0]
-    answer = {key: full[key] for key in ("text", "score", "log_prob")} | {"words": written}
-    if "scores" in details:
-        answer |= {key: full[key] for key in ("tokens", "token_log_probs")}
-    if "alignment" in details:
-        answer["alignment"] = full["alignment"]["pairs"]
-    if "attention" in details:
+    answer = {key: record[key] for key in ("text", "score", "log_prob")}
+    answer["words"] = tokenizer.target_units(translation.texts[rank], tokens, units)[0]
+    if fields["scores"]:
+        answer |= {key: record[key] for key in ("tokens", "token_log_probs")}
+    if fields["alignment"]:
+        answer["alignment"] = record["alignment"]["pairs"]
+    if fields["attention"]:
         weights = ("weights", "to_end", "at_end")
-        answer["attention"] = {key: full["alignment"][key] for key in weights}
+        answer["attention"] = {key: record["alignment"][key] for key in weights}
     return answer
 
 
-def scored(served: ServedModel[ServedTranslator], fields: Fields) -> dict[str, Any]:
+def scored(served: ServedModel[Translator], fields: Fields) -> dict[str, Any]:
     """The answer to /score: probabilities of translations, and of each of their tokens."""
     sources = as_list(fields["q"])
     targets = as_list(fields["translation"])
     if len(sources) != len(targets):
         numbers = f"q has {len(sources)} texts, translation {len(targets)}"
         raise Refused(400, f"{numbers}: give as many")
-    scores = token_probabilities(served.model.translator, sources, targets)
-    for score in scores:
-        mean = score["log_prob"] / len(score["tokens"])
-        # Bounded, as exp overflows beyond about 709.
-        score["perplexity"] = round(math.exp(min(-mean, 700)), 4)
-    return {"scores": per_text(scores, fields)}
+    return {"scores": per_text(token_probabilities(served.model, sources, targets), fields)}
 
 
 def token_probabilities(
@@ -206,12 +193,8 @@ def token_probabilities(
     tokens = translator.tokenizer.encode_target(list(targets))
     forced = translator.force(translator.encode(sources), tokens, attention=False)
     return [
-        {
-            "log_prob": round(probabilities.log_prob, 6),
-            "tokens": [*translator.tokenizer.target_pieces(ids), "</s>"],
-            "token_log_probs": [round(float(value), 6) for value in probabilities.log_probs],
-        }
-        for ids, probabilities in zip(tokens, forced, strict=True)
+        decoding_record(translator.tokenizer, ids, decoding)
+        for ids, decoding in zip(tokens, forced, strict=True)
     ]
 
 

@@ -81,14 +81,6 @@ class Server:
         origins: other sites whose pages may send requests
         reload: seconds between searches for newer checkpoints; 0 for never
         """
-
-        @contextlib.asynccontextmanager
-        async def watching(_: Starlette) -> AsyncIterator[None]:
-            task = asyncio.create_task(self.models.watch(reload)) if reload else None
-            yield
-            if task is not None:
-                task.cancel()
-
         posts: dict[str, Handler] = {
             "/translate": partial(translated, self.models),
             "/detect": self.detect,
@@ -105,11 +97,15 @@ class Server:
             "/frontend/settings": self.settings,
             "/openapi.json": partial(specification, self.limits),
         }
-        routes = [self._route("/metrics", self._metrics)]
-        routes += [self._route(path, partial(_page, *file)) for path, file in PAGE_FILES.items()]
-        routes += [self._route(path, partial(_value, value)) for path, value in gets.items()]
-        for path, handler in posts.items():
-            routes.append(self._route(path, partial(self._answer, path, handler), "POST"))
+        routes = [
+            self._route("/metrics", self._metrics),
+            *(self._route(path, partial(_page, *file)) for path, file in PAGE_FILES.items()),
+            *(self._route(path, partial(_value, value)) for path, value in gets.items()),
+            *(
+                self._route(path, partial(self._answer, path, posts[path]), "POST")
+                for path in posts
+            ),
+        ]
         cross_origin = Middleware(
             CORSMiddleware, allow_origins=list(origins), allow_methods=["*"], allow_headers=["*"]
         )
@@ -117,9 +113,16 @@ class Server:
         return Starlette(
             routes=routes,
             middleware=[cross_origin] if origins else [],
-            lifespan=watching,
+            lifespan=partial(self._watching, reload),
             exception_handlers=handlers,
         )
+
+    @contextlib.asynccontextmanager
+    async def _watching(self, reload: float, _: Starlette) -> AsyncIterator[None]:
+        """Context in which newer checkpoints are read, every `reload` seconds unless that is 0."""
+        watcher = asyncio.create_task(self.models.watch(reload))
+        yield
+        watcher.cancel()
 
     def _route(
         self, path: str, respond: Callable[[Request], Awaitable[Response]], method: str = "GET"
@@ -182,10 +185,10 @@ class Server:
         texts = as_list(fields["q"])
         self.measures.count_texts(texts)
         self.limits.check_texts(texts, "q")
-        others: list[Any] = []
+        others: list[Any] = [*fields.get("glossary", {}).values()]
         for name in OTHER_TEXTS:
-            value = fields.get(name, "")
-            others += [*value, *value.values()] if isinstance(value, dict) else as_list(value)
+            # Iteration over a glossary gives its source words.
+            others += as_list(fields.get(name, ""))
         others = [text for text in others if isinstance(text, str) and text]
         self.limits.check_texts(others, ", ".join(OTHER_TEXTS))
 
@@ -245,14 +248,15 @@ class Server:
 
     def names(self) -> list[dict[str, Any]]:
         """Models by their names."""
-        translators = []
+        models = []
         for served in self.models.translators:
             source, target = served.model.languages
-            attends = served.model.translator.attends
+            attends = served.model.attends
             model = {"name": served.name, "source": source, "target": target, "attention": attends}
-            translators.append(model)
-        labels = [{"name": served.name, "labels": True} for served in self.models.classifiers]
-        return translators + labels
+            models.append(model)
+        return models + [
+            {"name": served.name, "labels": True} for served in self.models.classifiers
+        ]
 
     async def _metrics(self, _: Request) -> Response:
         return Response(self.measures.text(self._open), media_type="text/plain; version=0.0.4")

@@ -1,8 +1,12 @@
-"""Fields of requests, checked: those of LibreTranslate, and further ones in the same style."""
+"""Fields of requests: those of LibreTranslate, and further ones in the same style.
+
+A field is declared once, by a JSON schema: requests are checked by it, and /openapi.json has it.
+"""
 
 import json
+import re
 import urllib.parse
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,97 +19,82 @@ Schema = dict[str, Any]
 FORM = "application/x-www-form-urlencoded"
 MAX_NUMBERS = 1000
 """Numbers of a list."""
+LARGEST = 2**31 - 1
+"""Largest token id, position or number of a sentence."""
 BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 
-@dataclass(frozen=True)
-class FieldType:
-    """Type of a field.
+def declared(expected: str, type: str | list[str], default: Any = None, **rules: Any) -> Schema:
+    """The schema of a field.
 
     expected: valid values in words
-    schema: JSON schema of them
+    type: JSON type; a list for a choice between a text and an array
     default: value of a missing field
-    parse: value for the program; None if invalid
+    rules: further rules of a JSON schema
     """
+    return {"description": expected, "type": type, "default": default, **rules}
 
-    expected: str
-    schema: Schema
-    default: Any
-    parse: Callable[[Any], Any]
+
+def number(maximum: int) -> Schema:
+    """Schema of numbers from 0 to a maximum."""
+    return declared(f"a number from 0 to {maximum:,}", "integer", 0, minimum=0, maximum=maximum)
+
+
+def choice(*choices: str) -> Schema:
+    """Schema of choices. The first is the default."""
+    return declared(" or ".join(choices), "string", choices[0], enum=[*choices])
+
+
+TEXT = declared("a text", "string", "")
+TEXTS = declared("a text or a list of texts", ["string", "array"], "", items=TEXT)
+WORD = declared("a text that is not blank", "string", "", pattern=r"\S")
+WORDS = declared("a list of words", "array", [], items=WORD)
+FLAG = declared("true or false", "boolean", False)
+NUMBERS = declared(
+    f"a list of at most {MAX_NUMBERS:,} numbers",
+    "array",
+    [],
+    items=number(LARGEST),
+    maxItems=MAX_NUMBERS,
+)
+PAIR = declared("a pair of numbers", "array", items=number(LARGEST), minItems=2, maxItems=2)
+PAIRS = declared("a list of pairs [step, position]", "array", [], items=PAIR)
+GLOSSARY = declared(
+    "an object of source words and their translations", "object", {}, additionalProperties=WORD
+)
 
 
 def as_list(texts: str | list[str]) -> list[str]:
     return [texts] if isinstance(texts, str) else texts
 
 
-def _texts(value: Any) -> str | list[str] | None:
-    is_list = isinstance(value, list) and all(isinstance(text, str) for text in value)
-    return value if is_list or isinstance(value, str) else None
+def parsed(value: Any, schema: Schema) -> Any:
+    """Value of a field for the program; None if it does not match the schema.
 
-
-def _words(value: Any) -> list[str] | None:
-    texts = _texts(value)
-    words = None if texts is None else as_list(texts)
-    return words if words is not None and all(map(str.strip, words)) else None
-
-
-def _glossary(value: Any) -> dict[str, str] | None:
-    is_valid = isinstance(value, dict) and _words([*value, *value.values()]) is not None
-    return value if is_valid else None
-
-
-def _numbers(value: Any) -> list[int] | None:
-    is_valid = isinstance(value, list) and all(type(n) is int and 0 <= n < 2**31 for n in value)
-    return value if is_valid and len(value) <= MAX_NUMBERS else None
-
-
-def _pairs(value: Any) -> dict[int, int] | None:
-    is_valid = isinstance(value, list) and all(len(_numbers(pair) or []) == 2 for pair in value)
-    return dict(value) if is_valid else None
-
-
-def number(maximum: int) -> FieldType:
-    """Type of numbers from 0 to a maximum."""
-
-    def parse(value: Any) -> int | None:
-        text = str(value) if isinstance(value, int | str) else ""
-        # Python refuses to read very long numbers.
-        is_valid = text.isdecimal() and len(text) < 12 and int(text) <= maximum
-        return int(text) if is_valid else None
-
-    schema = {"type": "integer", "minimum": 0, "maximum": maximum}
-    return FieldType(f"a number from 0 to {maximum:,}", schema, 0, parse)
-
-
-def choice(*choices: str) -> FieldType:
-    """Type of choices. The first is the default."""
-    schema = {"type": "string", "enum": [*choices]}
-    expected = " or ".join(choices)
-    return FieldType(
-        expected, schema, choices[0], lambda value: value if value in choices else None
-    )
-
-
-def list_of(schema: Schema) -> Schema:
-    return {"type": "array", "items": schema}
-
-
-STRING: Schema = {"type": "string"}
-NUMBER: Schema = {"type": "integer", "minimum": 0}
-TEXT = FieldType("a text", STRING, "", lambda value: value if isinstance(value, str) else None)
-TEXTS = FieldType("a text or a list of texts", {"oneOf": [STRING, list_of(STRING)]}, "", _texts)
-WORDS = FieldType("a list of words", list_of(STRING), [], _words)
-FLAG = FieldType(
-    "true or false", {"type": "boolean"}, False, lambda value: BOOLEANS.get(str(value).lower())
-)
-NUMBERS = FieldType(f"a list of at most {MAX_NUMBERS:,} numbers", list_of(NUMBER), [], _numbers)
-PAIRS = FieldType("a list of pairs [step, position]", list_of(list_of(NUMBER)), {}, _pairs)
-GLOSSARY = FieldType(
-    "an object of source words and their translations",
-    {"type": "object", "additionalProperties": STRING},
-    {},
-    _glossary,
-)
+    Forms have texts only: a number, a flag or the only item of a list may be a text.
+    """
+    kind = schema["type"]
+    if isinstance(kind, list):
+        kind = "array" if isinstance(value, list) else "string"
+    match kind:
+        case "string" if isinstance(value, str):
+            is_valid = re.search(schema.get("pattern", ""), value) is not None
+            return value if is_valid and value in schema.get("enum", [value]) else None
+        case "boolean":
+            return BOOLEANS.get(str(value).lower())
+        case "integer" if isinstance(value, int | str):
+            text = str(value)
+            # Python refuses to read very long numbers.
+            is_valid = text.isdecimal() and len(text) < 12 and int(text) <= schema["maximum"]
+            return int(text) if is_valid else None
+        case "array" if isinstance(value, list | str):
+            items = [parsed(item, schema["items"]) for item in as_list(value)]
+            sizes = range(schema.get("minItems", 0), schema.get("maxItems", LARGEST) + 1)
+            return items if None not in items and len(items) in sizes else None
+        case "object" if isinstance(value, dict):
+            words = parsed([*value, *value.values()], WORDS)
+            return None if words is None else value
+    return None
 
 
 @dataclass(frozen=True)
@@ -113,37 +102,28 @@ class Post:
     """A path of POST: its purpose, its fields, and the schema of its answer."""
 
     summary: str
-    required: Mapping[str, FieldType]
-    optional: Mapping[str, FieldType] = field(default_factory=dict)
+    required: Mapping[str, Schema]
+    optional: Mapping[str, Schema] = field(default_factory=dict)
     answer: Schema = field(default_factory=lambda: {"type": ["object", "array"]})
 
     def checked(self, values: Fields) -> dict[str, Any]:
         """Values of all fields. Raises Refused if one is missing or invalid."""
         fields = {}
-        for name, kind in {**self.required, **self.optional}.items():
+        for name, schema in {**self.required, **self.optional}.items():
             value = values.get(name)
             # An empty text is a text to translate; an empty field of a form is a missing field.
             is_missing = value is None or (value == "" and name != "q")
             if is_missing and name in self.required:
                 raise Refused(400, f"Invalid request: missing {name} parameter")
-            fields[name] = kind.default if is_missing else kind.parse(value)
+            fields[name] = schema["default"] if is_missing else parsed(value, schema)
             if fields[name] is None:
-                raise Refused(400, f"{name}: expected {kind.expected}")
+                raise Refused(400, f"{name}: expected {schema['description']}")
         return fields
 
 
 LANGUAGES = {"source": TEXT, "target": TEXT}
 MODEL = {"model": TEXT}
-OF_A_SENTENCE = {**MODEL, "sentence": number(2**31)}
-TRANSLATED = {
-    "type": "object",
-    "required": ["translatedText"],
-    "properties": {
-        "translatedText": TEXTS.schema,
-        "alternatives": {"type": "array"},
-        "sentences": {"type": "array"},
-    },
-}
+OF_A_SENTENCE = {**MODEL, "sentence": number(LARGEST)}
 POSTS = {
     "/translate": Post(
         "Translates texts",
@@ -161,7 +141,15 @@ POSTS = {
             "required": WORDS,
             "forbidden": WORDS,
         },
-        TRANSLATED,
+        {
+            "type": "object",
+            "required": ["translatedText"],
+            "properties": {
+                "translatedText": {"type": ["string", "array"], "items": {"type": "string"}},
+                "alternatives": {"type": "array"},
+                "sentences": {"type": "array"},
+            },
+        },
     ),
     "/detect": Post("Refuses to detect languages", {"q": TEXTS}),
     "/score": Post(

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -19,21 +20,7 @@ from nmt.storage.checkpoint import HUB, find_checkpoint
 log = logging.getLogger(__name__)
 AUTO = "auto"
 """Source language of a request for the detection of languages."""
-
-
-@dataclass(frozen=True)
-class ServedTranslator:
-    """A model's translator, and one that returns all hypotheses of its beam."""
-
-    translator: Translator
-    n_best: Translator
-
-    @property
-    def languages(self) -> tuple[str, str]:
-        return self.translator.languages
-
-
-Model = TypeVar("Model", ServedTranslator, TextClassifier)
+Model = TypeVar("Model", Translator, TextClassifier)
 
 
 @dataclass(frozen=True)
@@ -42,13 +29,13 @@ class SentenceRequest:
 
     constraint: texts that its translation must and must not have
     details_of: number of hypotheses with word probabilities and attention
-    n_best: whether to return all hypotheses of the beam
+    whole_beam: whether to return all hypotheses of the beam
     """
 
     sentence: str
     constraint: Constraint | None = None
     details_of: int = 0
-    n_best: bool = False
+    whole_beam: bool = False
 
 
 class ServedModel(Generic[Model]):
@@ -90,24 +77,24 @@ class ServedModel(Generic[Model]):
     def translate_batch(self, requests: list[SentenceRequest]) -> list[Translation]:
         """Translations of sentences, by one checkpoint, those with the same options together."""
         # Taken once: a newer checkpoint may replace it meanwhile.
-        model = self.model
-        assert isinstance(model, ServedTranslator)
-        groups: dict[tuple[bool, int, bool], list[int]] = {}
-        for number, request in enumerate(requests):
-            # A translator has one search, one number of details, and constraints for all or none.
-            options = (request.n_best, request.details_of, request.constraint is not None)
-            groups.setdefault(options, []).append(number)
-        translations: dict[int, Translation] = {}
-        for (n_best, details_of, is_constrained), numbers in groups.items():
-            group = [requests[number] for number in numbers]
-            sentences = [request.sentence for request in group]
-            constraints = [request.constraint or Constraint() for request in group]
-            translator = model.n_best if n_best else model.translator
-            answers = translator.translations(
-                sentences, constraints if is_constrained else None, details_of
+        translator = self.model
+        assert isinstance(translator, Translator)
+        # A dictionary has equal requests once.
+        groups: defaultdict[Any, dict[SentenceRequest, None]] = defaultdict(dict)
+        for request in requests:
+            # A search has constraints for all of its sentences or for none.
+            is_free = request.constraint is None
+            groups[request.whole_beam, request.details_of, is_free][request] = None
+        translations: dict[SentenceRequest, Translation] = {}
+        for group in groups.values():
+            first = next(iter(group))
+            searcher = translator.with_whole_beam() if first.whole_beam else translator
+            constraints = [request.constraint for request in group if request.constraint]
+            answers = searcher.translations(
+                [request.sentence for request in group], constraints or None, first.details_of
             )
-            translations |= zip(numbers, answers, strict=True)
-        return [translations[number] for number in range(len(requests))]
+            translations |= zip(group, answers, strict=True)
+        return [translations[request] for request in requests]
 
     def is_outdated(self) -> bool:
         """Returns whether the path has another checkpoint than the one last read."""
@@ -132,8 +119,8 @@ class ServedModel(Generic[Model]):
         log.info("%s: a newer checkpoint is loaded", self.name)
 
 
-def _kind(model: ServedTranslator | TextClassifier) -> str:
-    if isinstance(model, ServedTranslator):
+def _kind(model: Translator | TextClassifier) -> str:
+    if isinstance(model, Translator):
         return f"a translator from {' to '.join(model.languages)}"
     return "a classifier"
 
@@ -143,8 +130,8 @@ class Models:
 
     def __init__(self, models: Sequence[ServedModel[Any]]) -> None:
         self.all = models
-        self.translators: list[ServedModel[ServedTranslator]] = [
-            served for served in models if isinstance(served.model, ServedTranslator)
+        self.translators: list[ServedModel[Translator]] = [
+            served for served in models if isinstance(served.model, Translator)
         ]
         self.classifiers: list[ServedModel[TextClassifier]] = [
             served for served in models if isinstance(served.model, TextClassifier)
@@ -153,14 +140,14 @@ class Models:
     @property
     def languages(self) -> Mapping[str, list[str]]:
         """Target languages by source language."""
-        targets: dict[str, list[str]] = {}
+        # A dictionary keeps the order of the models, and each language once.
+        targets: defaultdict[str, dict[str, None]] = defaultdict(dict)
         for served in self.translators:
             source, target = served.model.languages
-            if target not in targets.setdefault(source, []):
-                targets[source].append(target)
-        return targets
+            targets[source][target] = None
+        return {source: [*codes] for source, codes in targets.items()}
 
-    def translator(self, source: str, target: str, name: str) -> ServedModel[ServedTranslator]:
+    def translator(self, source: str, target: str, name: str) -> ServedModel[Translator]:
         """The first translator for these languages, and of that name unless it is empty. Raises
         Refused if there is none."""
         if not self.translators:
@@ -180,7 +167,7 @@ class Models:
             )
             raise Refused(400, f"{request} is not here; there are {pairs}")
         sources = sorted({served.model.languages[0] for served in candidates})
-        if source == AUTO and len(sources) > 1:
+        if len(sources) > 1:
             raise Refused(
                 400,
                 f"this server does not detect languages: give source, one of {', '.join(sources)}",
@@ -197,13 +184,12 @@ class Models:
         raise Refused(400, f"there is no model that classifies{problem}")
 
     async def watch(self, seconds: float) -> None:
-        """Reads newer checkpoints, for ever."""
-        loop = asyncio.get_running_loop()
-        while True:
+        """Reads newer checkpoints, for ever; 0 seconds: never."""
+        while seconds:
             await asyncio.sleep(seconds)
             for served in self.all:
-                if await loop.run_in_executor(None, served.is_outdated):
-                    await loop.run_in_executor(None, served.reload)
+                if await asyncio.to_thread(served.is_outdated):
+                    await asyncio.to_thread(served.reload)
 
 
 def _stamp(path: str) -> tuple[int, int, int] | None:

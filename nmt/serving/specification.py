@@ -4,7 +4,7 @@ from typing import Any
 
 import nmt
 from nmt.serving.limits import Limits
-from nmt.serving.request_fields import POSTS, STRING, Schema
+from nmt.serving.request_fields import POSTS, Schema
 
 GETS = {
     "/languages": "Source languages, and the target languages of each",
@@ -13,32 +13,31 @@ GETS = {
     "/frontend/settings": "Settings for the page of LibreTranslate",
 }
 """Summary of each path of GET."""
+STRING = {"type": "string"}
+ERROR = {"type": "object", "properties": {"error": STRING}, "required": ["error"]}
 
 
 def specification(limits: Limits) -> Schema:
     """OpenAPI 3.1."""
     sizes = f"{limits.characters:,} characters, {limits.texts:,} texts or {limits.bytes:,} bytes"
-    error = {"type": "object", "properties": {"error": STRING}, "required": ["error"]}
     errors = {
-        "400": "a field is missing or invalid",
-        "403": "no valid key",
-        "408": "the body arrives too slowly",
-        "413": f"more than {sizes}",
-        "415": "another content type",
-        "429": "too many requests of this caller",
-        "503": "too many requests, or too slow an answer",
+        "400": _response("a field is missing or invalid", ERROR),
+        "403": _response("no valid key", ERROR),
+        "408": _response("the body arrives too slowly", ERROR),
+        "413": _response(f"more than {sizes}", ERROR),
+        "415": _response("another content type", ERROR),
+        "429": _response("too many requests of this caller", ERROR),
+        "503": _response("too many requests, or too slow an answer", ERROR),
     }
-    error_responses = {status: _response(text, error) for status, text in errors.items()}
     paths: dict[str, Any] = {}
     for path, post in POSTS.items():
-        fields = {name: kind.schema for name, kind in {**post.required, **post.optional}.items()}
-        properties = {**fields, "api_key": STRING}
+        properties = {**post.required, **post.optional, "api_key": STRING}
         body = {"type": "object", "properties": properties, "required": [*post.required]}
         paths[path] = {
             "post": {
                 "summary": post.summary,
                 "requestBody": {"required": True, "content": _json_content(body)},
-                "responses": {"200": _response("the answer", post.answer), **error_responses},
+                "responses": {"200": _response("the answer", post.answer), **errors},
             }
         }
     for path, summary in GETS.items():

@@ -1,8 +1,6 @@
 """Index of training sentences by the encoder's final state: nmt.index writes it, nmt.serve reads it."""
 
-import hashlib
 import logging
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +14,6 @@ from nmt.data.lines import check_aligned, find_file, read_lines
 from nmt.foundation.errors import UserError
 from nmt.foundation.progress import Progress
 from nmt.inference.translator import Translator
-from nmt.model.encoder import Encoder
 from nmt.storage.files import write_atomically
 
 log = logging.getLogger(__name__)
@@ -73,7 +70,7 @@ def make_index(translator: Translator, sources: Sequence[str], targets: Sequence
             chunk = summaries(translator, sources[start : start + CHUNK])
             vectors.append(chunk.astype(np.float16))
             step(len(chunk))
-    return Index(np.concatenate(vectors), list(sources), list(targets), mark(translator))
+    return Index(np.concatenate(vectors), list(sources), list(targets), translator.encoder_hash)
 
 
 def summaries(translator: Translator, lines: Sequence[str]) -> np.ndarray:
@@ -82,20 +79,6 @@ def summaries(translator: Translator, lines: Sequence[str]) -> np.ndarray:
         [memory, *_] = translator.networks.memories(translator.encode(lines))
         states = memory.encoded.final_state.float()
     return torch.nn.functional.normalize(states, dim=-1).cpu().numpy()
-
-
-_MARKS: weakref.WeakKeyDictionary[Encoder, str] = weakref.WeakKeyDictionary()
-
-
-def mark(translator: Translator) -> str:
-    """Hash of the encoder's weights, which do not change while a translator is in use."""
-    encoder = translator.models[0].encoder
-    if encoder not in _MARKS:
-        digest = hashlib.sha256()
-        for name, weight in sorted(encoder.state_dict().items()):
-            digest.update(name.encode() + weight.detach().cpu().contiguous().numpy().tobytes())
-        _MARKS[encoder] = digest.hexdigest()
-    return _MARKS[encoder]
 
 
 def read_index(file: Path) -> Index:
