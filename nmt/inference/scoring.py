@@ -88,13 +88,9 @@ def score_files(
             sink.write([_line(translator.tokenizer, *row, format, normalize) for row in rows])
             total += sum(result.log_prob for result in results)
             tokens += sum(len(result.log_probs) for result in results)
-    log.info(
-        "log-probability %.2f of %s tokens: perplexity %.3f",
-        total,
-        f"{tokens:,}",
-        perplexity(total, tokens),
-    )
-    return perplexity(total, tokens)
+    mean = perplexity(total, tokens)
+    log.info("log-probability %.2f of %s tokens: perplexity %.3f", total, f"{tokens:,}", mean)
+    return mean
 
 
 def _line(
