@@ -372,7 +372,6 @@ def test_one_gather_is_row_by_row():
             ids, lengths = pad(sequences, rows, end=end)
             assert ids.tolist() == [row + [PAD] * (width - len(row)) for row in expected]
             assert lengths.tolist() == [len(row) for row in expected]
-    assert [row.tolist() for row in (chain[3], chain[6])] == [whole[3].tolist(), whole[6].tolist()]
     nothing = Ragged.of([[], []])
     assert pad(nothing, [1, 0], end=False)[0].shape == (2, 0)
     assert pad(nothing, [1, 0])[0].tolist() == [[EOS], [EOS]]

@@ -16,9 +16,10 @@ from nmt.data import Pairs, store
 from nmt.data import lines as line_files
 from nmt.data.filters import Filters, symbols
 from nmt.data.parts import in_memory
-from nmt.data.preparation import EpochBatches, prepare
+from nmt.data.preparation import EpochBatches, prepare, train_once
 from nmt.data.sources.text import TextFiles
 from nmt.foundation.errors import UserError
+from nmt.foundation.ranks import ALONE
 from nmt.pipeline.assembly import loaded
 from nmt.storage import checkpoint as ckpt
 from nmt.storage import lock
@@ -390,11 +391,11 @@ def test_a_damaged_tokenizer_is_named_and_only_one_trains_it(tmp_path):
     """One byte in the middle of a model that stored text shares."""
     lines = [f"{'ab' * (k % 7 + 1)} {'cd' * (k % 5)} {k}" for k in range(200)]
     untrained = SentencePiece(vocabulary_size=40)
-    first = untrained.train(lines, lines, tmp_path)
-    assert untrained.train(lines, lines, tmp_path).models == first.models
-    [file] = tmp_path.glob("*.model")
+    first = train_once(untrained, lines, lines, ALONE, tmp_path)
+    assert train_once(untrained, lines, lines, ALONE, tmp_path).models == first.models
+    [file] = tmp_path.glob("tokenizers/*.model/sentencepiece")
     stored = bytearray(file.read_bytes())
     stored[len(stored) // 2] ^= 1
     file.write_bytes(stored)
-    with pytest.raises(UserError, match=r"\.model: is damaged.*Remove the file"):
-        untrained.train(lines, lines, tmp_path)
+    with pytest.raises(UserError, match=r"sentencepiece: is damaged.*Remove the folder"):
+        train_once(untrained, lines, lines, ALONE, tmp_path)

@@ -14,9 +14,9 @@ Positions without rows and columns form a square if their number is a square num
 import functools
 import io
 import math
+import os
 import re
 import threading
-import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,6 +36,8 @@ CACHE_BYTES = 2**29
 """Bytes of pictures that are kept in memory, those read first: an epoch reads all of them once."""
 ARCHIVES = (".npz", ".safetensors")
 """Endings of files with several arrays, each with a key."""
+FEATURES = (np.ndarray, list)
+"""Types of features as they are stored."""
 _CELL = re.compile(r"(.+\.parquet)#(.+)@(\d+)", re.DOTALL)
 _LUMA = np.array([299, 587, 114])
 """Thousandths of red, green and blue in grey (ITU-R BT.601)."""
@@ -139,16 +141,65 @@ def check_picture(name: str) -> PictureInfo:
     if not name:
         raise UserError("an empty cell instead of the name of a picture")
     file = Path(name.partition("#")[0])
-    if _is_array(name) or isinstance(_cell(name), list):
-        # The shape of an array in an archive is in its header; the check reads no more than that.
-        is_archive = file.suffix.lower() in ARCHIVES
-        shape = _shape(name) if is_archive else features_of(name).shape
-        return PictureInfo(file.stat().st_size, shape[-1])
-    image_of(name)
+    content = _content(name)
+    if isinstance(content, FEATURES):
+        return PictureInfo(file.stat().st_size, _grid(name, content).shape[-1])
+    _image(name, content)
     if name.startswith(PREFIX):
         return PictureInfo(stamp=0, channels=None)
-    stamp = file.stat().st_size if _CELL.fullmatch(name) else zlib.crc32(file.read_bytes())
+    is_cell = content is not None and not isinstance(content, Path)
+    stamp = file.stat().st_size if is_cell else zlib.crc32(file.read_bytes())
     return PictureInfo(stamp, channels=None)
+
+
+def _content(name: str) -> Any:
+    """Stored content of a picture: features, the cell of a table, or the path of an image."""
+    cell = _CELL.fullmatch(name)
+    if cell:
+        values = _column(Path(cell[1]), cell[2])
+        row = int(cell[3])
+        if row >= len(values):
+            raise UserError(f"{cell[1]}: row {row:,} does not exist; it has {len(values):,} rows")
+        return values[row].as_py()
+    file, _, key = name.partition("#")
+    ending = Path(file).suffix.lower()
+    if ending not in (".npy", *ARCHIVES):
+        return Path(name)
+    with reading(name, " as features"):
+        if ending == ".npy":
+            return np.load(file, mmap_mode="r", allow_pickle=False)
+        arrays = _archive(Path(file), os.getpid())
+        if key not in arrays:
+            problem = f"no {key} in it" if key else f"name one of its arrays, {file}#KEY"
+            raise UserError(f"{name}: {problem}; it has {', '.join(sorted(arrays)[:3])} …")
+        return arrays[key]()
+
+
+@functools.lru_cache(maxsize=64)
+def _archive(file: Path, process: int) -> Mapping[str, Callable[[], np.ndarray]]:
+    """Functions that read the arrays of an archive, by key; pickles are refused.
+
+    Each process opens the file itself: forked processes would share its position.
+    """
+    if file.suffix.lower() == ".npz":
+        arrays = np.load(file, allow_pickle=False)
+        return {key: functools.partial(arrays.__getitem__, key) for key in arrays.files}
+    from safetensors import safe_open
+
+    opened = safe_open(file, "numpy")
+    return {key: functools.partial(opened.get_tensor, key) for key in opened.keys()}  # noqa: SIM118
+
+
+@functools.lru_cache(maxsize=4)
+def _column(file: Path, column: str) -> Any:
+    """A column of a table, kept in memory as it is in the file.
+
+    Raises UserError if it cannot be read.
+    """
+    import pyarrow.parquet
+
+    with reading(file, f" as parquet with a column {column!r}"):
+        return pyarrow.parquet.read_table(file, columns=[column], memory_map=True).column(column)
 
 
 # Images
@@ -156,25 +207,26 @@ def check_picture(name: str) -> PictureInfo:
 
 def image_of(name: str) -> np.ndarray:
     """An image as bytes [rows, columns, 1 or 3]. Raises UserError if it cannot be read."""
+    return _image(name, _content(name))
+
+
+def _image(name: str, content: Any) -> np.ndarray:
     if name.startswith(PREFIX):
         return page(name)[..., None]
-    cell = _cell(name)
-    if _is_array(name) or isinstance(cell, list):
+    if isinstance(content, FEATURES):
         raise UserError(f"{name}: features, not an image; encoder=grid reads them")
-    if isinstance(cell, dict):
-        cell = cell.get("bytes") or cell.get("path")
-    if isinstance(cell, str):
-        cell = Path(name).parent / cell
-    return _decoded(name, cell or name)
+    if isinstance(content, dict):
+        content = content.get("bytes") or content.get("path")
+    if isinstance(content, str):
+        content = Path(name).parent / content
+    return _decoded(name, content or name)
 
 
 def thumbnail(name: str, longest: int) -> np.ndarray | None:
     """A picture as bytes [rows, columns, 1 or 3] of at most `longest` a side; None for features."""
-    if not name or _is_array(name):
-        return None
     try:
         return _scaled_down(image_of(name), longest)
-    except UserError:  # a cell with features; unreadable pictures were reported before
+    except UserError:  # features, or no picture; unreadable pictures were reported before
         return None
 
 
@@ -223,9 +275,23 @@ def _scaled_down(image: np.ndarray, longest: int) -> np.ndarray:
 
 def features_of(name: str) -> np.ndarray:
     """Features [rows, columns, channels]. Raises UserError if they are missing or not numbers."""
+    content = _content(name)
+    if not isinstance(content, FEATURES):
+        raise UserError(
+            f"{name}: no features, which are in .npy, .npz#KEY, .safetensors#KEY or a column of "
+            ".parquet"
+        )
+    return _grid(name, content)
+
+
+def _grid(name: str, content: Any) -> np.ndarray:
     with reading(name, " as features"):
-        features = np.asarray(_array(name), np.float32)
-    _check_grid(name, features.shape)
+        features = np.asarray(content, np.float32)
+    if features.ndim not in (2, 3) or 0 in features.shape:
+        raise UserError(
+            f"{name}: shape {list(features.shape)}, not [positions, channels] or "
+            "[rows, columns, channels]"
+        )
     if not np.isfinite(features).all():
         raise UserError(f"{name}: values that are not numbers, or too large for 32 bits")
     if features.ndim == 2:
@@ -234,107 +300,3 @@ def features_of(name: str) -> np.ndarray:
         rows = side if side * side == positions else 1
         features = features.reshape(rows, -1, channels)
     return features
-
-
-def _array(name: str) -> Any:
-    """Stored values of features, in any type."""
-    cell = _cell(name)
-    if cell is not None:
-        return cell
-    file, _, key = name.partition("#")
-    if not _is_array(name):
-        raise UserError(
-            f"{name}: no features, which are in .npy, .npz#KEY, .safetensors#KEY or a column of "
-            ".parquet"
-        )
-    if Path(file).suffix.lower() == ".npy":
-        return np.load(file, mmap_mode="r", allow_pickle=False)
-    _shape(name)  # raises an error for a missing key
-    return _archive(Path(file))(key)
-
-
-def _is_array(name: str) -> bool:
-    """Whether a name is that of features in a file of arrays."""
-    return Path(name.partition("#")[0]).suffix.lower() in (".npy", *ARCHIVES)
-
-
-def _shape(name: str) -> tuple[int, ...]:
-    """Shape of an array in an archive, from its header.
-
-    Raises UserError if the array is missing or not a grid.
-    """
-    file, _, key = name.partition("#")
-    with reading(file):
-        shapes = _shapes(Path(file))
-    if key not in shapes:
-        keys = ", ".join(sorted(shapes)[:3])
-        problem = f"no {key} in it" if key else f"name one of its arrays, {file}#KEY"
-        raise UserError(f"{name}: {problem}; it has {keys} …")
-    _check_grid(name, shapes[key])
-    return shapes[key]
-
-
-def _check_grid(name: str, shape: Sequence[int]) -> None:
-    if len(shape) not in (2, 3) or 0 in shape:
-        raise UserError(
-            f"{name}: shape {list(shape)}, not [positions, channels] or [rows, columns, channels]"
-        )
-
-
-@functools.lru_cache(maxsize=64)
-def _shapes(file: Path) -> Mapping[str, tuple[int, ...]]:
-    """Shapes of the arrays of an archive by key, from their headers."""
-    if file.suffix.lower() == ".safetensors":
-        from safetensors import safe_open
-
-        with safe_open(file, "numpy") as opened:
-            return {key: tuple(opened.get_slice(key).get_shape()) for key in opened.keys()}  # noqa: SIM118
-    shapes = {}
-    with zipfile.ZipFile(file) as archive:
-        for entry in archive.namelist():
-            with archive.open(entry) as array:
-                read_header = np.lib.format.read_array_header_1_0
-                if np.lib.format.read_magic(array) != (1, 0):
-                    read_header = np.lib.format.read_array_header_2_0
-                shapes[entry.removesuffix(".npy")] = read_header(array)[0]
-    return shapes
-
-
-@functools.lru_cache(maxsize=64)
-def _archive(file: Path) -> Callable[[str], np.ndarray]:
-    """A function that reads the array with a key; pickles are refused.
-
-    Each process opens the file itself: forked processes would share its position.
-    """
-    if file.suffix.lower() == ".npz":
-        return np.load(file, allow_pickle=False).__getitem__
-    from safetensors import safe_open
-
-    return safe_open(file, "numpy").get_tensor
-
-
-# Cells of tables
-
-
-def _cell(name: str) -> Any:
-    """The cell of a table with this name; None for other names."""
-    match = _CELL.fullmatch(name)
-    if match is None:
-        return None
-    file, column, row = Path(match[1]), match[2], int(match[3])
-    values = _column(file, column)
-    if row >= len(values):
-        raise UserError(f"{file}: row {row:,} does not exist; it has {len(values):,} rows")
-    return values[row].as_py()
-
-
-@functools.lru_cache(maxsize=4)
-def _column(file: Path, column: str) -> Any:
-    """A column of a table, kept in memory as it is in the file.
-
-    Raises UserError if it cannot be read.
-    """
-    import pyarrow.parquet
-
-    with reading(file, f" as parquet with a column {column!r}"):
-        return pyarrow.parquet.read_table(file, columns=[column], memory_map=True).column(column)

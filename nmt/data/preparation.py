@@ -1,10 +1,11 @@
 """From parallel text to batches of ids: filtered and encoded once, cut again in every epoch."""
 
-import contextlib
 import logging
+import os
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,13 @@ from nmt.data.store import chunk_of, encoded
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Batch
 from nmt.foundation.ranks import ALONE, Ranks
-from nmt.storage.lock import wait_for_lock
+from nmt.storage.cache import build_once
 from nmt.tokenizer import Tokenizer, Untrained
 from nmt.tokenizer.columns import Columns
 
 log = logging.getLogger(__name__)
+SHARED = "NMT_TOKENIZERS"
+"""Environment variable with the folder in which runs share SentencePiece models."""
 MEASURED = 1000
 """Number of batches whose padding is reported."""
 
@@ -58,19 +61,35 @@ def train_once(
     source: lines of the source.
     target: lines of the target.
     ranks: all ranks.
-    store: folder of stored text, in which its SentencePiece models are kept.
+    store: folder of stored text, in which its SentencePiece models are kept, unless
+        $NMT_TOKENIZERS names another folder.
     """
     trained = None
     if ranks.first:
-        lock: Any = contextlib.nullcontext()
-        if store is not None:  # other runs on the same text wait for the models
-            lock = wait_for_lock(store / ".tokenizers.lock", "tokenizer of this text")
-        with lock:
-            trained = tokenizer.train(source, target, store and store / "tokenizers")
+        folder = os.environ.get(SHARED) or (store and store / "tokenizers")
+        shared = partial(_shared_model, Path(folder)) if folder else None
+        trained = tokenizer.train(source, target, shared)
     # The other ranks get the models, not the text.
     models = ranks.of_first(None if trained is None else trained.models)
     assert models is not None
     return trained or Tokenizer(*models, lowercase=tokenizer.lowercase, sampling=tokenizer.sampling)
+
+
+def _shared_model(folder: Path, key: str, train: Callable[[], bytes]) -> bytes:
+    """The SentencePiece model with a key, which one of all runs on the same text trains.
+
+    Raises UserError if its file is damaged.
+    """
+    file = folder / f"{key}.model" / "sentencepiece"
+    if file.is_file():
+        log.info("tokenizer: that of another run on the same text")
+
+    def build(unfinished: Path) -> dict[str, int]:
+        (unfinished / file.name).write_bytes(train())
+        return {}
+
+    build_once(file.parent, "tokenizer", build)
+    return file.read_bytes()
 
 
 def prepare(

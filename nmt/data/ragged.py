@@ -96,16 +96,13 @@ class RaggedChain:
     def __len__(self) -> int:
         return int(self._starts[-1])
 
-    def __getitem__(self, i: int | np.integer) -> np.ndarray:
-        return self.select([int(i)])[0]
-
     @property
     def lengths(self) -> np.ndarray:
         """Length of each sequence."""
         return np.concatenate([part.lengths for part in self._parts])
 
-    def select(self, rows: Rows) -> Ragged:
-        """Copies of some sequences."""
+    def padded(self, rows: Rows, columns: int) -> tuple[np.ndarray, np.ndarray]:
+        """Some sequences as a matrix, by one gather from each part. See `Ragged.padded`."""
         rows = np.asarray(rows)
         part_numbers = np.searchsorted(self._starts, rows, "right") - 1  # [n]
         by_part = Ragged.concatenated(
@@ -115,11 +112,7 @@ class RaggedChain:
             ]
         )
         # The second argsort inverts the first: from the order of the parts to that of the rows.
-        return by_part.select(np.argsort(np.argsort(part_numbers, kind="stable")))
-
-    def padded(self, rows: Rows, columns: int) -> tuple[np.ndarray, np.ndarray]:
-        """Some sequences as a matrix. See `Ragged.padded`."""
-        return self.select(rows).padded(range(len(rows)), columns)
+        return by_part.padded(np.argsort(np.argsort(part_numbers, kind="stable")), columns)
 
 
 @dataclass(frozen=True)

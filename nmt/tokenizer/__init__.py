@@ -9,9 +9,8 @@ Read: this file, tokenizer, words, columns, sentencepiece_models, sampling.
 import hashlib
 import io
 import logging
-import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -28,8 +27,8 @@ from nmt.tokenizer.tokenizer import Tokenizer, prepared
 
 __all__ = ["SentencePiece", "SentencePieceFile", "Tokenizer", "Untrained"]
 log = logging.getLogger(__name__)
-SHARED = "NMT_TOKENIZERS"
-"""Environment variable with the folder in which runs share SentencePiece models."""
+Shared = Callable[[str, Callable[[], bytes]], bytes]
+"""Returns the model with a key; the second argument trains it if no run has trained it before."""
 MEASURED = 10_000
 """Lines from which the mean length of all lines is estimated."""
 LONGEST = 10_000
@@ -96,12 +95,12 @@ class SentencePiece:
         return {}
 
     def train(
-        self, source: Sequence[str], target: Sequence[str], shared: Path | None = None
+        self, source: Sequence[str], target: Sequence[str], shared: Shared | None = None
     ) -> Tokenizer:
         """A tokenizer of the text.
 
         source, target: lines of both sides; `target` may be empty.
-        shared: folder in which runs share models, unless $NMT_TOKENIZERS names one.
+        shared: finds a model that another run has trained; None: every model is trained.
 
         Raises UserError if SentencePiece cannot train it, such as for too small a vocabulary.
         """
@@ -118,7 +117,7 @@ class SentencePiece:
             ]
         return Tokenizer(*models, lowercase=self.lowercase, sampling=self.sampling)
 
-    def _train(self, lines: Sequence[str], name: str, shared: Path | None) -> bytes:
+    def _train(self, lines: Sequence[str], name: str, shared: Shared | None) -> bytes:
         texts = prepared(lines, self.lowercase)
         num_cut = sum(len(line) > LONGEST for line in texts)
         if num_cut:
@@ -153,34 +152,15 @@ class SentencePiece:
             )
         return model
 
-    def _fit(self, texts: list[str], size: int, shared: Path | None) -> bytes:
-        """A SentencePiece model, from the shared folder if a run has trained it there before.
-
-        A file in the folder begins with the hash of the model. Raises UserError if it is damaged.
-        """
-        folder = os.environ.get(SHARED) or shared
-        if not folder:
+    def _fit(self, texts: list[str], size: int, shared: Shared | None) -> bytes:
+        """A SentencePiece model of `size` pieces, the shared one if there is one of this text."""
+        if shared is None:
             return self._fitted(texts, size)
         # Settings and text determine the model.
         key = hashlib.sha256(repr((self.model, size, sorted(self.options.items()))).encode())
         for text in texts:
             key.update(text.encode("utf-8", "surrogatepass") + b"\n")
-        file = Path(folder, f"{key.hexdigest()}.model")
-        if file.is_file():
-            log.info("tokenizer: that of another run on the same text")
-            content = file.read_bytes()
-            if hashlib.sha256(content[32:]).digest() != content[:32]:
-                raise UserError(
-                    f"{file}: is damaged. Is the disk in order? Remove the file; it is made again"
-                )
-            return content[32:]
-        model = self._fitted(texts, size)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        # Renamed when complete: other runs may read the folder at the same time.
-        unfinished = file.with_suffix(f".{os.getpid()}")
-        unfinished.write_bytes(hashlib.sha256(model).digest() + model)
-        unfinished.replace(file)
-        return model
+        return shared(key.hexdigest(), lambda: self._fitted(texts, size))
 
     def _fitted(self, texts: list[str], size: int) -> bytes:
         writer = io.BytesIO()
@@ -249,7 +229,7 @@ class SentencePieceFile:
         return {"sizes.vocabulary": "the vocabulary is that of tokenizer.model"}
 
     def train(
-        self, source: Sequence[str], target: Sequence[str], shared: Path | None = None
+        self, source: Sequence[str], target: Sequence[str], shared: Shared | None = None
     ) -> Tokenizer:
         """Reads the files; no argument is used. Raises UserError if a file cannot be used."""
         models = []

@@ -1,18 +1,21 @@
 """Table formats, a file each. `data.format` is the name of the file.
 
-A format is a function `read(file, columns)` that yields `Rows`, a chunk at a time. It may leave out
-columns that are not requested. Further arguments, such as `header`, are keys of `data`.
+A format is a function `read(file, columns)` that yields `Rows`, a chunk at a time. `reader` numbers
+the chunks. A format may leave out columns that are not requested. Further arguments, such as
+`header`, are keys of `data`.
 
 Read: this file, csv, tsv, the rest in any order.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pkgutil
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from nmt.data.lines import LONE_SURROGATE, has_surrogate
@@ -106,13 +109,26 @@ def _shortened(name: str) -> str:
 
 
 def reader(format: str) -> ReadTable:
-    """The function that reads a format. Raises ValueError if the format is unknown."""
+    """The function that reads a format. Raises ValueError if the format is unknown.
+
+    It raises UserError for a file without rows.
+    """
     # From the files: a new format is one file.
     names = sorted(module.name for module in pkgutil.iter_modules(__path__))
     if format not in names:
         raise ValueError(f"data.format={format}: must be one of {', '.join(names)}")
     read: ReadTable = importlib.import_module(f"{__name__}.{format}").read
-    return read
+
+    @functools.wraps(read)  # the signature declares the options of the format
+    def numbered(file: Path, columns: Sequence[str], **options: Any) -> Iterator[Rows]:
+        first = 1
+        for rows in read(file, columns, **options):
+            yield replace(rows, first=first)
+            first += len(rows)
+        if first == 1:
+            raise UserError(f"{file}: no rows in it")
+
+    return numbered
 
 
 def present(names: Sequence[str], columns: Sequence[str]) -> list[str]:

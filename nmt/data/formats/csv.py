@@ -35,7 +35,6 @@ def read_rows(file: Path, columns: Sequence[str], header: bool, **dialect: Any) 
     try:
         rows = _same_width(parsed, file, header)
         names = next(rows, []) if header else []
-        first = 1
         for chunk in batched(rows):
             names = names or [str(i + 1) for i in range(len(chunk[0]))]  # without a header
             requested = present(names, columns)
@@ -43,10 +42,7 @@ def read_rows(file: Path, columns: Sequence[str], header: bool, **dialect: Any) 
                 header_names = ", ".join(names)
                 raise UserError(f"{file}, line 1: two columns have the same name ({header_names})")
             cells = {name: [row[names.index(name)] for row in chunk] for name in requested}
-            yield Rows(str(file), names, cells, first)
-            first += len(chunk)
-        if first == 1:
-            raise UserError(f"{file}: no rows in it")
+            yield Rows(str(file), names, cells)
     except csv.Error as error:
         is_return = "new-line character" in str(error)
         problem = "a carriage return inside a cell" if is_return else str(error)

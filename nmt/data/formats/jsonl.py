@@ -13,7 +13,6 @@ from nmt.foundation.errors import UserError
 def read(file: Path, columns: Sequence[str]) -> Iterator[Rows]:
     """The objects of all lines. Empty lines are skipped; the first object names the columns."""
     names: list[str] = []
-    first = 1
     for chunk in batched(_objects(file)):
         names = names or list(chunk[0][1])  # of the first object
         requested = present(names, columns)
@@ -25,10 +24,7 @@ def read(file: Path, columns: Sequence[str]) -> Iterator[Rows]:
                     "which the first line has"
                 )
         values = {name: [row[name] for _, row in chunk] for name in requested}
-        yield Rows(str(file), names, values, first)
-        first += len(chunk)
-    if first == 1:
-        raise UserError(f"{file}: no rows in it")
+        yield Rows(str(file), names, values)
 
 
 def _objects(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -16,11 +16,9 @@ def read(file: Path, columns: Sequence[str]) -> Iterator[Rows]:
         schema = opened.schema_arrow
         requested = present(schema.names, columns)
         classes = class_names(_features(schema))
-        first = 1
         for batch in opened.iter_batches(CHUNK, columns=requested):
             values = {name: batch.column(name).to_pylist() for name in requested}
-            yield Rows(str(file), schema.names, values, first, classes)
-            first += batch.num_rows
+            yield Rows(str(file), schema.names, values, class_names=classes)
 
 
 def _features(schema: Any) -> Mapping[str, Any]:

@@ -33,7 +33,7 @@ def read(file: Path, columns: Sequence[str]) -> Iterator[Rows]:
             complete = [row for row in texts if None not in row]
             if complete:
                 values = dict(zip(columns, zip(*complete, strict=True), strict=True))
-                yield Rows(str(file), columns, values, first=num_complete + 1)
+                yield Rows(str(file), columns, values)
             num_units += len(units)
             num_complete += len(complete)
     requested = " and ".join(columns)

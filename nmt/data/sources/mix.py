@@ -23,7 +23,7 @@ from typing import Any
 import yaml
 
 from nmt.data import Mixture, Pairs, Splits, Stage, as_list, chained
-from nmt.data.formats import tsv
+from nmt.data.formats import reader
 from nmt.data.lines import OPENERS, find_file, reading
 from nmt.data.modifiers import Modifier, modifier
 from nmt.data.pair_columns import PairColumns
@@ -123,7 +123,7 @@ class Mix:
             return files.stream(path, aligned)
         file = find_file(path)
         columns = PairColumns(sources=["1"], target="2", factors=[])
-        rows = Stream(path, partial(tsv.read, file, columns.names, header=False), [file])
+        rows = Stream(path, partial(reader("tsv"), file, columns.names, header=False), [file])
         return rows.map(partial(pairs_of, columns), "tsv")
 
 
