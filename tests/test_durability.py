@@ -502,7 +502,7 @@ def test_one_long_line_does_not_stop_a_tokenizer(caplog):
         ("a\n", "line 1: expected a word and its numbers"),
         ("a 0,1 0,2\n", "line 1: expected a word and its numbers"),
         ("word,d1,d2\n", "line 1: expected a word and its numbers"),
-        ("a,1,2\nb,1\n", "line 2"),
+        ("a,1,2\nb,1\n", "line 1: expected a word and its numbers"),
     ],
 )
 def test_vectors_that_are_none_are_named(tmp_path, content, message):
@@ -524,21 +524,6 @@ def test_vectors_of_words_with_spaces_and_tabs(tmp_path):
     (tmp_path / "w").write_text("2 3\na 1 2 3\nb 4 5 6\n")
     assert list(read_vectors(str(tmp_path / "w"))) == ["a", "b"]
     assert np.asarray(read_vectors(str(tmp_path / "w"))["b"]).tolist() == [4, 5, 6]
-
-
-def test_vectors_between_commas(tmp_path):
-    from nmt.data.word_vectors import read_vectors
-
-    for text in ("a,1,2\n1,000,3,4\n,,5,6\n", "3,2\na, 1, 2\n1,000, 3, 4\n,, 5, 6\n"):
-        (tmp_path / "v").write_text(text)
-        found = read_vectors(str(tmp_path / "v"))
-        assert {word: vector.tolist() for word, vector in found.items()} == {
-            "a": [1, 2], "1,000": [3, 4], ",": [5, 6],
-        }  # fmt: skip
-    (tmp_path / "v").write_text(", 1 2\na,b 3 4\n")
-    assert list(read_vectors(str(tmp_path / "v"))) == [",", "a,b"]
-    (tmp_path / "v").write_text(",\t1\t2\n")
-    assert list(read_vectors(str(tmp_path / "v"))) == [","]
 
 
 # Outputs

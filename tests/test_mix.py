@@ -225,7 +225,7 @@ FAULTS = {
     "- Noise: 0.0005": ("- Noise: 5", "5 is not a probability"),
     "  max_words: 6": ("  words: 6", "modifier Noise: unknown setting words"),
     "  char_swap: 0.1": ("  swap: 0.1", "modifier Typos: unknown setting swap"),
-    "seed: 1111": ("seed: [", "not YAML"),
+    "seed: 1111": ("seed: [", "cannot be read as YAML"),
     "- UpperCase: 0.05\n": ("- Tags: 0.1\n", "modifier Tags: not supported"),
     "num_fields: 2": ("num_fields: 3", "num_fields: 3: not supported"),
     "trainer: /usr/bin/cat": ("curriculum: x", "curriculum: unknown"),

@@ -383,7 +383,7 @@ def test_batches_are_planned_by_the_usual_segmentation(corpus):
 
 def in_memory_splits(config):
     return build.make(config, "data").load(
-        lambda stream, training: in_memory(stream.sliced(None), training)
+        lambda stream, training: in_memory(stream.sliced(""), training)
     )
 
 

@@ -105,9 +105,8 @@ def collate(corpus: Corpus, rows: Rows, read_pictures: ReadPictures | None = Non
     """
     source, source_lengths = pad(corpus.source, rows)  # [B, S], [B]
     targets, target_lengths = pad(corpus.target, rows)  # [B, T], [B]
-    inputs = torch.full_like(targets, PAD)
     # The inputs are the targets one step later, without EOS.
-    inputs[:, 1:] = targets[:, :-1]
+    inputs = targets.roll(1, dims=1)  # [B, T]
     inputs[inputs == EOS] = PAD
     inputs[:, 0] = BOS
     links = None

@@ -135,7 +135,8 @@ def reading(place: object, kind: str = "") -> Iterator[None]:
     except FileNotFoundError:
         raise UserError(f"{place}: no such file") from None
     except Exception as error:  # parsers and decompressors raise errors of many types
-        raise UserError(f"{place}: cannot be read{kind} ({error})") from error
+        reason = " ".join(str(error).split()) or type(error).__name__  # one line
+        raise UserError(f"{place}: cannot be read{kind} ({reason})") from error
 
 
 @contextlib.contextmanager

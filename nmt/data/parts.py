@@ -22,7 +22,7 @@ from nmt.foundation.errors import UserError
 
 PARTS = ("train", "validation", "test")
 """Parts into which data.split cuts the training part."""
-_SLICED_PART = re.compile(r"(.+)@(-?\d+%?)?:(-?\d+%?)?", re.DOTALL)
+_SLICED_PART = re.compile(r"(.+)@((?:-?\d+%?)?:(?:-?\d+%?)?)", re.DOTALL)
 Item = TypeVar("Item", Pairs, Rows)
 Mapped = TypeVar("Mapped", Pairs, Rows)
 
@@ -61,35 +61,23 @@ class PartNames:
             check_names("data.validation", self.validation)
 
 
-@dataclass(frozen=True)
-class Slice:
-    """Rows of a part from `start` to `stop`, counted from 0 as in Python, or in per cent.
+def parse_part(part: str) -> tuple[str, str]:
+    """NAME and START:STOP of NAME@START:STOP; without a slice, the second text is empty."""
+    match = _SLICED_PART.fullmatch(part)
+    return (match[1], match[2]) if match else (part, "")
 
-    Either may be empty, as in Python.
-    """
 
-    start: str
-    stop: str
-
-    def rows(self, count: int) -> range:
-        """The rows of a part with `count` rows."""
-        # The slice of a range handles negative numbers and numbers beyond the end.
-        return range(count)[_row(self.start, count) : _row(self.stop, count)]
-
-    def __str__(self) -> str:
-        return f"{self.start}:{self.stop}"
+def _rows_of_slice(slice_: str, count: int) -> range:
+    """Rows of START:STOP, counted from 0 as in Python, or in per cent, of `count` rows."""
+    start, stop = (_row(bound, count) for bound in slice_.split(":"))
+    # The slice of a range handles negative numbers and numbers beyond the end.
+    return range(count)[start:stop]
 
 
 def _row(bound: str, count: int) -> int | None:
     if not bound:
         return None
     return round(float(bound[:-1]) * count / 100) if bound.endswith("%") else int(bound)
-
-
-def parse_part(part: str) -> tuple[str, Slice | None]:
-    """Name and slice of NAME or NAME@START:STOP; without a slice, all rows: None."""
-    match = _SLICED_PART.fullmatch(part)
-    return (match[1], Slice(match[2] or "", match[3] or "")) if match else (part, None)
 
 
 @dataclass(frozen=True)
@@ -116,23 +104,24 @@ class Stream(Generic[Item]):
 
     def digest(self) -> str:
         """A hash of the content."""
-        parts = [*_hashes(self.files), self.settings]
-        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+        with ThreadPoolExecutor() as pool:
+            hashes = pool.map(_hash, self.files)  # the files are read at the same time
+        return hashlib.sha256("\0".join([*hashes, self.settings]).encode()).hexdigest()
 
     def map(self, function: Callable[[Item], Mapped], settings: str) -> Stream[Mapped]:
         """A stream of the results of `function`; `settings` identify the function."""
         return Stream(self.name, lambda: map(function, self.read()), self.files, settings)
 
-    def sliced(self, slice_: Slice | None) -> Stream[Item]:
-        """The rows of a slice, or all rows without one."""
-        if slice_ is None:
+    def sliced(self, slice_: str) -> Stream[Item]:
+        """The rows of a slice START:STOP (see `parse_part`); all rows if it is empty."""
+        if not slice_:
             return self
 
         def read() -> Iterator[Item]:
             # Rows counted from the end, or in per cent, need a first pass that counts all rows.
-            needs_count = any(mark in str(slice_) for mark in "%-")
+            needs_count = any(mark in slice_ for mark in "%-")
             count = sum(map(len, self.read())) if needs_count else 2**62
-            rows = slice_.rows(count)
+            rows = _rows_of_slice(slice_, count)
             first = 0
             for chunk in self.read():
                 start = max(rows.start - first, 0)
@@ -147,13 +136,8 @@ class Stream(Generic[Item]):
         return replace(self, name=name, read=read, settings=f"{self.settings} @{slice_}")
 
 
-def _hashes(files: Sequence[Path]) -> list[str]:
-    """SHA-256 of each file; the files are read at the same time."""
-    with ThreadPoolExecutor(len(files) or 1) as pool:
-        return [*pool.map(_hash, files)]
-
-
 def _hash(file: Path) -> str:
+    """SHA-256 of a file."""
     with open(file, "rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 

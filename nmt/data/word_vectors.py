@@ -1,9 +1,7 @@
 """Word vectors in the text format of word2vec, GloVe and fastText: one word and its numbers per line.
 
-The fields stand between spaces, tabs or commas.
-
-Files of word2vec and fastText begin with a line with the number of words and the size of the
-vectors.
+The fields stand between spaces or tabs. Files of word2vec and fastText begin with a line with the
+number of words and the size of the vectors.
 """
 
 import itertools
@@ -28,36 +26,23 @@ def read_vectors(path: str, vocabulary: Collection[str] | None = None) -> dict[s
     file = find_file(path)
     vectors = dict[str, np.ndarray]()
     size = 0  # numbers of a vector
-    separator = " "
     for number, line in enumerate(stream_lines(file), 1):
         place = f"{file}, line {number:,}"
-        if number == 1:
-            between_commas = _fields(line, ",")
-            is_csv = len(between_commas) > 1 and not re.search(r"[ \t]", "".join(between_commas))
-            separator = "," if is_csv else " "
-        fields = _fields(line, separator)
+        fields = re.split(r"[ \t]+", line.strip(" \t"))
         if number == 1 and len(fields) == 2 and fields[1].isdecimal():
             size = int(fields[1]) if len(fields[1]) < 9 else 0  # a line with the sizes
             continue
-        if not size:
-            size = sum(1 for _ in itertools.takewhile(_is_number, reversed(fields[1:])))
+        size = size or sum(1 for _ in itertools.takewhile(_is_number, reversed(fields[1:])))
         if not size:
             raise UserError(
-                f"{place}: expected a word and its numbers, between spaces, tabs or commas; "
+                f"{place}: expected a word and its numbers, between spaces or tabs; "
                 f"got {line[:60]!r}"
             )
-        word = separator.join(fields[:-size])
+        word = " ".join(fields[:-size])
         if not word:
             raise UserError(f"{place}: {len(fields) - 1} numbers after the word, but {size} before")
-        if vocabulary is not None and word not in vocabulary:
-            continue
-        try:
-            vector = np.array(fields[-size:], np.float64)
-        except ValueError as error:
-            raise UserError(f"{place}: not a number ({error})") from error
-        if not (np.abs(vector) < np.finfo(np.float32).max).all():
-            raise UserError(f"{place}: the vector contains NaN, inf or a number that is too large")
-        vectors[word] = vector.astype(np.float32)
+        if vocabulary is None or word in vocabulary:
+            vectors[word] = _vector(fields[-size:], place)
     if not size:
         raise UserError(
             f"{path}: no vectors in it. Is {Path(path).name} a file of words and numbers?"
@@ -65,9 +50,15 @@ def read_vectors(path: str, vocabulary: Collection[str] | None = None) -> dict[s
     return vectors
 
 
-def _fields(line: str, separator: str) -> list[str]:
-    """The fields of a line between spaces or tabs (separator " ") or between commas."""
-    return re.split(r"[ \t]+" if separator == " " else r"[ \t]*,[ \t]*", line.strip(" \t"))
+def _vector(numbers: list[str], place: str) -> np.ndarray:
+    """Numbers of a line as float32. Raises UserError if they are not finite numbers."""
+    try:
+        vector = np.array(numbers, np.float64)
+    except ValueError as error:
+        raise UserError(f"{place}: not a number ({error})") from error
+    if not (np.abs(vector) < np.finfo(np.float32).max).all():
+        raise UserError(f"{place}: the vector contains NaN, inf or a number that is too large")
+    return vector.astype(np.float32)
 
 
 def _is_number(text: str) -> bool:

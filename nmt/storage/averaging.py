@@ -89,11 +89,10 @@ def _facts(meta: Mapping[str, Any]) -> dict[str, Any]:
     """Choices of the network's parts, labels, languages, and settings of the tokenizer."""
     config = meta.get("config") or {}
     groups = {name: config[name] for name in PARTS if isinstance(config.get(name), Mapping)}
-    facts = {
+    return {
         **{name: group.get("_target_") for name, group in groups.items()},
         "labels": meta.get("labels"),
         "languages": meta.get("languages"),
         **(meta.get("tokenizer") or {}),
+        "sampling": None,  # it only matters in training
     }
-    facts.pop("sampling", None)
-    return facts

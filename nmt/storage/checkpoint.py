@@ -110,19 +110,13 @@ def find_checkpoint(model: str, key: str = "model") -> Path:
     if model.startswith(HUB):
         return _downloaded(model, key)
     path = Path(model)
+    for file in (path / BEST, path / LAST, path):
+        if file.is_file():
+            return file
+    problem = "no such file or folder. Give a run directory or a .safetensors file"
     if path.is_dir():
-        for file in (path / BEST, path / LAST):
-            if file.is_file():
-                return file
-        raise UserError(
-            f"{key}={model}: no {BEST} or {LAST} in this folder. Is it a run directory, and has it "
-            "trained?"
-        )
-    if not path.is_file():
-        raise UserError(
-            f"{key}={model}: no such file or folder. Give a run directory or a .safetensors file"
-        )
-    return path
+        problem = f"no {BEST} or {LAST} in this folder. Is it a run directory, and has it trained?"
+    raise UserError(f"{key}={model}: {problem}")
 
 
 def _downloaded(model: str, key: str) -> Path:

@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 FORMATS = ("csv", "tsv", "jsonl", "parquet")
 FILE_NAME = "file_name"
 """Column of images in an imagefolder."""
+NO_PICTURE = PictureInfo(stamp=0, channels=None)
 SHOWN_FAULTS = 5
 """Faulty rows that a message lists."""
 
@@ -41,14 +42,14 @@ class Captioned:
     picture: name of the picture, or "".
     text: text to translate with the help of the picture, or "".
     captions: captions of the picture.
-    stamp: a number that changes with the content of the picture.
+    info: facts about the picture.
     """
 
     number: int
     picture: str
     text: str
     captions: list[str]
-    stamp: int = 0
+    info: PictureInfo = NO_PICTURE
 
 
 class Captions:
@@ -117,14 +118,14 @@ class Captions:
         """A pair for each caption."""
         lines = [self._source_line(row) for row in rows for _ in row.captions]
         captions = [caption for row in rows for caption in row.captions]
-        return Pairs(lines, captions, name, content=str([row.stamp for row in rows]))
+        return Pairs(lines, captions, name, content=str([row.info.stamp for row in rows]))
 
     def _with_references(self, rows: Sequence[Captioned], name: str) -> Pairs:
         """A pair for each picture; its other captions are further references."""
         captions = itertools.zip_longest(*(row.captions for row in rows), fillvalue="")
         first, *others = map(list, captions)  # [captions of a picture][pictures]
         lines = [self._source_line(row) for row in rows]
-        content = str([row.stamp for row in rows])
+        content = str([row.info.stamp for row in rows])
         return Pairs(lines, first, name, more_references=others, content=content)
 
     def _source_line(self, row: Captioned) -> str:
@@ -160,44 +161,44 @@ class Captions:
             place = rows.place(i)
             if file.suffix == ".parquet" and not isinstance(cell, str):
                 cell = f"{file.name}#{image}@{number - 1}"  # read when a batch is made
-            cells = [cell for column in self.captions for cell in _as_cells(rows.values[column][i])]
-            captions = [_line(cell, place) for cell in cells]
+            captions: list[str] = []
+            for column in self.captions:
+                caption = rows.values[column][i]
+                texts = caption if isinstance(caption, list | tuple) else [caption]
+                captions += filter(None, [_line(text, place) for text in texts])
             text = "".join(_line(rows.values[column][i], place) for column in self.source)
-            picture = _picture_name(cell, file.parent, place)
-            yield Captioned(number, picture, text, [*filter(None, captions)])
+            yield Captioned(number, _picture_name(cell, file.parent, place), text, captions)
 
     def _usable(self, rows: list[Captioned], file: Path) -> list[Captioned]:
         """Rows with a caption and a readable picture, with as many channels as most pictures.
 
         A text may have no picture.
         """
-        infos: list[tuple[Captioned, PictureInfo]] = []
+        readable: list[Captioned] = []
         faults: list[str] = []
         with Progress("checking pictures", len(rows), "pictures") as step:
             for row in rows:
                 try:
-                    infos.append((row, self._check(row)))
+                    readable.append(replace(row, info=self._check(row)))
                 except UserError as error:  # collected, so that one message lists them
                     faults.append(str(error))
                 step()
-        counts = Counter(info.channels for _, info in infos if info.channels)
+        counts = Counter(row.info.channels for row in readable if row.info.channels)
         usual = max(counts, key=counts.__getitem__, default=None)
         faults += [
-            f"{row.picture}: {info.channels:,} channels, and most have {usual:,}"
-            for row, info in infos
-            if info.channels not in (None, usual)
+            f"{row.picture}: {row.info.channels:,} channels, and most have {usual:,}"
+            for row in readable
+            if row.info.channels not in (None, usual)
         ]
         if faults:
             self._report(faults, len(rows), file)
-        return [
-            replace(row, stamp=info.stamp) for row, info in infos if info.channels in (None, usual)
-        ]
+        return [row for row in readable if row.info.channels in (None, usual)]
 
     def _check(self, row: Captioned) -> PictureInfo:
         if not row.captions:
             raise UserError(f"row {row.number:,}: no caption")
         if not row.picture and self.source:
-            return PictureInfo(stamp=0, channels=None)
+            return NO_PICTURE
         return check_picture(row.picture)
 
     def _report(self, faults: list[str], num_rows: int, file: Path) -> None:
@@ -233,10 +234,6 @@ def _picture_name(cell: Any, folder: Path, place: str) -> str:
     if "\t" in name or "\n" in name:
         raise UserError(f"{place}: a tab or a new line in the name of a picture")
     return name if not name or name.startswith(PREFIX) else str(folder / name)
-
-
-def _as_cells(cell: Any) -> Sequence[Any]:
-    return cell if isinstance(cell, list | tuple) else [cell]
 
 
 def _line(cell: Any, place: str) -> str:

@@ -128,16 +128,10 @@ class Mix:
 
 
 def _read_yaml(file: Path, key: str) -> tuple[str, Any]:
-    """Text and content of a file. Raises ValueError if it cannot be read."""
-    with reading(key):
+    """Text and content of a file. Raises UserError if it cannot be read."""
+    with reading(key, " as YAML"):
         text = file.read_text(encoding="utf-8")
-    try:
         return text, yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        line = "" if mark is None else f", line {mark.line + 1}"
-        problem = getattr(error, "problem", None) or type(error).__name__
-        raise ValueError(f"{key}{line}: not YAML ({problem})") from error
 
 
 def _corpora(content: Any) -> dict[str, list[str]]:

@@ -72,7 +72,7 @@ class TextFiles:
         """A part by its prefix; with its word alignments if `aligned`."""
         columns = self.columns if aligned else self.columns.without_alignment()
         if part in self.files:
-            slice_ = None
+            slice_ = ""
             paths = self.files[part]
             if len(paths) != len(columns.names):
                 needed = ", ".join(columns.names)
