@@ -142,11 +142,11 @@ def typos(pair: Pair, rng: random.Random, **probabilities: float) -> list[Pair]:
 
 def _change_one(pattern: str, change: Change, text: str, rng: random.Random) -> str:
     """Changes one random match of a pattern."""
-    spans = [match.span() for match in re.finditer(pattern, text)]
-    if not spans:
+    matches = list(re.finditer(pattern, text))
+    if not matches:
         return text
-    start, end = rng.choice(spans)  # all places are equally probable
-    return text[:start] + change(text[start:end], rng) + text[end:]
+    match = rng.choice(matches)  # all places are equally probable
+    return text[: match.start()] + change(match[0], rng) + text[match.end() :]
 
 
 def _nearby_key(letter: str, rng: random.Random) -> str:

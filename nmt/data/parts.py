@@ -105,7 +105,8 @@ class Stream(Generic[Item]):
     def digest(self) -> str:
         """A hash of the content."""
         with ThreadPoolExecutor() as pool:
-            hashes = pool.map(_hash, self.files)  # the files are read at the same time
+            # The files are read at the same time.
+            hashes: list[str] = list(pool.map(_hash, self.files))
         return hashlib.sha256("\0".join([*hashes, self.settings]).encode()).hexdigest()
 
     def map(self, function: Callable[[Item], Mapped], settings: str) -> Stream[Mapped]:

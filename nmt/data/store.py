@@ -15,11 +15,10 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -184,20 +183,20 @@ def _write_ids(folder: Path, pairs: Pairs, tokenizer: Tokenizer) -> dict[str, in
 
 def _written(folder: Path, kind: str, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
     """Appends each chunk to the files NAME.kind and NAME.offsets of its columns, then yields it."""
-    files: dict[str, list[IO[bytes]]] = {}
-    ends: Counter[str] = Counter()  # length of the rows written so far, by column
-    with ExitStack() as stack:
-        for chunk in chunks:
-            for name, column in chunk.columns.items():
-                if name not in files:
-                    paths = [folder / f"{name}.{suffix}" for suffix in (kind, "offsets")]
-                    files[name] = [stack.enter_context(open(path, "wb")) for path in paths]
-                    files[name][1].write(np.zeros(1, np.int64).tobytes())
-                data_file, offsets_file = files[name]
-                data_file.write(column.ids.tobytes())
-                offsets_file.write((ends[name] + column.offsets[1:]).tobytes())
-                ends[name] += int(column.offsets[-1])
-            yield chunk
+    ends: dict[str, int] = {}  # length of the rows written so far, by column
+    for chunk in chunks:
+        for name, column in chunk.columns.items():
+            # A chunk begins where the last one ended, so that only the first writes its beginning.
+            offsets = column.offsets[1:] + ends[name] if name in ends else column.offsets
+            _append(folder / f"{name}.{kind}", column.ids)
+            _append(folder / f"{name}.offsets", offsets)
+            ends[name] = ends.get(name, 0) + int(column.offsets[-1])
+        yield chunk
+
+
+def _append(file: Path, numbers: np.ndarray) -> None:
+    with open(file, "ab") as opened:
+        opened.write(numbers.tobytes())
 
 
 def _text_chunk(filters: Filters, pairs: Pairs) -> Chunk:

@@ -1,5 +1,6 @@
 """metrics.jsonl of a run: metrics of training and of validations, one JSON object per line."""
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -25,13 +26,11 @@ def read_metrics(folder: Path, last_bytes: int | None = None) -> list[dict[str, 
         return []
     entries = []
     for line in lines:
-        try:
+        with contextlib.suppress(ValueError, RecursionError):
             entry = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        is_entry = isinstance(entry, dict) and isinstance(entry.get("update"), int)
-        if is_entry and isinstance(entry.get("kind"), str):
-            entries.append(entry)
+            is_entry = isinstance(entry, dict) and isinstance(entry.get("update"), int)
+            if is_entry and isinstance(entry.get("kind"), str):
+                entries.append(entry)
     return entries
 
 

@@ -129,19 +129,15 @@ class SentencePiece:
         texts = [line[:LONGEST] for line in texts]
         size = self.vocabulary_size
         try:
-            model = self._fit(texts, size, shared)
+            model = self._fit(texts, shared)
         except RuntimeError as error:
-            size_limit = re.search(r"<= (\d+)", str(error))
-            if size_limit is None:
-                least = re.search(r"required_chars\. \d+ vs (\d+)", str(error))
-                why = f"it has {int(least[1]):,} characters and symbols" if least else str(error)
-                raise UserError(
-                    f"tokenizer: SentencePiece cannot train a vocabulary of {size:,} on {name}: "
-                    f"{why}. Try another sizes.vocabulary (or tokenizer.vocabulary_size), "
-                    "tokenizer.byte_fallback=true or tokenizer=char"
-                ) from error
-            # The text has fewer pieces; the message contains their number.
-            model = self._fit(texts, int(size_limit[1]), shared)
+            least = re.search(r"required_chars\. \d+ vs (\d+)", str(error))
+            why = f"it has {int(least[1]):,} characters and symbols" if least else str(error)
+            raise UserError(
+                f"tokenizer: SentencePiece cannot train a vocabulary of {size:,} on {name}: "
+                f"{why}. Try another sizes.vocabulary (or tokenizer.vocabulary_size), "
+                "tokenizer.byte_fallback=true or tokenizer=char"
+            ) from error
         num_pieces = sentencepiece.SentencePieceProcessor(model_proto=model).get_piece_size()
         if num_pieces < size and self.model in ("unigram", "bpe"):
             log.info(
@@ -152,18 +148,20 @@ class SentencePiece:
             )
         return model
 
-    def _fit(self, texts: list[str], size: int, shared: Shared | None) -> bytes:
-        """A SentencePiece model of `size` pieces, the shared one if there is one of this text."""
+    def _fit(self, texts: list[str], shared: Shared | None) -> bytes:
+        """A SentencePiece model, the shared one if there is one of this text."""
         if shared is None:
-            return self._fitted(texts, size)
+            return self._fitted(texts)
         # Settings and text determine the model.
-        key = hashlib.sha256(repr((self.model, size, sorted(self.options.items()))).encode())
+        settings = (self.model, self.vocabulary_size, sorted(self.options.items()))
+        key = hashlib.sha256(repr(settings).encode())
         for text in texts:
             key.update(text.encode("utf-8", "surrogatepass") + b"\n")
-        return shared(key.hexdigest(), lambda: self._fitted(texts, size))
+        return shared(key.hexdigest(), lambda: self._fitted(texts))
 
-    def _fitted(self, texts: list[str], size: int) -> bytes:
+    def _fitted(self, texts: list[str]) -> bytes:
         writer = io.BytesIO()
+        size = self.vocabulary_size
         with waiting(f"training a vocabulary of {size:,} on {len(texts):,} lines"):
             sentencepiece.SentencePieceTrainer.train(
                 sentence_iterator=iter(texts),

@@ -71,13 +71,12 @@ class Table:
                 "and data.label= (nmt.classify)"
             )
         self.parts = PartNames(train, as_list(validation), test, split)
-        # One of the two is set: it decides whether the table is for nmt.train or nmt.classify.
-        self.pair_columns: PairColumns | None = None
-        self.label_columns: LabelColumns | None = None
+        # Their type decides whether the table is for nmt.train or nmt.classify.
+        self.columns: PairColumns | LabelColumns
         if source is not None:
             if separator is not None:
                 raise ValueError("data.separator: is for data.label; leave it out")
-            self.pair_columns = PairColumns(
+            self.columns = PairColumns(
                 sources=as_list(source),
                 target=str(target),
                 factors=as_list(factors),
@@ -90,7 +89,7 @@ class Table:
                     "nmt.train, with data.source"
                 )
             labels = as_list(label) if isinstance(label, list) else str(label)
-            self.label_columns = LabelColumns(str(text), labels, separator)
+            self.columns = LabelColumns(str(text), labels, separator)
 
     def rows(self, part: str, columns: Sequence[str]) -> Stream[Rows]:
         """All rows of a part. Raises UserError if the part cannot be read.
@@ -102,8 +101,8 @@ class Table:
 
     def load(self, keep: Keep = in_memory) -> Splits:
         """The parts as sentence pairs. Raises UserError if a part cannot be used."""
-        columns = self.pair_columns
-        if columns is None:
+        columns = self.columns
+        if not isinstance(columns, PairColumns):
             raise UserError(
                 "data.text, data.label: are for nmt.classify; nmt.train needs data.source and "
                 "data.target"
@@ -122,8 +121,8 @@ class Table:
 
     def labelled(self) -> LabelledSplits:
         """The parts as labelled texts. Raises UserError if a part cannot be used."""
-        columns = self.label_columns
-        if columns is None:
+        columns = self.columns
+        if not isinstance(columns, LabelColumns):
             raise UserError(
                 "data.source, data.target: are for nmt.train; nmt.classify needs data.text and "
                 "data.label"
