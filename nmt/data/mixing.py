@@ -47,17 +47,11 @@ class Mixing:
             begin, end = np.searchsorted(kept, [first, first + len(pairs)])
             rows[name] = kept[begin:end]
             first += len(pairs)
-            count = len(rows[name])
-            if name in used and not count:
+            if name in used and len(rows[name]) < batch:
                 raise UserError(
-                    f"corpus {name}: no sentence pairs left in it. See filters.max_length and the "
-                    "other keys"
-                )
-            if name in used and count < batch:
-                raise UserError(
-                    f"corpus {name}: {count:,} sentence pairs are fewer than a batch of {batch:,}: "
-                    "lower batching.sentences (or batching.tokens), or put it together with "
-                    "another corpus"
+                    f"corpus {name}: {len(rows[name]):,} sentence pairs are fewer than a batch of "
+                    f"{batch:,}: lower batching.sentences (or batching.tokens), or put it together "
+                    "with another corpus. See also filters.max_length and the other filters"
                 )
         return cls(mixture, rows, seed)
 

@@ -127,9 +127,6 @@ def typos(pair: Pair, rng: random.Random, **probabilities: float) -> list[Pair]:
 
     probabilities: probability of each kind in MISTAKES; without any, 0.1 for all kinds.
     """
-    unknown = [name for name in probabilities if name not in MISTAKES]
-    if unknown:
-        raise ValueError(f"unknown setting {', '.join(unknown)} (settings: {', '.join(MISTAKES)})")
     if not all(0 <= probability <= 1 for probability in probabilities.values()):
         raise ValueError("needs probabilities from 0 to 1")
     source, target = pair
@@ -202,12 +199,13 @@ def modifier(name: str, probability: Any, settings: Mapping[str, Any]) -> Modifi
         raise UserError(
             f"modifier {name}: {probability!r} is not a probability, a number from 0 to 1"
         )
-    _, _, *parameters = inspect.signature(MODIFIERS[name]).parameters
-    unknown = [key for key in settings if key not in parameters]
-    if unknown and MODIFIERS[name] is not typos:  # `typos` checks its own names
+    parameters = list(inspect.signature(MODIFIERS[name]).parameters)[2:]  # after pair and rng
+    known = list(MISTAKES) if parameters == ["probabilities"] else parameters
+    unknown = [key for key in settings if key not in known]
+    if unknown:
         raise UserError(
             f"modifier {name}: unknown setting {', '.join(unknown)} "
-            f"(settings: {', '.join(parameters) or 'none'})"
+            f"(settings: {', '.join(known) or 'none'})"
         )
     modify = partial(MODIFIERS[name], **settings)
     try:

@@ -25,6 +25,7 @@ PARTS = ("train", "validation", "test")
 _SLICED_PART = re.compile(r"(.+)@((?:-?\d+%?)?:(?:-?\d+%?)?)", re.DOTALL)
 Item = TypeVar("Item", Pairs, Rows)
 Mapped = TypeVar("Mapped", Pairs, Rows)
+Row = TypeVar("Row")
 
 
 @dataclass(frozen=True)
@@ -233,23 +234,26 @@ def part_of(share: float, *texts: str) -> int:
 
 def split_labelled(data: Labelled, share: float) -> list[Labelled]:
     """Train, validation and test part. Raises UserError if one of them is empty."""
-    parts = (part_of(share, text) for text in data.texts)
+    rows_by_part = split_rows(range(len(data)), data.texts.__getitem__, data.name, share)
     return [
         replace(data, texts=[data.texts[i] for i in rows], labels=[data.labels[i] for i in rows])
-        for rows in rows_of_parts(parts, data.name, share)
+        for rows in rows_by_part
     ]
 
 
-def rows_of_parts(parts: Iterable[int], name: str, share: float) -> list[list[int]]:
-    """Row numbers of each part, from the part of each row. Raises UserError if a part is empty.
+def split_rows(
+    rows: Iterable[Row], text_of: Callable[[Row], str], name: str, share: float
+) -> list[list[Row]]:
+    """The rows of each part. Raises UserError if a part is empty.
 
-    parts: index into PARTS of each row.
+    rows: all rows.
+    text_of: text of a row, whose hash decides on the part.
     name: name of the data that is split.
     share: share of validation and of test.
     """
-    rows_by_part: list[list[int]] = [[], [], []]
-    for row, part in enumerate(parts):
-        rows_by_part[part].append(row)
+    rows_by_part: list[list[Row]] = [[], [], []]
+    for row in rows:
+        rows_by_part[part_of(share, text_of(row))].append(row)
     if [] in rows_by_part:
         raise UserError(f"{name}: {_empty_part(rows_by_part.index([]), share)}")
     return rows_by_part

@@ -73,16 +73,13 @@ class Lock:
 
     def __init__(self, file: Path, what: str) -> None:
         self.path = file
-        opened = None
         try:
-            while opened is None:
-                opened = _open_locked(file, what)
+            self._file = _open_locked(file, what)
         except OSError as error:
             raise UserError(
                 f"{what}: cannot be written ({error.strerror}). Free some space, or choose another "
                 "folder"
             ) from error
-        self._file = opened
 
     def release(self) -> None:
         if not self._file.closed:
@@ -99,8 +96,8 @@ class Lock:
         self.release()
 
 
-def _open_locked(file: Path, what: str) -> IO[str] | None:
-    """The locked file; None if its previous holder removed it before it was locked."""
+def _open_locked(file: Path, what: str) -> IO[str]:
+    """The locked file, with its holder in it."""
     with contextlib.ExitStack() as closed_on_error:
         opened = closed_on_error.enter_context(open(file, "a+", encoding="utf-8"))
         try:
@@ -113,17 +110,22 @@ def _open_locked(file: Path, what: str) -> IO[str] | None:
             ) from None
         except OSError:  # a file system without locks
             pass
-        try:
-            if not os.path.samestat(os.fstat(opened.fileno()), file.stat()):
-                return None
-        except FileNotFoundError:
-            return None
+        if not _is_named(opened, file):
+            return _open_locked(file, what)
         since = time.strftime("%Y-%m-%d %H:%M:%S")
         opened.truncate(0)
         opened.write(json.dumps(asdict(Holder(os.getpid(), socket.gethostname(), since))) + "\n")
         opened.flush()
         closed_on_error.pop_all()
     return opened
+
+
+def _is_named(opened: IO[str], file: Path) -> bool:
+    """Whether an open file still has its name; its previous holder may have removed it."""
+    try:
+        return os.path.samestat(os.fstat(opened.fileno()), file.stat())
+    except FileNotFoundError:
+        return False
 
 
 def wait_for_lock(file: Path, what: str) -> Lock:

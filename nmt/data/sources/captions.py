@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal
 from nmt.data import Pairs, Splits, as_list
 from nmt.data.formats import Rows, reader
 from nmt.data.lines import find_file
-from nmt.data.parts import PartNames, Stream, parse_part, part_of, rows_of_parts
+from nmt.data.parts import PartNames, Stream, parse_part, split_rows
 from nmt.data.pictures import PictureInfo, check_picture
 from nmt.data.sources.digits import PREFIX
 from nmt.foundation.errors import UserError
@@ -98,12 +98,13 @@ class Captions:
         rows_by_part = [self._rows(part) for part in self.parts.named]
         names = self.parts.named
         if self.parts.share:
-            [rows] = rows_by_part
-            # All captions of a picture are in one part.
-            parts = (part_of(self.parts.share, row.picture or row.text) for row in rows)
-            numbers = rows_of_parts(parts, self.parts.train, self.parts.share)
-            rows_by_part = [[rows[i] for i in part] for part in numbers]
-            names = names * len(numbers)  # all three are from one table
+            rows_by_part = split_rows(
+                rows=rows_by_part[0],
+                text_of=lambda row: row.picture or row.text,  # all captions of a picture: one part
+                name=self.parts.train,
+                share=self.parts.share,
+            )
+            names = names * len(rows_by_part)  # all three are from one table
         train, validation, *test = zip(rows_by_part, names, strict=True)
         return Splits(
             train=self._caption_pairs(*train),

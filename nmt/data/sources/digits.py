@@ -37,7 +37,9 @@ BELOW = {
     "uk": "нижче", "tr": "altında",
 }  # fmt: skip
 """Words between two numbers, by language; in other languages only a comma separates them."""
-_GROUP = re.compile(r"(\d+(?:,\d+)*)@(\d+),(\d+)")
+_NUMBER = re.compile(r"/(\d+(?:,\d+)*)@(\d+),(\d+)")
+_PAGE = re.compile(PREFIX + r"(\d{1,4})x(\d{1,4})((?:/\d+(?:,\d+)*@\d+,\d+)+)")
+"""Name of a page: its rows and columns, and its numbers, each after a slash."""
 
 
 @dataclass(frozen=True)
@@ -232,16 +234,14 @@ def page(name: str) -> np.ndarray:
 
     Raises UserError if the name is invalid.
     """
-    head, *groups = name.removeprefix(PREFIX).split("/")
-    size = re.fullmatch(r"(\d{1,4})x(\d{1,4})", head)
-    numbers = [_GROUP.fullmatch(group) for group in groups]
-    if size is None or not groups or not all(numbers):
+    match = _PAGE.fullmatch(name)
+    if match is None:
         raise UserError(
             f"{name}: not a page of digits, which is {PREFIX}ROWSxCOLUMNS/IMAGE,IMAGE…@ROW,COLUMN/…"
         )
     images, _ = _digits()  # [1797, 8, 8]
-    pixels = np.full((int(size[1]), int(size[2])), 255, np.uint8)
-    for number in filter(None, numbers):
+    pixels = np.full((int(match[1]), int(match[2])), 255, np.uint8)
+    for number in _NUMBER.finditer(match[3]):
         for k, i in enumerate(map(int, number[1].split(","))):
             top = int(number[2])
             left = int(number[3]) + SIDE * k

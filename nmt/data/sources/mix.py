@@ -137,11 +137,13 @@ def _read_yaml(file: Path, key: str) -> tuple[str, Any]:
 def _corpora(content: Any) -> dict[str, list[str]]:
     """The files of each corpus. Raises UserError if the keys of the file are invalid."""
     node = content if isinstance(content, dict) else {}
-    if not isinstance(node.get("datasets"), dict) or not isinstance(node.get("stages"), list):
+    datasets = node.get("datasets")
+    stages = node.get("stages")
+    if not (datasets and isinstance(datasets, dict) and stages and isinstance(stages, list)):
         raise UserError("needs `datasets`, a file for each name, and `stages`, a list of names")
-    stages = list(map(str, content["stages"]))
-    if not content["datasets"] or not stages or len(set(stages)) < len(stages):
-        raise UserError("needs at least one dataset and one stage, each stage once")
+    stages = list(map(str, stages))
+    if len(set(stages)) < len(stages):
+        raise UserError("stages: needs each stage once")
     missing = [name for name in stages if name not in content]
     if missing:
         raise UserError(f"stages: {', '.join(missing)} not found: write `{missing[0]}: […]` below")
@@ -154,7 +156,7 @@ def _corpora(content: Any) -> dict[str, list[str]]:
         raise UserError(
             f"num_fields: {content['num_fields']}: not supported; lines have a source and a target"
         )
-    return {str(name): as_list(files) for name, files in content["datasets"].items()}
+    return {str(name): as_list(files) for name, files in datasets.items()}
 
 
 def _stages(content: Mapping[str, Any], files: Mapping[str, Any]) -> list[Stage]:
