@@ -309,7 +309,7 @@ def mutated(data: bytes, generator: random.Random) -> bytes:
 
 
 def with_header(path: Path, generator: random.Random) -> bytes:
-    """A checkpoint that is whole by its checksum, and whose configuration or state says something odd somewhere."""
+    """A checkpoint with a valid checksum and an odd value in its configuration or state."""
     saved = ckpt.read(path)
     odd: tuple[Any, ...] = (
         None, -1, 0, 10**7, 10**9, 10**400, 1e308, float("nan"), "x", "", [], {}, [[]], True, "os.system", "${oc.env:HOME}",

@@ -38,7 +38,7 @@ def corpus(tmp_path_factory):
 
 def data_arguments(folder):
     return [
-        "data=text", f"data.train={folder}/train", f"data.validation={folder}/val", f"data.test={folder}/test",
+        "experiment=null", "data=text", f"data.train={folder}/train", f"data.validation={folder}/val", f"data.test={folder}/test",
         "data.source=en", "data.target=de",
     ]  # fmt: skip
 

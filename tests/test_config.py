@@ -17,6 +17,7 @@ from nmt.configuration import compose as composition
 from nmt.configuration.commands import COMMANDS
 from nmt.configuration.configure import configure
 from nmt.configuration.faults import ConfigErrors
+from nmt.configuration.recipe_by_size import log_recipe
 from nmt.configuration.training_settings import TrainSettings
 from nmt.foundation.devices import find_device
 from nmt.foundation.errors import UserError
@@ -183,6 +184,40 @@ def test_keys_of_the_command_line_win_over_everything():
     wider = compose("experiment=multi30k_fast", "sizes.decoder=100", "decoder=bahdanau")
     assert wider["decoder"]["hidden_size"] == 100
     assert compose("decoder.hidden_size=64")["sizes"]["decoder"] == 256
+
+
+def test_the_number_of_pairs_selects_a_recipe(tmp_path, caplog):
+    columns = ["data.source=1", "data.target=2", "data.header=false", "data.split=0.1"]
+    for count, recipe in {
+        2_000: "low_resource_1k",
+        2_001: "low_resource_3k",
+        6_001: "low_resource_10k",
+        20_001: "low_resource_30k",
+    }.items():
+        file = tmp_path / f"{count}.tsv"
+        file.write_text("a\tb\n" * count)
+        keys = ["data=tsv", f"data.train={file}", *columns]
+        log_recipe.cache_clear()
+        caplog.clear()
+        assert compose(*keys) == compose(f"experiment={recipe}", *keys)
+        assert f"experiment={recipe} applies" in caplog.text
+    assert compose(*keys, "trainer.max_epochs=3")["trainer"]["max_epochs"] == 3
+    assert compose(*keys, "decoder=luong")["decoder"]["_target_"].endswith("Luong")
+    shorter = ["data=tsv", f"data.train={file}@:2000", *columns]
+    assert compose(*shorter)["sizes"]["vocabulary"] == 1000
+
+
+def test_what_is_typed_prevents_a_recipe_by_size(tmp_path):
+    """Own sizes, another experiment, or the weights of a model; a missing file selects none."""
+    file = tmp_path / "train.tsv"
+    file.write_text("a\tb\n" * 100)
+    columns = ["data.source=1", "data.target=2", "data.header=false", "data.split=0.1"]
+    keys = ["data=tsv", f"data.train={file}", *columns]
+    trainer = compose("experiment=null", *keys)["trainer"]
+    assert trainer["max_epochs"] == 10
+    for more in ("sizes.encoder=8", "init=OUT", "data.train=nowhere"):
+        assert compose(*keys, more)["trainer"] == trainer
+    assert compose("experiment=everyday", *keys)["sizes"]["decoder"] == 256
 
 
 def test_the_default_run_is_an_experiment():

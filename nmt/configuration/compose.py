@@ -7,8 +7,9 @@ Precedence:
 2. Groups and keys of the command line override all others. If a group replaces a choice of the
    recipe, the recipe's values for this group have no effect. `sizes` belong to no choice, so they
    stay as in the recipe.
-3. By default, the experiment of conf/train.yaml is used. If the command line chooses other data and
-   no experiment, there is no recipe.
+3. By default, the experiment of conf/train.yaml is used. If the command line of nmt.train chooses
+   text files or tables and no experiment, the number of pairs selects it (recipe_by_size.py).
+   With `sizes` or `init` on the command line, and with other data, there is no recipe.
 """
 
 import contextlib
@@ -28,6 +29,7 @@ import yaml
 
 from nmt.configuration.check import in_list
 from nmt.configuration.faults import ConfigError, ConfigErrors, not_a_choice, refuse, unknown
+from nmt.configuration.recipe_by_size import recipe_of_data
 from nmt.foundation import plugins
 from nmt.foundation.errors import UserError
 from nmt.storage.upgrade import with_renamed_targets
@@ -39,6 +41,8 @@ CONF = str(_package / "conf" if (_package / "conf").is_dir() else _package.paren
 
 RECIPE = "experiment"
 """Group whose choices are recipes."""
+WITHOUT_RECIPE = ("sizes", "init")
+"""Keys of the command line with which the number of pairs selects no recipe."""
 
 
 @dataclass
@@ -231,7 +235,21 @@ def _read(command: str, overrides: Sequence[str]) -> Typed:
             errors.append(
                 ConfigError(key, f"chosen twice, {typed.choices[key]} and {value}; leave one out")
             )
+    if command == "train" and RECIPE not in typed.choices and not errors:
+        recipe = _recipe_by_size(command, typed)
+        if recipe is not None:
+            typed.choices[RECIPE] = recipe
     return typed
+
+
+def _recipe_by_size(command: str, typed: Typed) -> str | None:
+    """The recipe for the number of training pairs. None without text of the user's."""
+    keys = {override.key_or_group.partition(".")[0] for override in typed.values}
+    if "data" not in typed.choices or keys & {*WITHOUT_RECIPE}:
+        return None
+    config, _ = _composed(command, {**typed.choices, RECIPE: None})
+    apply(config, [value for value in typed.values if value.key_or_group.startswith("data.")])
+    return recipe_of_data(resolve(config)["data"])
 
 
 @functools.cache

@@ -103,6 +103,15 @@ class Stream(Generic[Item]):
         """Bytes of the files."""
         return sum(file.stat().st_size for file in self.files)
 
+    def count(self, most: int) -> int:
+        """Number of rows. Counting ends soon after `most`."""
+        count = 0
+        for chunk in self.read():
+            count += len(chunk)
+            if count > most:
+                break
+        return count
+
     def digest(self) -> str:
         """A hash of the content."""
         with ThreadPoolExecutor() as pool:

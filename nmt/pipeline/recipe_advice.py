@@ -2,6 +2,7 @@
 
 import logging
 
+from nmt.configuration.recipe_by_size import recipe_for
 from nmt.configuration.training_settings import TrainingSettings
 from nmt.foundation.ranks import Ranks
 from nmt.pipeline.assembly import Parts
@@ -10,9 +11,6 @@ from nmt.training.task.translation_task import TranslationTask
 log = logging.getLogger(__name__)
 FEW_UPDATES = 1000
 """Smallest number of planned updates without a warning."""
-RECIPES = {2_000: "low_resource_1k", 6_000: "low_resource_3k", 20_000: "low_resource_10k"}
-"""Experiments by the largest number of pairs that they are for (conf/README.md)."""
-LARGEST_RECIPE = "low_resource_30k"
 
 
 def advise_recipe(settings: TrainingSettings, parts: Parts, ranks: Ranks) -> None:
@@ -30,12 +28,11 @@ def advise_recipe(settings: TrainingSettings, parts: Parts, ranks: Ranks) -> Non
     batches = trainer["max_epochs"] * len(task.batches(0))
     updates = batches // (trainer["accumulate"] * ranks.count)
     pairs = len(task.data.kept)
-    recipe = next((name for most, name in RECIPES.items() if pairs <= most), LARGEST_RECIPE)
     if updates < FEW_UPDATES:
         log.warning(
             "the plan has %s updates, and translation needs thousands. A recipe for %s pairs: "
             "experiment=%s; or raise trainer.max_epochs",
             f"{updates:,}",
             f"{pairs:,}",
-            recipe,
+            recipe_for(pairs),
         )

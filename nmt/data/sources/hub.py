@@ -87,6 +87,9 @@ class HubData(Table):
 
         return Stream(name, read, settings=table._fingerprint)
 
+    def training_stream(self) -> Stream[Rows] | None:
+        return super().training_stream() if Path(self.path).exists() else None
+
     def _loaded(self, part: str) -> Any:
         """A part as an object of the `datasets` library."""
         import datasets  # after HF_HUB_OFFLINE is set, which it reads at import

@@ -117,6 +117,17 @@ class Table:
 
         return load_splits(columns, self.parts, read, keep)
 
+    def training_stream(self) -> Stream[Rows] | None:
+        """The rows of the training part, if it is on this machine.
+
+        Raises UserError if it cannot be read.
+        """
+        columns = self.pair_columns
+        if columns is None:
+            return None
+        name, slice_ = parse_part(self.parts.train)
+        return self.rows(name, columns.names).sliced(slice_)
+
     conflicts = staticmethod(unread_links)
 
     def labelled(self) -> LabelledSplits:

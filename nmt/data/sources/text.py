@@ -68,6 +68,10 @@ class TextFiles:
         """The parts as sentence pairs. Raises UserError if a part cannot be used."""
         return load_splits(self.columns, self.parts, self.stream, keep)
 
+    def training_stream(self) -> Stream[Pairs]:
+        """The training part, without word alignments. Raises UserError if it is not found."""
+        return self.stream(self.parts.train, aligned=False)
+
     def stream(self, part: str, aligned: bool) -> Stream[Pairs]:
         """A part by its prefix; with its word alignments if `aligned`."""
         columns = self.columns if aligned else self.columns.without_alignment()
