@@ -435,11 +435,18 @@ def test_other_tools_are_rows_and_columns_are_chosen(small_run, tmp_path):
 @pytest.mark.exhaustive
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="there is no pdflatex")
 def test_tables_compile(small_run, tmp_path):
-    typed = [small_run, f"systems=[{small_run}/test.txt]", f"output={tmp_path}/out"]
+    """The tables of nmt.report and of nmt.compare, with all characters that TeX reserves."""
+    translations = f"{small_run}/test.txt"
+    odd = tmp_path / "odd_system.txt"
+    lines = (small_run / "test.txt").read_text().splitlines()
+    odd.write_text("".join(f"100 % & $5 #1 x_y a^b ~ {{}} \\ {line}\n" for line in lines))
+    typed = [small_run, f"systems=[{translations}]", f"output={tmp_path}/out"]
     assert run("report", *typed).returncode == 0
-    table = (tmp_path / "out.tex").read_text()
+    typed = [f"reference={small_run}/test.reference.txt", translations, odd]
+    assert run("compare", *typed, f"output={tmp_path}/differences").returncode == 0
+    tables = "".join((tmp_path / f"{name}.tex").read_text() for name in ("out", "differences"))
     head = "\\documentclass{article}\\usepackage{booktabs}\\begin{document}"
-    (tmp_path / "page.tex").write_text(f"{head}{table}\\end{{document}}")
+    (tmp_path / "page.tex").write_text(f"{head}{tables}\\end{{document}}")
     done = subprocess.run(
         ["pdflatex", "-halt-on-error", "page.tex"], cwd=tmp_path, capture_output=True
     )
