@@ -27,14 +27,15 @@ def recipe_of_data(data: Mapping[str, Any]) -> str | None:
     from nmt.configuration import build  # slow, and other commands do not need it
 
     most = max(RECIPES)
-    try:
-        errors = build.faults_of("data", data)
-        source = None if errors else build.make({"data": data}, "data")
-        stream = source.training_stream() if hasattr(source, "training_stream") else None
-        num_pairs = 0 if stream is None else stream.count(most)
-    except (UserError, ValueError, OSError):
+    if build.faults_of("data", data):
         return None
-    if not num_pairs:
+    try:
+        source = build.make({"data": data}, "data")
+        stream = source.training_stream() if hasattr(source, "training_stream") else None
+        if stream is None:
+            return None
+        num_pairs = stream.count(most)
+    except (UserError, ValueError, OSError):
         return None
     recipe = recipe_for(num_pairs)
     log_recipe(f"more than {most:,}" if num_pairs > most else f"{num_pairs:,}", recipe)

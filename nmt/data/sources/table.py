@@ -122,11 +122,8 @@ class Table:
 
         Raises UserError if it cannot be read.
         """
-        columns = self.pair_columns
-        if columns is None:
-            return None
         name, slice_ = parse_part(self.parts.train)
-        return self.rows(name, columns.names).sliced(slice_)
+        return self.rows(name, self.columns.names).sliced(slice_)
 
     conflicts = staticmethod(unread_links)
 
