@@ -27,9 +27,9 @@ def recipe_of_data(data: Mapping[str, Any]) -> str | None:
     from nmt.configuration import build  # slow, and other commands do not need it
 
     most = max(RECIPES)
-    if build.faults_of("data", data):
-        return None
     try:
+        if build.faults_of("data", data):
+            return None
         source = build.make({"data": data}, "data")
         stream = source.training_stream() if hasattr(source, "training_stream") else None
         if stream is None:
