@@ -1,11 +1,12 @@
 """The tutorial runs, and what it teaches is so; the contract of attention that it hands out finds the bugs."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from builders import choices, compose
+from builders import batch, choices, compose, network
 from commands import ROOT
 
 import nmt
@@ -38,7 +39,7 @@ def test_the_tutorial_runs(tmp_path):
         notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}
     ).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    assert sum("image/png" in output.get("data", {}) for output in outputs) == 7
+    assert sum("image/png" in output.get("data", {}) for output in outputs) == 8
     message = "".join(output.get("text", "") for output in outputs)
     broken, mended = message.split("first:\n")[1:3]
     assert re.match(r"  does_not_see_padding: padding gets", broken)
@@ -49,8 +50,22 @@ def test_the_tutorial_runs(tmp_path):
 
 def test_the_tutorial_is_kept_with_its_pictures_and_no_paths():
     text = NOTEBOOK.read_text(encoding="utf-8")
-    assert text.count("image/png") == 7
+    assert text.count("image/png") == 8
     assert "/tmp" not in text and "/home" not in text
+
+
+@pytest.mark.parametrize(("decoder", "delay"), [("bahdanau", 2), ("conditional", 1), ("luong", 1)])
+def test_a_written_word_changes_the_attention_after_a_delay(decoder, delay):
+    """Bahdanau's state attends before it reads the previous word; the other decoders read it first."""
+    model = network(decoder, "general")
+    data = batch((5,), (6,))
+    before = model.teacher_forcing(data)[0].weights[0]
+    changed = data.inputs.clone()
+    position = 2  # an input: the word written at step 1
+    changed[0, position] = 4 + (changed[0, position] - 3) % 6
+    after = model.teacher_forcing(replace(data, inputs=changed))[0].weights[0]
+    differs = (before - after).abs().amax(-1) > 1e-6
+    assert differs.tolist() == [t >= position + delay - 1 for t in range(len(differs))]
 
 
 @pytest.mark.parametrize("normalizer", choices("normalizer"))

@@ -29,8 +29,9 @@ log = logging.getLogger(__name__)
 
 NOTE = (
     "Columns: the source. Rows: the translation, in the order it was written. "
-    'Weight 0 <span class="legend"></span> 1; hover, tap or move with TAB for the number. '
-    "&lt;/s&gt; ends the sentence."
+    'Weight 0 <span class="legend"></span> 1; hover, tap or press Tab to see the value. '
+    "&lt;/s&gt; ends the sentence. The largest weight of a row may be one word off; "
+    "nmt/tutorial.ipynb, section 7, explains why."
 )
 
 NOTE_OF_PLACES = (
