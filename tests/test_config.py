@@ -290,10 +290,10 @@ def known_keys():
     return {*config, *inner}
 
 
-def test_the_guide_has_the_table_of_synonyms():
-    guide = Path(CONF, "README.md").read_text()
+def test_a_page_has_the_table_of_synonyms():
+    page = Path(CONF, "other_toolkits.md").read_text()
     for name, keys in SYNONYMS.items():
-        row = re.search(rf"^\|.*`{name}`.*\| `{re.escape(keys[0])}`", guide, re.MULTILINE)
+        row = re.search(rf"^\|.*`{name}`.*\| `{re.escape(keys[0])}`", page, re.MULTILINE)
         assert row, f"| … `{name}` … | {', '.join(f'`{key}`' for key in keys)} |"
 
 

@@ -21,9 +21,10 @@ PAGES = [
     ROOT / "README.md",
     *(
         ROOT / folder / "README.md"
-        for folder in ("nmt", "nmt/serving", "nmt/exporting", "conf", "scripts", "tests")
+        for folder in ("nmt", "nmt/serving", "nmt/exporting", "scripts", "tests")
     ),
     *sorted((ROOT / "scripts/results").glob("*.md")),
+    *sorted((ROOT / "conf").glob("*.md")),
     *sorted((ROOT / "conf").rglob("*.yaml")),
     *sorted((ROOT / "nmt").glob("*.py")),
     ROOT / "scripts/demo",
