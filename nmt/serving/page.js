@@ -102,7 +102,7 @@ function show(answer, others) {
   shown = answer
   state.sentence = Math.min(state.sentence, answer.sentences.length - 1)
   $("sentences").hidden = answer.sentences.length < 2
-  $("sentences").replaceChildren("Explained: ", ...answer.sentences.map((text, i) => element("button", {
+  $("sentences").replaceChildren("Sentence to explain: ", ...answer.sentences.map((text, i) => element("button", {
     type: "button", textContent: text.length > 30 ? `${text.slice(0, 30)}…` : text, "aria-pressed": i === state.sentence,
     onclick: () => { state.sentence = i; forget(); refresh(true) },
   })))
@@ -167,8 +167,8 @@ function open(i) {
     if (token === step.token) made.setAttribute("aria-current", "true")
     return element("li", {}, made)
   }))
-  const look = shown.attention ? " Or click a word of the source: then the model sees only that while it writes this word." : ""
-  const text = `Instead of “${written(step.piece).trim()}”, choose another word.${look}`
+  const look = shown.attention ? " Or click a source word, so that the model attends only to that word while it writes this one." : ""
+  const text = `Instead of “${written(step.piece).trim()}”, choose another piece.${look}`
   $("choices").replaceChildren(element("p", { className: "note", textContent: text }), list)
   $("choices").hidden = false
   point(i)
@@ -180,7 +180,7 @@ function close() {
 }
 
 function choose(i, token) {
-  if (token === 3) return say("The sentence cannot be ended by hand; choose another word before it.")
+  if (token === 3) return say("You cannot choose the end of the sentence; choose another piece before it.")
   state.prefix = [...shown.target.slice(0, i).map((step) => step.token), token]
   state.looks = state.looks.filter(([at]) => at <= i)
   state.contrast = null
@@ -227,16 +227,15 @@ function map(name, source, target, weights) {
   return element("table", {}, element("caption", { textContent: name }), element("thead", {}, head), element("tbody", {}, ...rows))
 }
 
-// What the search tried
+// Search tree
 
 function showTree(answer) {
   const { tree, width } = answer
   $("searched").hidden = false
   const left = tree.filter((node) => node.fate === "left").length
-  $("beam").textContent = `${tree.length - 1} words were tried, at most ${width} beginnings at a time; ${left} ${left === 1 ? "was" : "were"} given up. ` +
-    "The beginnings with the highest log-probability in all go on, so a word may win that is not the likeliest by itself; at the " +
-    "end the score, log-probability a word, decides. Thick: what was written. Click a word to see what else might have followed it " +
-    "(by keyboard: the arrows)."
+  $("beam").textContent = `The search tried ${tree.length - 1} pieces, kept at most ${width} partial translations at each step, and dropped ${left}. ` +
+    "It keeps those with the highest total log-probability, so the most probable piece of a step may still lose. At the end, the highest " +
+    "log-probability per piece wins (bold). Click a piece to see which others could follow it (by keyboard: the arrow keys)."
   const children = tree.map(() => [])
   tree.forEach((node, i) => { if (node.parent >= 0) children[node.parent].push(i) })
   const depth = [], height = []
@@ -296,14 +295,14 @@ function tell(answer, children, i) {
   for (let k = i; k > 0; k = tree[k].parent) beginning.unshift(written(tree[k].piece))
   const kept = new Set(children[i].map((child) => tree[child].token))
   const after = node.next.map(([token, piece, logProb]) =>
-    `${written(piece).trim() || piece} ${percent(logProb)}${kept.has(token) || token === 3 ? "" : " (left)"}`).join(", ")
+    `${written(piece).trim() || piece} ${percent(logProb)}${kept.has(token) || token === 3 ? "" : " (not kept)"}`).join(", ")
   const level = tree.filter((other, k) => k !== i && depthOf(tree, k) === depthOf(tree, i) && children[k].length)
   const worst = Math.min(...level.map((other) => other.total))
   const why = node.fate === "left" && !children[i].length
-    ? ` It was given up: its log-probability is ${node.total.toFixed(2)}, and none of what follows was among the ${answer.width} best` +
-      (Number.isFinite(worst) ? ` (the weakest that went on: ${worst.toFixed(2)}).` : ".")
+    ? ` Dropped: none of its continuations was among the ${answer.width} best` +
+      (Number.isFinite(worst) ? ` (lowest log-probability kept: ${worst.toFixed(2)}).` : ".")
     : ""
-  $("node").textContent = `“${beginning.join("").trim()}”: ${node.total.toFixed(2)}. ${node.token === 3 ? "Complete." : `Next: ${after}.`}${why}`
+  $("node").textContent = `“${beginning.join("").trim()}”: log-probability ${node.total.toFixed(2)}. ${node.token === 3 ? "Complete." : `Possible next pieces: ${after}.`}${why}`
 }
 
 function depthOf(tree, i) {
@@ -322,7 +321,7 @@ async function alike(number) {
     element("span", { textContent: one.source }), element("br"), element("span", { className: "note", textContent: `${one.target} (${one.similarity.toFixed(2)})` }))))
 }
 
-// Why this and not that
+// Contrast of two translations
 
 async function compare(step = false) {
   const pair = [$("this").value, $("that").value]
@@ -331,7 +330,7 @@ async function compare(step = false) {
   remember(step)
   try {
     const answer = await ask("/contrast", { ...fields(), translations: pair })
-    say(state.looks.length ? "Compared are the probabilities without the look that you have directed." : "")
+    say(state.looks.length ? "These probabilities ignore the attention that you directed." : "")
     const each = answer.translations.map((one) => element("div", {}, element("p", {
       textContent: `log-probability ${one.log_prob.toFixed(2)}` }), element("p", { className: "words" },
       ...one.tokens.map((piece, i) => element("span", {
@@ -339,9 +338,9 @@ async function compare(step = false) {
     const most = Math.max(...answer.influence.map(Math.abs), 1e-9)
     const rows = answer.words.map((text, i) => element("tr", {}, element("th", { scope: "row", textContent: text }), element("td", {},
       element("span", { className: answer.influence[i] < 0 ? "bar against" : "bar", style: `width:${(10 * Math.abs(answer.influence[i])) / most}rem` }),
-      ` ${answer.influence[i] >= 0 ? "for this" : "for that"} ${Math.abs(answer.influence[i]).toFixed(2)}`)))
+      ` ${answer.influence[i] >= 0 ? "for A" : "for B"} ${Math.abs(answer.influence[i]).toFixed(2)}`)))
     $("contrasted").replaceChildren(element("div", { className: "both" }, ...each), element("table", { className: "bars" },
-      element("caption", { textContent: "Words of the source: by how much the first loses log-probability against the second if the word is hidden" }),
+      element("caption", { textContent: "Decrease of A's advantage over B (log-probability) when this source word is hidden" }),
       element("tbody", {}, ...rows)))
   } catch (error) { say(error.message) }
 }
