@@ -46,6 +46,7 @@ from nmt.search.greedy import Greedy
 from nmt.training.memory import keep_freed_memory
 
 REFERENCE = (
+    "experiment=null",
     "model.embedding_size=256", "encoder.hidden_size=256", "decoder.hidden_size=512", "decoder.readout_size=512",
     "model.tying=none", "model.dropout=0.3", "model.readout_dropout=0.3", "tokenizer=unigram",
     "tokenizer.vocabulary_size=8000", "tokenizer.split_digits=false", "batching.sentences=80", "optimizer.lr=0.001",
