@@ -212,9 +212,7 @@ def pairs_of(columns: PairColumns, rows: Rows) -> Pairs:
     # Columns of these names, if they exist, come before languages of the column `translation`.
     if TRANSLATION in rows.values and not set(texts) <= set(rows.names):
         rows = _unnested(rows, texts)
-    rows.require(texts, "data.source and data.target")
-    rows.require(columns.factors, "data.factors")
-    rows.require(columns.names, "data.alignment")
+    rows.require(columns.names, "data.source and data.target (data.factors, data.alignment)")
     lines = {name: rows.texts(name) for name in columns.names}
     places = {name: f"{rows.name}, column {name!r}, row" for name in columns.names}
     return columns.pairs(lines, rows.name, places, rows.first)
