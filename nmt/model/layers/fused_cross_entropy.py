@@ -25,6 +25,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd import Function
 
+from nmt.model.native.kernel_library import usable
+from nmt.model.native.native_functions import LOGITS, NativeCrossEntropy
+
 SLICE = 2**23
 """The number of logits held at a time (32 MB in float32)."""
 
@@ -192,7 +195,11 @@ def linear_cross_entropy(
         )
     device = x.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
+    is_plain = generated is None and weights is None and not agreement
+    fits = x.size(0) * weight.size(0) <= LOGITS and usable(x, weight, x.new_empty(0, dtype=dtype))
     with torch.autocast(device, enabled=False):
+        if is_plain and fits and torch.is_grad_enabled():
+            return NativeCrossEntropy.apply(x, weight, bias, targets, smoothing, dtype)
         return _LinearCrossEntropy.apply(
             x, weight, bias, targets, smoothing, dtype, generated, copied, weights, agreement
         )

@@ -1,0 +1,14 @@
+"""Native kernels: the element-wise work of training in C++, where a compiler is present.
+
+PyTorch computes it operation by operation, each of which reads and writes all of its tensors. A kernel does all
+operations of a row while the row is in the processor's cache. Its backward pass computes cheap values again
+instead of keeping them. Matrix products stay with PyTorch. Every kernel has a counterpart in plain PyTorch: it
+shows the equations, runs where the kernel cannot, and is what tests/test_native.py compares the kernel with.
+
+    gru.cpp              gates of the gated recurrent unit             layers/cells/gru.py
+    cross_entropy.cpp    loss and gradient of rows of logits           layers/fused_cross_entropy.py
+
+The kernels are compiled on first use. NMT_NATIVE=0 in the environment switches them off.
+
+Read: this file, kernel_library, native_functions.
+"""

@@ -1,0 +1,129 @@
+"""Native kernels: values and gradients of plain PyTorch."""
+
+import itertools
+
+import pytest
+import torch
+from builders import batch, network, pairs_of_choices
+
+from nmt.model.layers.cells.gru import gru
+from nmt.model.layers.fused_cross_entropy import linear_cross_entropy
+from nmt.model.native import kernel_library
+from nmt.model.native.kernel_library import library
+from nmt.model.native.native_functions import NativeGRUStep
+from nmt.training.objective.cross_entropy import CrossEntropy
+
+pytestmark = pytest.mark.skipif(library() is None, reason="no C++ compiler")
+TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 2e-2}
+
+
+def close(one, other, dtype=torch.float32):
+    one = one.detach().float()
+    other = other.detach().float()
+    scale = max(1.0, float(other.abs().max()))
+    torch.testing.assert_close(one / scale, other / scale, atol=TOLERANCE[dtype], rtol=0)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("shape", [(5, 7), (2, 3, 16)], ids=str)
+def test_gru(shape, dtype, monkeypatch):
+    torch.manual_seed(0)
+    size = shape[-1]
+    inputs = [  # the first two are slices of larger tensors
+        torch.randn(*shape[:-1], 4, 3 * size, dtype=dtype)[..., 1, :],
+        torch.randn(*shape[:-1], 3 * size + 2, dtype=dtype)[..., : 3 * size],
+        torch.randn(shape),
+    ]
+    results = []
+    for native in (True, False):
+        leaves = [x.detach().requires_grad_() for x in inputs]
+        monkeypatch.setattr(kernel_library, "library", library if native else lambda: None)
+        (h,) = gru(*leaves[:2], (leaves[2],))
+        assert (h.grad_fn.name() == "NativeGRUStepBackward") == native
+        results.append([h, *torch.autograd.grad((h * torch.arange(size)).sum(), leaves)])
+    for native, plain in zip(*results, strict=True):
+        assert native.dtype == plain.dtype
+        close(native, plain, dtype)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_cross_entropy(smoothing, dtype, monkeypatch):
+    torch.manual_seed(0)
+    inputs = torch.randn(37, 12), torch.randn(301, 12), torch.randn(301)
+    targets = torch.randint(301, (37,))
+    results = []
+    for native in (True, False):
+        with monkeypatch.context() as patch:
+            patch.setattr(kernel_library, "library", library if native else lambda: None)
+            leaves = [x.clone().requires_grad_() for x in inputs]
+            with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+                loss, nll = linear_cross_entropy(*leaves, targets, smoothing)
+            results.append([loss, nll, *torch.autograd.grad(loss, leaves)])
+    for one, other in zip(*results, strict=True):
+        close(one, other, dtype)
+
+
+def losses(decoder: str, attention: str, steps: int) -> list[float]:
+    """Losses of updates on the same batch, in float32."""
+    model = network(decoder, attention).float().train()
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    objective = CrossEntropy(label_smoothing=0.1)
+    result = []
+    for step in range(steps):
+        loss = model(objective, batch(), step)
+        (loss.total / loss.num_tokens).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        result.append(float(loss.total.detach()) / loss.num_tokens)
+    return result
+
+
+@pytest.mark.parametrize("pair", pairs_of_choices(), ids="-".join)
+def test_losses_over_20_updates(pair, monkeypatch):
+    native = losses(*pair, 20)
+    monkeypatch.setattr(kernel_library, "library", lambda: None)
+    assert native == pytest.approx(losses(*pair, 20), abs=1e-5)
+
+
+def test_nan_and_infinity_stay(monkeypatch):
+    for bad in (torch.nan, torch.inf):
+        x = torch.randn(4, 12)
+        x[1, 3] = bad
+        x.requires_grad_()
+        loss, _ = linear_cross_entropy(x, torch.randn(9, 12), torch.zeros(9), torch.arange(4), 0.1)
+        assert not torch.isfinite(loss)
+    h = torch.randn(3, 5)
+    a = torch.randn(3, 15)
+    a[1, 2] = torch.nan
+    assert NativeGRUStep.apply(a, torch.randn(3, 15), h.requires_grad_()).isnan().any()
+
+
+def test_exponentials_are_exact_to_float32():
+    x = torch.linspace(-30, 30, 4096).view(-1, 1).requires_grad_()
+    a = torch.cat([torch.full_like(x, -200), torch.full_like(x, -200), x], 1)  # n alone
+    h = NativeGRUStep.apply(a, torch.zeros_like(a), torch.zeros(4096, 1))
+    torch.testing.assert_close(h, torch.tanh(x.double()).float(), atol=2e-7, rtol=0)
+
+
+def test_the_switch_and_a_missing_compiler(monkeypatch, caplog):
+    plain = library.__wrapped__
+    monkeypatch.setenv("NMT_NATIVE", "0")
+    assert plain() is None
+    monkeypatch.delenv("NMT_NATIVE")
+    monkeypatch.setenv("CXX", "/no/such/compiler")
+    assert plain() is None
+    assert "training runs without" in caplog.text
+
+
+def test_a_failing_compiler_is_told(monkeypatch, caplog, tmp_path):
+    compiler = tmp_path / "c++"
+    compiler.write_text(
+        "#!/bin/sh\n[ $1 = --version ] && exit 0\necho unknown option >&2\nexit 1\n"
+    )
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.setenv("NMT_CACHE", str(tmp_path))
+    assert library.__wrapped__() is None
+    assert "not compiled (unknown option): training runs without" in caplog.text
+    assert not list(itertools.chain(tmp_path.glob("native/*")))
