@@ -18,8 +18,8 @@ LONGEST_SENTENCE = 500
 """Characters that a server or page translates at once; longer sentences are cut between words."""
 SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+|(?<=[。！？])")
 ABBREVIATION = re.compile(
-    r"(\w|(\w\.)+\w|dr|mr|mrs|ms|prof|st|jr|sr|vs|etc|e\.g|i\.e|no|nr|vol|fig|approx|dept|gen|col|lt|"
-    r"sgt|rev|hon|inc|ltd|co|hr|fr|bzw|ca|usw|ing|mag|mme|mlle|m|sra|srta|dott|avv|ing)\.",
+    r"(\w|(\w\.)+\w|dr|mr|mrs|ms|prof|st|jr|sr|vs|etc|e\.g|i\.e|no|nr|vol|fig|approx|dept|gen|col|"
+    r"lt|sgt|rev|hon|inc|ltd|co|hr|fr|bzw|ca|usw|ing|mag|mme|mlle|m|sra|srta|dott|avv|ing)\.",
     re.IGNORECASE,
 )
 

@@ -55,21 +55,21 @@ class Filters:
 
     def text(self, pairs: Pairs) -> Pairs:
         """The pairs that pass the filters of text. Raises UserError if none does."""
-        kept, dropped = self.sift(pairs.source, pairs.target)
+        passing, dropped = self.sift(pairs.source, pairs.target)
         if self.drop_duplicates:
             # In reverse, so that the first of equal pairs is the one that stays.
-            first = {(pairs.source[i], pairs.target[i]): i for i in reversed(kept)}
-            dropped["duplicate"] = len(kept) - len(first)
-            kept = sorted(first.values())
-        self.report(pairs.name, len(pairs), len(kept), dropped)
-        return pairs if len(kept) == len(pairs) else pairs.select(kept)
+            first = {(pairs.source[i], pairs.target[i]): i for i in reversed(passing)}
+            dropped["duplicate"] = len(passing) - len(first)
+            passing = sorted(first.values())
+        self.report(pairs.name, len(pairs), len(passing), dropped)
+        return pairs if len(passing) == len(pairs) else pairs.select(passing)
 
     def sift(self, source: Text, target: Text) -> tuple[list[int], dict[str, int]]:
         """Pairs that pass all filters of text except that of duplicates.
 
         Returns the numbers of the pairs, and the number of dropped pairs by the reason.
         """
-        kept = []
+        passing = []
         dropped = {"empty": 0, "identical": 0, "symbols": 0}
         for i, (tagged, translation) in enumerate(zip(source, target, strict=True)):
             text = tagged.removeprefix(tag_of(tagged, self.tags))
@@ -80,8 +80,8 @@ class Filters:
             elif self.max_symbols < 1 and max(map(symbols, (text, translation))) > self.max_symbols:
                 dropped["symbols"] += 1
             else:
-                kept.append(i)
-        return kept, dropped
+                passing.append(i)
+        return passing, dropped
 
     def tokens(self, corpus: Corpus, name: str) -> np.ndarray:
         """Numbers of the pairs that pass the filters of length and ratio.
@@ -97,9 +97,9 @@ class Filters:
             balanced = longest <= self.max_ratio * np.maximum(1, np.minimum(source, target))
             dropped["ratio"] = int((within & ~balanced).sum())  # each pair has one reason
             within &= balanced
-        kept = np.flatnonzero(within).astype(np.uint32)
-        self.report(name, len(corpus), len(kept), dropped)
-        return kept
+        passing = np.flatnonzero(within).astype(np.uint32)
+        self.report(name, len(corpus), len(passing), dropped)
+        return passing
 
     def report(self, name: str, before: int, after: int, dropped: Mapping[str, int]) -> None:
         """Logs the numbers of dropped pairs. Raises UserError if no pair is left.

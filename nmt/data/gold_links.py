@@ -1,7 +1,7 @@
 """Files of word alignments by human annotators, or by another tool.
 
-A line has the links of a pair in the Pharaoh format (0-0 sure, 0?0 possible) or in JSON; or it is one
-link in the format of the shared tasks of 2003 and 2005 (NAACL).
+A line has the links of a pair in the Pharaoh format (0-0 sure, 0?0 possible) or in JSON. Or it is
+one link in the format of the shared tasks of 2003 and 2005 (NAACL).
 """
 
 import json
@@ -42,8 +42,8 @@ def read_gold_links(key: str, name: str, source: Path, count: int) -> list[GoldL
     if len(lines) != count:
         raise UserError(
             f"{key}={file}: has {len(lines):,} lines, {source} has {count:,}; expected links such "
-            'as 0-0 1?2 or JSON with lists "sure" and "possible" in one line per pair, or a link per line, '
-            "`pair source target S`, from 1"
+            'as 0-0 1?2 or JSON with lists "sure" and "possible" in one line per pair, or a link '
+            "per line, `pair source target S`, from 1"
         )
     gold = []
     for number, line in enumerate(lines, 1):
@@ -56,7 +56,7 @@ def read_gold_links(key: str, name: str, source: Path, count: int) -> list[GoldL
 
 
 def _json_links(line: str) -> tuple[Links, Links]:
-    """Sure and possible links of {"sure": [[0, 1]], "possible": [[0, 2]]}, or of {"pairs": [[0, 1]]}.
+    """Sure and possible links of {"sure": [[0, 1]], "possible": [[0, 2]]} or {"pairs": [[0, 1]]}.
 
     Raises ValueError for anything else.
     """

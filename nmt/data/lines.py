@@ -141,7 +141,7 @@ def reading(place: object, kind: str = "") -> Iterator[None]:
 
 @contextlib.contextmanager
 def open_file(file: Path) -> Iterator[Any]:
-    """The bytes of a file, decompressed by the ending of its name; large files show their progress."""
+    """The bytes of a file, decompressed by the ending of its name; large files show progress."""
     with (
         Progress(f"reading {file.name}", file.stat().st_size, "bytes") as step,
         io.BufferedReader(_CountingFile(file, step)) as raw,

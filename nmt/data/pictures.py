@@ -42,7 +42,7 @@ _CELL = re.compile(r"(.+\.parquet)#(.+)@(\d+)", re.DOTALL)
 _LUMA = np.array([299, 587, 114])
 """Thousandths of red, green and blue in grey (ITU-R BT.601)."""
 Read = Callable[..., np.ndarray]
-"""Reads a picture by its name, `channels` and further settings, as an array [rows, columns, channels]."""
+"""Reads a picture [rows, columns, channels] by its name, `channels` and further settings."""
 
 
 def read_image(name: str, channels: int, longest: int) -> np.ndarray:

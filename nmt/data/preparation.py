@@ -232,7 +232,7 @@ class EpochBatches:
         pairs = chunk_of(self.data.splits.train, self.indices[i])
         if self.modifiers[i]:
             pairs = self._modified(pairs, i)
-        # Modified text, or another segmentation: encoded here, in a worker process if there are any.
+        # Modified text, or another segmentation: encoded here, in a worker process if there is one.
         corpus = encode(pairs, self.data.tokenizer, self.segmentation_seed)
         return collate(corpus, range(len(corpus)), self.reader)
 

@@ -74,7 +74,7 @@ def _built(folder: Path, build: Callable[[Path], Counts]) -> Counts:
 
 
 def _checked(folder: Path, what: str) -> Counts | None:
-    """Counts of a complete folder, None for an incomplete one. Raises UserError if it is damaged."""
+    """Counts of a complete folder, else None. Raises UserError if the folder is damaged."""
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
         counts: Counts = manifest["counts"]

@@ -1,9 +1,9 @@
 """Checkpoint files: tensors in the safetensors format, all else as JSON in the header.
 
-    tensors    `model/…` weights by parameter name; `tokenizer/…` SentencePiece models; in a resumable
-               checkpoint also `ema/…` and `optimizer/…`
-    header     format version, config, metrics, versions; in a resumable checkpoint also the state of
-               the training
+    tensors    `model/…` weights by parameter name; `tokenizer/…` SentencePiece models;
+               in a resumable checkpoint also `ema/…` and `optimizer/…`
+    header     format version, config, metrics, versions;
+               in a resumable checkpoint also the state of the training
 
 Reading a file executes nothing in it. A new file is written beside the old one and then renamed, so
 a crash or a full disk leaves the old file.
@@ -153,7 +153,7 @@ def read(path: Path, key: str = "") -> Checkpoint:
     path: the file
     key: the setting that names the file, for messages
 
-    Raises UserError if the file is missing, damaged, not a checkpoint, or of a newer version of nmt.
+    Raises UserError if the file is missing, damaged, not a checkpoint, or of a newer version.
     """
     # A file that is replaced meanwhile does no harm, because it is opened once.
     place = _place(path, key)
@@ -240,8 +240,8 @@ def check_weights(model: nn.Module, saved: Mapping[str, Tensor], path: Path) -> 
     ]
     if different:
         raise UserError(
-            f"{path}: its weights do not fit its config ({', '.join(different[:3])} …); the file is "
-            "damaged"
+            f"{path}: its weights do not fit its config ({', '.join(different[:3])} …); the file "
+            "is damaged"
         )
     not_finite = [name for name, tensor in saved.items() if not bool(torch.isfinite(tensor).all())]
     if not_finite:

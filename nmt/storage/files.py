@@ -46,7 +46,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Removes incomplete files of a crashed process. The caller must hold the lock of the folder."""
+    """Removes incomplete files of a crashed process. The caller holds the lock of the folder."""
     for file in folder.glob(f".*{WRITING}"):
         with contextlib.suppress(OSError):
             file.unlink()

@@ -84,9 +84,8 @@ class Lock:
     def release(self) -> None:
         if not self._file.closed:
             with contextlib.suppress(OSError):
-                self.path.unlink(
-                    missing_ok=True
-                )  # before the release: the next file may be another's
+                # Before the release: afterwards, the file may be that of another process.
+                self.path.unlink(missing_ok=True)
             self._file.close()
 
     def __enter__(self) -> Lock:
@@ -129,7 +128,7 @@ def _is_named(opened: IO[str], file: Path) -> bool:
 
 
 def wait_for_lock(file: Path, what: str) -> Lock:
-    """Waits until no other process holds the lock, and takes it. Raises UserError as `Lock` does."""
+    """Takes a lock as soon as no other process holds it. Raises UserError as `Lock` does."""
     attempts = 0
     while True:
         try:

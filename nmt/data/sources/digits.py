@@ -32,8 +32,9 @@ SIDE = 8
 HELD_OUT = {"validation": 250, "test": 400}
 """Number of digit images that belong to each of the small parts."""
 BELOW = {
-    "en": "below it", "de": "darunter", "fr": "en dessous", "es": "debajo", "it": "sotto", "pt": "abaixo", "nl": "eronder",
-    "sv": "under", "da": "nedenunder", "no": "nedenfor", "pl": "poniżej", "cs": "pod tím", "fi": "alla", "ru": "ниже",
+    "en": "below it", "de": "darunter", "fr": "en dessous", "es": "debajo", "it": "sotto",
+    "pt": "abaixo", "nl": "eronder", "sv": "under", "da": "nedenunder", "no": "nedenfor",
+    "pl": "poniżej", "cs": "pod tím", "fi": "alla", "ru": "ниже",
     "uk": "нижче", "tr": "altında",
 }  # fmt: skip
 """Words between two numbers, by language; in other languages only a comma separates them."""
