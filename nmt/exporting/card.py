@@ -65,14 +65,13 @@ def write_card(saved: Checkpoint, results: Mapping[str, Any], folder: Path) -> N
     """
     folder.mkdir(parents=True)
     # Averaged weights in place of the last ones, if there are any.
-    weights = saved.weights
-    tensors = {f"model/{name}": tensor for name, tensor in weights.items()}
+    tensors = {f"model/{name}": tensor for name, tensor in saved.weights.items()}
     tensors |= {f"tokenizer/{name}": tensor for name, tensor in saved.part("tokenizer").items()}
     meta = {key: value for key, value in saved.meta.items() if key not in ("format", "training")}
     ckpt.write(folder / ckpt.BEST, meta, tensors)
     tokenizer = ckpt.tokenizer_from(saved)
     write_tokenizer(tokenizer, folder)
-    parameters = sum(tensor.numel() for tensor in weights.values())
+    parameters = sum(tensor.numel() for tensor in saved.weights.values())
     card = _card(saved.meta, tokenizer, results, parameters)
     write_atomically(folder / "README.md", card.encode())
 
@@ -84,9 +83,6 @@ def _card(
     languages = [str(language) for language in meta.get("languages") or []]
     config: Mapping[str, Any] = meta["config"]
     choices = {name: _choice(config.get(name)) for name in PARTS}
-    if choices["window"] == "window":
-        # The whole sentence.
-        del choices["window"]
     scores = {
         name: entry
         for name, entry in (results.get("scores") or {}).items()
@@ -103,19 +99,22 @@ def _card(
     purpose = "Labels texts." if is_classifier else f"Translates {' to '.join(languages)}."
     if not tokenizer.columns.plain:
         purpose += f" A line has {tokenizer.columns.described}."
-    fingerprints: Mapping[str, Any] = meta.get("data") or {}
     versions: Mapping[str, Any] = meta.get("versions") or {}
-    public = {key: _portable(value) for key, value in config.items() if key not in NOT_LEARNT}
     return CARD.format(
         metadata=_yaml(_metadata(meta, tokenizer, scores, part)),
         title=title,
         purpose=purpose,
-        network=", ".join(f"{name} {choice}" for name, choice in choices.items() if choice),
+        # The window "window" is the whole sentence.
+        network=", ".join(
+            f"{k} {choice}" for k, choice in choices.items() if choice not in ("", k)
+        ),
         version=versions.get("nmt", "(version unknown)"),
         method="classify" if is_classifier else "translate",
         figures="\n".join(figures) or "No test has been made.",
-        data="\n".join(f"- {k}: fingerprint `{str(v)[:16]}…`" for k, v in fingerprints.items()),
-        config=_yaml(public),
+        data="\n".join(
+            f"- {k}: fingerprint `{str(v)[:16]}…`" for k, v in (meta.get("data") or {}).items()
+        ),
+        config=_yaml({k: _portable(v) for k, v in config.items() if k not in NOT_LEARNT}),
         parameters=parameters,
         versions=", ".join(f"{name} {version}" for name, version in versions.items()),
     )
@@ -148,16 +147,18 @@ def _metadata(
         ],
     }
     if scores:
-        metrics = [
-            {
-                "type": name,
-                "value": round(entry["score"], 2),
-                "args": str(entry.get("signature", "")),
-            }
-            for name, entry in scores.items()
-        ]
-        dataset = {"name": f"{part} part", "type": part}
-        result = {"task": {"type": task}, "dataset": dataset, "metrics": metrics}
+        result = {
+            "task": {"type": task},
+            "dataset": {"name": f"{part} part", "type": part},
+            "metrics": [
+                {
+                    "type": name,
+                    "value": round(entry["score"], 2),
+                    "args": str(entry.get("signature", "")),
+                }
+                for name, entry in scores.items()
+            ],
+        }
         metadata["model-index"] = [{"name": "model", "results": [result]}]
     return {key: value for key, value in metadata.items() if value}
 

@@ -53,8 +53,7 @@ def export_model(
     except BaseException:
         shutil.rmtree(path, ignore_errors=True)
         raise
-    if format == "html":
-        log.info("%s: %.1f MB; open it in a browser", path, path.stat().st_size / 1e6)
-        return
-    sizes = [file.stat().st_size for file in path.iterdir()]
-    log.info("%s: %s files, %.1f MB", path, len(sizes), sum(sizes) / 1e6)
+    files = list(path.iterdir()) if path.is_dir() else [path]
+    size = sum(file.stat().st_size for file in files) / 1e6
+    advice = "; open it in a browser" if format == "html" else ""
+    log.info("%s: %s file%s, %.1f MB%s", path, len(files), "s"[: len(files) > 1], size, advice)

@@ -15,7 +15,7 @@ import json
 import logging
 import shutil
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,43 +39,20 @@ POSITIONS = 13
 EXAMPLE = Path(__file__).with_name("translate_onnx.py")
 
 
-class _Encode(nn.Module):
-    def __init__(self, model: Seq2Seq) -> None:
+class _Graph(nn.Module):
+    """A function of tensors as a module.
+
+    model: network whose weights the function uses
+    function: returns the tensors of the outputs
+    """
+
+    def __init__(self, model: Seq2Seq, function: Callable[..., Iterable[Tensor]]) -> None:
         super().__init__()
         self.model = model
+        self.function = function
 
-    def forward(self, source: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
-        return tuple(_named(self.model.encode(source, lengths)).values())
-
-
-class _Start(nn.Module):
-    def __init__(self, model: Seq2Seq, memory: Prepared) -> None:
-        super().__init__()
-        self.model = model
-        self.memory = memory
-
-    def forward(self, *memory: Tensor) -> tuple[Tensor, ...]:
-        return tuple(_tensors(self.model.start(_filled(self.memory, memory))))
-
-
-class _DecoderStep(nn.Module):
-    def __init__(self, model: Seq2Seq, state: State, memory: Prepared) -> None:
-        super().__init__()
-        self.model = model
-        self.state = state
-        self.memory = memory
-
-    def forward(self, words: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
-        remaining = iter(inputs)
-        state = map_tensors(self.state, lambda _: next(remaining))
-        memory = _filled(self.memory, list(remaining))
-        output = self.model.decode(words.unsqueeze(1), state, memory)  # words: [N, 1]
-        if self.model.copying is None:
-            log_probs = torch.log_softmax(self.model.output_layer.logits(output.readout), -1)
-        else:
-            log_probs = self.model.output_layer.log_probs(output, memory)
-        weights = [] if output.weights is None else [output.weights.squeeze(1)]
-        return log_probs.squeeze(1), *weights, *_tensors(output.state)
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        return tuple(self.function(*inputs))
 
 
 def write_onnx(translator: Translator, folder: Path) -> None:
@@ -101,17 +78,38 @@ def write_graphs(model: Seq2Seq, folder: Path) -> None:
     lengths = torch.tensor([POSITIONS, 3])
     memory = model.encode(source, lengths)
     state = model.start(memory)
+
+    def encode(source: Tensor, lengths: Tensor) -> Iterable[Tensor]:
+        return _named(model.encode(source, lengths)).values()
+
+    def start(*memories: Tensor) -> list[Tensor]:
+        return _tensors(model.start(_filled(memory, memories)))
+
+    def step(words: Tensor, *inputs: Tensor) -> list[Tensor]:
+        remaining = iter(inputs)
+        states = map_tensors(state, lambda _: next(remaining))
+        return _step(model, words, states, _filled(memory, list(remaining)))
+
     memories = {f"memory.{name}": tensor for name, tensor in _named(memory).items()}
     states = {f"state.{i}": tensor for i, tensor in enumerate(_tensors(state))}
     encoded = {"source": source, "lengths": lengths}
-    _write(_Encode(model), encoded, [*memories], folder / "encoder.onnx")
-    _write(_Start(model, memory), memories, [*states], folder / "start.onnx")
+    words = {"words": torch.tensor([BOS, BOS])}
     weights = ["weights"] if model.decoder.attends else []
     outputs = ["log_probs", *weights, *(f"next.{name}" for name in states)]
-    words = {"words": torch.tensor([BOS, BOS])}
-    _write(
-        _DecoderStep(model, state, memory), words | states | memories, outputs, folder / "step.onnx"
-    )
+    _write(_Graph(model, encode), encoded, [*memories], folder / "encoder.onnx")
+    _write(_Graph(model, start), memories, [*states], folder / "start.onnx")
+    _write(_Graph(model, step), words | states | memories, outputs, folder / "step.onnx")
+
+
+def _step(model: Seq2Seq, words: Tensor, state: State, memory: Prepared) -> list[Tensor]:
+    """Log-probabilities [N, V], attention [N, S] if there is any, and the next state."""
+    output = model.decode(words.unsqueeze(1), state, memory)  # words: [N, 1]
+    if model.copying is None:
+        log_probs = torch.log_softmax(model.output_layer.logits(output.readout), -1)
+    else:
+        log_probs = model.output_layer.log_probs(output, memory)
+    weights = [] if output.weights is None else [output.weights.squeeze(1)]
+    return [log_probs.squeeze(1), *weights, *_tensors(output.state)]
 
 
 def _settings(translator: Translator) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Attention maps between words, from the attention of one or more models between pieces."""
+"""Attention maps between words, from the attention of a model between pieces."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,52 +23,37 @@ class DecodedPair:
     decoding: ForcedDecoding
 
 
-@dataclass(frozen=True)
-class ModelAttention:
-    """Attention of one model in some pairs; `name` distinguishes models in a map."""
+def attention_map(
+    tokenizer: Tokenizer, pair: DecodedPair, units: Units, name: str = ""
+) -> AttentionMap:
+    """Returns the map of a pair.
 
-    name: str
-    tokenizer: Tokenizer
-    pairs: Sequence[DecodedPair]
-
-
-def maps_of(models: Sequence[ModelAttention], units: Units) -> list[AttentionMap]:
-    """Returns a map for each pair, with the weights of all models between the first one's units."""
-    maps = [_map_without_weights(models[0].tokenizer, pair, units) for pair in models[0].pairs]
-    for model in models:
-        for attention_map, pair in zip(maps, model.pairs, strict=True):
-            _add_weights(attention_map, model, pair, units)
-    return maps
-
-
-def _map_without_weights(tokenizer: Tokenizer, pair: DecodedPair, units: Units) -> AttentionMap:
-    source = []
-    if tokenizer.columns.sources:
-        source = [*tokenizer.source_units(pair.line, pair.source, units)[0], "</s>"]
-    return AttentionMap(
-        source=source,
-        target=[*tokenizer.target_units(pair.text, pair.target, units)[0], "</s>"],
-        picture=tokenizer.columns.picture_in(pair.line),
-    )
-
-
-def _add_weights(
-    attention_map: AttentionMap, model: ModelAttention, pair: DecodedPair, units: Units
-) -> None:
+    tokenizer: tokenizer of the model
+    pair: a line and its translation
+    units: units of the map
+    name: name of the model in the map
+    """
     decoding = pair.decoding
-    if decoding.weights is None:
-        return
-    of_target = model.tokenizer.target_units(pair.text, pair.target, units)[1]
-    target_count = len(attention_map.target) - 1
+    has_text = tokenizer.columns.sources > 0
+    source, of_source = (
+        tokenizer.source_units(pair.line, pair.source, units) if has_text else ([], [])
+    )
+    target, of_target = tokenizer.target_units(pair.text, pair.target, units)
+    weights = {}
+    if decoding.weights is not None and has_text:
+        sizes = (len(source), len(target))
+        for part, between_pieces in _named_weights(name, decoding).items():
+            weights[part] = by_word(between_pieces, of_source, of_target, sizes)
+    places = {}
     if decoding.places is not None and decoding.places.size:
-        places = _places_by_word(decoding.places, of_target, target_count)
-        attention_map.places[model.name] = places
-    if not attention_map.source:
-        return
-    of_source = model.tokenizer.source_units(pair.line, pair.source, units)[1]
-    sizes = (len(attention_map.source) - 1, target_count)
-    for name, weights in _named_weights(model.name, decoding).items():
-        attention_map.weights[name] = by_word(weights, of_source, of_target, sizes)
+        places[name] = _places_by_word(decoding.places, of_target, len(target))
+    return AttentionMap(
+        source=[*source, "</s>"] if has_text else [],
+        target=[*target, "</s>"],
+        weights=weights,
+        picture=tokenizer.columns.picture_in(pair.line),
+        places=places,
+    )
 
 
 def _named_weights(name: str, decoding: ForcedDecoding) -> dict[str, np.ndarray]:

@@ -65,16 +65,21 @@ def align_files(
             maps.append(weights)
     if backward is not None:
         links = _symmetrized(links, backward(targets, sources), symmetrization)
+    written = [write_links(pair) for pair in links]
+    if format == "json":
+        rows = zip(sources, targets, map(sorted, links), strict=True)
+        records = [dict(zip(("source", "target", "pairs"), row, strict=True)) for row in rows]
+        written = [json.dumps(record, ensure_ascii=False) for record in records]
     with open_sink(output, work=work) as sink:
-        if format == "json":
-            sink.write([_json_line(*row) for row in zip(sources, targets, links, strict=True)])
-        else:
-            sink.write([write_links(pair) for pair in links])
+        sink.write(written)
     if attention_map:
         write_map(maps, Path(attention_map))
     if outside:
-        problem = "links to words that are not in their lines (words are counted from 0)"
-        log.warning("%s: %s %s", gold, f"{outside:,}", problem)
+        log.warning(
+            "%s: %s links to words that are not in their lines (words are counted from 0)",
+            gold,
+            f"{outside:,}",
+        )
     return _error_rate(links, gold_links) if gold_links else None
 
 
@@ -119,11 +124,6 @@ def strongest_links(weights: AttentionMap) -> Links:
     return frozenset((int(row.argmax()), t) for t, row in enumerate(rows) if row.any())
 
 
-def _json_line(source: str, target: str, links: Links) -> str:
-    values = {"source": source, "target": target, "pairs": sorted(links)}
-    return json.dumps(values, ensure_ascii=False)
-
-
 def _count_outside(gold: GoldLinks, weights: AttentionMap) -> int:
     """Number of gold links to words that are not in their sentences."""
     source_size = len(weights.source) - weights.ends
@@ -151,24 +151,19 @@ def attention_of_model(
             raise UserError(f"model={name}: has no attention to align by (decoder=fixed)")
         if not translator.tokenizer.columns.sources:
             raise UserError(f"model={name}: reads pictures, which have no words to align")
-        if reverse is not None:
-            _check_directions(translator, reverse())
+        source, target = translator.languages
+        # Unrelated names are no proof of a wrong direction.
+        if reverse is not None and reverse().languages == (source, target):
+            raise UserError(
+                f"reverse: translates {source} to {target}, as model= does; "
+                f"give a model that translates {target} to {source}"
+            )
         with Progress("aligning", len(sources), "pairs") as step:
             for start in range(0, len(sources), CHUNK):
                 rows = slice(start, start + CHUNK)
                 yield from translator.forced_maps(sources[rows], targets[rows], units, step)
 
     return attend
-
-
-def _check_directions(model: Translator, reverse: Translator) -> None:
-    """Raises UserError for a reverse model of the same languages; unrelated names are no proof."""
-    source, target = model.languages
-    if reverse.languages == (source, target):
-        raise UserError(
-            f"reverse: translates {source} to {target}, as model= does; "
-            f"give a model that translates {target} to {source}"
-        )
 
 
 def attention_of_vectors(source_file: str, target_file: str, units: Units) -> Attend:

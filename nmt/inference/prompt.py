@@ -59,11 +59,10 @@ class Prompt:
 
     def answer(self, line: str) -> None:
         """Shows the translation of a line, or the answer to a question."""
+        questions = {":score": self._score, ":attention": self._attention}
         if not line.startswith(":"):
             self._translate(line)
-            return
-        questions = {":score": self._score, ":attention": self._attention}
-        if line not in questions:
+        elif line not in questions:
             self._say(HELP if line == ":help" else f"there is no {line.split()[0]}\n{HELP}")
         elif self._last is None:
             self._say("there is no answer yet; type a sentence first")

@@ -34,14 +34,6 @@ class Reading:
     row_weights: list[np.ndarray] | None
 
 
-@dataclass(frozen=True)
-class WordShares:
-    """Units of a text, and the share of the attention that each got (None without attention)."""
-
-    words: list[str]
-    shares: np.ndarray | None
-
-
 class TextClassifier:
     """A model in evaluation mode and its tokenizer. The weights must not change while it is in use.
 
@@ -91,12 +83,12 @@ class TextClassifier:
         names = self.model.labels.names
         answers = []
         for i, line in enumerate(lines):
-            word_shares = self._word_shares(line, documents, i, reading.row_weights, units)
+            words, importances = self._importances(line, documents, i, reading.row_weights, units)
             answer = Classified(
                 labels=tuple(name for k, name in enumerate(names) if is_chosen[i, k]),
                 probabilities=dict(zip(names, reading.probabilities[i].tolist(), strict=True)),
-                words=word_shares.words,
-                importances=word_shares.shares,
+                words=words,
+                importances=importances if importances.any() else None,
             )
             answers.append(answer)
         return answers
@@ -133,15 +125,15 @@ class TextClassifier:
                         row_weights[row] = weights[: len(documents.rows[row])]
         return Reading(probabilities, row_weights if self.attends else None)
 
-    def _word_shares(
+    def _importances(
         self,
         line: str,
         documents: Documents,
         number: int,
         row_weights: list[np.ndarray] | None,
         units: Units,
-    ) -> WordShares:
-        """Attention of one text by word, from that of its pieces.
+    ) -> tuple[list[str], np.ndarray]:
+        """Units of one text, and the attention to each, from that to its pieces.
 
         line: text
         documents: encoded texts
@@ -163,8 +155,7 @@ class TextClassifier:
                     sentence_shares[its_words.start : its_words.stop] += weight / len(its_words)
             words += sentence_words
             shares.append(sentence_shares)
-        total = np.concatenate(shares)
-        return WordShares(words, total if total.any() else None)
+        return words, np.concatenate(shares)
 
 
 def _rows_of(documents: Documents, number: int) -> range:

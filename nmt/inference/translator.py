@@ -22,7 +22,7 @@ from nmt.foundation.interfaces import UNK, Hypothesis, Prepared, Request, Rerank
 from nmt.foundation.part_limits import ConfigError, RunView
 from nmt.foundation.progress import Progress
 from nmt.foundation.ranges import Length, Range, Size
-from nmt.inference.attention_weights import DecodedPair, ModelAttention, maps_of
+from nmt.inference.attention_weights import DecodedPair, attention_map
 from nmt.inference.model_step import Averaging
 from nmt.inference.networks import Networks
 from nmt.inference.parallel import length_batches, parallel_map
@@ -497,16 +497,18 @@ class Translator:
             for line, translation in zip(lines, translations, strict=True)
             if translation.hypotheses
         ]
-        models = [ModelAttention(name, self.tokenizer, pairs)]
-        texts = [pair.text for pair in pairs]
+        maps = [attention_map(self.tokenizer, pair, units, name) for pair in pairs]
         for other_name, other in (others or {}).items():
             if units == "piece" and other.tokenizer.models != self.tokenizer.models:
                 raise UserError(
                     f"units=piece: {other_name} cuts texts into other pieces; use units=word"
                 )
-            other_pairs = other._force_texts([pair.line for pair in pairs], texts)
-            models.append(ModelAttention(other_name, other.tokenizer, other_pairs))
-        return maps_of(models, units)
+            texts = [pair.text for pair in pairs]
+            added = other.forced_maps([pair.line for pair in pairs], texts, units, name=other_name)
+            for own_map, other_map in zip(maps, added, strict=True):
+                own_map.weights.update(other_map.weights)
+                own_map.places.update(other_map.places)
+        return maps
 
     def forced_maps(
         self,
@@ -514,22 +516,14 @@ class Translator:
         texts: Sequence[str],
         units: Units = "word",
         progress: ProgressCallback = _no_progress,
+        name: str = "",
     ) -> list[AttentionMap]:
         """Returns the attention of this model when it is forced to write given texts."""
-        pairs = self._force_texts(lines, texts, progress)
-        return maps_of([ModelAttention("", self.tokenizer, pairs)], units)
-
-    def _force_texts(
-        self,
-        lines: Sequence[str],
-        texts: Sequence[str],
-        progress: ProgressCallback = _no_progress,
-    ) -> list[DecodedPair]:
         sources = self.encode(lines)
         targets = self.tokenizer.encode_target(list(texts))
         decodings = self.force(sources, targets, progress=progress)
-        columns = zip(lines, texts, sources, targets, decodings, strict=True)
-        return [DecodedPair(*column) for column in columns]
+        pairs = map(DecodedPair, lines, texts, sources, targets, decodings)
+        return [attention_map(self.tokenizer, pair, units, name) for pair in pairs]
 
     def _in_batches(
         self,

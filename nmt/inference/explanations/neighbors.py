@@ -60,17 +60,22 @@ def make_index(translator: Translator, sources: Sequence[str], targets: Sequence
 
     Raises UserError if no sentence has words.
     """
-    pairs = [pair for pair in zip(sources, targets, strict=True) if pair[0].strip()]
-    if not pairs:
+    numbers = [i for i, source in enumerate(sources) if source.strip()]
+    if not numbers:
         raise UserError("source: there are no sentences in it")
-    sources, targets = zip(*pairs, strict=True)
+    sources = [sources[i] for i in numbers]
     vectors = []
     with Progress("reading", len(sources), "sentences") as step:
         for start in range(0, len(sources), CHUNK):
             chunk = summaries(translator, sources[start : start + CHUNK])
             vectors.append(chunk.astype(np.float16))
             step(len(chunk))
-    return Index(np.concatenate(vectors), list(sources), list(targets), translator.encoder_hash)
+    return Index(
+        vectors=np.concatenate(vectors),
+        sources=sources,
+        targets=[targets[i] for i in numbers],
+        model=translator.encoder_hash,
+    )
 
 
 def summaries(translator: Translator, lines: Sequence[str]) -> np.ndarray:
