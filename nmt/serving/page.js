@@ -1,19 +1,33 @@
-// The page that explains: everything it shows is asked of the server that gave it. Its state is in the address after #, so
-// that a link shows the same again.
+// The page that explains. It shows answers of its own server. Its state is in the address after #,
+// so that a link shows the same again.
 
+const EOS = 3 // id of </s>
 const $ = (id) => document.getElementById(id)
-const state = { text: "", model: "", sentence: 0, prefix: [], looks: [], beside: [], contrast: null }
+const state = {
+  text: "",
+  model: "",
+  sentence: 0,
+  prefix: [],
+  looks: [],
+  beside: [],
+  contrast: null,
+}
 let models = []
 let settings = {}
-let shown = null // the answer that is on the page
-let chosen = null // the place in the translation whose choices are open
-let asked = 0 // the number of the last question; older answers are not shown
+let currentAnswer = null // the answer that is on the page
+let chosenPlace = null // the place in the translation whose choices are open
+let questionNumber = 0 // the number of the last question; older answers are not shown
 
 async function ask(path, fields) {
   if (globalThis.answering) return answering(path, fields) // a page that is the model itself
-  const response = await fetch(`.${path}`, { // relative, for a server behind the prefix of a path
-    method: "POST", headers: { "Content-Type": "application/json" },
-    body: JSON.stringify({ ...fields, api_key: $("key").querySelector("input").value || undefined }),
+  // Relative, for a server behind the prefix of a path.
+  const response = await fetch(`.${path}`, {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({
+      ...fields,
+      api_key: $("key").querySelector("input").value || undefined,
+    }),
   })
   const answer = await response.json()
   if (!response.ok) throw new Error(answer.error)
@@ -21,46 +35,70 @@ async function ask(path, fields) {
 }
 
 function element(name, properties = {}, ...children) {
-  const made = document.createElement(name)
+  const created = document.createElement(name)
   for (const [key, value] of Object.entries(properties)) {
-    if (key.startsWith("--")) made.style.setProperty(key, value)
-    else if (key.startsWith("aria-") || key === "scope" || key === "tabindex") made.setAttribute(key, value)
-    else made[key] = value
+    if (key.startsWith("--")) created.style.setProperty(key, value)
+    else if (key.startsWith("aria-") || key === "scope" || key === "tabindex")
+      created.setAttribute(key, value)
+    else created[key] = value
   }
-  made.append(...children)
-  return made
+  created.append(...children)
+  return created
 }
 
-const written = (piece) => piece.replaceAll("▁", " ")
+const asText = (piece) => piece.replaceAll("▁", " ")
 const percent = (logProb) => `${(100 * Math.exp(logProb)).toFixed(1)} %`
 const fields = () => {
-  const model = models.find((one) => one.name === state.model)
-  return { q: state.text, sentence: state.sentence, source: model.source, target: model.target, model: model.name }
+  const model = models.find((model) => model.name === state.model)
+  return {
+    q: state.text,
+    sentence: state.sentence,
+    source: model.source,
+    target: model.target,
+    model: model.name,
+  }
 }
 
 // The state in the address
 
-function remember(step) { // a step can be taken back by the browser's Back
+// A step can be taken back by the browser's Back
+function remember(step) {
   const parameters = new URLSearchParams({ text: state.text, model: state.model })
   if (state.sentence) parameters.set("sentence", state.sentence)
   if (state.prefix.length) parameters.set("prefix", state.prefix.join(","))
-  if (state.looks.length) parameters.set("looks", state.looks.map((pair) => pair.join(":")).join(","))
+  if (state.looks.length)
+    parameters.set("looks", state.looks.map((pair) => pair.join(":")).join(","))
   if (state.beside.length) parameters.set("beside", state.beside.join(","))
-  if (state.contrast) { parameters.set("this", state.contrast[0]); parameters.set("that", state.contrast[1]) }
-  if (`#${parameters}` !== location.hash) history[step ? "pushState" : "replaceState"](null, "", `#${parameters}`)
+  if (state.contrast) {
+    parameters.set("this", state.contrast[0])
+    parameters.set("that", state.contrast[1])
+  }
+  if (`#${parameters}` !== location.hash)
+    history[step ? "pushState" : "replaceState"](null, "", `#${parameters}`)
   $("link").href = `#${parameters}`
 }
 
 function recall() {
   const parameters = new URLSearchParams(location.hash.slice(1))
   const numbers = (text, cut) => (text ? text.split(cut).map(Number).filter(Number.isInteger) : [])
-  state.text = parameters.get("text") ?? $("text").value // what was typed while the page was loading stays
-  state.model = models.some((one) => one.name === parameters.get("model")) ? parameters.get("model") : models[0].name
+  // Without a text in the address, one that was typed while the page was loading stays.
+  state.text = parameters.get("text") ?? $("text").value
+  state.model = models.some((model) => model.name === parameters.get("model"))
+    ? parameters.get("model")
+    : models[0].name
   state.sentence = Math.max(0, Math.floor(Number(parameters.get("sentence"))) || 0)
   state.prefix = numbers(parameters.get("prefix"), ",")
-  state.looks = (parameters.get("looks") ?? "").split(",").filter(Boolean).map((pair) => numbers(pair, ":"))
-  state.beside = (parameters.get("beside") ?? "").split(",").filter((name) => models.some((one) => one.name === name))
-  state.contrast = parameters.has("this") && parameters.has("that") ? [parameters.get("this"), parameters.get("that")] : null
+  state.looks = (parameters.get("looks") ?? "")
+    .split(",")
+    .filter(Boolean)
+    .map((pair) => numbers(pair, ":"))
+  state.beside = (parameters.get("beside") ?? "")
+    .split(",")
+    .filter((name) => models.some((model) => model.name === name))
+  state.contrast =
+    parameters.has("this") && parameters.has("that")
+      ? [parameters.get("this"), parameters.get("that")]
+      : null
   $("text").value = state.text
   $("model").value = state.model
 }
@@ -68,10 +106,10 @@ function recall() {
 // Asking and showing
 
 async function refresh(step = false) {
-  const number = ++asked
+  const number = ++questionNumber
   remember(step)
-  close()
-  const model = models.find((one) => one.name === state.model)
+  closeChoices()
+  const model = models.find((entry) => entry.name === state.model)
   for (const id of ["looked", "searched", "contrasting", "alike"]) $(id).hidden = true
   $("classifying").hidden = !model.labels
   $("translating").classList.toggle("labels", Boolean(model.labels))
@@ -82,149 +120,268 @@ async function refresh(step = false) {
     return say("")
   }
   try {
-    if (model.labels) return await label(number, new Set())
+    if (model.labels) return await classify(number, new Set())
     const answer = await ask("/explain", { ...fields(), prefix: state.prefix, looks: state.looks })
-    const others = await Promise.all(state.beside.filter((name) => name !== state.model).map((name) =>
-      ask("/explain", { ...fields(), model: name, translation: answer.text }).then((found) => ({ ...found, model: name }))))
-    const free = !state.prefix.length && !state.looks.length
-    const whole = answer.sentences.length > 1 && free ? (await ask("/translate", { ...fields(), sentence: undefined })).translatedText : answer.text
-    if (number !== asked) return
+    const others = await Promise.all(
+      state.beside
+        .filter((name) => name !== state.model)
+        .map((name) =>
+          ask("/explain", { ...fields(), model: name, translation: answer.text }).then(
+            (explanation) => ({
+              ...explanation,
+              model: name,
+            }),
+          ),
+        ),
+    )
+    const isFree = !state.prefix.length && !state.looks.length
+    const fullText =
+      answer.sentences.length > 1 && isFree
+        ? (await ask("/translate", { ...fields(), sentence: undefined })).translatedText
+        : answer.text
+    if (number !== questionNumber) return
     say("")
-    $("plain").textContent = whole
+    $("plain").textContent = fullText
     show(answer, others)
-    if (settings.neighbors) await alike(number)
-  } catch (error) { if (number === asked) say(error.message) }
+    if (settings.neighbors) await showNeighbors(number)
+  } catch (error) {
+    if (number === questionNumber) say(error.message)
+  }
 }
 
-const say = (text) => { $("message").textContent = text }
+const say = (text) => {
+  $("message").textContent = text
+}
 
 function show(answer, others) {
-  shown = answer
+  currentAnswer = answer
   state.sentence = Math.min(state.sentence, answer.sentences.length - 1)
   $("sentences").hidden = answer.sentences.length < 2
-  $("sentences").replaceChildren("Sentence to explain: ", ...answer.sentences.map((text, i) => element("button", {
-    type: "button", textContent: text.length > 30 ? `${text.slice(0, 30)}…` : text, "aria-pressed": i === state.sentence,
-    onclick: () => { state.sentence = i; forget(); refresh(true) },
-  })))
-  $("source").replaceChildren(...answer.source.map((piece, i) => word(piece, {
-    onclick: () => chosen !== null && direct(i), ondragover: (event) => event.preventDefault(),
-    ondrop: (event) => { event.preventDefault(); chosen = Number(event.dataTransfer.getData("text/plain")); direct(i) },
-  })))
-  $("target").replaceChildren(...answer.target.map((step, i) => {
-    const made = word(step.piece, {
-      "--p": Math.exp(step.log_prob), title: percent(step.log_prob), draggable: answer.attention !== null,
-      onclick: () => open(i), onmouseenter: () => point(i), onfocus: () => point(i), onmouseleave: () => point(chosen),
-      ondragstart: (event) => event.dataTransfer.setData("text/plain", i),
-    })
-    made.classList.toggle("chosen", i < state.prefix.length)
-    const look = state.looks.find(([at]) => at === i)
-    made.classList.toggle("looked", Boolean(look))
-    if (look) made.title += `, seeing only “${answer.source[look[1]]}”`
-    return made
-  }))
+  $("sentences").replaceChildren(
+    "Sentence to explain: ",
+    ...answer.sentences.map((text, i) =>
+      element("button", {
+        type: "button",
+        textContent: text.length > 30 ? `${text.slice(0, 30)}…` : text,
+        "aria-pressed": i === state.sentence,
+        onclick: () => {
+          state.sentence = i
+          resetChoices()
+          refresh(true)
+        },
+      }),
+    ),
+  )
+  $("source").replaceChildren(
+    ...answer.source.map((piece, i) =>
+      wordButton(piece, {
+        onclick: () => chosenPlace !== null && directAttention(i),
+        ondragover: (event) => event.preventDefault(),
+        ondrop: (event) => {
+          event.preventDefault()
+          chosenPlace = Number(event.dataTransfer.getData("text/plain"))
+          directAttention(i)
+        },
+      }),
+    ),
+  )
+  $("target").replaceChildren(
+    ...answer.target.map((step, i) => {
+      const button = wordButton(step.piece, {
+        "--p": Math.exp(step.log_prob),
+        title: percent(step.log_prob),
+        draggable: answer.attention !== null,
+        onclick: () => openChoices(i),
+        onmouseenter: () => highlight(i),
+        onfocus: () => highlight(i),
+        onmouseleave: () => highlight(chosenPlace),
+        ondragstart: (event) => event.dataTransfer.setData("text/plain", i),
+      })
+      button.classList.toggle("chosen", i < state.prefix.length)
+      const directed = state.looks.find(([at]) => at === i)
+      button.classList.toggle("looked", Boolean(directed))
+      if (directed) button.title += `, seeing only “${answer.source[directed[1]]}”`
+      return button
+    }),
+  )
   $("reset").hidden = !state.prefix.length && !state.looks.length
   showMaps(answer, others)
   showTree(answer)
   $("contrasting").hidden = false
-  if (state.contrast) { [$("this").value, $("that").value] = state.contrast; compare() }
-  else { $("this").value = answer.text; $("that").value = answer.others[1]?.text ?? ""; $("contrasted").replaceChildren() }
+  if (state.contrast) {
+    ;[$("this").value, $("that").value] = state.contrast
+    compare()
+  } else {
+    $("this").value = answer.text
+    $("that").value = answer.others[1]?.text ?? ""
+    $("contrasted").replaceChildren()
+  }
 }
 
-function word(piece, properties) {
-  const made = element("button", { type: "button", textContent: piece.replaceAll("▁", "") || "▁", ...properties })
-  made.classList.toggle("space", piece.startsWith("▁") || piece === "</s>")
-  return made
+function wordButton(piece, properties) {
+  const button = element("button", {
+    type: "button",
+    textContent: piece.replaceAll("▁", "") || "▁",
+    ...properties,
+  })
+  button.classList.toggle("space", piece.startsWith("▁") || piece === "</s>")
+  return button
 }
 
-function point(i) {
-  const weights = i === null ? null : shown.attention?.[i]
-  $("source").querySelectorAll("button").forEach((one, s) => one.style.setProperty("--w", weights?.[s] ?? 0))
-  const places = placesOf(shown?.target.map((step) => step.piece) ?? [])
+function highlight(i) {
+  const weights = i === null ? null : currentAnswer.attention?.[i]
+  $("source")
+    .querySelectorAll("button")
+    .forEach((button, s) => button.style.setProperty("--w", weights?.[s] ?? 0))
+  const places = placesOf(currentAnswer?.target.map((step) => step.piece) ?? [])
   document.querySelectorAll("#maps tbody").forEach((body) => {
     const rows = [...body.rows]
-    const ownPlaces = placesOf(rows.map((row) => row.dataset.piece))
-    const same = ownPlaces.at(-1)?.[1] === places.at(-1)?.[1] // another model may cut the same text into other pieces
-    rows.forEach((row, t) => row.classList.toggle("now", i !== null && same && ownPlaces[t][0] < places[i][1] && places[i][0] < ownPlaces[t][1]))
+    const rowPlaces = placesOf(rows.map((row) => row.dataset.piece))
+    // Another model may cut the same text into other pieces.
+    const isSameText = rowPlaces.at(-1)?.[1] === places.at(-1)?.[1]
+    rows.forEach((row, t) =>
+      row.classList.toggle(
+        "now",
+        i !== null &&
+          isSameText &&
+          rowPlaces[t][0] < places[i][1] &&
+          places[i][0] < rowPlaces[t][1],
+      ),
+    )
   })
 }
 
-function placesOf(pieces) { // the characters of each piece in the text; </s> is one character
+// The characters of each piece in the text; </s> is one character
+function placesOf(pieces) {
   let end = 0
   return pieces.map((piece) => [end, (end += piece === "</s>" ? 1 : piece.length)])
 }
 
 // What if: another word, or attention set by hand
 
-function open(i) {
-  chosen = i
-  $("target").querySelectorAll("button").forEach((one, k) => one.setAttribute("aria-pressed", k === i))
-  const step = shown.target[i]
-  const list = element("ol", {}, ...step.next.map(([token, piece, logProb]) => {
-    const made = element("button", {
-      type: "button", textContent: `${written(piece).trim() || piece}  ${percent(logProb)}`, "--p": Math.exp(logProb),
-      onclick: () => choose(i, token),
-    })
-    if (token === step.token) made.setAttribute("aria-current", "true")
-    return element("li", {}, made)
-  }))
-  const look = shown.attention ? " Or click a source word, so that the model attends only to that word while it writes this one." : ""
-  const text = `Instead of “${written(step.piece).trim()}”, choose another piece.${look}`
+function openChoices(i) {
+  chosenPlace = i
+  $("target")
+    .querySelectorAll("button")
+    .forEach((button, k) => button.setAttribute("aria-pressed", k === i))
+  const step = currentAnswer.target[i]
+  const list = element(
+    "ol",
+    {},
+    ...step.next.map(([token, piece, logProb]) => {
+      const button = element("button", {
+        type: "button",
+        textContent: `${asText(piece).trim() || piece}  ${percent(logProb)}`,
+        "--p": Math.exp(logProb),
+        onclick: () => choose(i, token),
+      })
+      if (token === step.token) button.setAttribute("aria-current", "true")
+      return element("li", {}, button)
+    }),
+  )
+  const advice = currentAnswer.attention
+    ? " Or click a source word, so that the model attends only to that word while it writes this one."
+    : ""
+  const text = `Instead of “${asText(step.piece).trim()}”, choose another piece.${advice}`
   $("choices").replaceChildren(element("p", { className: "note", textContent: text }), list)
   $("choices").hidden = false
-  point(i)
+  highlight(i)
 }
 
-function close() {
-  chosen = null
+function closeChoices() {
+  chosenPlace = null
   $("choices").hidden = true
 }
 
 function choose(i, token) {
-  if (token === 3) return say("You cannot choose the end of the sentence; choose another piece before it.")
-  state.prefix = [...shown.target.slice(0, i).map((step) => step.token), token]
+  if (token === EOS)
+    return say("You cannot choose the end of the sentence; choose another piece before it.")
+  state.prefix = [...currentAnswer.target.slice(0, i).map((step) => step.token), token]
   state.looks = state.looks.filter(([at]) => at <= i)
   state.contrast = null
-  again(i)
+  refreshWithFocus(i)
 }
 
-async function again(i) { // the focus stays where it was
+// The focus stays where it was
+async function refreshWithFocus(i) {
   await refresh(true)
   $("target").querySelectorAll("button")[i]?.focus()
 }
 
-function direct(position) {
-  const at = chosen
-  state.prefix = shown.target.slice(0, at).map((step) => step.token)
+function directAttention(position) {
+  const at = chosenPlace
+  state.prefix = currentAnswer.target.slice(0, at).map((step) => step.token)
   state.looks = [...state.looks.filter(([step]) => step < at), [at, position]]
   state.contrast = null
-  again(at)
+  refreshWithFocus(at)
 }
 
 // Attention
 
 function showMaps(answer, others) {
   const maps = []
-  if (answer.attention) maps.push([answer.model, answer.source, answer.target.map((step) => step.piece), answer.attention])
+  if (answer.attention)
+    maps.push([
+      answer.model,
+      answer.source,
+      answer.target.map((step) => step.piece),
+      answer.attention,
+    ])
   for (const [h, weights] of (answer.heads ?? []).entries())
-    maps.push([`${answer.model}, head ${h + 1}`, answer.source, answer.target.map((step) => step.piece), weights])
+    maps.push([
+      `${answer.model}, head ${h + 1}`,
+      answer.source,
+      answer.target.map((step) => step.piece),
+      weights,
+    ])
   for (const other of others)
-    if (other.attention) maps.push([other.model, other.source, other.target.map((step) => step.piece), other.attention])
+    if (other.attention)
+      maps.push([
+        other.model,
+        other.source,
+        other.target.map((step) => step.piece),
+        other.attention,
+      ])
   $("looked").hidden = !maps.length
-  $("maps").replaceChildren(...maps.map((each) => element("div", { className: "wide", tabindex: 0 }, map(...each))))
+  $("maps").replaceChildren(
+    ...maps.map((parts) =>
+      element("div", { className: "wide", tabindex: 0 }, attentionTable(...parts)),
+    ),
+  )
 }
 
-function map(name, source, target, weights) {
-  const head = element("tr", {}, element("th", { scope: "col" }),
-    ...source.map((piece) => element("th", { scope: "col", textContent: piece.replaceAll("▁", "") || "▁" })))
+function attentionTable(name, source, target, weights) {
+  const head = element(
+    "tr",
+    {},
+    element("th", { scope: "col" }),
+    ...source.map((piece) =>
+      element("th", { scope: "col", textContent: piece.replaceAll("▁", "") || "▁" }),
+    ),
+  )
   const rows = weights.map((row, t) => {
-    const made = element("tr", {}, element("th", { scope: "row", textContent: target[t].replaceAll("▁", "") || "▁" }),
-      ...row.map((weight, s) => element("td", {
-        "--w": weight, textContent: weight.toFixed(2).slice(weight < 1 ? 1 : 0), title: `${target[t]} ← ${source[s]}: ${weight.toFixed(3)}`,
-      })))
-    made.dataset.piece = target[t]
-    return made
+    const tableRow = element(
+      "tr",
+      {},
+      element("th", { scope: "row", textContent: target[t].replaceAll("▁", "") || "▁" }),
+      ...row.map((weight, s) =>
+        element("td", {
+          "--w": weight,
+          textContent: weight.toFixed(2).slice(weight < 1 ? 1 : 0),
+          title: `${target[t]} ← ${source[s]}: ${weight.toFixed(3)}`,
+        }),
+      ),
+    )
+    tableRow.dataset.piece = target[t]
+    return tableRow
   })
-  return element("table", {}, element("caption", { textContent: name }), element("thead", {}, head), element("tbody", {}, ...rows))
+  return element(
+    "table",
+    {},
+    element("caption", { textContent: name }),
+    element("thead", {}, head),
+    element("tbody", {}, ...rows),
+  )
 }
 
 // Search tree
@@ -232,77 +389,151 @@ function map(name, source, target, weights) {
 function showTree(answer) {
   const { tree, width } = answer
   $("searched").hidden = false
-  const left = tree.filter((node) => node.fate === "left").length
-  $("beam").textContent = `The search tried ${tree.length - 1} pieces, kept at most ${width} partial translations at each step, and dropped ${left}. ` +
-    "It keeps those with the highest total log-probability, so the most probable piece of a step may still lose. At the end, the highest " +
-    "log-probability per piece wins (bold). Click a piece to see which others could follow it (by keyboard: the arrow keys)."
+  const dropped = tree.filter((node) => node.fate === "left").length
+  $("beam").textContent =
+    `The search tried ${tree.length - 1} pieces, kept at most ${width} partial translations at ` +
+    `each step, and dropped ${dropped}. ` +
+    "It keeps those with the highest total log-probability, so the most probable piece of a step " +
+    "may still lose. At the end, the highest log-probability per piece wins (bold). Click a piece " +
+    "to see which others could follow it (by keyboard: the arrow keys)."
   const children = tree.map(() => [])
-  tree.forEach((node, i) => { if (node.parent >= 0) children[node.parent].push(i) })
-  const depth = [], height = []
+  tree.forEach((node, i) => {
+    if (node.parent >= 0) children[node.parent].push(i)
+  })
+  const depth = []
+  const height = []
   let next = 0
-  const order = (i) => { // the best child on top; a parent stands beside its first child
+  const order = (i) => {
+    // the best child on top; a parent stands beside its first child
     const ordered = children[i].sort((a, b) => tree[b].total - tree[a].total)
     ordered.sort((a, b) => (tree[b].fate === "written") - (tree[a].fate === "written"))
-    ordered.forEach((child) => { depth[child] = depth[i] + 1; order(child) })
+    ordered.forEach((child) => {
+      depth[child] = depth[i] + 1
+      order(child)
+    })
     height[i] = ordered.length ? height[ordered[0]] : next++
   }
   depth[0] = 0
   order(0)
   const columns = Math.max(...depth) + 1
   const widths = Array(columns).fill(40)
-  tree.forEach((node, i) => { widths[depth[i]] = Math.max(widths[depth[i]], 9 * node.piece.length + 26) })
-  const at = widths.map((_, k) => 8 + widths.slice(0, k).reduce((sum, one) => sum + one, 0))
+  tree.forEach((node, i) => {
+    widths[depth[i]] = Math.max(widths[depth[i]], 9 * node.piece.length + 26)
+  })
+  const starts = widths.map((_, k) => 8 + widths.slice(0, k).reduce((sum, width) => sum + width, 0))
   const y = (i) => 16 + 22 * height[i]
   const svg = (name, attributes, ...inside) => {
-    const made = document.createElementNS("http://www.w3.org/2000/svg", name)
-    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value)
-    made.append(...inside)
-    return made
+    const created = document.createElementNS("http://www.w3.org/2000/svg", name)
+    for (const [key, value] of Object.entries(attributes)) created.setAttribute(key, value)
+    created.append(...inside)
+    return created
   }
-  const total = at[columns - 1] + widths[columns - 1]
+  const total = starts[columns - 1] + widths[columns - 1]
   const places = [] // of the words, drawn
-  const beside = { ArrowRight: (i) => children[i][0], ArrowLeft: (i) => tree[i].parent,
-    ArrowDown: (i, row) => row[row.indexOf(i) + 1], ArrowUp: (i, row) => row[row.indexOf(i) - 1] }
-  const move = (event, i) => {
-    const row = tree.map((_, k) => k).filter((k) => depth[k] === depth[i]).sort((a, b) => height[a] - height[b])
-    const next = beside[event.key]?.(i, row)
-    if (next) { event.preventDefault(); places[next].focus() }
+  const neighbours = {
+    ArrowRight: (i) => children[i][0],
+    ArrowLeft: (i) => tree[i].parent,
+    ArrowDown: (i, row) => row[row.indexOf(i) + 1],
+    ArrowUp: (i, row) => row[row.indexOf(i) - 1],
   }
-  const drawing = svg("svg", { width: total, height: 22 * next + 12, role: "group", "aria-label": "The search as a tree" })
+  const move = (event, i) => {
+    const row = tree
+      .map((_, k) => k)
+      .filter((k) => depth[k] === depth[i])
+      .sort((a, b) => height[a] - height[b])
+    const next = neighbours[event.key]?.(i, row)
+    if (next) {
+      event.preventDefault()
+      places[next].focus()
+    }
+  }
+  const drawing = svg("svg", {
+    width: total,
+    height: 22 * next + 12,
+    role: "group",
+    "aria-label": "The search as a tree",
+  })
   tree.forEach((node, i) => {
     if (!i) return
-    const from = at[depth[node.parent]] + widths[depth[node.parent]] - 14, to = at[depth[i]] - 4
-    const label = svg("text", { x: at[depth[i]], y: y(i) + 4, "fill-opacity": node.fate === "left" ? 1 : 0.6 + 0.4 * Math.exp(node.log_prob) })
-    label.textContent = written(node.piece).trim() || node.piece
-    const group = svg("g", { class: node.fate, tabindex: node.fate === "written" ? 0 : -1, role: "button", "aria-label": `${written(node.piece)}, ${percent(node.log_prob)}, ${node.fate}` },
-      svg("path", { d: `M${from} ${y(node.parent)}C${to - 4} ${y(node.parent)} ${from + 8} ${y(i)} ${to} ${y(i)}` }), label)
-    group.addEventListener("click", () => tell(answer, children, i))
+    const x1 = starts[depth[node.parent]] + widths[depth[node.parent]] - 14
+    const x2 = starts[depth[i]] - 4
+    const caption = svg("text", {
+      x: starts[depth[i]],
+      y: y(i) + 4,
+      "fill-opacity": node.fate === "left" ? 1 : 0.6 + 0.4 * Math.exp(node.log_prob),
+    })
+    caption.textContent = asText(node.piece).trim() || node.piece
+    const group = svg(
+      "g",
+      {
+        class: node.fate,
+        tabindex: node.fate === "written" ? 0 : -1,
+        role: "button",
+        "aria-label": `${asText(node.piece)}, ${percent(node.log_prob)}, ${node.fate}`,
+      },
+      svg("path", {
+        d: `M${x1} ${y(node.parent)}C${x2 - 4} ${y(node.parent)} ${x1 + 8} ${y(i)} ${x2} ${y(i)}`,
+      }),
+      caption,
+    )
+    group.addEventListener("click", () => describeNode(answer, children, i))
     places[i] = group
-    group.addEventListener("keydown", (event) => { move(event, i); if (event.key === "Enter" || event.key === " ") { event.preventDefault(); tell(answer, children, i) } })
+    group.addEventListener("keydown", (event) => {
+      move(event, i)
+      if (event.key === "Enter" || event.key === " ") {
+        event.preventDefault()
+        describeNode(answer, children, i)
+      }
+    })
     drawing.append(group)
   })
   $("tree").replaceChildren(drawing)
   $("node").textContent = ""
-  $("others").replaceChildren(...answer.others.map((other) => element("li", {}, element("button", {
-    type: "button", textContent: other.text, title: "compare with the best",
-    onclick: () => { $("this").value = answer.text; $("that").value = other.text; compare(true) },
-  }), ` score ${other.score.toFixed(3)}, log-probability ${other.log_prob.toFixed(2)}`)))
+  $("others").replaceChildren(
+    ...answer.others.map((other) =>
+      element(
+        "li",
+        {},
+        element("button", {
+          type: "button",
+          textContent: other.text,
+          title: "compare with the best",
+          onclick: () => {
+            $("this").value = answer.text
+            $("that").value = other.text
+            compare(true)
+          },
+        }),
+        ` score ${other.score.toFixed(3)}, log-probability ${other.log_prob.toFixed(2)}`,
+      ),
+    ),
+  )
 }
 
-function tell(answer, children, i) {
-  const { tree } = answer, node = tree[i]
+function describeNode(answer, children, i) {
+  const { tree } = answer
+  const node = tree[i]
   const beginning = []
-  for (let k = i; k > 0; k = tree[k].parent) beginning.unshift(written(tree[k].piece))
-  const kept = new Set(children[i].map((child) => tree[child].token))
-  const after = node.next.map(([token, piece, logProb]) =>
-    `${written(piece).trim() || piece} ${percent(logProb)}${kept.has(token) || token === 3 ? "" : " (not kept)"}`).join(", ")
-  const level = tree.filter((other, k) => k !== i && depthOf(tree, k) === depthOf(tree, i) && children[k].length)
-  const worst = Math.min(...level.map((other) => other.total))
-  const why = node.fate === "left" && !children[i].length
-    ? ` Dropped: none of its continuations was among the ${answer.width} best` +
-      (Number.isFinite(worst) ? ` (lowest log-probability kept: ${worst.toFixed(2)}).` : ".")
-    : ""
-  $("node").textContent = `“${beginning.join("").trim()}”: log-probability ${node.total.toFixed(2)}. ${node.token === 3 ? "Complete." : `Possible next pieces: ${after}.`}${why}`
+  for (let k = i; k > 0; k = tree[k].parent) beginning.unshift(asText(tree[k].piece))
+  const keptTokens = new Set(children[i].map((child) => tree[child].token))
+  const after = node.next
+    .map(([token, piece, logProb]) => {
+      const mark = keptTokens.has(token) || token === EOS ? "" : " (not kept)"
+      return `${asText(piece).trim() || piece} ${percent(logProb)}${mark}`
+    })
+    .join(", ")
+  const sameDepth = tree.filter(
+    (other, k) => k !== i && depthOf(tree, k) === depthOf(tree, i) && children[k].length,
+  )
+  const weakest = Math.min(...sameDepth.map((other) => other.total))
+  const reason =
+    node.fate === "left" && !children[i].length
+      ? ` Dropped: none of its continuations was among the ${answer.width} best` +
+        (Number.isFinite(weakest) ? ` (lowest log-probability kept: ${weakest.toFixed(2)}).` : ".")
+      : ""
+  const next = node.token === EOS ? "Complete." : `Possible next pieces: ${after}.`
+  $("node").textContent =
+    `“${beginning.join("").trim()}”: log-probability ${node.total.toFixed(2)}. ${next}${reason}`
 }
 
 function depthOf(tree, i) {
@@ -313,12 +544,24 @@ function depthOf(tree, i) {
 
 // Training sentences
 
-async function alike(number) {
+async function showNeighbors(number) {
   const similar = (await ask("/neighbors", fields())).neighbors
-  if (number !== asked) return
+  if (number !== questionNumber) return
   $("alike").hidden = false
-  $("neighbors").replaceChildren(...similar.map((one) => element("li", {},
-    element("span", { textContent: one.source }), element("br"), element("span", { className: "note", textContent: `${one.target} (${one.similarity.toFixed(2)})` }))))
+  $("neighbors").replaceChildren(
+    ...similar.map((pair) =>
+      element(
+        "li",
+        {},
+        element("span", { textContent: pair.source }),
+        element("br"),
+        element("span", {
+          className: "note",
+          textContent: `${pair.target} (${pair.similarity.toFixed(2)})`,
+        }),
+      ),
+    ),
+  )
 }
 
 // Contrast of two translations
@@ -331,75 +574,191 @@ async function compare(step = false) {
   try {
     const answer = await ask("/contrast", { ...fields(), translations: pair })
     say(state.looks.length ? "These probabilities ignore the attention that you directed." : "")
-    const each = answer.translations.map((one) => element("div", {}, element("p", {
-      textContent: `log-probability ${one.log_prob.toFixed(2)}` }), element("p", { className: "words" },
-      ...one.tokens.map((piece, i) => element("span", {
-        textContent: `${written(piece)} `, title: percent(one.token_log_probs[i]), style: `opacity:${0.3 + 0.7 * Math.exp(one.token_log_probs[i])}` })))))
-    const most = Math.max(...answer.influence.map(Math.abs), 1e-9)
-    const rows = answer.words.map((text, i) => element("tr", {}, element("th", { scope: "row", textContent: text }), element("td", {},
-      element("span", { className: answer.influence[i] < 0 ? "bar against" : "bar", style: `width:${(10 * Math.abs(answer.influence[i])) / most}rem` }),
-      ` ${answer.influence[i] >= 0 ? "for A" : "for B"} ${Math.abs(answer.influence[i]).toFixed(2)}`)))
-    $("contrasted").replaceChildren(element("div", { className: "both" }, ...each), element("table", { className: "bars" },
-      element("caption", { textContent: "Decrease of A's advantage over B (log-probability) when this source word is hidden" }),
-      element("tbody", {}, ...rows)))
-  } catch (error) { say(error.message) }
+    const columns = answer.translations.map((translation) =>
+      element(
+        "div",
+        {},
+        element("p", {
+          textContent: `log-probability ${translation.log_prob.toFixed(2)}`,
+        }),
+        element(
+          "p",
+          { className: "words" },
+          ...translation.tokens.map((piece, i) =>
+            element("span", {
+              textContent: `${asText(piece)} `,
+              title: percent(translation.token_log_probs[i]),
+              style: `opacity:${0.3 + 0.7 * Math.exp(translation.token_log_probs[i])}`,
+            }),
+          ),
+        ),
+      ),
+    )
+    const greatest = Math.max(...answer.influence.map(Math.abs), 1e-9)
+    const rows = answer.words.map((text, i) =>
+      element(
+        "tr",
+        {},
+        element("th", { scope: "row", textContent: text }),
+        element(
+          "td",
+          {},
+          element("span", {
+            className: answer.influence[i] < 0 ? "bar against" : "bar",
+            style: `width:${(10 * Math.abs(answer.influence[i])) / greatest}rem`,
+          }),
+          ` ${answer.influence[i] >= 0 ? "for A" : "for B"} `,
+          Math.abs(answer.influence[i]).toFixed(2),
+        ),
+      ),
+    )
+    $("contrasted").replaceChildren(
+      element("div", { className: "both" }, ...columns),
+      element(
+        "table",
+        { className: "bars" },
+        element("caption", {
+          textContent:
+            "Decrease of A's advantage over B (log-probability) when this source word is hidden",
+        }),
+        element("tbody", {}, ...rows),
+      ),
+    )
+  } catch (error) {
+    say(error.message)
+  }
 }
 
 // Classifiers
 
-async function label(number, off) {
-  const all = state.text.trim().split(/\s+/)
-  const kept = all.filter((_, i) => !off.has(i)).join(" ")
-  const answer = (await ask("/classify", { q: kept, model: state.model })).classes
-  if (number !== asked) return
+async function classify(number, off) {
+  const words = state.text.trim().split(/\s+/)
+  const remaining = words.filter((_, i) => !off.has(i)).join(" ")
+  const answer = (await ask("/classify", { q: remaining, model: state.model })).classes
+  if (number !== questionNumber) return
   say("")
   $("source").replaceChildren()
   $("target").replaceChildren()
-  const likely = Object.entries(answer.probabilities).sort((a, b) => b[1] - a[1])
-  $("labels").textContent = `${answer.labels.join(", ") || "no label"}: ` + likely.slice(0, 5).map(([name, p]) => `${name} ${p.toFixed(3)}`).join(", ")
+  const ranked = Object.entries(answer.probabilities).sort((a, b) => b[1] - a[1])
+  $("labels").textContent =
+    `${answer.labels.join(", ") || "no label"}: ` +
+    ranked
+      .slice(0, 5)
+      .map(([name, p]) => `${name} ${p.toFixed(3)}`)
+      .join(", ")
   const shares = new Map()
-  let at = 0
-  all.forEach((_, i) => { if (!off.has(i)) shares.set(i, answer.words.length === all.length - off.size ? answer.importances?.[at++] ?? 0 : 0) })
-  const most = Math.max(...shares.values(), 1e-9)
-  $("marked").replaceChildren(...all.map((text, i) => {
-    const made = element("button", { type: "button", textContent: text, "aria-pressed": off.has(i),
-      style: `background: rgb(var(--accent) / ${(0.6 * (shares.get(i) ?? 0)) / most})`,
-      onclick: () => { const other = new Set(off); off.has(i) ? other.delete(i) : other.add(i); label(++asked, other).catch((error) => say(error.message)) } })
-    made.classList.add("space")
-    made.classList.toggle("off", off.has(i))
-    return made
-  }))
+  let position = 0
+  words.forEach((_, i) => {
+    if (!off.has(i))
+      shares.set(
+        i,
+        answer.words.length === words.length - off.size
+          ? (answer.importances?.[position++] ?? 0)
+          : 0,
+      )
+  })
+  const greatest = Math.max(...shares.values(), 1e-9)
+  $("marked").replaceChildren(
+    ...words.map((text, i) => {
+      const button = element("button", {
+        type: "button",
+        textContent: text,
+        "aria-pressed": off.has(i),
+        style: `background: rgb(var(--accent) / ${(0.6 * (shares.get(i) ?? 0)) / greatest})`,
+        onclick: () => {
+          const switched = new Set(off)
+          off.has(i) ? switched.delete(i) : switched.add(i)
+          classify(++questionNumber, switched).catch((error) => say(error.message))
+        },
+      })
+      button.classList.add("space")
+      button.classList.toggle("off", off.has(i))
+      return button
+    }),
+  )
 }
 
 // The beginning
 
-function forget() { state.prefix = []; state.looks = []; state.contrast = null }
+function resetChoices() {
+  state.prefix = []
+  state.looks = []
+  state.contrast = null
+}
 
-function changed() { forget(); state.sentence = 0; refresh() }
+function textChanged() {
+  resetChoices()
+  state.sentence = 0
+  refresh()
+}
 
 let waiting = 0
 $("text").addEventListener("input", () => {
   clearTimeout(waiting)
-  waiting = setTimeout(() => { if (models.length) { state.text = $("text").value; changed() } }, 250)
+  waiting = setTimeout(() => {
+    if (models.length) {
+      state.text = $("text").value
+      textChanged()
+    }
+  }, 250)
 })
-$("model").addEventListener("change", () => { state.model = $("model").value; changed() })
-$("reset").addEventListener("click", () => { forget(); refresh(true) })
+$("model").addEventListener("change", () => {
+  state.model = $("model").value
+  textChanged()
+})
+$("reset").addEventListener("click", () => {
+  resetChoices()
+  refresh(true)
+})
 $("key").addEventListener("change", () => refresh())
 $("contrast").addEventListener("click", () => compare(true))
 $("link").addEventListener("click", () => navigator.clipboard?.writeText(location.href))
-addEventListener("popstate", () => { recall(); refresh() })
-addEventListener("keydown", (event) => { if (event.key === "Escape") { close(); point(null) } })
+addEventListener("popstate", () => {
+  recall()
+  refresh()
+})
+addEventListener("keydown", (event) => {
+  if (event.key === "Escape") {
+    closeChoices()
+    highlight(null)
+  }
+})
 
-const fetched = async (path) => (globalThis.answering ? answering(path) : (await fetch(`.${path}`)).json())
+const fetched = async (path) =>
+  globalThis.answering ? answering(path) : (await fetch(`.${path}`)).json()
 models = await fetched("/models")
 settings = await fetched("/frontend/settings")
 $("key").hidden = !settings.keyRequired
-$("model").append(...models.map((one) => new Option(one.labels ? `${one.name} (labels)` : `${one.name}: ${one.source} → ${one.target}`, one.name)))
+$("model").append(
+  ...models.map(
+    (model) =>
+      new Option(
+        model.labels
+          ? `${model.name} (labels)`
+          : `${model.name}: ${model.source} → ${model.target}`,
+        model.name,
+      ),
+  ),
+)
 recall()
-const translators = models.filter((one) => one.attention)
+const translators = models.filter((model) => model.attention)
 $("beside").hidden = translators.length < 2
-$("beside").append(...translators.map((one) => element("label", {}, element("input", {
-  type: "checkbox", value: one.name, checked: state.beside.includes(one.name),
-  onchange: () => { state.beside = [...$("beside").querySelectorAll("input:checked")].map((box) => box.value); refresh() },
-}), ` ${one.name}`)))
+$("beside").append(
+  ...translators.map((model) =>
+    element(
+      "label",
+      {},
+      element("input", {
+        type: "checkbox",
+        value: model.name,
+        checked: state.beside.includes(model.name),
+        onchange: () => {
+          state.beside = [...$("beside").querySelectorAll("input:checked")].map((box) => box.value)
+          refresh()
+        },
+      }),
+      ` ${model.name}`,
+    ),
+  ),
+)
 refresh()

@@ -1,8 +1,10 @@
-// Answers to requests of the page, computed in the browser instead of by a server: nmt/serving/insight.py.
+// Answers to requests of the page, computed in the browser as nmt/serving/insight.py does.
 
 const model = JSON.parse(document.getElementById("model-settings").textContent)
 const weights = unpacked(model.weights, document.getElementById("model-weights").textContent)
-const kernels = new WebAssembly.Instance(new WebAssembly.Module(assembled([1, 5])), { js: { memory } }).exports
+const kernels = new WebAssembly.Instance(new WebAssembly.Module(assembled([1, 5])), {
+  js: { memory },
+}).exports
 const network = new Network(model, weights)
 const source = new Tokenizer(model.source)
 const target = model.target ? new Tokenizer(model.target) : source
@@ -11,29 +13,40 @@ const rounded = (x) => Math.round(1e4 * x) / 1e4
 
 function memoryOf(line) {
   const ids = source.encode(line)
-  if (ids.length > model.longest) throw new Error(`the sentence has ${ids.length} tokens; at most ${model.longest} can be translated here`)
-  return { ids, memory: network.encode(ids), limit: Math.floor(model.lengthFactor * ids.length) + model.lengthOffset }
+  if (ids.length > model.longest)
+    throw new Error(
+      `the sentence has ${ids.length} tokens; at most ${model.longest} can be translated here`,
+    )
+  return {
+    ids,
+    memory: network.encode(ids),
+    limit: Math.floor(model.lengthFactor * ids.length) + model.lengthOffset,
+  }
 }
 
 function translated(line, width = model.search.width) {
   if (!source.encode(line).length) return ""
   const { memory, limit } = memoryOf(line)
-  const { found } = new Beam(network, { ...model.search, width }).search(memory, { limit })
-  return target.decode(found[0].tokens)
+  const { hypotheses } = new Beam(network, { ...model.search, width }).search(memory, { limit })
+  return target.decode(hypotheses[0].tokens)
 }
 
-// As nmt/data/documents.py: a line break ends a sentence; a point after an abbreviation, or before a small letter, does not
-const ends = () => new RegExp(model.sentenceEnd, "g"), abbreviation = new RegExp(`^(?:${model.abbreviation})$`, "iu")
+// As nmt/data/documents.py: a line break ends a sentence. A full stop after an abbreviation, or
+// before a lowercase letter, does not.
+const ends = () => new RegExp(model.sentenceEnd, "g")
+const abbreviation = new RegExp(`^(?:${model.abbreviation})$`, "iu")
 
 function sentencesOf(text) {
   return text.split("\n").flatMap((line) => {
     const parts = []
     let begin = 0
     for (const match of line.matchAll(ends())) {
-      const end = match.index + match[0].length, after = line.slice(end, end + 1)
-      const before = line.slice(begin, match.index).trim().split(/\s+/).at(-1)
-      const small = after !== after.toUpperCase() && after === after.toLowerCase()
-      if (before.endsWith(".") && (small || abbreviation.test(before.replace(/^[(["'“„«]+/, "")))) continue
+      const end = match.index + match[0].length
+      const next = line.slice(end, end + 1)
+      const word = line.slice(begin, match.index).trim().split(/\s+/).at(-1)
+      const isLowercase = next !== next.toUpperCase() && next === next.toLowerCase()
+      const isAbbreviation = abbreviation.test(word.replace(/^[(["'“„«]+/, ""))
+      if (word.endsWith(".") && (isLowercase || isAbbreviation)) continue
       parts.push(line.slice(begin, end).trim())
       begin = end
     }
@@ -41,57 +54,102 @@ function sentencesOf(text) {
   })
 }
 
-function shortened(line) { // in parts of at most this number of characters, cut at spaces where there are any
+// In parts of at most this number of characters, cut at spaces where there are any
+function shortened(line) {
   if (line.length <= model.characters) return [line]
-  const space = line.lastIndexOf(" ", model.characters), end = space > 0 ? space : model.characters
+  const space = line.lastIndexOf(" ", model.characters)
+  const end = space > 0 ? space : model.characters
   return [line.slice(0, end), ...shortened(line.slice(end).trimStart())]
 }
 
 function explained({ q, sentence = 0, prefix = [], looks = [], translation }) {
-  const every = sentencesOf(q), line = every[Math.min(sentence, every.length - 1)]
+  const sentences = sentencesOf(q)
+  const line = sentences[Math.min(sentence, sentences.length - 1)]
   if (!line) throw new Error("there are no words in the text")
   const { ids, memory, limit } = memoryOf(line)
   if (looks.some(([step, position]) => !(step >= 0 && position >= 0 && position <= ids.length)))
     throw new Error(`attention can be directed to positions 0 to ${ids.length} of this text`)
-  const given = translation?.trim() ? target.encode(translation) : null
-  const wished = given ?? prefix
-  const { found, nodes } = beam.search(memory, {
-    limit: given ? given.length : Math.max(limit, wished.length + 10), best: model.search.width, prefix: wished, looks: new Map(looks),
+  const forcedTokens = translation?.trim() ? target.encode(translation) : null
+  const prefixTokens = forcedTokens ?? prefix
+  const { hypotheses, nodes } = beam.search(memory, {
+    limit: forcedTokens ? forcedTokens.length : Math.max(limit, prefixTokens.length + 10),
+    best: model.search.width,
+    prefix: prefixTokens,
+    looks: new Map(looks),
   })
-  if (!found.length) throw new Error("the search finds no translation that begins so")
+  if (!hypotheses.length) throw new Error("the search finds no translation that begins so")
   const children = new Map(nodes.map((node, i) => [`${node.parent} ${node.token}`, i]))
-  let best = null
-  found.forEach(({ tokens }, k) => {
+  let bestPath = null
+  hypotheses.forEach(({ tokens }, k) => {
     const path = [0]
     for (const token of tokens) path.push(children.get(`${path.at(-1)} ${token}`))
     const last = nodes[path.at(-1)]
-    nodes.push({ parent: path.at(-1), token: EOS, logProb: last.after[EOS], total: last.total + last.after[EOS], fate: "left", after: [] })
+    nodes.push({
+      parent: path.at(-1),
+      token: EOS,
+      logProb: last.after[EOS],
+      total: last.total + last.after[EOS],
+      fate: "left",
+      after: [],
+    })
     path.push(nodes.length - 1)
     for (const i of path) if (nodes[i].fate === "left") nodes[i].fate = k ? "finished" : "written"
-    best ??= path
+    bestPath ??= path
   })
-  const following = (node, count) => beam.most(node.after, count).filter((word) => node.after[word] > -Infinity)
-    .map((word) => [word, target.piece(word), rounded(node.after[word])])
-  const steps = best.slice(1).map((i, k) => ({
-    token: nodes[i].token, piece: target.piece(nodes[i].token), log_prob: rounded(nodes[i].logProb), next: following(nodes[best[k]], TOP),
+  const following = (node, count) =>
+    beam
+      .most(node.after, count)
+      .filter((word) => node.after[word] > -Infinity)
+      .map((word) => [word, target.piece(word), rounded(node.after[word])])
+  const steps = bestPath.slice(1).map((i, k) => ({
+    token: nodes[i].token,
+    piece: target.piece(nodes[i].token),
+    log_prob: rounded(nodes[i].logProb),
+    next: following(nodes[bestPath[k]], TOP),
   }))
   const attends = nodes[0].seen !== undefined
-  const heads = attends && model.heads > 1
-    ? Array.from({ length: model.heads }, (_, h) => best.slice(0, -1).map((i) => nodes[i].seen.weights[h].map((x) => rounded(model.heads * x)))) : null
+  const heads =
+    attends && model.heads > 1
+      ? Array.from({ length: model.heads }, (_, h) =>
+          bestPath
+            .slice(0, -1)
+            .map((i) => nodes[i].seen.weights[h].map((x) => rounded(model.heads * x))),
+        )
+      : null
   return {
-    model: model.name, sentences: every, sentence: line, text: target.decode(found[0].tokens),
-    source: [...ids.map((id) => source.piece(id)), "</s>"], target: steps, heads,
-    attention: attends ? best.slice(0, -1).map((i) => nodes[i].seen.shown.map(rounded)) : null,
-    tree: nodes.map((node) => ({ parent: node.parent, token: node.token, piece: target.piece(node.token), fate: node.fate,
-      log_prob: rounded(node.logProb), total: rounded(node.total), next: following(node, 5) })),
-    path: best, width: model.search.width,
-    others: found.map((one) => ({ text: target.decode(one.tokens), score: rounded(one.score), log_prob: rounded(one.logProb), tokens: one.tokens })),
+    model: model.name,
+    sentences: sentences,
+    sentence: line,
+    text: target.decode(hypotheses[0].tokens),
+    source: [...ids.map((id) => source.piece(id)), "</s>"],
+    target: steps,
+    heads,
+    attention: attends ? bestPath.slice(0, -1).map((i) => nodes[i].seen.shown.map(rounded)) : null,
+    tree: nodes.map((node) => ({
+      parent: node.parent,
+      token: node.token,
+      piece: target.piece(node.token),
+      fate: node.fate,
+      log_prob: rounded(node.logProb),
+      total: rounded(node.total),
+      next: following(node, 5),
+    })),
+    path: bestPath,
+    width: model.search.width,
+    others: hypotheses.map((hypothesis) => ({
+      text: target.decode(hypothesis.tokens),
+      score: rounded(hypothesis.score),
+      log_prob: rounded(hypothesis.logProb),
+      tokens: hypothesis.tokens,
+    })),
   }
 }
 
-function forced(ids, tokens) { // log-probabilities of the words of a given translation
+// Log-probabilities of the words of a given translation
+function forced(ids, tokens) {
   const memory = network.encode(ids)
-  let state = network.start(memory), word = BOS
+  let state = network.start(memory)
+  let word = BOS
   return [...tokens, EOS].map((next) => {
     const { logProbs, states } = network.step([word], [state], memory)
     state = states[0]
@@ -101,27 +159,42 @@ function forced(ids, tokens) { // log-probabilities of the words of a given tran
 }
 
 function contrasted({ q, sentence = 0, translations }) {
-  const every = sentencesOf(q), line = every[Math.min(sentence, every.length - 1)]
+  const sentences = sentencesOf(q)
+  const line = sentences[Math.min(sentence, sentences.length - 1)]
   const ids = source.encode(line ?? "")
   if (!ids.length) throw new Error("there are no words in the text")
   const tokens = translations.map((text) => target.encode(text))
-  const each = tokens.map((own) => forced(ids, own)), total = (values) => values.reduce((a, b) => a + b, 0)
-  const margin = total(each[0]) - total(each[1])
+  const logProbs = tokens.map((targetIds) => forced(ids, targetIds))
+  const total = (values) => values.reduce((a, b) => a + b, 0)
+  const margin = total(logProbs[0]) - total(logProbs[1])
   const words = line.split(/\s+/)
   let number = -1
-  const wordOf = ids.map((id) => { if (number < 0 || source.piece(id).startsWith(SPACE)) number++; return number })
+  const wordOf = ids.map((id) => {
+    if (number < 0 || source.piece(id).startsWith(SPACE)) number++
+    return number
+  })
   const influence = words.map((_, w) => {
-    const hidden = ids.map((id, i) => (wordOf[i] === w ? UNK : id)) // a word outside the vocabulary
-    return rounded(margin - (total(forced(hidden, tokens[0])) - total(forced(hidden, tokens[1]))))
+    // Read as a word outside the vocabulary.
+    const occluded = ids.map((id, i) => (wordOf[i] === w ? UNK : id))
+    return rounded(
+      margin - (total(forced(occluded, tokens[0])) - total(forced(occluded, tokens[1]))),
+    )
   })
   return {
-    model: model.name, words, influence,
-    translations: translations.map((text, k) => ({ text, log_prob: rounded(total(each[k])),
-      tokens: [...tokens[k].map((id) => target.piece(id)), "</s>"], token_log_probs: each[k].map(rounded) })),
+    model: model.name,
+    words,
+    influence,
+    translations: translations.map((text, k) => ({
+      text,
+      log_prob: rounded(total(logProbs[k])),
+      tokens: [...tokens[k].map((id) => target.piece(id)), "</s>"],
+      token_log_probs: logProbs[k].map(rounded),
+    })),
   }
 }
 
-async function each(items, answer) { // one after the other; between them the page may react
+// One after the other; between them the page may react
+async function inTurn(items, answer) {
   const results = []
   for (const item of items) {
     results.push(await answer(item))
@@ -133,7 +206,14 @@ async function each(items, answer) { // one after the other; between them the pa
 // (path, fields) → the answer; what is wrong is an Error
 globalThis.answering = async (path, fields) => {
   const answers = {
-    "/models": () => [{ name: model.name, source: model.languages[0], target: model.languages[1], attention: model.score !== "none" }],
+    "/models": () => [
+      {
+        name: model.name,
+        source: model.languages[0],
+        target: model.languages[1],
+        attention: model.score !== "none",
+      },
+    ],
     "/frontend/settings": () => ({ keyRequired: false, neighbors: false }),
     "/explain": () => explained(fields),
     "/contrast": () => contrasted(fields),
@@ -141,8 +221,16 @@ globalThis.answering = async (path, fields) => {
     "/text": () => fields.q.map((ids) => target.decode(ids)),
     "/translate": async () => {
       const texts = Array.isArray(fields.q) ? fields.q : fields.q.split("\n").map(sentencesOf)
-      const results = await each(texts, (one) => (Array.isArray(one) ? each(one, (line) => translated(line)) : translated(one, fields.width)))
-      return { translatedText: Array.isArray(fields.q) ? results : results.map((sentences) => sentences.join(" ")).join("\n") }
+      const results = await inTurn(texts, (text) =>
+        Array.isArray(text)
+          ? inTurn(text, (line) => translated(line))
+          : translated(text, fields.width),
+      )
+      return {
+        translatedText: Array.isArray(fields.q)
+          ? results
+          : results.map((sentences) => sentences.join(" ")).join("\n"),
+      }
     },
   }
   return answers[path]()

@@ -1,5 +1,6 @@
-// The network: encoder, attention, decoders and the output layer, with the papers' equations in nmt/model/encoder, nmt/model/attention,
-// nmt/model/decoder. Vectors are Float32Array; `rows` are the hypotheses of a search, which read one sentence's memory.
+// The network: encoder, attention, decoders and the output layer. The papers' equations are in
+// nmt/model/encoder, nmt/model/attention and nmt/model/decoder. Vectors are Float32Array. `rows` are
+// the hypotheses of a search, which read one sentence's memory.
 
 class Network {
   constructor(settings, weights) {
@@ -7,80 +8,127 @@ class Network {
     this.weights = weights
   }
 
-  get(name) { return this.weights[name] }
+  get(name) {
+    return this.weights[name]
+  }
 
-  // One step of a recurrent layer, for several rows: gates of the input a = W x + b, states [h] or [h, c]
+  // One step of a recurrent layer, for several rows: gates of the input a = W x + b, states [h] or
+  // [h, c]
 
   cells(name, inputs, states, direction = "") {
     return this.updated(name, this.gates(name, inputs, direction), states, direction)
   }
 
   gates(name, inputs, direction) {
-    return product(this.get(`${name}.rnn.weight_ih_l0${direction}`), inputs, this.get(`${name}.rnn.bias_ih_l0${direction}`))
+    return product(
+      this.get(`${name}.rnn.weight_ih_l0${direction}`),
+      inputs,
+      this.get(`${name}.rnn.bias_ih_l0${direction}`),
+    )
   }
 
   updated(name, a, states, direction) {
-    const matrix = this.get(`${name}.rnn.weight_hh_l0${direction}`), way = direction ? 1 : 0, size = matrix.columns
-    const next = this.settings.cell.endsWith("lstm") ? lstm : gru
-    const norm = (part, x) => this.normedGates(`${name}.${part}`, x, size, way)
-    const u = product(matrix, states.map(([h]) => h), this.get(`${name}.rnn.bias_hh_l0${direction}`))
-    let after = states.map((state, n) => next(norm("input_norm", a[n]), norm("state_norm", u[n]), state, (c) => norm("carried_norm", c)))
-    for (let i = 0; this.get(`${name}.transitions.${i}.weight`); i++) { // deep transition: more steps, without an input
-      const transition = `${name}.transitions.${i}`, part = (what) => half(this.get(`${transition}.${what}`), way, matrix.rows)
-      const more = product(part("weight"), after.map(([h]) => h), part("bias"))
-      after = after.map((state, n) => next(part("input_bias").data, norm(`transitions.${i}.norm`, more[n]), state, (c) => norm("carried_norm", c)))
+    const matrix = this.get(`${name}.rnn.weight_hh_l0${direction}`)
+    const directionIndex = direction ? 1 : 0
+    const size = matrix.columns
+    const cell = this.settings.cell.endsWith("lstm") ? lstm : gru
+    const norm = (part, x) => this.normedGates(`${name}.${part}`, x, size, directionIndex)
+    const u = product(
+      matrix,
+      states.map(([h]) => h),
+      this.get(`${name}.rnn.bias_hh_l0${direction}`),
+    )
+    let newStates = states.map((state, n) =>
+      cell(norm("input_norm", a[n]), norm("state_norm", u[n]), state, (c) =>
+        norm("carried_norm", c),
+      ),
+    )
+    for (let i = 0; this.get(`${name}.transitions.${i}.weight`); i++) {
+      // deep transition: more steps, without an input
+      const transition = `${name}.transitions.${i}`
+      const part = (what) => half(this.get(`${transition}.${what}`), directionIndex, matrix.rows)
+      const more = product(
+        part("weight"),
+        newStates.map(([h]) => h),
+        part("bias"),
+      )
+      newStates = newStates.map((state, n) =>
+        cell(part("input_bias").data, norm(`transitions.${i}.norm`, more[n]), state, (c) =>
+          norm("carried_norm", c),
+        ),
+      )
     }
-    return after
+    return newStates
   }
 
-  normedGates(name, x, size, way) { // layer normalisation of each gate (norm_gru, norm_lstm), if there is one of this name
+  // Layer normalisation of each gate (norm_gru, norm_lstm), if there is one of this name
+  normedGates(name, x, size, directionIndex) {
     const gain = this.get(`${name}.gain`)
     if (!gain) return x
-    const result = new Float32Array(x.length), bias = this.get(`${name}.bias`)
+    const result = new Float32Array(x.length)
+    const bias = this.get(`${name}.bias`)
     for (let gate = 0; gate < x.length; gate += size)
-      result.set(standard(x.subarray(gate, gate + size)).map((one, k) => one * gain.data[way * x.length + gate + k] + bias.data[way * x.length + gate + k]), gate)
+      result.set(
+        standard(x.subarray(gate, gate + size)).map(
+          (value, k) =>
+            value * gain.data[directionIndex * x.length + gate + k] +
+            bias.data[directionIndex * x.length + gate + k],
+        ),
+        gate,
+      )
     return result
   }
 
-  zeros(size) { return Array.from({ length: this.settings.cell.endsWith("lstm") ? 2 : 1 }, () => new Float32Array(size)) }
+  zeros(size) {
+    return Array.from(
+      { length: this.settings.cell.endsWith("lstm") ? 2 : 1 },
+      () => new Float32Array(size),
+    )
+  }
 
-  normed(name, x) { // layer normalisation, if there is one of this name
+  // Layer normalisation, if there is one of this name
+  normed(name, x) {
     const gain = this.get(`${name}.weight`)
     if (!gain) return x
-    return standard(x).map((one, k) => one * gain.data[k] + this.get(`${name}.bias`).data[k])
+    return standard(x).map((value, k) => value * gain.data[k] + this.get(`${name}.bias`).data[k])
   }
 
   // The encoder
 
   encode(ids) {
     const { encoder } = this.settings
-    const source = [...ids, EOS], table = this.get("source_embedding.weight")
+    const source = [...ids, EOS]
+    const table = this.get("source_embedding.weight")
     const embedded = source.map((id) => rowOf(table, id))
-    let x = embedded, summary
+    let x = embedded
+    let summary
     for (let i = 0; i < encoder.layers; i++) {
       const name = `encoder.layers.${i}`
-      let read, last
+      let outputs
+      let last
       if (encoder.kind === "bidirectional") {
-        const there = this.reading(name, x), back = this.reading(name, [...x].reverse(), "_reverse").reverse()
-        read = there.map((h, s) => joined(h, back[s]))
-        last = joined(there.at(-1), back[0])
+        const forward = this.reading(name, x)
+        const backward = this.reading(name, [...x].reverse(), "_reverse").reverse()
+        outputs = forward.map((h, s) => joined(h, backward[s]))
+        last = joined(forward.at(-1), backward[0])
       } else {
-        const turned = encoder.kind === "alternating" && i % 2 === 1
-        read = this.reading(name, turned ? [...x].reverse() : x)
-        last = read.at(-1)
-        if (turned) read.reverse()
+        const isReversed = encoder.kind === "alternating" && i % 2 === 1
+        outputs = this.reading(name, isReversed ? [...x].reverse() : x)
+        last = outputs.at(-1)
+        if (isReversed) outputs.reverse()
       }
-      const y = read.map((h) => this.normed(`encoder.norms.${i}`, h))
+      const y = outputs.map((h) => this.normed(`encoder.norms.${i}`, h))
       summary = this.normed(`encoder.norms.${i}`, last)
       x = encoder.residual && i ? x.map((below, s) => sum(below, y[s])) : y
     }
     return this.prepared({ source, embedded, values: x, summary })
   }
 
-  reading(name, inputs, direction = "") { // the states of one layer after each input
+  // The states of one layer after each input
+  reading(name, inputs, direction = "") {
     let state = this.zeros(this.get(`${name}.rnn.weight_hh_l0${direction}`).columns)
     return this.gates(name, inputs, direction).map((a) => {
-      [state] = this.updated(name, [a], [state], direction)
+      ;[state] = this.updated(name, [a], [state], direction)
       return state[0]
     })
   }
@@ -88,68 +136,100 @@ class Network {
   // What is made once for a sentence: keys, and for several heads a value for each
 
   prepared(memory) {
-    const { score, heads } = this.settings, name = "decoder.attention.score"
+    const { score, heads } = this.settings
+    const name = "decoder.attention.score"
     if (score === "none") return { ...memory, keys: [], heads: [] }
     const layer = this.get(`${name}.key_layer.weight`)
-    let keys = layer ? product(layer, memory.values, this.get(`${name}.key_layer.bias`)) : memory.values
-    let each = [memory.values]
+    let keys = layer
+      ? product(layer, memory.values, this.get(`${name}.key_layer.bias`))
+      : memory.values
+    let valuesByHead = [memory.values]
     if (score === "multi_head") {
-      const headValues = product(this.get(`${name}.value_layer.weight`), memory.values), out = this.get(`${name}.output_layer.weight`)
+      const headValues = product(this.get(`${name}.value_layer.weight`), memory.values)
+      const out = this.get(`${name}.output_layer.weight`)
       const size = headValues[0].length / heads
-      each = Array.from({ length: heads }, (_, h) => headValues.map((value) => Float32Array.from({ length: out.rows }, (_, m) => {
-        let total = 0
-        for (let k = h * size; k < (h + 1) * size; k++) total += rowOf(out, m)[k] * value[k]
-        return heads * total
-      })))
+      valuesByHead = Array.from({ length: heads }, (_, h) =>
+        headValues.map((value) =>
+          Float32Array.from({ length: out.rows }, (_, m) => {
+            let total = 0
+            for (let k = h * size; k < (h + 1) * size; k++) total += rowOf(out, m)[k] * value[k]
+            return heads * total
+          }),
+        ),
+      )
     }
-    const fertility = score === "coverage" && product(this.get(`${name}.fertility_layer.weight`), memory.values)
-      .map(([x]) => this.settings.fertility * sigmoid(x))
-    return { ...memory, keys, heads: each, fertility }
+    const fertility =
+      score === "coverage" &&
+      product(this.get(`${name}.fertility_layer.weight`), memory.values).map(
+        ([x]) => this.settings.fertility * sigmoid(x),
+      )
+    return { ...memory, keys, heads: valuesByHead, fertility }
   }
 
   // Attention of each row: weights [heads][positions], and their sum of the values
 
   attend(hidden, memory, attended, look) {
-    const { score, heads } = this.settings, positions = memory.keys.length
+    const { score, heads } = this.settings
+    const positions = memory.keys.length
     const layer = this.get("decoder.attention.score.query_layer.weight")
     const queries = layer ? product(layer, hidden) : hidden
     const gate = this.get("decoder.attention.gate.weight")
-    const open = gate ? product(gate, hidden, this.get("decoder.attention.gate.bias")).map(([x]) => sigmoid(x)) : null
+    const gates = gate
+      ? product(gate, hidden, this.get("decoder.attention.gate.bias")).map(([x]) => sigmoid(x))
+      : null
     return queries.map((query, n) => {
       const scores = this.scores(score, query, memory, attended[n])
       const weights = scores.map((row) => {
-        const seen = look === undefined ? row : row.map((one, s) => (s === look ? one : -Infinity))
-        return normalizers[this.settings.normalizer](seen).map((one) => one / heads)
+        const visible =
+          look === undefined ? row : row.map((value, s) => (s === look ? value : -Infinity))
+        return normalizers[this.settings.normalizer](visible).map((value) => value / heads)
       })
       const context = new Float32Array(memory.heads[0][0].length)
-      weights.forEach((row, h) => row.forEach((weight, s) => {
-        const value = memory.heads[h][s], share = weight * (open ? open[n] : 1)
-        if (share) for (let k = 0; k < context.length; k++) context[k] += share * value[k]
-      }))
-      const shown = Array.from({ length: positions }, (_, s) => weights.reduce((total, row) => total + row[s], 0))
+      weights.forEach((row, h) =>
+        row.forEach((weight, s) => {
+          const value = memory.heads[h][s]
+          const share = weight * (gates ? gates[n] : 1)
+          if (share) for (let k = 0; k < context.length; k++) context[k] += share * value[k]
+        }),
+      )
+      const shown = Array.from({ length: positions }, (_, s) =>
+        weights.reduce((total, row) => total + row[s], 0),
+      )
       return { weights, shown, context }
     })
   }
 
-  scores(score, query, memory, attended) { // of every position, for each head
-    const name = "decoder.attention.score", scale = this.get(`${name}.scale`)?.data[0] ?? 1
+  // Of every position, for each head
+  scores(score, query, memory, attended) {
+    const name = "decoder.attention.score"
+    const scale = this.get(`${name}.scale`)?.data[0] ?? 1
     const { keys } = memory
     if (score === "uniform") return [keys.map(() => 0)]
     if (score === "location") return [keys.map((_, s) => query[Math.min(s, query.length - 1)])]
     if (score === "multi_head") {
-      const { heads } = this.settings, size = query.length / heads
-      return Array.from({ length: heads }, (_, h) => keys.map((key) =>
-        dot(query.subarray(h * size, (h + 1) * size), key.subarray(h * size, (h + 1) * size)) / Math.sqrt(size)))
+      const { heads } = this.settings
+      const size = query.length / heads
+      return Array.from({ length: heads }, (_, h) =>
+        keys.map(
+          (key) =>
+            dot(query.subarray(h * size, (h + 1) * size), key.subarray(h * size, (h + 1) * size)) /
+            Math.sqrt(size),
+        ),
+      )
     }
     if (score === "concat" || score === "normed_concat" || score === "coverage") {
-      const v = this.get(`${name}.v`).data, coverage = this.get(`${name}.coverage`)?.data
+      const v = this.get(`${name}.v`).data
+      const coverage = this.get(`${name}.coverage`)?.data
       const factor = score === "normed_concat" ? scale / Math.sqrt(dot(v, v)) : 1
-      return [keys.map((key, s) => {
-        const covered = coverage ? attended[s] / memory.fertility[s] : 0
-        let total = 0
-        for (let k = 0; k < v.length; k++) total += v[k] * Math.tanh(query[k] + key[k] + (coverage ? covered * coverage[k] : 0))
-        return factor * total
-      })]
+      return [
+        keys.map((key, s) => {
+          const covered = coverage ? attended[s] / memory.fertility[s] : 0
+          let total = 0
+          for (let k = 0; k < v.length; k++)
+            total += v[k] * Math.tanh(query[k] + key[k] + (coverage ? covered * coverage[k] : 0))
+          return factor * total
+        }),
+      ]
     }
     const factor = { scaled_dot: 1 / Math.sqrt(query.length), scaled_general: scale }[score] ?? 1
     return [keys.map((key) => factor * dot(query, key))]
@@ -158,52 +238,92 @@ class Network {
   // The decoder: states before the first word, and one step of several rows
 
   start(memory) {
-    const { decoder, cell } = this.settings, parts = cell.endsWith("lstm") ? 2 : 1
+    const { decoder, cell } = this.settings
+    const parts = cell.endsWith("lstm") ? 2 : 1
     const weight = this.get("decoder.bridge.weight")
-    const first = decoder.bridge === "mean"
-      ? memory.values.reduce(sum).map((x) => x / memory.values.length) : memory.summary
-    let made = null
+    const first =
+      decoder.bridge === "mean"
+        ? memory.values.reduce(sum).map((x) => x / memory.values.length)
+        : memory.summary
+    let initial = null
     if (weight) {
-      made = product(weight, [first], this.get("decoder.bridge.bias"))[0]
-      if (decoder.bridge !== "linear") made = made.map(Math.tanh)
+      initial = product(weight, [first], this.get("decoder.bridge.bias"))[0]
+      if (decoder.bridge !== "linear") initial = initial.map(Math.tanh)
     }
     const state = (i, part) => {
-      if (made) return made.slice((i * parts + part) * decoder.hidden, (i * parts + part + 1) * decoder.hidden)
+      if (initial)
+        return initial.slice(
+          (i * parts + part) * decoder.hidden,
+          (i * parts + part + 1) * decoder.hidden,
+        )
       return decoder.bridge === "last" && part === 0 ? first : new Float32Array(decoder.hidden)
     }
-    const cells = Array.from({ length: decoder.layers }, (_, i) => Array.from({ length: parts }, (_, part) => state(i, part)))
+    const cells = Array.from({ length: decoder.layers }, (_, i) =>
+      Array.from({ length: parts }, (_, part) => state(i, part)),
+    )
     return { cells, feed: new Float32Array(decoder.readout), attended: memory.source.map(() => 0) }
   }
 
-  upper(prefix, x, states, from, cells) { // layers on top of one another, from number `from` on
+  // Layers on top of one another, from number `from` on
+  upper(prefix, x, states, from, cells) {
     for (let i = from; i < this.settings.decoder.layers; i++) {
-      const after = this.cells(`${prefix}${i - from}`, x, states.map((state) => state.cells[i]))
-      const y = after.map(([h]) => h)
-      cells.push(after)
+      const newStates = this.cells(
+        `${prefix}${i - from}`,
+        x,
+        states.map((state) => state.cells[i]),
+      )
+      const y = newStates.map(([h]) => h)
+      cells.push(newStates)
       x = this.settings.decoder.residual && i ? x.map((below, n) => sum(below, y[n])) : y
     }
     return x
   }
 
   step(words, states, memory, look) {
-    const { kind } = this.settings.decoder, table = this.get("target_embedding.weight")
+    const { kind } = this.settings.decoder
+    const table = this.get("target_embedding.weight")
     const embedded = words.map((word) => rowOf(table, word))
-    const attend = (hidden) => this.attend(hidden, memory, states.map((state) => state.attended), look)
+    const attend = (hidden) =>
+      this.attend(
+        hidden,
+        memory,
+        states.map((state) => state.attended),
+        look,
+      )
     const bottom = states.map((state) => state.cells[0])
     const cells = [] // of each layer, each row
-    let seen = null, readouts
+    let attention = null
+    let readouts
     if (kind === "bahdanau") {
-      seen = attend(bottom.map(([h]) => h))
-      cells.push(this.cells("decoder.bottom", embedded.map((e, n) => joined(e, seen[n].context)), bottom))
+      attention = attend(bottom.map(([h]) => h))
+      cells.push(
+        this.cells(
+          "decoder.bottom",
+          embedded.map((e, n) => joined(e, attention[n].context)),
+          bottom,
+        ),
+      )
     } else if (kind === "conditional") {
       const before = this.cells("decoder.before", embedded, bottom)
-      seen = attend(before.map(([h]) => h))
-      cells.push(this.cells("decoder.after", seen.map((one) => one.context), before))
+      attention = attend(before.map(([h]) => h))
+      cells.push(
+        this.cells(
+          "decoder.after",
+          attention.map((vector) => vector.context),
+          before,
+        ),
+      )
     }
-    if (seen) {
-      const top = this.upper("decoder.upper.layers.", cells[0].map(([h]) => h), states, 1, cells)
-      const all = top.map((h, n) => joined(h, embedded[n], seen[n].context))
-      readouts = kind === "bahdanau" ? this.maxout(all) : this.combined(all)
+    if (attention) {
+      const top = this.upper(
+        "decoder.upper.layers.",
+        cells[0].map(([h]) => h),
+        states,
+        1,
+        cells,
+      )
+      const inputs = top.map((h, n) => joined(h, embedded[n], attention[n].context))
+      readouts = kind === "bahdanau" ? this.maxout(inputs) : this.combined(inputs)
     } else if (kind === "fixed") {
       const inputs = embedded.map((e) => joined(e, memory.summary))
       const top = this.upper("decoder.layers.layers.", inputs, states, 0, cells)
@@ -211,54 +331,89 @@ class Network {
     } else {
       const feeds = kind === "luong_feed"
       const inputs = feeds ? embedded.map((e, n) => joined(e, states[n].feed)) : embedded
-      const top = this.upper(feeds ? "decoder.layers." : "decoder.layers.layers.", inputs, states, 0, cells)
-      seen = attend(top)
-      readouts = this.combined(top.map((h, n) => joined(seen[n].context, h)))
+      const top = this.upper(
+        feeds ? "decoder.layers." : "decoder.layers.layers.",
+        inputs,
+        states,
+        0,
+        cells,
+      )
+      attention = attend(top)
+      readouts = this.combined(top.map((h, n) => joined(attention[n].context, h)))
     }
-    const after = states.map((state, n) => ({
-      cells: cells.map((layer) => layer[n]), feed: readouts[n],
-      attended: seen ? state.attended.map((total, s) => total + seen[n].shown[s]) : state.attended,
+    const newStates = states.map((state, n) => ({
+      cells: cells.map((layer) => layer[n]),
+      feed: readouts[n],
+      attended: attention
+        ? state.attended.map((total, s) => total + attention[n].shown[s])
+        : state.attended,
     }))
-    const features = readouts.map((one) => this.normed("decoder.norm", one))
-    return { logProbs: this.logProbs(features, seen, memory), seen, states: after }
+    const features = readouts.map((vector) => this.normed("decoder.norm", vector))
+    return {
+      logProbs: this.logProbs(features, attention, memory),
+      seen: attention,
+      states: newStates,
+    }
   }
 
   maxout(inputs) {
-    return product(this.get("decoder.readout.layer.weight"), inputs, this.get("decoder.readout.layer.bias")).map((both) => {
-      const half = both.length / 2
-      return Float32Array.from({ length: half }, (_, k) => Math.max(both[k], both[half + k]))
+    return product(
+      this.get("decoder.readout.layer.weight"),
+      inputs,
+      this.get("decoder.readout.layer.bias"),
+    ).map((pairs) => {
+      const size = pairs.length / 2
+      return Float32Array.from({ length: size }, (_, k) => Math.max(pairs[k], pairs[size + k]))
     })
   }
 
   combined(inputs) {
-    return product(this.get("decoder.combine.weight"), inputs, this.get("decoder.combine.bias")).map((one) => one.map(Math.tanh))
+    return product(
+      this.get("decoder.combine.weight"),
+      inputs,
+      this.get("decoder.combine.bias"),
+    ).map((vector) => vector.map(Math.tanh))
   }
 
-  logProbs(readouts, seen, memory) {
+  logProbs(readouts, attention, memory) {
     const logits = product(this.get("output.weight"), readouts, this.get("output.bias"))
     const lexical = this.get("lexical.output.weight")
     if (lexical) {
-      const attended = seen.map(({ shown }) => {
+      const attended = attention.map(({ shown }) => {
         const total = new Float32Array(memory.embedded[0].length)
-        shown.forEach((weight, s) => memory.embedded[s].forEach((x, k) => { total[k] += weight * x }))
+        shown.forEach((weight, s) =>
+          memory.embedded[s].forEach((x, k) => {
+            total[k] += weight * x
+          }),
+        )
         return total.map(Math.tanh)
       })
-      const hidden = product(this.get("lexical.hidden.weight"), attended).map((h, n) => sum(h.map(Math.tanh), attended[n]))
-      product(lexical, hidden).forEach((more, n) => more.forEach((x, v) => { logits[n][v] += x }))
-      readouts = readouts.map((one, n) => joined(one, hidden[n]))
+      const hidden = product(this.get("lexical.hidden.weight"), attended).map((h, n) =>
+        sum(h.map(Math.tanh), attended[n]),
+      )
+      product(lexical, hidden).forEach((more, n) =>
+        more.forEach((x, v) => {
+          logits[n][v] += x
+        }),
+      )
+      readouts = readouts.map((vector, n) => joined(vector, hidden[n]))
     }
     const gate = this.get("copying.gate.weight")
     const generated = gate ? product(gate, readouts, this.get("copying.gate.bias")) : null
     return logits.map((row, n) => {
-      let most = -Infinity, total = 0
-      for (const x of row) if (x > most) most = x
-      for (const x of row) total += Math.exp(x - most)
-      const normalizer = most + Math.log(total)
+      let greatest = -Infinity
+      let total = 0
+      for (const x of row) if (x > greatest) greatest = x
+      for (const x of row) total += Math.exp(x - greatest)
+      const normalizer = greatest + Math.log(total)
       let result = row.map((x) => x - normalizer)
-      if (gate) { // a word may also be copied from where the attention is
+      if (gate) {
+        // a word may also be copied from where the attention is
         const g = Math.min(Math.max(sigmoid(generated[n][0]), 1e-6), 1 - 1e-6)
         const p = result.map((x) => g * Math.exp(x))
-        memory.source.forEach((id, s) => { p[id] += (1 - g) * seen[n].shown[s] })
+        memory.source.forEach((id, s) => {
+          p[id] += (1 - g) * attention[n].shown[s]
+        })
         result = p.map((x) => Math.log(Math.max(x, 1e-38)))
       }
       result[PAD] = result[BOS] = -Infinity
@@ -267,49 +422,74 @@ class Network {
   }
 }
 
-function gru(a, u, [h]) { // reset, update, candidate; h' = n + z (h − n)
+// Reset, update, candidate; h' = n + z (h − n)
+function gru(a, u, [h]) {
   const size = h.length
-  return [h.map((before, k) => {
-    const r = sigmoid(a[k] + u[k]), z = sigmoid(a[size + k] + u[size + k])
-    const n = Math.tanh(a[2 * size + k] + r * u[2 * size + k])
-    return n + z * (before - n)
-  })]
+  return [
+    h.map((before, k) => {
+      const r = sigmoid(a[k] + u[k])
+      const z = sigmoid(a[size + k] + u[size + k])
+      const n = Math.tanh(a[2 * size + k] + r * u[2 * size + k])
+      return n + z * (before - n)
+    }),
+  ]
 }
 
-function lstm(a, u, [h, c], norm) { // input, forget, candidate, output
+// Input, forget, candidate, output
+function lstm(a, u, [h, c], norm) {
   const size = h.length
-  const cell = c.map((before, k) =>
-    sigmoid(a[size + k] + u[size + k]) * before + sigmoid(a[k] + u[k]) * Math.tanh(a[2 * size + k] + u[2 * size + k]))
+  const cell = c.map(
+    (before, k) =>
+      sigmoid(a[size + k] + u[size + k]) * before +
+      sigmoid(a[k] + u[k]) * Math.tanh(a[2 * size + k] + u[2 * size + k]),
+  )
   return [norm(cell).map((x, k) => sigmoid(a[3 * size + k] + u[3 * size + k]) * Math.tanh(x)), cell]
 }
 
-function standard(x) { // mean 0, variance 1
-  const mean = x.reduce((total, one) => total + one, 0) / x.length
-  const spread = Math.sqrt(x.reduce((total, one) => total + (one - mean) ** 2, 0) / x.length + 1e-5)
-  return x.map((one) => (one - mean) / spread)
+// Mean 0, variance 1
+function standard(x) {
+  const mean = x.reduce((total, value) => total + value, 0) / x.length
+  const spread = Math.sqrt(
+    x.reduce((total, value) => total + (value - mean) ** 2, 0) / x.length + 1e-5,
+  )
+  return x.map((value) => (value - mean) / spread)
 }
 
 const normalizers = {
   softmax(scores) {
-    const most = Math.max(...scores), p = scores.map((x) => Math.exp(x - most)), total = p.reduce((a, b) => a + b)
+    const greatest = Math.max(...scores)
+    const p = scores.map((x) => Math.exp(x - greatest))
+    const total = p.reduce((a, b) => a + b)
     return p.map((x) => x / total)
   },
-  sparsemax(scores) { // Martins & Astudillo 2016
-    const z = scores.map((x) => x - Math.max(...scores)), ranked = [...z].sort((a, b) => b - a)
-    let total = 0, tau = 0
-    ranked.forEach((x, k) => { if (Number.isFinite(x) && 1 + (k + 1) * x > total + x) tau = (total + x - 1) / (k + 1); total += x })
+  // Martins & Astudillo 2016
+  sparsemax(scores) {
+    const z = scores.map((x) => x - Math.max(...scores))
+    const ranked = [...z].sort((a, b) => b - a)
+    let total = 0
+    let tau = 0
+    ranked.forEach((x, k) => {
+      if (Number.isFinite(x) && 1 + (k + 1) * x > total + x) tau = (total + x - 1) / (k + 1)
+      total += x
+    })
     return z.map((x) => Math.max(x - tau, 0))
   },
-  entmax15(scores) { // Peters et al. 2019
-    const x = scores.map((one) => (one - Math.max(...scores)) / 2), ranked = [...x].sort((a, b) => b - a)
-    let total = 0, squares = 0, tau = -1
-    ranked.forEach((one, i) => {
-      if (!Number.isFinite(one)) return
-      total += one; squares += one * one
-      const k = i + 1, mean = total / k
+  // Peters et al. 2019
+  entmax15(scores) {
+    const x = scores.map((value) => (value - Math.max(...scores)) / 2)
+    const ranked = [...x].sort((a, b) => b - a)
+    let total = 0
+    let squares = 0
+    let tau = -1
+    ranked.forEach((value, i) => {
+      if (!Number.isFinite(value)) return
+      total += value
+      squares += value * value
+      const k = i + 1
+      const mean = total / k
       const least = mean - Math.sqrt(Math.max((1 - k * (squares / k - mean * mean)) / k, 0))
-      if (least <= one) tau = least
+      if (least <= value) tau = least
     })
-    return x.map((one) => Math.max(one - tau, 0) ** 2)
+    return x.map((value) => Math.max(value - tau, 0) ** 2)
   },
 }

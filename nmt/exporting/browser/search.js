@@ -1,4 +1,5 @@
-// Beam search (width 1: greedy), which records every word that it expands: nmt/search/breadth_first.py, nmt/inference/explanations/search_tree.py.
+// Beam search (width 1: greedy), which records every word that it expands, as
+// nmt/search/breadth_first.py and nmt/inference/explanations/search_tree.py do.
 
 const TOP = 12 // words noted that might stand at a place
 
@@ -8,44 +9,86 @@ class Beam {
   }
 
   score(logProb, words) {
-    return { none: logProb, average: logProb / words, power: logProb / words ** this.alpha,
-      wu: logProb / ((5 + words) / 6) ** this.alpha, reward: logProb + this.alpha * words }[this.penalty]
+    return {
+      none: logProb,
+      average: logProb / words,
+      power: logProb / words ** this.alpha,
+      wu: logProb / ((5 + words) / 6) ** this.alpha,
+      reward: logProb + this.alpha * words,
+    }[this.penalty]
   }
 
-  // The `best` translations of a memory: those beginning with the words `prefix`, of at most `limit` words; at the steps in
-  // `looks` (Map: step → position), one position alone is seen
+  // The `best` translations of a memory, of at most `limit` words, that begin with the words
+  // `prefix`. At the steps in `looks` (Map: step → position), only one position is attended to.
 
   search(memory, { limit, best = 1, prefix = [], looks = new Map() }) {
-    const finished = [], nodes = []
-    let live = [{ total: 0, words: [], word: BOS, state: this.network.start(memory), parent: -1, own: 0 }]
+    const finished = []
+    const nodes = []
+    let live = [
+      { total: 0, words: [], word: BOS, state: this.network.start(memory), parent: -1, own: 0 },
+    ]
     for (let length = 0; length <= limit && live.length; length++) {
-      const { logProbs, seen, states } = this.network.step(live.map((one) => one.word), live.map((one) => one.state), memory, looks.get(length))
+      const { logProbs, seen, states } = this.network.step(
+        live.map((hypothesis) => hypothesis.word),
+        live.map((hypothesis) => hypothesis.state),
+        memory,
+        looks.get(length),
+      )
       const candidates = []
-      live.forEach((one, n) => {
-        nodes.push({ parent: one.parent, token: one.word, logProb: one.own, total: one.total, fate: "left", after: logProbs[n], seen: seen?.[n] })
+      live.forEach((hypothesis, n) => {
+        nodes.push({
+          parent: hypothesis.parent,
+          token: hypothesis.word,
+          logProb: hypothesis.own,
+          total: hypothesis.total,
+          fate: "left",
+          after: logProbs[n],
+          seen: seen?.[n],
+        })
         const node = nodes.length - 1
-        const allowed = length < prefix.length ? [prefix[length]] : length === limit ? [EOS] : this.most(logProbs[n], this.width)
+        const allowed =
+          length < prefix.length
+            ? [prefix[length]]
+            : length === limit
+              ? [EOS]
+              : this.most(logProbs[n], this.width)
         for (const word of allowed)
           if (logProbs[n][word] > -Infinity)
-            candidates.push({ total: one.total + logProbs[n][word], own: logProbs[n][word], words: [...one.words, word], word, state: states[n], parent: node })
+            candidates.push({
+              total: hypothesis.total + logProbs[n][word],
+              own: logProbs[n][word],
+              words: [...hypothesis.words, word],
+              word,
+              state: states[n],
+              parent: node,
+            })
       })
       candidates.sort((a, b) => b.total - a.total)
-      const kept = candidates.slice(0, this.width)
-      for (const one of kept)
-        if (one.word === EOS)
-          finished.push({ tokens: one.words.slice(0, -1), logProb: one.total, score: this.score(one.total, length + 1), node: one.parent })
-      live = kept.filter((one) => one.word !== EOS)
+      const survivors = candidates.slice(0, this.width)
+      for (const hypothesis of survivors)
+        if (hypothesis.word === EOS)
+          finished.push({
+            tokens: hypothesis.words.slice(0, -1),
+            logProb: hypothesis.total,
+            score: this.score(hypothesis.total, length + 1),
+            node: hypothesis.parent,
+          })
+      live = survivors.filter((hypothesis) => hypothesis.word !== EOS)
       if (finished.length >= best && live.length) {
-        const worst = finished.map((one) => one.score).sort((a, b) => b - a)[best - 1]
-        const bound = Math.max(this.score(live[0].total, length + 2), this.score(live[0].total, Math.max(length + 2, limit + 1)))
+        const worst = finished.map((hypothesis) => hypothesis.score).sort((a, b) => b - a)[best - 1]
+        const bound = Math.max(
+          this.score(live[0].total, length + 2),
+          this.score(live[0].total, Math.max(length + 2, limit + 1)),
+        )
         if (bound <= worst) break
       }
     }
     finished.sort((a, b) => b.score - a.score)
-    return { found: finished.slice(0, best), nodes }
+    return { hypotheses: finished.slice(0, best), nodes }
   }
 
-  most(logProbs, count) { // the numbers of the largest, the largest first
+  // The numbers of the largest, the largest first
+  most(logProbs, count) {
     const best = []
     for (let word = 0; word < logProbs.length; word++) {
       if (best.length === count && logProbs[word] <= logProbs[best[count - 1]]) continue

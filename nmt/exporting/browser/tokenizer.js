@@ -1,20 +1,36 @@
-// Text ↔ pieces, as SentencePiece cuts them (Kudo & Richardson 2018): unigram, bpe, char and word models.
+// Text ↔ pieces, as SentencePiece cuts them (Kudo & Richardson 2018): models of type unigram, bpe,
+// char and word.
 
-const PAD = 0, UNK = 1, BOS = 2, EOS = 3
+const PAD = 0
+const UNK = 1
+const BOS = 2
+const EOS = 3
 const SPACE = "▁"
 
-function read(bytes) { // UTF-8; each byte that belongs to no letter is a �
+// UTF-8; each byte that belongs to no letter is a �
+function read(bytes) {
   const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true })
   let text = ""
   for (let at = 0, size; at < bytes.length; at += size) {
-    size = [[0xf0, 4], [0xe0, 3], [0xc0, 2], [0, 1]].find(([least]) => bytes[at] >= least)[1]
-    try { text += strict.decode(Uint8Array.from(bytes.slice(at, at + size))) } catch { text += "�"; size = 1 }
+    size = [
+      [0xf0, 4],
+      [0xe0, 3],
+      [0xc0, 2],
+      [0, 1],
+    ].find(([least]) => bytes[at] >= least)[1]
+    try {
+      text += strict.decode(Uint8Array.from(bytes.slice(at, at + size)))
+    } catch {
+      text += "�"
+      size = 1
+    }
   }
   return text
 }
 
 class Tokenizer {
-  // kind, pieces [[piece, score, type]], lowercase, byWord, and what the normaliser does with spaces
+  // model: kind, pieces [[piece, score, type]], lowercase, byWord, and the normaliser's rules for
+  // spaces
   constructor(model) {
     Object.assign(this, model)
     this.ids = new Map()
@@ -32,14 +48,17 @@ class Tokenizer {
   }
 
   encode(line) {
-    let text = [...line].map((letter) => (/[\t-\r\x1c-\x1f\x85]/.test(letter) ? " " : letter)).join("")
+    let text = [...line]
+      .map((letter) => (/[\t-\r\x1c-\x1f\x85]/.test(letter) ? " " : letter))
+      .join("")
     if (!text.trim()) return []
     if (this.lowercase) text = text.toLowerCase()
     const parts = this.byWord ? text.split(/\s+/).filter(Boolean) : [text]
     return parts.flatMap((part) => this.cut(this.normalized(part)))
   }
 
-  normalized(text) { // a space before the first word, one between words, none at the end; written as ▁
+  // A space before the first word, one between words, none at the end; written as ▁
+  normalized(text) {
     if (this.trims) text = text.replace(/^ +| +$/g, "").replace(/ +/g, " ")
     text = ((this.begins && text ? " " : "") + text).replaceAll(" ", SPACE)
     return this.trims ? text.replace(/▁+$/, "") : text
@@ -47,7 +66,12 @@ class Tokenizer {
 
   cut(text) {
     const letters = [...text]
-    const pieces = { unigram: () => this.likeliest(letters), bpe: () => this.merged(letters), char: () => letters, word: () => text.split(/(?=▁)/).filter(Boolean) }[this.kind]()
+    const pieces = {
+      unigram: () => this.likeliest(letters),
+      bpe: () => this.merged(letters),
+      char: () => letters,
+      word: () => text.split(/(?=▁)/).filter(Boolean),
+    }[this.kind]()
     const ids = []
     let before = false
     for (const piece of pieces) {
@@ -60,11 +84,13 @@ class Tokenizer {
     return ids
   }
 
-  likeliest(letters) { // unigram: the cut with the highest sum of scores (Viterbi), summed in float32 as SentencePiece does
+  // Unigram: the cut with the highest sum of scores (Viterbi), in float32 as in SentencePiece
+  likeliest(letters) {
     const best = [{ score: 0 }]
     for (let start = 0; start < letters.length; start++) {
       const before = best[start].score
-      let alone = false, piece = ""
+      let alone = false
+      let piece = ""
       const offer = (end, score) => {
         const total = Math.fround(score + before)
         if (best[end] === undefined || total > best[end].score) best[end] = { score: total, start }
@@ -79,17 +105,23 @@ class Tokenizer {
       if (!alone) offer(start + 1, this.unknown)
     }
     const pieces = []
-    for (let end = letters.length; end > 0; end = best[end].start) pieces.unshift(letters.slice(best[end].start, end).join(""))
+    for (let end = letters.length; end > 0; end = best[end].start)
+      pieces.unshift(letters.slice(best[end].start, end).join(""))
     return pieces
   }
 
-  merged(letters) { // bpe: of all neighbours that are a piece together, those with the best score become one, again and again
+  // BPE: neighbours that are a piece together become one, those with the best score first
+  merged(letters) {
     const symbols = [...letters]
     for (;;) {
-      let best = -1, most = -Infinity
+      let best = -1
+      let most = -Infinity
       for (let i = 0; i + 1 < symbols.length; i++) {
         const id = this.ids.get(symbols[i] + symbols[i + 1])
-        if (id !== undefined && this.pieces[id][1] > most) { best = i; most = this.pieces[id][1] }
+        if (id !== undefined && this.pieces[id][1] > most) {
+          best = i
+          most = this.pieces[id][1]
+        }
       }
       if (best < 0) return symbols
       symbols.splice(best, 2, symbols[best] + symbols[best + 1])
@@ -99,16 +131,31 @@ class Tokenizer {
   decode(ids) {
     const bytes = []
     let text = ""
-    const flush = () => { text += read(bytes); bytes.length = 0 }
+    const flush = () => {
+      text += read(bytes)
+      bytes.length = 0
+    }
     for (const id of ids) {
       const [piece, , type] = this.pieces[id]
-      if (type === "byte") { bytes.push(parseInt(piece.slice(3, 5), 16)); continue }
+      if (type === "byte") {
+        bytes.push(parseInt(piece.slice(3, 5), 16))
+        continue
+      }
       if (bytes.length) flush()
-      text += type === "unknown" ? " ⁇ " : type === "control" ? "" : !text && this.begins ? piece.replace(/^▁/, "") : piece
+      text +=
+        type === "unknown"
+          ? " ⁇ "
+          : type === "control"
+            ? ""
+            : !text && this.begins
+              ? piece.replace(/^▁/, "")
+              : piece
     }
     if (bytes.length) flush()
     return text.replaceAll(SPACE, " ")
   }
 
-  piece(id) { return id === EOS ? "</s>" : this.pieces[id][0] }
+  piece(id) {
+    return id === EOS ? "</s>" : this.pieces[id][0]
+  }
 }
