@@ -67,9 +67,9 @@ def _named_weights(name: str, decoding: ForcedDecoding) -> dict[str, np.ndarray]
 
 def _places_by_word(places: np.ndarray, of_target: Sequence[range], words: int) -> np.ndarray:
     """[pieces, rows, columns] → [words + </s>, rows, columns]: the mean of each word's pieces."""
-    flat = places.reshape(len(places), -1)
+    flat = places.reshape(len(places), -1)  # [pieces, rows · columns]
     last_place = flat.shape[1] - 1
     # Every place is a "word" of its own; the last one takes the place of </s> in `by_word`.
     place_units = [range(place, place + 1) for place in range(last_place)]
-    means = by_word(flat, place_units, of_target, (last_place, words))
+    means = by_word(flat, place_units, of_target, (last_place, words))  # [words + </s>, places]
     return means.reshape(-1, *places.shape[1:])

@@ -120,7 +120,7 @@ def _symmetrized(
 def strongest_links(weights: AttentionMap) -> Links:
     """Each target word with the source word of the greatest weight, without `</s>`."""
     end = -1 if weights.ends else None
-    rows = weights.total[:end, :end]
+    rows = weights.total[:end, :end]  # [T, S]
     return frozenset((int(row.argmax()), t) for t, row in enumerate(rows) if row.any())
 
 

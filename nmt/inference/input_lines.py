@@ -146,17 +146,22 @@ def _parse_constraint(line: str, place: str) -> Constraint:
         fields = json.loads(line) if line.strip() else {}
     except (ValueError, RecursionError) as error:
         raise UserError(f"{place}: not JSON ({error}); {CONSTRAINT_FORM}") from error
-    if not isinstance(fields, dict) or not fields.keys() <= {"prefix", "required", "forbidden"}:
+    types = {"prefix": str, "required": list, "forbidden": list}
+    if not isinstance(fields, dict) or not all(
+        isinstance(value, types.get(key, ())) for key, value in fields.items()
+    ):
         raise UserError(f"{place}: {CONSTRAINT_FORM}")
-    lists = [fields.get("required", []), fields.get("forbidden", [])]
-    if not all(isinstance(texts, list) for texts in lists):
-        raise UserError(f"{place}: {CONSTRAINT_FORM}")
-    texts = [fields.get("prefix", ""), *lists[0], *lists[1]]
+    constraint = Constraint(
+        prefix=fields.get("prefix", ""),
+        required=tuple(fields.get("required", ())),
+        forbidden=tuple(fields.get("forbidden", ())),
+    )
+    texts = [constraint.prefix, *constraint.required, *constraint.forbidden]
     if not all(isinstance(text, str) for text in texts):
         raise UserError(f"{place}: {CONSTRAINT_FORM}")
     if any(has_surrogate(text) for text in texts):
         raise UserError(f"{place}: {LONE_SURROGATE}")
-    return Constraint(prefix=texts[0], required=tuple(lists[0]), forbidden=tuple(lists[1]))
+    return constraint
 
 
 def _apply(check: LineCheck, line: str, place: str) -> None:
@@ -172,16 +177,15 @@ def _stdin_chunks(errors: Errors, check: LineCheck) -> Iterator[list[str]]:
     for arrived in _stdin_lines():
         texts: list[str] = []
         fault = None
-        for line in arrived:
-            number += 1
-            try:
+        try:
+            for line in arrived:
+                number += 1
                 data = line.removeprefix(BOM) if number == 1 else line
                 text = decode_line(data, number, "stdin", errors)
                 _apply(check, text, f"stdin, line {number:,}")
-            except UserError as error:
-                fault = error
-                break
-            texts.append(text)
+                texts.append(text)
+        except UserError as error:
+            fault = error
         for start in range(0, len(texts), CHUNK):
             yield texts[start : start + CHUNK]
         if fault is not None:

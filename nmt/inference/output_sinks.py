@@ -18,6 +18,7 @@ from nmt.storage.lock import Lock
 
 log = logging.getLogger(__name__)
 OnFailure = Literal["delete", "keep", "resume"]
+DELETE_IT = "Delete it, or choose another output"
 
 
 def open_sink(
@@ -117,6 +118,7 @@ class FileSink(StreamSink):
             self._save(earlier)
             with self._named_errors():
                 self._file = open(self._partial, "ab")  # noqa: SIM115
+                # Bytes after the last finished chunk are of an interrupted one.
                 self._file.truncate(earlier.finished_bytes)
         except BaseException:
             self._lock.release()
@@ -131,6 +133,7 @@ class FileSink(StreamSink):
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         with self._lock:
             with self._named_errors(), self._file:
+                # On the disk before the file has its name.
                 if kind is None:
                     os.fsync(self._file.fileno())
             if kind is None:
@@ -159,14 +162,13 @@ class FileSink(StreamSink):
             differences = ["origin unknown"]
         if differences:
             raise UserError(
-                f"{self._partial}: part of other work (other {', '.join(differences)}). "
-                "Delete it, or choose another output"
+                f"{self._partial}: part of other work (other {', '.join(differences)}). {DELETE_IT}"
             )
         if not resume and record.finished_lines:
-            remedy = "Continue with resume=true, or delete it"
+            is_resumable = self.on_failure == "resume"
             raise UserError(
                 f"{self._partial}: holds {record.finished_lines:,} finished lines of this output. "
-                f"{remedy if self.on_failure == 'resume' else 'Delete it, or choose another output'}"
+                + ("Continue with resume=true, or delete it" if is_resumable else DELETE_IT)
             )
         if self._partial.stat().st_size < record.finished_bytes:
             raise UserError(f"{self._partial}: shorter than recorded. Delete it and start again")

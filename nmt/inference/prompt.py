@@ -96,7 +96,7 @@ class Prompt:
             return
         [attention] = self.translator.attention_maps([line], [translation], units=self.units)
         for word, weights in zip(attention.target, attention.total, strict=True):
-            best = weights.argsort()[::-1][:MAX_ATTENDED]
+            best = weights.argsort()[::-1][:MAX_ATTENDED]  # positions, greatest weight first
             attended = [
                 f"{attention.source[i]} {weights[i]:.2f}" for i in best if weights[i] >= MIN_WEIGHT
             ]

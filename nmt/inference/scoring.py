@@ -67,15 +67,16 @@ def score_files(
     """
     source_file = find_file(source)
     target_file = find_file(str(target or nbest))
-    source_count = sum(1 for _ in stream_lines(source_file, errors))
-    count = sum(1 for _ in stream_lines(target_file, errors))
     if target:
+        count = sum(1 for _ in stream_lines(target_file, errors))
+        source_count = sum(1 for _ in stream_lines(source_file, errors))
         check_aligned(source_file, source_count, target_file, count)
-        pairs = _aligned(source_file, target_file, errors)
+        lines = (stream_lines(file, errors) for file in (source_file, target_file))
+        pairs: Iterator[ScoredPair] = map(ScoredPair, *lines)
     else:
-        for _ in _of_list(source_file, target_file, errors, source_count):
-            pass  # errors come before any output
-        pairs = _of_list(source_file, target_file, errors, source_count)
+        # All of the list is read once, so that its errors come before any output.
+        count = sum(1 for _ in _of_list(source_file, target_file, errors))
+        pairs = _of_list(source_file, target_file, errors)
     translator = load()
     total = 0.0
     tokens = 0
@@ -111,34 +112,27 @@ def _line(
     return json.dumps(decoding_record(tokenizer, target, result), ensure_ascii=False)
 
 
-def _aligned(source: Path, target: Path, errors: Errors) -> Iterator[ScoredPair]:
-    return map(ScoredPair, stream_lines(source, errors), stream_lines(target, errors))
-
-
-def _of_list(source: Path, nbest: Path, errors: Errors, count: int) -> Iterator[ScoredPair]:
+def _of_list(source: Path, nbest: Path, errors: Errors) -> Iterator[ScoredPair]:
     """Hypotheses of an n-best list, whose numbers must ascend, with their sentences.
-
-    count: number of sentences
 
     Raises UserError for an empty list, and for other lines.
     """
-    sentences = enumerate(stream_lines(source, errors))
-    number, sentence = next(sentences, (-1, ""))
+    sentences = list(stream_lines(source, errors))
+    last_number = 0
     line_number = 0
     for line_number, line in enumerate(stream_lines(nbest, errors), 1):
         place = f"{nbest}, line {line_number:,}"
         fields = NBEST_LINE.fullmatch(line)
         if fields is None:
             raise UserError(f"{place}: not `number ||| translation ||| features [||| score]`")
-        next_number = int(fields["number"])
-        if next_number >= count:
-            problem = f"there are only {count:,} source lines"
-            raise UserError(f"{place}: sentence {next_number}, but {problem}")
-        if next_number < number:
-            raise UserError(f"{place}: sentence {next_number}, but numbers must ascend")
-        while number < next_number:
-            number, sentence = next(sentences)
+        number = int(fields["number"])
+        if number >= len(sentences):
+            problem = f"there are only {len(sentences):,} source lines"
+            raise UserError(f"{place}: sentence {number}, but {problem}")
+        if number < last_number:
+            raise UserError(f"{place}: sentence {number}, but numbers must ascend")
+        last_number = number
         entry = f"{number} ||| {fields['text']} ||| {fields['features']}"
-        yield ScoredPair(sentence, fields["text"], entry)
+        yield ScoredPair(sentences[number], fields["text"], entry)
     if not line_number:
         raise UserError(f"{nbest}: it is empty")

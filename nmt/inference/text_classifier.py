@@ -114,7 +114,7 @@ class TextClassifier:
         with Progress("labelling", len(documents), "texts") as step:
             for batch in length_batches(range(len(documents)), lengths, BATCH_TOKENS):
                 texts = collate_texts(documents, batch, None).to(device)
-                logits, pooled = self.model.read(texts)
+                logits, pooled = self.model.read(texts)  # logits: [batch, labels]
                 batch_probabilities = self.model.labels.probabilities(logits.double())
                 probabilities[batch] = batch_probabilities.cpu().numpy()
                 step(len(batch))
@@ -149,8 +149,9 @@ class TextClassifier:
             row = next(rows, None) if self.tokenizer.encode_source([sentence])[0] else None
             ids = [] if row is None else documents.rows[row].tolist()
             sentence_words, piece_words = self.tokenizer.source_units(sentence, ids, units)
-            sentence_shares = np.zeros(len(sentence_words))
+            sentence_shares = np.zeros(len(sentence_words))  # [words]
             if row is not None and row_weights is not None:
+                # Words of one piece share its attention equally.
                 for its_words, weight in zip(piece_words, row_weights[row], strict=True):
                     sentence_shares[its_words.start : its_words.stop] += weight / len(its_words)
             words += sentence_words

@@ -45,6 +45,7 @@ class Constraint:
         itself.
         """
         tokenizer = speller.tokenizer
+        # Encoded together; required texts are whole words, but a prefix may end inside one.
         texts = [self.prefix, *self.required]
         prefix, *required = (tuple(ids) for ids in tokenizer.encode_target(texts))
         spellings = speller.spellings(self.prefix)
@@ -52,9 +53,8 @@ class Constraint:
         if spellings and not spellings[0]:
             impossible.append(self.prefix)
         if impossible:
-            raise UserError(
-                f'constraints: "{impossible[0]}" cannot be written with the vocabulary of this model'
-            )
+            problem = "cannot be written with the vocabulary of this model"
+            raise UserError(f'constraints: "{impossible[0]}" {problem}')
         forbidden = tuple(
             tuple(spelling)
             for text in self.forbidden
@@ -63,6 +63,7 @@ class Constraint:
         )
         for sequence in [prefix, *required]:
             _check_allowed(sequence, forbidden, tokenizer)
+        # Long enough for all texts, also where the source is short.
         needed = len(prefix) + sum(map(len, required)) + spare_tokens
         return replace(
             request,

@@ -186,7 +186,7 @@ class Translator:
     def for_column(
         self, source: str, translation: str = "translation"
     ) -> Callable[[Mapping[str, Sequence[str]]], dict[str, list[str]]]:
-        """A function for `datasets.Dataset.map(…, batched=True)` that adds a column of translations.
+        """A function for `Dataset.map(…, batched=True)` of `datasets` that adds translations.
 
         source: name of the column that is translated
         translation: name of the new column
@@ -438,7 +438,10 @@ class Translator:
             memories = self.networks.memories(batch_sources)
             return self.networks.force(memories, batch_sources, batch_targets, attention)
 
-        batches = _forced_batches(sources, targets)
+        sizes = zip(sources, targets, strict=True)
+        # With </s>; padding of either side counts.
+        lengths = [max(length_of(source), len(target)) + 1 for source, target in sizes]
+        batches = length_batches(range(len(sources)), lengths, FORCED_TOKENS)
         decodings = dict(self._in_batches(force_batch, batches, "scoring", progress))
         return [decodings[i] for i in range(len(sources))]
 
@@ -539,21 +542,6 @@ class Translator:
                 yield from zip(batch, batch_results, strict=True)
                 step(len(batch))
                 progress(len(batch))
-
-
-def _forced_batches(
-    sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
-) -> list[list[int]]:
-    """Batches of at most FORCED_TOKENS positions on either side, shortest targets first."""
-    batches: list[list[int]] = []
-    for i in sorted(range(len(sources)), key=lambda i: (len(targets[i]), len(sources[i]))):
-        extended = [*batches[-1], i] if batches else [i]
-        longest = max(len(targets[i]), *(length_of(sources[j]) for j in extended)) + 1
-        if batches and longest * len(extended) <= FORCED_TOKENS:
-            batches[-1] = extended
-        else:
-            batches.append([i])
-    return batches
 
 
 def _reranked(translation: Translation, search: Reranker) -> Translation:

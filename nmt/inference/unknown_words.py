@@ -58,6 +58,7 @@ def filled(
     unknown_steps = [step for step, token in enumerate(tokens) if token == UNK]
     if len(parts) != len(unknown_steps) + 1:
         return text  # the mark is a word of the text
+    # parts[n] stands before the n-th unknown word
     written = parts[0]
     previous: range | None = None
     for step, rest in zip(unknown_steps, parts[1:], strict=True):

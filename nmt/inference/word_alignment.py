@@ -53,9 +53,10 @@ def by_word(
     """
     if sizes is None:
         sizes = (_word_count(source_words), _word_count(target_words))
-    source_shares = _membership(source_words, sizes[0])
+    source_shares = _membership(source_words, sizes[0])  # [source pieces + 1, source words + 1]
     source_shares /= source_shares.sum(1, keepdims=True)
-    target_pieces = _membership(target_words, sizes[1]).T
+    target_pieces = _membership(target_words, sizes[1]).T  # [target words + 1, target pieces + 1]
+    # A word without pieces has a row of zeros, not of NaN.
     target_means = target_pieces / np.maximum(1.0, target_pieces.sum(1, keepdims=True))
     return target_means @ weights @ source_shares
 
@@ -102,6 +103,7 @@ def _grow_diagonally(intersection: Links, union: Links) -> Links:
     links = set(intersection)
     linked_sources = {source for source, _ in links}
     linked_targets = {target for _, target in links}
+    # Each round may add links beside those of the last one.
     size_before = -1
     while len(links) > size_before:
         size_before = len(links)

@@ -31,6 +31,8 @@ from nmt.serving.specification import specification
 
 log = logging.getLogger("nmt.serve")
 Handler = Callable[[Fields], Awaitable[Any]]
+"""Computes the answer to the fields of a POST, as a JSON value."""
+Responder = Callable[[Request], Awaitable[Response]]
 OTHER_TEXTS = ("glossary", "prefix", "required", "forbidden", "translation", "translations")
 """Fields with texts besides q."""
 BODY_SECONDS = 5.0
@@ -97,21 +99,25 @@ class Server:
             "/frontend/settings": self.settings,
             "/openapi.json": partial(specification, self.limits),
         }
-        routes = [
-            self._route("/metrics", self._metrics),
-            *(self._route(path, partial(_page, *file)) for path, file in PAGE_FILES.items()),
-            *(self._route(path, partial(_value, value)) for path, value in gets.items()),
-            *(
-                self._route(path, partial(self._answer, path, posts[path]), "POST")
-                for path in posts
-            ),
-        ]
+        responders: dict[str, Responder] = {
+            "/metrics": self._metrics,
+            **{path: partial(_page, *file) for path, file in PAGE_FILES.items()},
+            **{path: partial(_value, value) for path, value in gets.items()},
+            **{path: partial(self._answer, path, handler) for path, handler in posts.items()},
+        }
         cross_origin = Middleware(
             CORSMiddleware, allow_origins=list(origins), allow_methods=["*"], allow_headers=["*"]
         )
         handlers: Any = {HTTPException: self._http_error, Exception: _server_error}
         return Starlette(
-            routes=routes,
+            routes=[
+                Route(
+                    path,
+                    partial(self._measured, responder),
+                    methods=["POST" if path in posts else "GET"],
+                )
+                for path, responder in responders.items()
+            ],
             middleware=[cross_origin] if origins else [],
             lifespan=partial(self._watching, reload),
             exception_handlers=handlers,
@@ -124,14 +130,7 @@ class Server:
         yield
         watcher.cancel()
 
-    def _route(
-        self, path: str, respond: Callable[[Request], Awaitable[Response]], method: str = "GET"
-    ) -> Route:
-        return Route(path, partial(self._measured, respond), methods=[method])
-
-    async def _measured(
-        self, respond: Callable[[Request], Awaitable[Response]], request: Request
-    ) -> Response:
+    async def _measured(self, respond: Responder, request: Request) -> Response:
         """Response to a request, with errors as LibreTranslate writes them. Counted, and logged
         without its texts."""
         start = time.monotonic()
@@ -169,7 +168,7 @@ class Server:
         self._open += 1
         try:
             async with asyncio.timeout(self.limits.seconds):
-                return _json(await handler(fields))
+                return JSONResponse(await handler(fields))
         except TimeoutError:
             raise Refused(
                 503, f"not answered within {self.limits.seconds:g} seconds", retry_after=5
@@ -292,13 +291,8 @@ async def _values(request: Request, max_bytes: int) -> Fields:
     return parse_body(body, content_type)
 
 
-def _json(value: Any) -> Response:
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    return Response(text, media_type="application/json")
-
-
 async def _value(value: Callable[[], Any], _: Request) -> Response:
-    return _json(value())
+    return JSONResponse(value())
 
 
 async def _page(name: str, media_type: str, _: Request) -> Response:

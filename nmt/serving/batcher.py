@@ -3,7 +3,6 @@ batch is computed."""
 
 import asyncio
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ both; a batch cannot be interrupted, and other callers wait for its end."""
 class _Waiting(Generic[Item]):
     item: Item
     size: int
-    caller: int
+    turn: int
     result: asyncio.Future[Any]
 
 
@@ -52,7 +51,6 @@ class Batcher(Generic[Item, Result]):
         self.most = most
         self.size = size
         self._pool = pool
-        self._callers = 0
         self._waiting: list[_Waiting[Item]] = []
         self._running: asyncio.Task[None] | None = None
 
@@ -60,21 +58,21 @@ class Batcher(Generic[Item, Result]):
         """Results of some items. Raises what `work` raises for one of them. Items that have not
         begun are dropped if the caller is cancelled."""
         loop = asyncio.get_running_loop()
-        self._callers += 1
+        # From the turn of the items that wait already, so that callers take turns from now on.
+        start = min((entry.turn for entry in self._waiting), default=0)
         waiting = [
-            _Waiting(item, self.size(item), self._callers, loop.create_future()) for item in items
+            _Waiting(item, self.size(item), turn, loop.create_future())
+            for turn, item in enumerate(items, start)
         ]
         self._waiting += waiting
         # One task computes batches until nothing waits.
         if self._running is None:
             self._running = loop.create_task(self._run())
         try:
-            return [await entry.result for entry in waiting]
+            return await asyncio.gather(*(entry.result for entry in waiting))
         finally:
             for entry in waiting:
-                if entry.result.done() and not entry.result.cancelled():
-                    entry.result.exception()  # retrieved, so that asyncio does not log it
-                entry.result.cancel()
+                entry.result.cancel()  # without effect on those that are done
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -96,22 +94,15 @@ class Batcher(Generic[Item, Result]):
 
     def _next_batch(self) -> list[_Waiting[Item]]:
         """Items of all callers in turn, of at most twice the size of the first."""
-        turns: Counter[int] = Counter()
-        numbers = {}  # of each item among those of its caller
-        for waiting in self._waiting:
-            if not waiting.result.done():
-                numbers[waiting] = turns[waiting.caller]
-                turns[waiting.caller] += 1
-        ordered = sorted(numbers, key=lambda waiting: numbers[waiting])
-        similar = [waiting for waiting in ordered if waiting.size <= 2 * ordered[0].size + 20][
-            : self.most
-        ]
-        largest = accumulate((waiting.size for waiting in similar), max)
+        live = [entry for entry in self._waiting if not entry.result.done()]
+        ordered = sorted(live, key=lambda entry: entry.turn)
+        similar = [entry for entry in ordered if entry.size <= 2 * ordered[0].size + 20]
+        largest = accumulate((entry.size for entry in similar[: self.most]), max)
         costs = [count * size**2 for count, size in enumerate(largest, 1)]
         # The first item is computed whatever it costs.
         count = max(1, bisect_right(costs, MAX_COST))
         batch = similar[:count]
-        self._waiting = [waiting for waiting in numbers if waiting not in batch]
+        self._waiting = [entry for entry in live if entry not in batch]
         return batch
 
     def _results(self, items: list[Item]) -> Sequence[Result | Exception]:

@@ -88,7 +88,7 @@ def explain(
         path=path,
         attention=recorder.attention(path),
         # Forced decoding would not direct the attention.
-        heads=None if attend_to else _heads(translator, source, hypotheses[0]),
+        heads=None if attend_to else translator.force([source], [hypotheses[0].tokens])[0].heads,
         others=hypotheses,
     )
 
@@ -107,13 +107,3 @@ def _check(
         raise UserError("attention can be directed for a single model that has attention")
     if any(step < 0 or not 0 <= position <= len(source) for step, position in attend_to.items()):
         raise UserError(f"attention can be directed to positions 0 to {len(source)} of this text")
-
-
-def _heads(
-    translator: Translator, source: Sequence[int], hypothesis: Hypothesis
-) -> np.ndarray | None:
-    decoder = translator.models[0].decoder
-    has_heads = decoder.attends and decoder.attention.score.heads > 1
-    if len(translator.models) > 1 or not has_heads:
-        return None
-    return translator.force([source], [hypothesis.tokens])[0].heads

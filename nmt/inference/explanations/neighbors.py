@@ -1,4 +1,4 @@
-"""Index of training sentences by the encoder's final state: nmt.index writes it, nmt.serve reads it."""
+"""Index of training sentences by the encoder's final state, made by nmt.index for nmt.serve."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -37,7 +37,8 @@ class Index:
 
     def nearest(self, vector: np.ndarray, count: int) -> list[tuple[int, float]]:
         """Returns the most similar sentences and their cosine, best first, each text once."""
-        cosines = self.vectors.astype(np.float32) @ vector
+        # Vectors have length 1, so their products are cosines.
+        cosines = self.vectors.astype(np.float32) @ vector  # [sentences]
         by_text: dict[str, tuple[int, float]] = {}
         for i in np.argsort(-cosines, kind="stable").tolist():
             by_text.setdefault(self.sources[i], (i, float(cosines[i])))
@@ -68,7 +69,7 @@ def make_index(translator: Translator, sources: Sequence[str], targets: Sequence
     with Progress("reading", len(sources), "sentences") as step:
         for start in range(0, len(sources), CHUNK):
             chunk = summaries(translator, sources[start : start + CHUNK])
-            vectors.append(chunk.astype(np.float16))
+            vectors.append(chunk.astype(np.float16))  # [chunk, M]
             step(len(chunk))
     return Index(
         vectors=np.concatenate(vectors),
@@ -82,7 +83,7 @@ def summaries(translator: Translator, lines: Sequence[str]) -> np.ndarray:
     """[lines, M] final state of the encoder after each line, normalised to length 1."""
     with torch.inference_mode(), translator.networks.generating():
         [memory, *_] = translator.networks.memories(translator.encode(lines))
-        states = memory.encoded.final_state.float()
+        states = memory.encoded.final_state.float()  # [lines, M]
     return torch.nn.functional.normalize(states, dim=-1).cpu().numpy()
 
 

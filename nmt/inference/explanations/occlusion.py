@@ -23,6 +23,7 @@ def influence(
     for number in range(len(words(line))):
         pieces = zip(source, piece_words, strict=True)
         sources.append([UNK if number in its_words else piece for piece, its_words in pieces])
+    # [1 + words]: the whole line first, then each word hidden
     margins = _log_probs(translator, sources, first) - _log_probs(translator, sources, second)
     return (margins[0] - margins[1:]).tolist()
 

@@ -26,6 +26,7 @@ def pointing(translator: Translator, part: Pairs) -> Result:
             continue
         spans = translator.tokenizer.target_spans(line, target)
         for begin, end, box in regions:
+            # Pieces that share a character with the word.
             pieces = [i for i, span in enumerate(spans) if span.start < end and span.stop > begin]
             right += bool(pieces) and inside(decoding.places[pieces].mean(0), box)
             count += 1
