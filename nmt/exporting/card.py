@@ -88,9 +88,9 @@ def _card(
         for name, entry in (results.get("scores") or {}).items()
         if isinstance(entry, Mapping) and isinstance(entry.get("score"), int | float)
     }
-    part = str(results.get("part", "test"))
+    data_part = str(results.get("part", "test"))
     figures = [
-        f"- {part} {name}: {entry['score']:.2f} (`{entry.get('signature', '')}`)".removesuffix(
+        f"- {data_part} {name}: {entry['score']:.2f} (`{entry.get('signature', '')}`)".removesuffix(
             " (``)"
         )
         for name, entry in scores.items()
@@ -101,7 +101,7 @@ def _card(
         purpose += f" A line has {tokenizer.columns.described}."
     versions: Mapping[str, Any] = meta.get("versions") or {}
     return CARD.format(
-        metadata=_yaml(_metadata(meta, tokenizer, scores, part)),
+        metadata=_yaml(_metadata(meta, tokenizer, scores, data_part)),
         title=title,
         purpose=purpose,
         # The window "window" is the whole sentence.

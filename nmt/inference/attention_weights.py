@@ -42,8 +42,8 @@ def attention_map(
     weights = {}
     if decoding.weights is not None and has_text:
         sizes = (len(source), len(target))
-        for part, between_pieces in _named_weights(name, decoding).items():
-            weights[part] = by_word(between_pieces, of_source, of_target, sizes)
+        for head, between_pieces in _named_weights(name, decoding).items():
+            weights[head] = by_word(between_pieces, of_source, of_target, sizes)
     places = {}
     if decoding.places is not None and decoding.places.size:
         places[name] = _places_by_word(decoding.places, of_target, len(target))

@@ -22,6 +22,7 @@ from nmt.inference.word_alignment import Symmetrization, compare_links, symmetri
 from nmt.tokenizer.words import SPLITS, Units
 
 log = logging.getLogger(__name__)
+OUTSIDE = "%s: %s links to words that are not in their lines (words are counted from 0)"
 Attend = Callable[[Sequence[str], Sequence[str]], Iterator[AttentionMap]]
 """Attention weights from the words of each target sentence to those of its source sentence."""
 
@@ -61,8 +62,7 @@ def align_files(
     for i, weights in enumerate(forward(sources, targets)):
         links.append(strongest_links(weights))
         outside += _count_outside(gold_links[i], weights) if gold else 0
-        if attention_map:
-            maps.append(weights)
+        maps += [weights] if attention_map else []
     if backward is not None:
         links = _symmetrized(links, backward(targets, sources), symmetrization)
     written = [write_links(pair) for pair in links]
@@ -75,11 +75,7 @@ def align_files(
     if attention_map:
         write_map(maps, Path(attention_map))
     if outside:
-        log.warning(
-            "%s: %s links to words that are not in their lines (words are counted from 0)",
-            gold,
-            f"{outside:,}",
-        )
+        log.warning(OUTSIDE, gold, f"{outside:,}")
     return _error_rate(links, gold_links) if gold_links else None
 
 
