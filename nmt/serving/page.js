@@ -280,7 +280,7 @@ function openChoices(i) {
     }),
   )
   const advice = currentAnswer.attention
-    ? " Or click a source word, so that the model attends only to that word while it writes this one."
+    ? " Or click a source word, so that the model attends only to it while it writes this piece."
     : ""
   const text = `Instead of “${asText(step.piece).trim()}”, choose another piece.${advice}`
   $("choices").replaceChildren(element("p", { className: "note", textContent: text }), list)
@@ -394,8 +394,8 @@ function showTree(answer) {
     `The search tried ${tree.length - 1} pieces, kept at most ${width} partial translations at ` +
     `each step, and dropped ${dropped}. ` +
     "It keeps those with the highest total log-probability, so the most probable piece of a step " +
-    "may still lose. At the end, the highest log-probability per piece wins (bold). Click a piece " +
-    "to see which others could follow it (by keyboard: the arrow keys)."
+    "may still lose. At the end, the highest log-probability per piece wins (bold). Click a " +
+    "piece to see which others could follow it (by keyboard: the arrow keys)."
   const children = tree.map(() => [])
   tree.forEach((node, i) => {
     if (node.parent >= 0) children[node.parent].push(i)
