@@ -1,14 +1,20 @@
 """Example sentences with the largest differences between translations."""
 
+from __future__ import annotations
+
 import difflib
-import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from nmt.analysis.comparison import Comparison
 from nmt.analysis.word_statistics import bare
-from nmt.drawing.attention_map import AttentionMap, tables_of
+from nmt.drawing.attention_map import AttentionMap
+from nmt.drawing.pages import render
 from nmt.tokenizer.words import words
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 
 @dataclass(frozen=True)
@@ -66,30 +72,19 @@ def most_different(comparison: Comparison, count: int) -> list[int]:
     return [*won, *lost[: count - len(won)]]
 
 
-def section(example: Example) -> str:
+def section(example: Example) -> Markup:
     """HTML of an example."""
-    rows = [] if example.source is None else [_row("source", html.escape(example.source))]
-    rows.append(_row("reference", html.escape(example.reference)))
-    for name, text in example.outputs.items():
-        notes = [f"chrF {example.scores[name]:.0f}"]
-        for model, values in example.log_probs.items():
-            notes.append(f"{values[name]:.2f} nats a token for {model}")
-        rows.append(_row(name, marked(text, example.reference), " · ".join(notes)))
-    maps = "".join(tables_of(map_, name) for name, map_ in example.maps.items())
-    if maps:
-        maps = f'<details><summary>Attention</summary><div class="maps">{maps}</div></details>'
-    table = f"<table class=texts><tbody>{''.join(rows)}</tbody></table>"
-    return f"<section><h3>Sentence {example.number + 1}</h3>{table}{maps}</section>"
+    notes = {}
+    for name, score in example.scores.items():
+        log_probs = [
+            f"{values[name]:.2f} nats a token for {model}"
+            for model, values in example.log_probs.items()
+        ]
+        notes[name] = " · ".join([f"chrF {score:.0f}", *log_probs])
+    return render("example", example=example, notes=notes, marked=marked)
 
 
-def _row(name: str, text: str, note: str = "") -> str:
-    if note:
-        note = f'<div class="others">{html.escape(note)}</div>'
-    heading = f'<th scope="row">{html.escape(name)}</th>'
-    return f"<tr>{heading}<td>{text or '<i>(empty)</i>'}{note}</td></tr>"
-
-
-def marked(text: str, reference: str) -> str:
+def marked(text: str, reference: str) -> Markup:
     """HTML of a text, with marked words where the reference has others. Punctuation does not count.
 
     text: translation
@@ -101,10 +96,7 @@ def marked(text: str, reference: str) -> str:
     compared = [bare(word) or word for word in written]
     matcher = difflib.SequenceMatcher(None, compared, expected, autojunk=False)
     shared = {i + k for i, _, size in matcher.get_matching_blocks() for k in range(size)}
-    return " ".join(
-        html.escape(word) if i in shared else f"<mark class=other>{html.escape(word)}</mark>"
-        for i, word in enumerate(written)
-    )
+    return render("marked_differences", words=list(enumerate(written)), shared=shared)
 
 
 def markdown(examples: Sequence[Example]) -> str:

@@ -1,24 +1,30 @@
 """Report of runs (nmt.report): scores, costs and differences as tables and figures."""
 
+from __future__ import annotations
+
 import csv
-import html
 import io
 import logging
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nmt.analysis.ranking import Ranking, judge_of
 from nmt.analysis.run_results import RunResult, collect, differing, result_of_file
 from nmt.analysis.significance import as_spread
 from nmt.analysis.tables import ReportTable, latex, markdown, page_table, terminal, with_columns
+from nmt.drawing.pages import page, render
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import installed
 from nmt.foundation.progress import waiting
 from nmt.storage.files import write_atomically
 from nmt.sweep.run_status import Run
 from nmt.sweep.watch import duration, overall
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 log = logging.getLogger(__name__)
 
@@ -145,24 +151,22 @@ def write(report: Report, tables: Sequence[ReportTable], base: Path) -> list[Pat
 
 
 def _page(report: Report, tables: Sequence[ReportTable]) -> bytes:
-    from nmt.drawing.pages import page
-
     runs = report.runs
     count = sum(len(ranking.rows) for ranking in report.rankings)
     note = f"{len(runs)} run{'s' if len(runs) != 1 else ''} of {count} configurations"
     if report.state:
-        note += f"; the sweep: {html.escape(report.state)}"
+        note += f"; the sweep: {report.state}"
     if runs:
         note += f"; {duration(sum(run.seconds for run in runs))} of training in all."
     sections = []
     for ranking, table in zip(report.rankings, tables, strict=False):
         sections += [page_table(table), *_pictures(ranking)]
     sections += [page_table(table) for table in tables[len(report.rankings) :]]
-    return page("Report", note, "\n".join(sections))
+    return page("Report", note, sections)
 
 
-def _pictures(ranking: Ranking) -> list[str]:
-    """HTML sections of figures, each with a description."""
+def _pictures(ranking: Ranking) -> list[Markup]:
+    """Sections of figures, each with a description."""
     if not installed("matplotlib"):
         return []
     from nmt.analysis import charts
@@ -175,29 +179,25 @@ def _pictures(ranking: Ranking) -> list[str]:
     bands = (
         "Means over seeds, up to the last epoch of the shortest run; bands from minimum to maximum."
     )
-    papers = "(Bahdanau et al. 2015, figure 2; Luong et al. 2015, figure 6)."
-    pictures = [
-        (
-            f"{ranking.part.capitalize()} scores",
+    figures = {
+        f"{ranking.part.capitalize()} scores": (
             f"Best: {best}; worst: {worst}.",
             charts.bars(ranking),
         ),
-        ("Learning curves", bands, charts.learning_curves(ranking)),
-        ("Cost against quality", "Up and left is better.", charts.cost_against_quality(ranking)),
+        "Learning curves": (bands, charts.learning_curves(ranking)),
+        "Cost against quality": ("Up and left is better.", charts.cost_against_quality(ranking)),
+    }
+    curve = charts.by_length(ranking) if "bleu" in ranking.runs[0].scores else None
+    if curve is not None:
+        figures["Quality by length"] = (
+            "BLEU of sentences by source length (Bahdanau et al. 2015, figure 2; Luong et al. 2015, "
+            "figure 6).",
+            curve,
+        )
+    return [
+        render("report_figure", title=title, text=text, svg=svg(figure))
+        for title, (text, figure) in figures.items()
     ]
-    if "bleu" in ranking.runs[0].scores:
-        curve = charts.by_length(ranking)
-        if curve is not None:
-            pictures.append(
-                ("Quality by length", f"BLEU of sentences by source length {papers}", curve)
-            )
-    sections = []
-    for title, text, figure in pictures:
-        label = html.escape(f"{title}. {text}")
-        chart = f'<div class=chart role=img aria-label="{label}">{svg(figure)}</div>'
-        note = f"<p class=note>{html.escape(text)}</p>"
-        sections.append(f"<section><h2>{title}</h2>{note}{chart}</section>")
-    return sections
 
 
 def report_folders(

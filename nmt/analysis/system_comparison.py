@@ -17,7 +17,7 @@ from nmt.analysis.tables import ReportTable, latex, markdown, page_table, termin
 from nmt.analysis.word_statistics import tokens
 from nmt.data import unique_suffixes
 from nmt.data.lines import check_aligned, find_file, read_lines
-from nmt.drawing.pages import page
+from nmt.drawing.pages import page, render
 from nmt.foundation.errors import UserError
 from nmt.foundation.progress import Progress
 from nmt.inference.output_formats import one_line
@@ -29,10 +29,6 @@ from nmt.tokenizer.words import words
 log = logging.getLogger(__name__)
 TOKENISED_LINES = 100
 """Lines with a separate full stop at the end by which a text is taken as tokenised, as in sacreBLEU."""
-HEADING = (
-    "<h2>Sentences that differ most</h2>"
-    "<p class=note>Marked: words that the reference does not have there.</p>"
-)
 
 
 @dataclass(frozen=True)
@@ -279,8 +275,8 @@ def _as_json(tables: Sequence[ReportTable], examples: Sequence[Example]) -> str:
 def _page(
     tables: Sequence[ReportTable], examples: Sequence[Example], comparison: Comparison
 ) -> bytes:
-    first, *others = [page_table(table) for table in tables]
-    parts = [first, f"<div class=beside>{''.join(others)}</div>", HEADING if examples else ""]
-    parts += [section(example) for example in examples]
+    first, *others = map(page_table, tables)
+    sections = map(section, examples)
+    text = render("comparison", first=first, others=others, examples=list(sections))
     note = f"{len(comparison.reference):,} sentences, {len(comparison.outputs)} systems."
-    return page("Comparison", note, "\n".join(parts))
+    return page("Comparison", note, [text])

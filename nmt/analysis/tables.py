@@ -1,14 +1,19 @@
 """Tables of text as terminal output, Markdown, LaTeX and HTML."""
 
-import html
+from __future__ import annotations
+
 import io
 import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
+from nmt.drawing.pages import render
 from nmt.foundation.errors import UserError
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 Row = TypeVar("Row")
 TERMINAL_WIDTH = 160
@@ -193,22 +198,6 @@ def latex(table: ReportTable) -> str:
     return "\n".join(lines)
 
 
-def page_table(table: ReportTable) -> str:
+def page_table(table: ReportTable) -> Markup:
     """A table in HTML. Bold cells have the class `strong`."""
-    head = "".join(
-        f'<th scope="col"{" class=key" if number < table.keys else ""}>{html.escape(name)}</th>'
-        for number, name in enumerate(table.head)
-    )
-    body = ""
-    for number, row in enumerate(table.rows):
-        cells = [html.escape(cell) for cell in row]
-        headings = "".join(f'<th scope="row">{cell}</th>' for cell in cells[: table.keys])
-        values = "".join(
-            f"<td{' class=strong' if table.is_strong(number, place) else ''}>{cells[place]}</td>"
-            for place in range(table.keys, len(cells))
-        )
-        body += f"<tr>{headings}{values}</tr>"
-    note = f'<p class="note">{html.escape(table.note)}</p>' if table.note else ""
-    data = f"<table class=data><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    title = f"<h2>{html.escape(table.title)}</h2>"
-    return f"<section>{title}<div class=wide tabindex=0>{data}</div>{note}</section>"
+    return render("report_table", table=table)

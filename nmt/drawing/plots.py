@@ -27,6 +27,7 @@ try:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
+    from matplotlib.transforms import ScaledTranslation
 except ImportError:
     raise UserError(advice("matplotlib")) from None
 
@@ -34,6 +35,8 @@ log = logging.getLogger(__name__)
 INK = "#222222"
 LINE = "#3b6ea5"
 ACCENT = "#c0504d"
+SHADE = (0.12, 0.38, 0.63)
+"""Red, green and blue of the background of marked words."""
 LONGEST = 28
 """Characters shown of a word beside a map."""
 TEXT_WIDTH = 9.0
@@ -212,57 +215,30 @@ class MarkedText:
 def marked_texts(texts: Sequence[MarkedText]) -> Figure:
     """Draws texts under their titles, each word on a background as dark as its share."""
     with _no_glyph_warnings(), _fonts_for(w for text in texts for w in (text.title, *text.words)):
-        placed, height = _layout(texts)
-        figure = Figure(figsize=(TEXT_WIDTH, height))
-        for word in placed:
-            background = None
-            if word.darkness is not None:
-                color = (0.12, 0.38, 0.63, 0.7 * word.darkness)
-                background = {"facecolor": color, "edgecolor": "none", "pad": 1.5}
-            figure.text(
-                word.x / TEXT_WIDTH,
-                1 - word.y / height,
-                literal(word.text),
-                fontsize=9,
-                weight="bold" if background is None else "normal",
-                color=INK,
-                va="baseline",
-                bbox=background,
-            )
+        figure = Figure(figsize=(TEXT_WIDTH, 1.0))
+        renderer = FigureCanvasAgg(figure).get_renderer()
+        # Inches from the upper left corner, which moves as the figure becomes higher.
+        place = figure.dpi_scale_trans + ScaledTranslation(0, 1, figure.transFigure)
+        style = {"fontsize": 9, "color": INK, "va": "baseline", "transform": place}
+        y = 0.3
+        for text in texts:
+            figure.text(MARGIN, -y, literal(text.title), weight="bold", **style)
+            y += LINE_HEIGHT
+            x = MARGIN
+            greatest = max([1e-12, *text.shares])
+            for word, share in zip(text.words, text.shares, strict=True):
+                background = {"facecolor": (*SHADE, 0.7 * share / greatest), "edgecolor": "none"}
+                label = figure.text(x, -y, literal(word), **style)
+                width = label.get_window_extent(renderer).width / figure.dpi
+                if x + width > TEXT_WIDTH - MARGIN and x > MARGIN:
+                    x = MARGIN
+                    y += LINE_HEIGHT
+                    label.set_position((x, -y))
+                label.set_bbox({**background, "pad": 1.5})
+                x += width + WORD_SPACE
+            y += 1.6 * LINE_HEIGHT
+        figure.set_size_inches(TEXT_WIDTH, y)
     return figure
-
-
-@dataclass(frozen=True)
-class PlacedWord:
-    """A word at a place, in inches from the upper left; `darkness` 0 to 1 (None: a title)."""
-
-    x: float
-    y: float
-    text: str
-    darkness: float | None
-
-
-def _layout(texts: Sequence[MarkedText]) -> tuple[list[PlacedWord], float]:
-    """Places of all words, broken into lines, and the height of all lines in inches."""
-    draft = Figure(figsize=(TEXT_WIDTH, 1.0))
-    renderer = FigureCanvasAgg(draft).get_renderer()
-    placed = []
-    y = 0.3
-    for text in texts:
-        placed.append(PlacedWord(MARGIN, y, text.title, None))
-        x = MARGIN
-        y += LINE_HEIGHT
-        greatest = max([1e-12, *text.shares])
-        for word, share in zip(text.words, text.shares, strict=True):
-            extent = draft.text(0, 0, literal(word), fontsize=9).get_window_extent(renderer)
-            width = extent.width / draft.dpi
-            if x + width > TEXT_WIDTH - MARGIN and x > MARGIN:
-                x = MARGIN
-                y += LINE_HEIGHT
-            placed.append(PlacedWord(x, y, word, float(share / greatest)))
-            x += width + WORD_SPACE
-        y += 1.6 * LINE_HEIGHT
-    return placed, y
 
 
 def svg(figure: Figure) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import logging
 from collections.abc import Sequence
@@ -12,11 +11,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nmt.drawing.pages import fragment, page
+from nmt.drawing.pages import page, render
 from nmt.foundation.progress import waiting
 from nmt.storage.files import write_atomically
 
 if TYPE_CHECKING:
+    from markupsafe import Markup
     from matplotlib.figure import Figure
 
 PICTURES = 12
@@ -59,7 +59,7 @@ class Classified:
         return _figure([self])
 
     def _repr_html_(self) -> str:
-        return fragment(_section(self, None))
+        return render("fragment", section=_section(self, None))
 
 
 def write_explanations(
@@ -85,7 +85,7 @@ def write_explanations(
             save(_figure([answers[i] for i in numbers[:PICTURES]]), path)
     else:
         sections = [_section(answers[i], None if gold is None else gold[i]) for i in numbers]
-        write_atomically(path, page("Which words decided", NOTE, "\n".join(sections)))
+        write_atomically(path, page("Which words decided", NOTE, sections))
 
 
 def _figure(answers: Sequence[Classified]) -> Figure:
@@ -114,20 +114,13 @@ def as_json(answer: Classified) -> dict[str, object]:
     }
 
 
-def _section(answer: Classified, gold: Sequence[str] | None) -> str:
-    greatest = max([1e-12, *answer.shares])
-    words = " ".join(
-        f'<mark tabindex="0" style="--w:{0.75 * share / greatest:.3f}" '
-        f'data-value="{share:.3f}">{html.escape(word)}</mark>'
-        for word, share in zip(answer.words, answer.shares, strict=True)
-    )
+def _section(answer: Classified, gold: Sequence[str] | None) -> Markup:
     likely = sorted(answer.probabilities.items(), key=lambda item: -item[1])
-    others = ", ".join(f"{html.escape(label)} {p:.2f}" for label, p in likely[:5])
-    verdict = ""
-    if gold is not None and set(gold) != set(answer.labels):
-        right = html.escape(", ".join(gold) or "no label")
-        verdict = f' <span class="wrong">(right: {right})</span>'
-    return (
-        f'<section><span class="guess">{html.escape(answer.prediction)}</span>{verdict} '
-        f'<span class="others">{others}</span><br>{words}</section>'
+    return render(
+        "marked_words",
+        answer=answer,
+        gold=gold,
+        is_wrong=gold is not None and set(gold) != set(answer.labels),
+        likely=likely[:5],
+        greatest=max([1e-12, *answer.shares]),
     )
