@@ -219,7 +219,7 @@ def marked_texts(texts: Sequence[MarkedText]) -> Figure:
         renderer = FigureCanvasAgg(figure).get_renderer()
         # Inches from the upper left corner, which moves as the figure becomes higher.
         place = figure.dpi_scale_trans + ScaledTranslation(0, 1, figure.transFigure)
-        style = {"fontsize": 9, "color": INK, "va": "baseline", "transform": place}
+        style: Any = {"fontsize": 9, "color": INK, "va": "baseline", "transform": place}
         y = 0.3
         for text in texts:
             figure.text(MARGIN, -y, literal(text.title), weight="bold", **style)

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
+"""Names of the signals; not every system has all."""
 REPEAT = 1.0
-"""Seconds after the first signal in which further ones count as the same: supervisors signal a process and its group."""
+"""Seconds after the first signal in which further ones count as the same: supervisors signal a process
+and its group."""
 
 
 class Interruption:
@@ -33,14 +35,13 @@ class Interruption:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[Interruption]:
-    """Handles the signals for a while. Outside the main thread, where Python has no handlers, it does nothing."""
+    """Handles the signals for a while. Does nothing outside the main thread, where Python has no
+    handlers."""
     interruption = Interruption()
     previous: dict[int, Any] = {}
     with contextlib.suppress(ValueError):
-        for name in SIGNALS:
-            if hasattr(signal, name):
-                number = getattr(signal, name)
-                previous[number] = signal.signal(number, interruption.note)
+        for number in [getattr(signal, name) for name in SIGNALS if hasattr(signal, name)]:
+            previous[number] = signal.signal(number, interruption.note)
     try:
         yield interruption
     finally:

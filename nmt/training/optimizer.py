@@ -1,7 +1,7 @@
 """Optimizers of torch.optim that take gradients of any shape, with their settings as keywords.
 
-`nmt.training.optimizer.NAME` is a function for each name in CLASSES. Not offered: LBFGS (computes the loss several times
-a step), SparseAdam (needs sparse gradients) and Muon (takes matrices alone).
+`nmt.training.optimizer.NAME` is a function for each name in CLASSES. Not offered: LBFGS (computes the
+loss several times a step), SparseAdam (needs sparse gradients) and Muon (takes matrices alone).
 """
 
 import inspect
@@ -16,14 +16,14 @@ from nmt.foundation.ranges import Fraction, NonNegative, Positive
 
 OF_TORCH = ("ASGD", "Adafactor", "Adagrad", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop")
 """Optimizers with all settings of their class."""
-CLASSES: Mapping[str, Any] = {
-    "adam": torch.optim.Adam,
-    "adamw": torch.optim.AdamW,
-    "sgd": torch.optim.SGD,
-    "adadelta": torch.optim.Adadelta,
-    **{name: getattr(torch.optim, name) for name in OF_TORCH},
+CLASSES = {
+    "adam": "Adam",
+    "adamw": "AdamW",
+    "sgd": "SGD",
+    "adadelta": "Adadelta",
+    **dict(zip(OF_TORCH, OF_TORCH, strict=True)),
 }
-"""Classes by the names that configurations use."""
+"""Classes of torch.optim by the names that configurations use."""
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "adam": {"lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0},
     "adamw": {"lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.01},
@@ -32,7 +32,8 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
 }
 """Settings of the usual optimizers, with defaults; all others have those of their class.
 
-AdamW decouples weight decay (Loshchilov & Hutter 2019). Adadelta (Zeiler 2012) is that of Bahdanau et al. 2015.
+AdamW decouples weight decay (Loshchilov & Hutter 2019). Adadelta (Zeiler 2012) is that of Bahdanau et
+al. 2015.
 """
 FUSED = ("adam", "adamw", "sgd")
 """Optimizers that are one kernel per step."""
@@ -57,18 +58,16 @@ RANGES: Mapping[str, Any] = {
 }
 """Valid ranges of settings, by name or Class.name; PyTorch accepts lr=inf and momentum=2."""
 NOT_SETTINGS = ("params", "foreach", "capturable", "differentiable", "fused", "maximize", "t0")
-"""Arguments of the classes that change how they compute; and t0, the begin of ASGD's average, which is trainer.ema."""
+"""Arguments of the classes that change how they compute; and t0, the begin of ASGD's average, which is
+trainer.ema."""
 
 
 def __getattr__(name: str) -> Callable[..., torch.optim.Optimizer]:
+    """A function (parameters, settings by keyword) → optimizer, with types and defaults in its
+    signature."""
     if name not in CLASSES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return _optimizer(name)
-
-
-def _optimizer(name: str) -> Callable[..., torch.optim.Optimizer]:
-    """A function (parameters, settings by keyword) → optimizer, with types and defaults in its signature."""
-    kind = CLASSES[name]
+    kind = getattr(torch.optim, CLASSES[name])
     defaults = SETTINGS.get(name) or {
         key: parameter.default
         for key, parameter in inspect.signature(kind).parameters.items()
@@ -87,10 +86,7 @@ def _optimizer(name: str) -> Callable[..., torch.optim.Optimizer]:
     hints = {key: RANGES.get(f"{name}.{key}", types[key]) for key in defaults}
     make.__annotations__ = {"parameters": Iterable[nn.Parameter], **hints}
     keyword = inspect.Parameter.KEYWORD_ONLY
-    make.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [
-            inspect.Parameter("parameters", keyword),
-            *(inspect.Parameter(key, keyword, default=value) for key, value in defaults.items()),
-        ]
-    )
+    settings = [inspect.Parameter(key, keyword, default=value) for key, value in defaults.items()]
+    parameters = [inspect.Parameter("parameters", keyword), *settings]
+    make.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return make

@@ -1,9 +1,12 @@
-"""Everything that changes while a model is trained: weights, their moving average, optimizer, schedule and the position in
-the data, from which random numbers follow. It can be split into JSON and tensors, and restored from them, bit for bit."""
+"""Everything that changes while a model is trained.
+
+Weights, their moving average, optimizer, schedule and the position in the data, from which random
+numbers follow. It can be split into JSON and tensors, and restored from them, bit for bit.
+"""
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -147,10 +150,13 @@ class TrainingState:
 
     def weights(self) -> dict[str, Tensor]:
         """The weights to validate and keep: the moving average if there is one. All ranks call it."""
-        weights: Any = self.parameters
-        if self.ema:
-            weights = self.sharing.collected(self._average, self.parameters)
-        return dict(zip(self.names, weights, strict=True))
+        if not self.ema:
+            return self._named(self.parameters)
+        return self._named(self.sharing.collected(self._average, self.parameters))
+
+    def _named(self, tensors: Sequence[Tensor], prefix: str = "") -> dict[str, Tensor]:
+        """Tensors, one for each parameter, by the names of the parameters."""
+        return {prefix + name: tensor for name, tensor in zip(self.names, tensors, strict=True)}
 
     @contextlib.contextmanager
     def using(self, weights: dict[str, Tensor]) -> Iterator[None]:
@@ -168,8 +174,10 @@ class TrainingState:
 
     def save(self) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
         """The state as (JSON, tensors), of the first rank; all ranks call it."""
-        tensors = {f"model/{n}": p for n, p in zip(self.names, self.parameters, strict=True)}
-        tensors |= {f"ema/{n}": p for n, p in self.weights().items()} if self.ema else {}
+        tensors = self._named(self.parameters, "model/")
+        if self.ema:
+            average = self.weights()
+            tensors |= {f"ema/{name}": tensor for name, tensor in average.items()}
         if self.sharing.several:
             self.optimizer.consolidate_state_dict()
         if not self.ranks.first:
@@ -191,36 +199,34 @@ class TrainingState:
         return state, tensors
 
     def load(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        """The counterpart of `save`. Learning rate, momentum and the like are those that the optimizer was made with.
+        """The counterpart of `save`.
 
-        Raises UserError if the state is not one of this network and optimizer."""
+        Learning rate, momentum and the like are those that the optimizer was made with. Raises
+        UserError if the state is not one of this network and optimizer.
+        """
         try:
-            self._load(state, tensors)
+            self.progress = TrainingProgress.of(state["progress"])
+            self.schedule.load(dict(state["schedule"]))
+            self.scaler.load_state_dict(state["scaler"])
+            self._load_weights(tensors)
+            self._load_optimizer(state["optimizer"], tensors)
         except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
             raise UserError(
                 f"the checkpoint's state cannot be used ({error!r}); it is damaged"
             ) from error
 
-    def _load(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        self.progress = TrainingProgress.of(state["progress"])
-        if not isinstance(state["schedule"], dict):
-            raise TypeError(f"schedule: {state['schedule']!r}")
-        self.schedule.load(state["schedule"])
-        self.scaler.load_state_dict(state["scaler"])
+    def _load_weights(self, tensors: Mapping[str, Tensor]) -> None:
+        weights = self._named(self.parameters, "model/")
         averaged_names = self.sharing.share(self.names)
-        weights = {f"model/{n}": p for n, p in zip(self.names, self.parameters, strict=True)}
         # Without a moving average, there are names only.
         weights |= {f"ema/{n}": p for n, p in zip(averaged_names, self._average, strict=False)}
         with torch.no_grad():
             for name, parameter in weights.items():
                 _expect(name, tensors[name], parameter)
                 parameter.copy_(tensors[name])
-        self._load_optimizer(state["optimizer"], tensors)
 
-    def _load_optimizer(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        values: dict[int, dict[str, Any]] = {
-            int(index): dict(plain) for index, plain in state["plain"].items()
-        }
+    def _load_optimizer(self, state: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        values = {int(index): dict(plain) for index, plain in state["plain"].items()}
         for name, tensor in tensors.items():
             if name.startswith("optimizer/"):
                 _, index, key = name.split("/")
@@ -239,13 +245,17 @@ def _optimizer_tensor(key: str, parameter: Tensor) -> Tensor:
     """A tensor of the shape that an optimizer stores under a key for a parameter."""
     if key in ("step", "eta", "mu", "mu_product"):
         return parameter.new_empty(())
+    # Row and column of Adafactor's factored second moments.
     if key == "row_var":
         return parameter[..., :1]
     return parameter[..., :1, :] if key == "col_var" else parameter
 
 
 def _expect(name: str, tensor: Tensor, like: Tensor) -> None:
-    """Raises ValueError unless a tensor of a checkpoint has the shape of another, and is finite: kernels trust sizes."""
+    """Checks a tensor of a checkpoint, because kernels trust sizes.
+
+    Raises ValueError unless it has the shape of another tensor and is finite.
+    """
     fits = tensor.shape == like.shape and tensor.is_floating_point()
     if not fits or not bool(torch.isfinite(tensor).all()):
         raise ValueError(

@@ -170,13 +170,16 @@ class TrainingLoop:
         self.ranks = task.ranks
         self.network = task.ranks.wrapped(task.network)
         self.estimates = task.network.estimates()
-        self.device = state.parameters[0].device
-        self.autocast = AUTOCAST[trainer.precision]
         self.epochs = min(trainer.max_epochs, task.epochs)
-        self._saved_at = self._counted_from = time.monotonic()
-        self._failures = 0
+        self._counted_from = time.monotonic()
+        self._saved_at = self._counted_from
         self._saved_update = state.progress.update
+        self._failures = 0
         self._reset_figures()
+
+    @property
+    def progress(self) -> TrainingProgress:
+        return self.state.progress
 
     def _reset_figures(self) -> None:
         self._tokens = 0
@@ -186,14 +189,14 @@ class TrainingLoop:
     def run(self) -> None:
         """Trains to the end. Raises Stopped after saving."""
         stop_after = self.trainer.stop_after
-        while not self.state.progress.finished and self.state.progress.epoch < self.epochs:
-            if 0 < stop_after <= self.state.progress.epoch:
+        while not self.progress.finished and self.progress.epoch < self.epochs:
+            if 0 < stop_after <= self.progress.epoch:
                 raise Stopped(planned=True)
-            self.epoch(self.task.batches(self.state.progress.epoch))
-            if self.state.progress.epoch == stop_after and not self.state.progress.finished:
+            self.epoch(self.task.batches(self.progress.epoch))
+            if self.progress.epoch == stop_after and not self.progress.finished:
                 self.save()
-        self.state.progress.finished = True
-        if self.trainer.average and not self.state.progress.averaged and not self._is_stopped():
+        self.progress.finished = True
+        if self.trainer.average and not self.progress.averaged and not self._is_stopped():
             self.try_average()
         stopped = self._is_stopped()
         self.save()
@@ -206,7 +209,7 @@ class TrainingLoop:
 
     def epoch(self, batches: Batches) -> None:
         """Trains the rest of an epoch. Raises Stopped, after saving, if interrupted."""
-        progress = self.state.progress
+        progress = self.progress
         plan = self._plan(batches)
         if progress.validating:
             self._validate(plan.position(progress.batch))
@@ -222,7 +225,12 @@ class TrainingLoop:
             progress.averaged = False
             if progress.update % self.trainer.log_every == 0:
                 self._report(plan, norm)
-            if self._is_validation_due(plan):
+            if plan.is_validation_due(
+                progress.update,
+                progress.batch,
+                self.trainer.validate_every,
+                self.trainer.validate_every_updates,
+            ):
                 self._validate(plan.position(progress.batch))
             self._save_if_due()
         if progress.update >= plan.total_updates:
@@ -235,7 +243,7 @@ class TrainingLoop:
 
     def _plan(self, batches: Batches) -> EpochPlan:
         """The plan of the present epoch. Raises UserError if it has too few batches for the ranks."""
-        progress = self.state.progress
+        progress = self.progress
         updates_done = math.ceil(progress.batch / (self.trainer.accumulate * self.ranks.count))
         plan = EpochPlan(
             epoch=progress.epoch,
@@ -266,21 +274,12 @@ class TrainingLoop:
         self, plan: EpochPlan, batches: Batches
     ) -> Iterator[tuple[range, list[tuple[PlannedBatch, TrainingBatch]]]]:
         """The batches of each further update: numbers of all ranks' batches, and this rank's batches."""
-        updates = plan.updates_from(self.state.progress.batch)
+        updates = plan.updates_from(self.progress.batch)
         shares = [plan.share(update) for update in updates]
-        numbers = [planned.number for share in shares for planned in share]
-        reader = batches.read(numbers)
+        # One reader for all updates, so that it can prepare batches ahead.
+        reader = batches.read([planned.number for share in shares for planned in share])
         for update, share in zip(updates, shares, strict=True):
             yield update, [(planned, next(reader)) for planned in share]
-
-    def _is_validation_due(self, plan: EpochPlan) -> bool:
-        progress = self.state.progress
-        return plan.is_validation_due(
-            update=progress.update,
-            batch=progress.batch,
-            every=self.trainer.validate_every,
-            every_updates=self.trainer.validate_every_updates,
-        )
 
     def _save_if_due(self) -> None:
         """Saves now and then, and before a stop. Raises Stopped."""
@@ -299,10 +298,11 @@ class TrainingLoop:
         """
         counted = sum(batch.num_tokens for planned, batch in share if planned.weight)
         [tokens] = self.ranks.sums(counted)
-        loss = torch.zeros((), device=self.device)
+        loss = torch.zeros((), device=self.state.parameters[0].device)
         for place, (planned, batch) in enumerate(share, 1):
-            is_last = place == len(share)
-            loss = loss + self._backward(planned, batch, total, tokens, is_last)
+            # Ranks exchange gradients with the last batch only.
+            with self.ranks.last(self.network, place == len(share)):
+                loss = loss + self._backward(planned, batch, total, tokens)
         self.ranks.mean(self.estimates)
         [loss_of_all] = self.ranks.sums(float(loss))
         norm = self.state.gradient_norm(self.trainer.clip_norm, self.trainer.clip_value)
@@ -319,41 +319,40 @@ class TrainingLoop:
         return norm
 
     def _backward(
-        self, planned: PlannedBatch, batch: TrainingBatch, total: int, tokens: float, is_last: bool
+        self, planned: PlannedBatch, batch: TrainingBatch, total: int, tokens: float
     ) -> Tensor:
-        """Adds the gradient of one batch, per token of the update; returns the loss, summed over tokens."""
-        progress = self.state.progress
-        _seed(self.task.seed, progress.epoch, planned.number)
-        with self.ranks.last(self.network, is_last):
-            with torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None):
-                loss = self.network(
-                    self.task.objective, batch.to(self.device), progress.update, total
-                )
-            # Gradients of several ranks are averaged, not summed.
-            summed = loss.total * (planned.weight * self.ranks.count)
-            self.state.scaler.scale(summed / tokens).backward()
+        """Adds the gradient of one batch, per token of the update.
+
+        Returns the loss, summed over tokens.
+        """
+        _seed(self.task.seed, self.progress.epoch, planned.number)
+        device = self.state.parameters[0].device
+        precision = AUTOCAST[self.trainer.precision]
+        with torch.autocast(device.type, precision, enabled=precision is not None):
+            loss = self.network(self.task.objective, batch.to(device), self.progress.update, total)
+        # Gradients of several ranks are averaged, not summed.
+        summed = loss.total * (planned.weight * self.ranks.count)
+        self.state.scaler.scale(summed / tokens).backward()
         return loss.total.detach() * planned.weight
 
     def _without_update(self, norm: Tensor) -> Tensor | None:
         """Handles a NaN or infinite loss or gradient as `on_nan` states."""
-        progress = self.state.progress
+        progress = self.progress
         policy = self.trainer.on_nan
         problem = (
             f"the loss or its gradient is not a number any more (update {progress.update + 1:,})"
         )
         if policy == "stop" or self._failures >= PATIENCE:
             raise UserError(f"{problem}: {self._remedy}")
+        self.state.skip()
         if policy == "skip":
             log.warning("%s: left out", problem)
             progress.skipped += 1
-            self.state.skip()
             return torch.zeros_like(norm)
         log.warning("%s: back to the last saved state, with half the learning rate", problem)
-        halvings = progress.halvings + 1
-        self.state.skip()
         self.ranks.wait()  # until rank 0 has written it
         self.state.load(*self.store.load_last())
-        self.state.progress.halvings = halvings
+        self.progress.halvings = progress.halvings + 1
         self._reset_figures()
         return None
 
@@ -361,11 +360,10 @@ class TrainingLoop:
         """Calls the callbacks, unless all updates since the last report were skipped."""
         if not self._tokens:
             return
-        progress = self.state.progress
         update = Update(
-            update=progress.update,
+            update=self.progress.update,
             total=plan.total_updates,
-            epoch=plan.position(progress.batch),
+            epoch=plan.position(self.progress.batch),
             loss=self._loss / self._tokens,
             rate=self.state.rate,
             gradient_norm=float(norm),
@@ -386,7 +384,7 @@ class TrainingLoop:
 
     def _validate(self, epoch: float) -> None:
         """Validates, keeps the best weights, calls schedule and callbacks, and decides whether to stop."""
-        progress = self.state.progress
+        progress = self.progress
         weights = self.state.weights()
         progress.validating = True
         validation = self._validation_of(weights)
@@ -403,7 +401,6 @@ class TrainingLoop:
         progress.worse = 0 if best else progress.worse + 1
         self.state.schedule.observe(best)
         if best:
-            progress.best = score
             progress.best_loss = loss
             self._keep_best(validation, weights)
         if self.trainer.average:
@@ -417,33 +414,34 @@ class TrainingLoop:
 
     def _snapshot(self, score: float, weights: dict[str, Tensor]) -> None:
         """Keeps the weights of the best validations."""
-        progress = self.state.progress
-        snapshots = [*progress.snapshots, (progress.update, score)]
+        snapshots = [*self.progress.snapshots, (self.progress.update, score)]
         while len(snapshots) > self.trainer.average:
             worst = snapshots[0]
             for snapshot in snapshots[1:]:
                 if self.task.better(worst[1], snapshot[1]):
                     worst = snapshot
             snapshots.remove(worst)
-        progress.snapshots = snapshots
+        self.progress.snapshots = snapshots
         if self.ranks.first:
             updates = [update for update, _ in snapshots]
-            self.store.save_snapshot(progress.update, weights, updates)
+            self.store.save_snapshot(self.progress.update, weights, updates)
 
     def _keep_best(self, validation: Validation, weights: dict[str, Tensor], **facts: Any) -> None:
         """Saves the best weights so far, with further facts in the checkpoint."""
-        update = self.state.progress.update
-        self.state.progress.best_update = update
+        self.progress.best = validation.metrics[self.task.metric]
+        self.progress.best_update = self.progress.update
         if self.ranks.first:
-            state = {"update": update, "metrics": dict(validation.metrics), **facts}
-            self.store.save_best(state, weights)
+            metrics = dict(validation.metrics)
+            self.store.save_best(
+                {"update": self.progress.update, "metrics": metrics, **facts}, weights
+            )
 
     def try_average(self) -> None:
         """Averages the snapshots; the average becomes the best if it is better."""
-        progress = self.state.progress
+        progress = self.progress
         updates = [update for update, _ in progress.snapshots]
-        if len(updates) < 2:
-            progress.averaged = True
+        progress.averaged = len(updates) < 2
+        if progress.averaged:
             return
         self.ranks.wait()  # until rank 0 has written them
         weights = self.store.average(updates)
@@ -454,14 +452,13 @@ class TrainingLoop:
         if not self.task.better(score, progress.best):
             log.info("the mean of the %s best is no better: %s %.2f", len(updates), name, score)
             return
-        progress.best = score
         self._keep_best(validation, weights, averaged=updates)
         for callback in self.callbacks:
             callback.on_validation(progress.update, float(progress.epoch), validation, True)
 
     def save(self) -> None:
         """Saves everything needed to resume. Raises UserError, and saves nothing, if weights are NaN or infinite."""
-        progress = self.state.progress
+        progress = self.progress
         if not self.state.sound():
             raise UserError(
                 f"weights are not numbers any more (update {progress.update:,}): {self._remedy}"
@@ -486,7 +483,7 @@ class TrainingLoop:
 
 
 def _seed(seed: int, epoch: int, batch: int) -> None:
-    """Seeds dropout and samples as a pure function of the batch: they depend neither on the number of ranks nor on a
-    stop."""
+    """Seeds dropout and samples as a pure function of the batch: they depend neither on the number of
+    ranks nor on a stop."""
     key = hashlib.blake2b(f"{seed} {epoch} {batch}".encode(), digest_size=8).digest()
     torch.manual_seed(int.from_bytes(key, "little", signed=True))
