@@ -39,25 +39,33 @@ from nmt.training.task import Validation
 log = logging.getLogger(__name__)
 
 
+PACKAGES = (
+    "torch",
+    "numpy",
+    "sentencepiece",
+    "sacrebleu",
+    "datasets",
+    "hydra-core",
+    "babel",
+    "num2words",
+)
+"""Packages whose version can change a result."""
+LOCK = ".lock"
+BEGINNING = ("run.json", "config.yaml", "metrics.jsonl", "train.log", "learning_curve.png")
+"""Files that a run has written before its first validation is over, beside checkpoints and
+TensorBoard's events."""
+CHECKPOINTS = (ckpt.BEST, ckpt.LAST, "last-*.safetensors", "snapshot-*.safetensors")
+
+
 @functools.cache
 def versions() -> Mapping[str, str]:
     """Versions of everything that can change a result."""
-    packages = (
-        "torch",
-        "numpy",
-        "sentencepiece",
-        "sacrebleu",
-        "datasets",
-        "hydra-core",
-        "babel",
-        "num2words",
-    )
     result = {
         "python": platform.python_version(),
         "platform": platform.platform(),
         "nmt": nmt.__version__,
     }
-    for package in packages:
+    for package in PACKAGES:
         try:
             result[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
@@ -68,61 +76,68 @@ def versions() -> Mapping[str, str]:
 def git_commit() -> str | None:
     """The commit of a checkout of nmt, with a + if its files have changed since; None without one."""
     root = Path(nmt.__file__).parent.parent
-    git = ["git", "-C", str(root)]
     if not (root / ".git").exists() or shutil.which("git") is None:
         return None
-    named = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True)
-    if named.returncode != 0:
+    git = ["git", "-C", str(root)]
+    head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True)
+    if head.returncode != 0:
         return None
     changes = [*git, "status", "--porcelain", "--untracked-files=no"]
     is_changed = bool(subprocess.run(changes, capture_output=True).stdout)
-    return named.stdout.strip() + "+" * is_changed
-
-
-LOCK = ".lock"
-BEGINNING = ("run.json", "config.yaml", "metrics.jsonl", "train.log", "learning_curve.png")
-"""Files that a run has written before its first validation is over, beside checkpoints and TensorBoard's events."""
+    return head.stdout.strip() + "+" * is_changed
 
 
 def claim(path: Path) -> Lock:
-    """Makes a folder this process's own for a new run. A folder without a checkpoint is free: what a run that did not get so
-    far has left in it is removed. Raises UserError if it holds a run, or if another process is writing in it."""
-    new = not path.exists()
+    """Makes a folder this process's own for a new run.
+
+    A folder without a checkpoint is free: what a run that did not get so far has left in it is
+    removed. Raises UserError if it holds a run, or if another process is writing in it.
+    """
+    is_new = not path.exists()
     try:
         path.mkdir(parents=True, exist_ok=True)
         lock = Lock(path / LOCK, f"run_dir={path}")
     except OSError as error:
         raise UserError(f"run_dir={path}: cannot be made ({error.strerror})") from error
     except UserError:
-        if new:
+        if is_new:
             with contextlib.suppress(OSError):  # another process has begun in it meanwhile
                 path.rmdir()
         raise
-    holds = [name for name in (ckpt.LAST, ckpt.BEST) if (path / name).exists()]
-    if holds:
+    try:
+        _check_free(path)
+    except UserError:
         lock.release()
-        raise UserError(
-            f"run_dir={path} holds another run ({', '.join(holds)}): continue it with {typed(resume=path)}, or choose "
-            "another"
-        )
-    others = [name for name in BEGINNING if (path / name).exists() and name != "train.log"]
-    if others and not _is_record(path / "run.json"):
-        lock.release()
-        raise UserError(
-            f"run_dir={path} holds files that no run has written ({', '.join(others)}): choose another"
-        )
+        raise
     remove_unfinished(path)
-    if others:
+    if (path / "run.json").exists():
         clear(path)
     return lock
 
 
-def _is_record(file: Path) -> bool:
-    """Whether nmt wrote this run.json, which is the first file of a run."""
+def _check_free(path: Path) -> None:
+    """Raises UserError if a folder holds a run, or files that no run has written."""
+    saved = [name for name in (ckpt.LAST, ckpt.BEST) if (path / name).exists()]
+    if saved:
+        raise UserError(
+            f"run_dir={path} holds another run ({', '.join(saved)}): continue it with "
+            f"{typed(resume=path)}, or choose another"
+        )
+    files = [name for name in BEGINNING if (path / name).exists() and name != "train.log"]
+    if files and not {"commands", "versions"} <= run_record(path).keys():
+        raise UserError(
+            f"run_dir={path} holds files that no run has written ({', '.join(files)}): choose "
+            "another"
+        )
+
+
+def run_record(path: Path) -> dict[str, Any]:
+    """The content of run.json, which is the first file of a run; empty if it cannot be read."""
     try:
-        return {"commands", "versions"} <= set(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, RecursionError):
-        return False
+        record = json.loads((path / "run.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return record if isinstance(record, dict) else {}
 
 
 def claim_fresh(base: Path) -> tuple[Path, Lock]:
@@ -135,37 +150,28 @@ def claim_fresh(base: Path) -> tuple[Path, Lock]:
         except FileExistsError:
             if not path.parent.is_dir():
                 raise UserError(f"run_dir={path}: {path.parent} is a file, not a folder") from None
-            continue
         except OSError as error:
             raise UserError(
                 f"run_dir={path}: cannot be made ({error.strerror}); choose another folder by run_dir="
             ) from error
-        return path, Lock(path / LOCK, f"run_dir={path}")
-    raise AssertionError("itertools.count has an end")
+        else:
+            break
+    return path, Lock(path / LOCK, f"run_dir={path}")
 
 
 def clear(path: Path) -> None:
     """Removes what a run has left in its folder that was not yet validated."""
     remove_unfinished(path)
-    checkpoints = (
-        ckpt.BEST,
-        ckpt.LAST,
-        "validation-*.txt",
-        "last-*.safetensors",
-        "snapshot-*.safetensors",
-        "events.out.tfevents.*",
-    )
-    for file in itertools.chain(*(path.glob(pattern) for pattern in (*BEGINNING, *checkpoints))):
-        with contextlib.suppress(OSError):
-            file.unlink()
+    patterns = (*BEGINNING, *CHECKPOINTS, "validation-*.txt", "events.out.tfevents.*")
+    for pattern in patterns:
+        for file in path.glob(pattern):
+            with contextlib.suppress(OSError):
+                file.unlink()
 
 
 def started_in(path: Path) -> str | None:
     """Folder in which a run was started, to which its relative paths belong; None if unknown."""
-    try:
-        folder = json.loads((path / "run.json").read_text(encoding="utf-8"))["started_in"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None
+    folder = run_record(path).get("started_in")
     return folder if isinstance(folder, str) else None
 
 
@@ -188,32 +194,24 @@ class RunDirectory(Callback):
 
     def describe(self, config: Mapping[str, Any], fingerprints: Mapping[str, str]) -> None:
         """Writes run.json, which keeps every command, and config.yaml."""
-        threads = torch.get_num_threads()
+        file = self.path / "run.json"
+        commands = run_record(self.path).get("commands")
+        if not isinstance(commands, list):
+            commands = []
+            if file.exists():
+                log.warning("%s: cannot be read; earlier commands are forgotten", file)
         record = {
-            "commands": [*self._commands(), sys.argv],
+            "commands": [*commands, sys.argv],
             "started_in": started_in(self.path) or str(Path.cwd()),
             "versions": versions(),
             "commit": git_commit(),
-            "threads": threads,
+            "threads": torch.get_num_threads(),
             "data": dict(fingerprints),
         }
         text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
-        # run.json is the first file of a run: see _is_record.
+        # run.json is the first file of a run: see _check_free.
         self.write_text("run.json", json.dumps(record, indent=2) + "\n")
         self.write_text("config.yaml", text)
-
-    def _commands(self) -> list[Any]:
-        """Earlier command lines of this run; an unreadable record counts as none."""
-        try:
-            result = json.loads((self.path / "run.json").read_text(encoding="utf-8"))["commands"]
-            return result if isinstance(result, list) else []
-        except FileNotFoundError:
-            return []
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            log.warning(
-                "%s: cannot be read; earlier commands are forgotten", self.path / "run.json"
-            )
-            return []
 
     def write_text(self, name: str, text: str) -> None:
         write_atomically(self.path / name, text.encode())
@@ -248,9 +246,8 @@ class RunDirectory(Callback):
     def save_snapshot(self, update: int, weights: dict[str, Tensor], keep: Sequence[int]) -> None:
         if update in keep:
             ckpt.write(self._snapshot(update), {}, weights)
-        for file in self.path.glob("snapshot-*.safetensors"):
-            if file not in [self._snapshot(u) for u in keep]:
-                file.unlink()
+        for file in {*self.path.glob("snapshot-*.safetensors")} - {*map(self._snapshot, keep)}:
+            file.unlink()
 
     def average(self, updates: Sequence[int]) -> dict[str, Tensor]:
         parts = [ckpt.read(self._snapshot(update)).tensors for update in updates]

@@ -1,6 +1,7 @@
 """Maximum likelihood with teacher forcing: each word is predicted from the reference words before it."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from torch import Tensor
 
@@ -14,31 +15,28 @@ SMALLEST = 1e-6
 """The smallest attention whose logarithm is taken: a window may give exactly 0."""
 
 
+@dataclass(kw_only=True)
 class CrossEntropy:
-    """Cross-entropy of the real target words, with label smoothing (Szegedy et al. 2016). In training, plus λ times the
-    doubly stochastic penalty (Xu et al. 2015, eq. 14), which is 0 if every source position has a total weight of 1:
+    """Cross-entropy of the real target words, with label smoothing (Szegedy et al. 2016).
+
+    In training, plus λ times the doubly stochastic penalty (Xu et al. 2015, eq. 14), which is 0 if every
+    source position has a total weight of 1:
 
         λ Σ_s (1 − Σ_t α_ts)²        λ = `doubly_stochastic`
 
-    and γ times the cross-entropy between given alignments and attention (guided alignment, Chen et al. 2016, eq. 5-7), where
-    A_ts is one over the number of links of word t for each of them:
+    and γ times the cross-entropy between given alignments and attention (guided alignment, Chen et al.
+    2016, eq. 5-7), where A_ts is one over the number of links of word t for each of them:
 
         γ Σ_t −Σ_s A_ts log α_ts     γ = `guided_alignment`
     """
 
-    def __init__(
-        self,
-        *,
-        label_smoothing: Fraction = 0.0,
-        doubly_stochastic: NonNegative = 0.0,
-        guided_alignment: NonNegative = 0.0,
-    ) -> None:
-        self.label_smoothing, self.doubly_stochastic = label_smoothing, doubly_stochastic
-        self.guided_alignment = guided_alignment
+    label_smoothing: Fraction = 0.0
+    doubly_stochastic: NonNegative = 0.0
+    guided_alignment: NonNegative = 0.0
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
-        """Penalties of attention that the run does not have, or that its data or its weights do not allow."""
+        """Penalties that the run's attention, data or weights do not allow."""
         guided = "objective.guided_alignment"
         yield from run.needing_attention("objective.doubly_stochastic", guided)
         if not run.value(guided):
@@ -57,9 +55,7 @@ class CrossEntropy:
 
     def __call__(self, model: Seq2Seq, batch: Batch, step: int, total: int = 0) -> Loss:
         output, memory = model.teacher_forcing(batch)
-        loss, nll = likelihood_loss(
-            model, output, memory, batch.targets, self.label_smoothing if model.training else 0.0
-        )
+        loss, nll = likelihood_loss(model, output, memory, batch.targets, self.label_smoothing)
         if self.doubly_stochastic and model.training:
             loss = loss + self.doubly_stochastic * self._unevenness(output.weights, batch, memory)
         if self.guided_alignment and model.training:
@@ -67,16 +63,20 @@ class CrossEntropy:
         return Loss(total=loss, nll=nll, num_tokens=batch.num_tokens)
 
     def _misalignment(self, weights: Tensor | None, batch: Batch) -> Tensor:
+        """−Σ A log α; `weights` α and `batch.links` A are [B, T, S]."""
         if weights is None or batch.links is None:
             raise ValueError(
-                "objective.guided_alignment needs a decoder with attention, and data.alignment: set it to 0"
+                "objective.guided_alignment needs a decoder with attention, and data.alignment: set "
+                "it to 0"
             )
         return -(batch.links * weights.clamp(min=SMALLEST).log()).sum()
 
     def _unevenness(self, weights: Tensor | None, batch: Batch, memory: Prepared) -> Tensor:
+        """Σ (1 − Σ_t α)² over the real source positions; `weights` α is [B, T, S]."""
         if weights is None:
             raise ValueError(
                 "objective.doubly_stochastic needs a decoder with attention: set it to 0"
             )
-        attended = (weights * (batch.targets != PAD).unsqueeze(-1)).sum(1)
+        is_word = batch.targets != PAD  # [B, T]
+        attended = (weights * is_word.unsqueeze(-1)).sum(1)  # [B, S]
         return ((1 - attended) ** 2 * memory.mask).sum()

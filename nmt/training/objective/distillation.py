@@ -1,13 +1,16 @@
-"""Word-level distillation (Kim & Rush 2016, section 3.1; Hinton et al. 2015): at each position of the reference, the network
-learns the whole distribution q of a trained model, the teacher, beside the reference word.
+"""Word-level distillation (Kim & Rush 2016, section 3.1; Hinton et al. 2015).
+
+At each position of the reference, the network learns the whole distribution q of a trained model, the
+teacher, beside the reference word.
 
     L = (1 − λ) CE + λ Σ_t −Σ_v q_t(v) log p_t(v)        λ = `weight`
 
-Several teachers are one whose q is the mean of theirs. Whole translations of a teacher need no objective: nmt.backtranslate
-makes the text.
+Several teachers are one whose q is the mean of theirs. Whole translations of a teacher need no
+objective: nmt.backtranslate makes the text.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -20,29 +23,34 @@ from nmt.model.seq2seq import Seq2Seq
 from nmt.training.objective.reinforce import likelihood_loss
 
 
+@dataclass(kw_only=True)
 class Distillation:
-    """(1 − λ) times the cross-entropy of the reference words plus λ times that with the teacher's distribution. `teacher`: a
-    run directory, or several. Validation is the plain cross-entropy."""
+    """(1 − λ) times the cross-entropy of the reference words plus λ times that with the teacher's
+    distribution. Validation is the plain cross-entropy.
 
-    def __init__(
-        self,
-        *,
-        teacher: str | list[str] | None,
-        weight: Ratio = 0.5,
-        label_smoothing: Fraction = 0.0,
-        teachers: Sequence[Seq2Seq] = (),
-    ) -> None:
-        if not teacher:
+    teacher: a run directory, or several
+    weight: λ
+    label_smoothing: of the reference words
+    teachers: the trained models
+    """
+
+    teacher: str | list[str] | None
+    weight: Ratio = 0.5
+    label_smoothing: Fraction = 0.0
+    teachers: Sequence[Seq2Seq] = ()
+
+    def __post_init__(self) -> None:
+        if not self.teacher:
             raise ValueError(
                 "objective.teacher: name the run directory of a trained model, or several as [A,B]"
             )
-        if label_smoothing and weight == 1:
+        if self.label_smoothing and self.weight == 1:
             raise ValueError(
-                "objective.label_smoothing is for the reference words, and objective.weight=1 leaves them out"
+                "objective.label_smoothing is for the reference words, and objective.weight=1 leaves "
+                "them out"
             )
-        self.teacher = [teacher] if isinstance(teacher, str) else teacher
-        self.weight, self.label_smoothing = weight, label_smoothing
-        self.teachers = [network.eval().requires_grad_(False) for network in teachers]
+        for network in self.teachers:
+            network.eval().requires_grad_(False)
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
@@ -63,21 +71,19 @@ class Distillation:
 
     def __call__(self, model: Seq2Seq, batch: Batch, step: int, total: int = 0) -> Loss:
         output, memory = model.teacher_forcing(batch)
-        loss, nll = likelihood_loss(
-            model, output, memory, batch.targets, self.label_smoothing if model.training else 0.0
-        )
+        loss, nll = likelihood_loss(model, output, memory, batch.targets, self.label_smoothing)
         if model.training:
-            real = batch.targets != PAD
-            learnt = -(
-                self._taught(batch)[real] * model.output_layer.log_probs(output, memory)[real]
-            ).sum()
-            loss = (1 - self.weight) * loss + self.weight * learnt
+            is_word = batch.targets != PAD  # [B, T]
+            teacher_probs = self._teacher_probs(batch)[is_word]  # [words, V]
+            log_probs = model.output_layer.log_probs(output, memory)[is_word]  # [words, V]
+            distilled = -(teacher_probs * log_probs).sum()
+            loss = (1 - self.weight) * loss + self.weight * distilled
         return Loss(total=loss, nll=nll, num_tokens=batch.num_tokens)
 
     @torch.no_grad()
-    def _taught(self, batch: Batch) -> Float[Tensor, "B T V"]:
-        each = [
+    def _teacher_probs(self, batch: Batch) -> Float[Tensor, "B T V"]:
+        first, *others = [
             teacher.output_layer.log_probs(*teacher.teacher_forcing(batch)).exp()
             for teacher in self.teachers
         ]
-        return sum(each[1:], each[0]) / len(each)
+        return sum(others, first) / len(self.teachers)

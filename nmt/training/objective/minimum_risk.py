@@ -1,5 +1,7 @@
-"""Minimum risk (Shen et al. 2016, eq. 9-13; Edunov et al. 2018, section 3.3): the expected cost of the model's translations.
-For a training pair (x, y*) and some translations S(x) of x by the model as it is now:
+"""Minimum risk (Shen et al. 2016, eq. 9-13; Edunov et al. 2018, section 3.3).
+
+The expected cost of the model's translations. For a training pair (x, y*) and some translations S(x) of x by
+the model as it is now:
 
     R = Σ_{y ∈ S(x)} Q(y) Δ(y, y*)        Q(y) = P(y | x)^α / Σ_{y' ∈ S(x)} P(y' | x)^α
 
@@ -12,6 +14,7 @@ so no distribution over the vocabulary is kept for the backward pass.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -26,39 +29,40 @@ from nmt.model.seq2seq import Seq2Seq
 from nmt.training.objective.cross_entropy import CrossEntropy
 
 
+@dataclass(kw_only=True)
 class MinimumRisk:
-    """(1 − λ) times the mean risk of the sentences plus λ times the mean cross-entropy of the words, λ = `likelihood`.
+    """(1 − λ) times the mean risk of the sentences plus λ times the mean cross-entropy of the words.
 
-    `candidates` translations of each sentence are sampled, or found by a beam of that width, without dropout; what comes
-    twice counts once. The network should be trained already (`init=RUN_DIR`). Validation is teacher-forced.
+    The network should be trained already (`init=RUN_DIR`). Validation is teacher-forced.
+
+    candidates: translations of each sentence, made without dropout; what comes twice counts once
+    source: whether they are sampled, or found by a beam of that width
+    cost: metric of Δ
+    sharpness: α
+    likelihood: λ
+    label_smoothing: of the cross-entropy
+    critic: makes translations and measures their quality
     """
 
-    def __init__(
-        self,
-        *,
-        candidates: Width = 8,
-        source: Literal["sample", "beam"] = "sample",
-        cost: Literal["bleu", "chrf"] = "bleu",
-        sharpness: Positive = 0.1,
-        likelihood: Fraction = 0.3,
-        label_smoothing: Fraction = 0.0,
-        critic: Critic | None = None,
-    ) -> None:
-        if candidates < 2:
+    candidates: Width = 8
+    source: Literal["sample", "beam"] = "sample"
+    cost: Literal["bleu", "chrf"] = "bleu"
+    sharpness: Positive = 0.1
+    likelihood: Fraction = 0.3
+    label_smoothing: Fraction = 0.0
+    critic: Critic | None = None
+
+    def __post_init__(self) -> None:
+        if self.candidates < 2:
             raise ValueError(
-                f"objective.candidates={candidates}: one candidate has no alternative; give at least 2"
+                f"objective.candidates={self.candidates}: one candidate has no alternative; give at "
+                "least 2"
             )
-        if label_smoothing and not likelihood:
+        if self.label_smoothing and not self.likelihood:
             raise ValueError(
-                "objective.label_smoothing belongs to the likelihood, and objective.likelihood=0 leaves it out"
+                "objective.label_smoothing belongs to the likelihood, and objective.likelihood=0 "
+                "leaves it out"
             )
-        self.candidates, self.source, self.cost = candidates, source, cost
-        self.sharpness, self.likelihood, self.label_smoothing = (
-            sharpness,
-            likelihood,
-            label_smoothing,
-        )
-        self.critic = critic
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:
@@ -77,13 +81,11 @@ class MinimumRisk:
         proposed = self.critic(model, batch, self.candidates, self.source, self.cost)
         memory = model.encode(batch.source, batch.source_lengths, batch.pictures)
         state = model.start(memory)
-        risk = self._risk(model, state, memory, proposed, batch.num_tokens / len(proposed))
+        scale = batch.num_tokens / len(proposed)
+        risk = self._risk(model, state, memory, proposed, scale)
         if not self.likelihood:
-            return Loss(
-                total=risk,
-                nll=torch.full_like(risk, torch.nan).detach(),
-                num_tokens=batch.num_tokens,
-            )
+            nll = torch.full_like(risk, torch.nan).detach()
+            return Loss(total=risk, nll=nll, num_tokens=batch.num_tokens)
         output = model.decode(batch.inputs, state, memory)
         loss, nll = model.output_layer.loss(output, memory, batch.targets, self.label_smoothing)
         return Loss((1 - self.likelihood) * risk + self.likelihood * loss, nll, batch.num_tokens)
@@ -96,37 +98,31 @@ class MinimumRisk:
         proposed: Sequence[Sequence[Candidate]],
         scale: float,
     ) -> Float[Tensor, ""]:
-        """`scale` times the sum of the sentences' risks, with its gradient."""
-        device, most = memory.values.device, max(map(len, proposed))
-        empty = Candidate([], 0.0)
-        grid = [
-            candidate for each in proposed for candidate in [*each, *[empty] * (most - len(each))]
-        ]
-        there = torch.tensor(
-            [[k < len(each) for k in range(most)] for each in proposed], device=device
-        )
-        costs = 1 - torch.tensor([candidate.quality for candidate in grid], device=device).view(
-            -1, most
-        )
-        targets = pad_sequence(
-            [torch.tensor([*candidate.tokens, EOS]) for candidate in grid],
-            batch_first=True,
-            padding_value=PAD,
-        ).to(device)
+        """`scale` times the sum of the sentences' risks, with its gradient. B sentences have up to C
+        candidates each."""
+        device = memory.values.device
+        count = max(map(len, proposed))
+        candidates: list[Candidate] = []
+        for of_sentence in proposed:
+            candidates += [*of_sentence, *[Candidate([], 0.0)] * (count - len(of_sentence))]
+        counts = torch.tensor([len(of_sentence) for of_sentence in proposed], device=device)
+        is_real = torch.arange(count, device=device) < counts.unsqueeze(1)  # [B, C]
+        qualities = torch.tensor([candidate.quality for candidate in candidates], device=device)
+        costs = 1 - qualities.view(-1, count)  # [B, C]
+        tokens = [torch.tensor([*candidate.tokens, EOS]) for candidate in candidates]
+        targets = pad_sequence(tokens, batch_first=True, padding_value=PAD).to(device)  # [B C, T]
         inputs = torch.cat([torch.full_like(targets[:, :1], BOS), targets[:, :-1]], 1)
-        rows = torch.arange(len(proposed), device=device).repeat_interleave(most)
-        output, real = model.decode(inputs, state.select(rows), memory), targets != PAD
+        rows = torch.arange(len(proposed), device=device).repeat_interleave(count)  # [B C]
+        output = model.decode(inputs, state.select(rows), memory)
         with torch.no_grad():
-            log_p = (
-                (model.output_layer.log_probs_of(output, memory, targets) * real)
-                .sum(1)
-                .view(-1, most)
-            )
-            q = torch.softmax((self.sharpness * log_p).masked_fill(~there, -torch.inf), 1)
-            risk = (q * costs.to(q.dtype)).sum(1)
+            token_log_probs = model.output_layer.log_probs_of(output, memory, targets)  # [B C, T]
+            log_probs = (token_log_probs * (targets != PAD)).sum(1).view(-1, count)  # [B, C]
+            q = torch.softmax((self.sharpness * log_probs).masked_fill(~is_real, -torch.inf), 1)
+            risk = (q * costs.to(q.dtype)).sum(1)  # [B]
             weights = self.sharpness * q * (costs - risk.unsqueeze(1))  # ∂R/∂ log P
-            each = (scale * weights).view(-1, 1).expand_as(targets).to(output.readout.dtype)
+            token_weights = (scale * weights).view(-1, 1).expand_as(targets)
+        # −Σ weight · log P
         likelihood, _ = model.output_layer.loss(
-            output, memory, targets, 0.0, each
-        )  # −Σ weight · log P
+            output, memory, targets, 0.0, token_weights.to(output.readout.dtype)
+        )
         return scale * risk.sum().to(likelihood.dtype) + likelihood.detach() - likelihood

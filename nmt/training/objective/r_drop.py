@@ -1,12 +1,16 @@
-"""R-Drop (Liang et al. 2021, eq. 1-4): each pair is read twice, with other dropout each time, and the two distributions
-p and q of a word shall agree:
+"""R-Drop (Liang et al. 2021, eq. 1-4).
+
+Each pair is read twice, with other dropout each time, and the two distributions p and q of a word shall
+agree:
 
     L = Σ_t ½ (CE(p_t) + CE(q_t)) + α/4 Σ_t (KL(p_t ‖ q_t) + KL(q_t ‖ p_t))        α = `agreement`
 
-half of the paper's sum, so that a loss is comparable with that of one reading. An update costs twice as much.
+half of the paper's sum, so that a loss is comparable with that of one reading. An update costs twice as
+much.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from nmt.foundation.interfaces import Batch, Loss
 from nmt.foundation.part_limits import ConfigError, RunView
@@ -16,12 +20,13 @@ from nmt.training.objective.cross_entropy import CrossEntropy
 from nmt.training.objective.reinforce import likelihood_loss
 
 
+@dataclass(kw_only=True)
 class RDrop:
-    """Cross-entropy of two readings with different dropout, and α times their divergence. Validation is the plain
-    cross-entropy."""
+    """Cross-entropy of two readings with different dropout, and α times their divergence. Validation is
+    the plain cross-entropy."""
 
-    def __init__(self, *, agreement: Positive = 1.0, label_smoothing: Fraction = 0.0) -> None:
-        self.agreement, self.label_smoothing = agreement, label_smoothing
+    agreement: Positive = 1.0
+    label_smoothing: Fraction = 0.0
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]:

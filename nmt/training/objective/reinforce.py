@@ -1,7 +1,7 @@
-"""REINFORCE (Williams 1992) for a sampling window of attention: the part of the loss that rewards its choices.
+"""REINFORCE (Williams 1992) for a sampling window of attention.
 
-The reward is the log-likelihood of the target words under the choices; the window turns it into a loss, see
-nmt/model/attention/window/hard.py.
+The reward is the log-likelihood of the target words under the window's choices; the window turns it into
+a loss, see nmt/model/attention/window/hard.py.
 """
 
 import torch
@@ -20,7 +20,10 @@ def likelihood_loss(
     smoothing: float,
     agreement: float = 0.0,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """`OutputLayer.loss`, and in training the REINFORCE loss of a sampling window, if the attention has one."""
+    """`OutputLayer.loss`; in training with label smoothing, and with the REINFORCE loss of a sampling
+    window, if the attention has one."""
+    if not model.training:
+        smoothing = 0.0
     loss, nll = model.output_layer.loss(output, memory, targets, smoothing, agreement=agreement)
     if model.training and model.decoder.attends and model.decoder.attention.window.needs_reward:
         loss = loss + _reinforce_loss(model, output, memory, targets)

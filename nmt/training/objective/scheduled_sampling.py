@@ -1,19 +1,21 @@
-"""Scheduled sampling (Bengio et al. 2015): at each position, the decoder reads either the reference word or a word
-sampled from its own prediction, at random. The probability of the reference word is ε_i, the teacher-forcing ratio
-after i updates.
+"""Scheduled sampling (Bengio et al. 2015).
+
+At each position, the decoder reads either the reference word or a word sampled from its own prediction,
+at random. The probability of the reference word is ε_i, the teacher-forcing ratio after i updates.
 
     constant           ε = start
     linear             ε = max(end, start − (start − end) i / k)
     exponential        ε = max(end, start · e^{−i/k})
-    inverse_sigmoid    ε = max(end, start · k' / (k' + e^{i/k'}) · (k'+1)/k'),  k' chosen so that ε/start = 1/2 at i = k
+    inverse_sigmoid    ε = max(end, start · k' / (k' + e^{i/k'}) · (k'+1)/k'),
+                       k' chosen so that ε/start = 1/2 at i = k
 
-k is `pace`, a share of all updates, or `updates` if that is not 0. The prediction of position t is needed before t+1
-is read, so training goes step by step while ε < 1.
+k is `pace`, a share of all updates, or `updates` if that is not 0. The prediction of position t is needed
+before t+1 is read, so training goes step by step while ε < 1.
 """
 
 import functools
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -27,26 +29,31 @@ from nmt.training.objective.reinforce import likelihood_loss
 Decay = Literal["constant", "linear", "exponential", "inverse_sigmoid"]
 
 
+@dataclass(kw_only=True)
 class ScheduledSampling:
-    """Cross-entropy of the reference words; the decoder reads a mixture of reference words and sampled words.
-    Validation is teacher-forced."""
+    """Cross-entropy of the reference words; the decoder reads a mixture of reference words and sampled
+    words. Validation is teacher-forced.
 
-    def __init__(
-        self,
-        *,
-        label_smoothing: Fraction = 0.0,
-        decay: Decay = "inverse_sigmoid",
-        start: Ratio = 1.0,
-        end: Ratio = 0.5,
-        pace: Positive = 0.5,
-        updates: Count = 0,
-    ) -> None:
-        if decay != "constant" and end > start:
+    decay: formula of the teacher-forcing ratio
+    start: its value at the beginning
+    end: its lower bound
+    pace: k as a share of all updates
+    updates: k; 0: by `pace`
+    """
+
+    label_smoothing: Fraction = 0.0
+    decay: Decay = "inverse_sigmoid"
+    start: Ratio = 1.0
+    end: Ratio = 0.5
+    pace: Positive = 0.5
+    updates: Count = 0
+
+    def __post_init__(self) -> None:
+        if self.decay != "constant" and self.end > self.start:
             raise ValueError(
-                f"objective.end={end:g} is above objective.start={start:g}: the ratio can only fall"
+                f"objective.end={self.end:g} is above objective.start={self.start:g}: the ratio can "
+                "only fall"
             )
-        self.label_smoothing, self.decay, self.start, self.end = label_smoothing, decay, start, end
-        self.pace, self.updates = pace, updates
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
@@ -75,39 +82,42 @@ class ScheduledSampling:
         if ratio >= 1:
             output, memory = model.teacher_forcing(batch)
         else:
-            output, memory = self._mixed(model, batch, ratio)
-        loss, nll = likelihood_loss(
-            model, output, memory, batch.targets, self.label_smoothing if model.training else 0.0
-        )
+            output, memory = _sampled_inputs(model, batch, ratio)
+        loss, nll = likelihood_loss(model, output, memory, batch.targets, self.label_smoothing)
         return Loss(total=loss, nll=nll, num_tokens=batch.num_tokens)
 
-    def _mixed(self, model: Seq2Seq, batch: Batch, ratio: float) -> tuple[DecoderOutput, Prepared]:
-        memory = model.encode(batch.source, batch.source_lengths, batch.pictures)
-        state, words, outputs = model.start(memory), batch.inputs[:, :1], list[DecoderOutput]()
-        for t in range(batch.inputs.size(1)):
-            output = model.decode(words, state, memory)
-            state = output.state
-            outputs.append(output)
-            if t + 1 < batch.inputs.size(1):
-                reference = batch.inputs[:, t + 1 : t + 2]
-                with torch.no_grad():  # the choice of a word is not differentiated
-                    log_probs = model.output_layer.log_probs(output, memory)
-                    log_probs[..., [PAD, BOS]] = -torch.inf  # no search would choose them
-                    sampled = torch.distributions.Categorical(logits=log_probs).sample()
-                    coin = torch.rand(reference.shape, device=reference.device) < ratio
-                    words = torch.where(coin | (reference == PAD), reference, sampled)
-        weights = [output.weights for output in outputs if output.weights is not None]
-        together = torch.cat([output.readout for output in outputs], 1)
-        seen = torch.cat(weights, 1) if weights else None
-        return replace(outputs[-1], readout=together, weights=seen, heads=None), memory
+
+def _sampled_inputs(model: Seq2Seq, batch: Batch, ratio: float) -> tuple[DecoderOutput, Prepared]:
+    """Output of a decoder that reads the reference word with probability `ratio`, else a sampled one."""
+    memory = model.encode(batch.source, batch.source_lengths, batch.pictures)
+    state = model.start(memory)
+    inputs = batch.inputs[:, :1]  # [B, 1], BOS
+    outputs: list[DecoderOutput] = []
+    for reference in batch.inputs[:, 1:].split(1, dim=1):  # [B, 1]
+        outputs.append(model.decode(inputs, state, memory))
+        state = outputs[-1].state
+        with torch.no_grad():  # the choice of a word is not differentiated
+            log_probs = model.output_layer.log_probs(outputs[-1], memory)  # [B, 1, V]
+            log_probs[..., [PAD, BOS]] = -torch.inf  # no search would choose them
+            sampled = torch.distributions.Categorical(logits=log_probs).sample()
+            takes_reference = torch.rand(reference.shape, device=reference.device) < ratio
+            inputs = torch.where(takes_reference | (reference == PAD), reference, sampled)
+    outputs.append(model.decode(inputs, state, memory))
+    readout = torch.cat([output.readout for output in outputs], 1)
+    all_weights = [output.weights for output in outputs if output.weights is not None]
+    weights = torch.cat(all_weights, 1) if all_weights else None
+    return replace(outputs[-1], readout=readout, weights=weights, heads=None), memory
 
 
 @functools.cache
 def _solve_half(updates: int) -> float:
     """k' with (k'+1) / (k' + e^{updates/k'}) = 1/2, by bisection."""
-    low, high = updates / 700, max(2.0, float(updates))
+    low = updates / 700
+    high = max(2.0, float(updates))
     for _ in range(80):
         middle = (low + high) / 2
-        falls_late = middle + 2 > math.exp(min(updates / middle, 700.0))
-        low, high = (low, middle) if falls_late else (middle, high)
+        if middle + 2 > math.exp(min(updates / middle, 700.0)):
+            high = middle
+        else:
+            low = middle
     return (low + high) / 2

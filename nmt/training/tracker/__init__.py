@@ -4,7 +4,6 @@ Read: this file, tensorboard, the rest in any order.
 """
 
 import json
-import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,9 +36,8 @@ class Tracker(ABC):
         except UserError:
             raise
         except Exception as error:  # any error of its server, login or files
-            raise UserError(
-                f"tracker={self.package}: cannot be used ({_first_line(error)})"
-            ) from error
+            message = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise UserError(f"tracker={self.package}: cannot be used ({message})") from error
 
     @abstractmethod
     def open(self, folder: Path, config: Mapping[str, Any], resumed_at: int | None) -> None: ...
@@ -59,26 +57,15 @@ class Tracker(ABC):
         """The run has ended, with final scores, or was stopped (None)."""
 
 
-def identity(folder: Path) -> str:
-    """A name that no other run has, and that this one keeps when it is resumed."""
-    file = folder / KNOWN
-    try:
-        return str(json.loads(file.read_text(encoding="utf-8"))["id"])
-    except (OSError, ValueError, KeyError, TypeError):
-        made = uuid.uuid4().hex
-        write_atomically(file, json.dumps({"id": made}).encode())
-        return made
-
-
-def remember(folder: Path, name: str) -> None:
-    """Keeps the name that the tracker itself has given to a run."""
-    write_atomically(folder / KNOWN, json.dumps({"id": name}).encode())
-
-
 def known(folder: Path) -> str | None:
-    """The tracker's name of a run, or None."""
-    return identity(folder) if (folder / KNOWN).is_file() else None
+    """The tracker's name of a run, which it keeps when it is resumed; None for a new run."""
+    try:
+        return str(json.loads((folder / KNOWN).read_text(encoding="utf-8"))["id"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+def remember(folder: Path, name: str) -> str:
+    """Keeps the tracker's name of a run; returns it."""
+    write_atomically(folder / KNOWN, json.dumps({"id": name}).encode())
+    return name

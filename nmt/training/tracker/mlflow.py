@@ -1,5 +1,6 @@
 """MLflow."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,28 +12,30 @@ LONGEST = 500
 
 
 class MLflow(Tracker):
-    """uri: of the tracking server, or of a folder; None: mlruns beside the run directory, which needs no server."""
+    """Records a run on a tracking server or in a folder.
+
+    experiment: name of the experiment
+    uri: of the server or folder; None: mlruns beside the run directory, which needs no server
+    """
 
     package = "mlflow"
 
     def __init__(self, *, experiment: str = "nmt", uri: str | None = None) -> None:
-        self.experiment, self.uri = experiment, uri
+        self.experiment = experiment
+        self.uri = uri
 
     def open(self, folder: Path, config: Mapping[str, Any], resumed_at: int | None) -> None:
-        import os
-
         os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
         from mlflow import MlflowClient
 
         self._client = MlflowClient(self.uri or (folder.resolve().parent / "mlruns").as_uri())
-        before = known(folder)
-        if before is not None:
-            self._run = before
+        self._run = known(folder)
+        if self._run is not None:
             return
         result = self._client.get_experiment_by_name(self.experiment)
         number = result.experiment_id if result else self._client.create_experiment(self.experiment)
-        self._run = self._client.create_run(number, run_name=folder.name).info.run_id
-        remember(folder, self._run)
+        run = self._client.create_run(number, run_name=folder.name)
+        self._run = remember(folder, run.info.run_id)
         for key, value in config.items():
             self._client.log_param(self._run, key, str(value)[:LONGEST])
 

@@ -1,10 +1,11 @@
 """Weights & Biases."""
 
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from nmt.training.tracker import Tracker, identity
+from nmt.training.tracker import Tracker, known, remember
 
 
 class Wandb(Tracker):
@@ -15,7 +16,8 @@ class Wandb(Tracker):
     def __init__(
         self, *, project: str = "nmt", mode: Literal["offline", "online"] = "offline"
     ) -> None:
-        self.project, self.mode = project, mode
+        self.project = project
+        self.mode = mode
 
     def open(self, folder: Path, config: Mapping[str, Any], resumed_at: int | None) -> None:
         import wandb
@@ -23,7 +25,7 @@ class Wandb(Tracker):
         self._run = wandb.init(
             project=self.project,
             name=folder.name,
-            id=identity(folder),
+            id=known(folder) or remember(folder, uuid.uuid4().hex),
             resume="allow",
             dir=str(folder),
             config=dict(config),
