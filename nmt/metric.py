@@ -91,7 +91,7 @@ class Metric:
         if tokenize == "auto":
             subtags = re.split(r"[-_]", language.lower())
             known = [WITHOUT_SPACES[tag] for tag in subtags if tag in WITHOUT_SPACES]
-            tokenize = known[0] if known else script_tokenizer(references) or "13a"  # type: ignore[assignment]
+            tokenize = [*known, script_tokenizer(references) or "13a"][0]  # type: ignore[assignment]
             if tokenize in NEEDS and find_spec(NEEDS[tokenize][0]) is None:
                 log.warning(
                     "metric.tokenize=auto: uses char, as %s is not installed", NEEDS[tokenize][1]
@@ -102,8 +102,9 @@ class Metric:
             metric.score(["a"], ["a"])
         except Exception as error:  # a missing package raises errors of many kinds
             how = f": pip install '{NEEDS[tokenize][1]}'" if tokenize in NEEDS else ""
+            message = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise UserError(
-                f"metric.tokenize={tokenize}: cannot be used here ({_first_line(error)}){how}"
+                f"metric.tokenize={tokenize}: cannot be used here ({message}){how}"
             ) from error
         return metric
 
@@ -233,7 +234,3 @@ def similarity(
             tokenize=tokenize, lowercase=lowercase, effective_order=True, force=tokenize == "none"
         )
     return lambda text, reference: metric.sentence_score(text, [reference]).score
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

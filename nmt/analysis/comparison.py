@@ -39,8 +39,6 @@ FEWEST = 3
 """Smallest number of occurrences of a source word that has a row."""
 FEWEST_SENTENCES = 5
 """Smallest number of sentences of a length group."""
-DIFFERENCES = (-(10**9), -5, -2, 0, 1, 3, 6, 10**9)
-"""Borders of the groups by length difference, in words."""
 CHRF_BORDERS = (0, 20, 40, 60, 80, 101)
 """Borders of the groups by chrF."""
 
@@ -104,7 +102,6 @@ class Comparison:
             self._word_table("Words by case", case_class, CASES, "F1 (per cent)."),
             self.by_source_word(),
             self.by_length(),
-            self.by_length_difference(),
             self.by_sentence_score(),
             *self.by_ngram(),
         ]
@@ -162,7 +159,6 @@ class Comparison:
 
     def faults(self) -> ReportTable:
         """Table of probable faults: numbers of sentences."""
-        source = self.source or [""] * len(self.reference)
         kinds: dict[str, Callable[[str, str, str], bool]] = {
             "empty": lambda text, _, out: not out.strip(),
             "copied from the source": lambda text, _, out: copied(tokens(text), tokens(out)),
@@ -175,24 +171,22 @@ class Comparison:
             ),
             "nothing of the reference": lambda _, ref, out: detached(tokens(out), tokens(ref)),
         }
-        if self.source is None:
+        source = self.source
+        if source is None:
+            source = [""] * len(self.reference)
             del kinds["copied from the source"]
-        rows = [
-            [
-                kind,
-                *(
-                    str(sum(map(is_kind, source, self.reference, lines)))
-                    for lines in self.outputs.values()
-                ),
+        rows = []
+        for kind, is_kind in kinds.items():
+            counts = [
+                sum(map(is_kind, source, self.reference, lines)) for lines in self.outputs.values()
             ]
-            for kind, is_kind in kinds.items()
-        ]
+            rows.append([kind, *map(str, counts)])
         note = (
             "Numbers of sentences. Copied: at least four of five words are in the source. Repeating: "
             "a word or phrase three times in a row. Nothing of the reference: no word of three "
             "letters or more is in it, as in hallucinations."
         )
-        return ReportTable("What looks wrong", ["output is", *self.outputs], rows, note=note)
+        return self._table("What looks wrong", ["output is"], rows, note)
 
     def _word_table(
         self, title: str, group: Callable[[str], str], names: Sequence[str], note: str
@@ -208,7 +202,7 @@ class Comparison:
             if expected:
                 scores = [f"{accuracy[name].f1:.1f}" for accuracy in accuracies]
                 rows.append([name, f"{expected:,}", *scores])
-        return ReportTable(title, ["words", "expected", *self.outputs], rows, note=note)
+        return self._table(title, ["words", "expected"], rows, note)
 
     def by_source_word(self) -> ReportTable:
         """Table of the source words whose translations differ most between systems."""
@@ -243,11 +237,10 @@ class Comparison:
             "word, and the share (per cent) of them that each system wrote. Words in which systems "
             "differ most."
         )
-        return ReportTable(
-            "Source words", ["source word", "expected", *self.outputs], rows, note=note
-        )
+        return self._table("Source words", ["source word", "expected"], rows, note)
 
     def by_length(self) -> ReportTable:
+        """Table of BLEU by length of the source, or of the reference if the source is unknown."""
         rows = []
         for group in length_groups(self.source or self.reference, FEWEST_SENTENCES):
             references = [self.reference[i] for i in group.sentences]
@@ -256,25 +249,25 @@ class Comparison:
                 scores = self.metric.score([lines[i] for i in group.sentences], references)
                 row.append(f"{scores['bleu'].score:.1f}")
             rows.append(row)
-        head = [f"{'source' if self.source else 'reference'} has", "sentences", *self.outputs]
-        return ReportTable("Sentences by length", head, rows, note="BLEU of each group.")
-
-    def by_length_difference(self) -> ReportTable:
-        differences = [
-            [
-                count_words(line) - count_words(reference)
-                for line, reference in zip(lines, self.reference, strict=True)
-            ]
-            for lines in self.outputs.values()
-        ]
-        head = ["words more than the reference", *self.outputs]
-        rows = _counted(differences, DIFFERENCES, _difference_name)
-        return ReportTable("Sentences by length difference", head, rows, note="Sentences.")
+        head = [f"{'source' if self.source else 'reference'} has", "sentences"]
+        return self._table("Sentences by length", head, rows, "BLEU of each group.")
 
     def by_sentence_score(self) -> ReportTable:
-        scores = list(self.sentence_scores.values())
-        rows = _counted(scores, CHRF_BORDERS, lambda low, high: f"{low}–{min(high, 100)}")
-        return ReportTable("Sentences by score", ["chrF", *self.outputs], rows, note="Sentences.")
+        """Table of the numbers of sentences in each interval of chrF."""
+        rows = []
+        for low, high in pairwise(CHRF_BORDERS):
+            counts = [
+                sum(low <= score < high for score in scores)
+                for scores in self.sentence_scores.values()
+            ]
+            rows.append([f"{low}–{min(high, 100)}", *map(str, counts)])
+        return self._table("Sentences by score", ["chrF"], rows, "Sentences.")
+
+    def _table(
+        self, title: str, head: Sequence[str], rows: Sequence[Sequence[str]], note: str
+    ) -> ReportTable:
+        """A table with a column for each system behind the columns of `head`."""
+        return ReportTable(title, [*head, *self.outputs], rows, note=note)
 
     def by_ngram(self) -> list[ReportTable]:
         """Tables of the n-grams that the first system has right and another misses, and vice versa."""
@@ -300,32 +293,6 @@ class Comparison:
             title = f"N-grams: {first} and {other}"
             tables.append(ReportTable(title, head, [a + b for a, b in pairs], note=note))
         return tables
-
-
-def _counted(
-    values: Sequence[Sequence[float]],
-    borders: Sequence[int],
-    name: Callable[[int, int], str],
-) -> list[list[str]]:
-    """A row for each interval: its name, and the number of values of each system in it.
-
-    values: values of each system
-    borders: limits of the intervals; the lower one belongs to an interval
-    name: function that returns the name of an interval
-    """
-    return [
-        [name(low, high), *(str(sum(low <= value < high for value in system)) for system in values)]
-        for low, high in pairwise(borders)
-    ]
-
-
-def _difference_name(low: int, high: int) -> str:
-    if low == DIFFERENCES[0]:
-        return f"{high - 1} or fewer".replace("-", "−")
-    if high == DIFFERENCES[-1]:
-        return f"+{low} or more"
-    ends = [f"{n:+d}".replace("-", "−") if n else "0" for n in (low, high - 1)]
-    return " to ".join(dict.fromkeys(ends))
 
 
 def copied(source: Sequence[str], output: Sequence[str]) -> bool:

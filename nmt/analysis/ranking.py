@@ -2,9 +2,8 @@
 
 import logging
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from nmt.analysis.run_results import Configuration, RunResult, configurations
@@ -64,44 +63,45 @@ class Ranking:
         return [run for row in self.rows for run in row.runs]
 
     def may_be_best(self, row: Configuration) -> bool:
-        """Returns whether a configuration is the best one, equal to it, or not significantly worse."""
-        best, score = (
-            statistics.fmean(ranked.scores(self.metric) or [0.0]) for ranked in (self.rows[0], row)
-        )
-        return best == score or (bool(row.chances) and min(row.chances) > LEVEL)
+        """Whether a configuration is the best one, equal to it, or not significantly worse."""
+        best = statistics.fmean(self.rows[0].scores(self.metric) or [0.0])
+        score = statistics.fmean(row.scores(self.metric) or [0.0])
+        return score == best or (bool(row.chances) and min(row.chances) > LEVEL)
 
     def table(self) -> ReportTable:
         """Table with a row for each configuration."""
-        first = self.rows[0]
+        keys = list(self.rows[0].values)
         metrics = [
-            name for name in first.runs[0].scores if all(name in r.scores for r in self.runs)
+            name
+            for name in self.rows[0].runs[0].scores
+            if all(name in run.scores for run in self.runs)
         ]
         metrics.sort(key=lambda name: name != self.metric)
-        keys = first.values
         columns: list[ReportColumn[Configuration]] = [
-            ReportColumn(key, partial(_value, key)) for key in keys
-        ]
-        if not keys:
-            columns.append(ReportColumn("run", lambda row: row.label))
-        columns.append(ReportColumn("n", lambda row: str(len(row.runs))))
-        columns += [
-            ReportColumn(name, partial(_spread, name), is_score=name == self.metric)
-            for name in metrics
-        ]
-        # A test that could not be made has no column.
-        columns += [
-            ReportColumn("p seeds", lambda row: as_chances(row.over_seeds), self._has_seeds),
-            ReportColumn("p sentences", _sentence_chances, self._has_sentences),
-            ReportColumn(
-                "parameters", lambda row: _figure(max, (run.parameters for run in row.runs))
+            *(ReportColumn(key, lambda row, key=key: row.values[key]) for key in keys),
+            ReportColumn("run", lambda row: row.label, not keys),
+            ReportColumn("n", lambda row: str(len(row.runs))),
+            *(
+                ReportColumn(
+                    name,
+                    lambda row, name=name: as_spread(row.scores(name)),
+                    is_score=name == self.metric,
+                )
+                for name in metrics
             ),
+            # A test that could not be made has no column.
+            ReportColumn("p seeds", lambda row: as_chances(row.over_seeds), self._has_seeds),
             ReportColumn(
-                "tokens/s", lambda row: _figure(statistics.median, (r.speed for r in row.runs))
+                "p sentences", lambda row: as_chances(*row.sentence_chances), self._has_sentences
+            ),
+            ReportColumn("parameters", lambda row: _figure(max, [r.parameters for r in row.runs])),
+            ReportColumn(
+                "tokens/s", lambda row: _figure(statistics.median, [r.speed for r in row.runs])
             ),
             ReportColumn("minutes", _minutes),
             ReportColumn(
                 "MB",
-                lambda row: _figure(max, (run.memory for run in row.runs)),
+                lambda row: _figure(max, [run.memory for run in row.runs]),
                 any(run.memory for run in self.runs),
             ),
         ]
@@ -121,7 +121,7 @@ class Ranking:
 
     @property
     def _has_sentences(self) -> bool:
-        return any(row.over_sentences and row.over_sentences.probabilities for row in self.rows)
+        return any(row.sentence_chances for row in self.rows)
 
     def _notes(self) -> list[str]:
         """Explanations of the columns of the table."""
@@ -130,12 +130,13 @@ class Ranking:
             notes.append("Scores are means ± sample standard deviations over n seeds.")
         if len(self.rows) > 1:
             notes.append(
-                "Bold (or *): the best, and configurations that no test separates from it at the 5 % "
-                "level."
+                "Bold (or *): the best, and configurations that no test separates from it at the "
+                "5 % level."
             )
         if self._has_seeds:
             notes.append(
-                "p seeds: could other seeds reverse the order? Tukey's range test, corrected for all pairs."
+                "p seeds: could other seeds reverse the order? Tukey's range test, corrected for all "
+                "pairs."
             )
         elif len(self.rows) > 1 and not installed("scipy"):
             notes.append("The test over seeds needs SciPy: pip install '.[sweep]'.")
@@ -146,23 +147,11 @@ class Ranking:
                 tests += " · approximate randomisation"
             largest = max(result.confidence for result in results)
             notes.append(
-                f"p sentences: could other test sentences reverse it? {tests} of the seeds that validation "
-                "chose, corrected by Holm's method; 95 % confidence intervals of the scores of one "
-                f"seed over sentences: ± {largest:.1f} or less."
+                f"p sentences: could other test sentences reverse it? {tests} of the seeds that "
+                "validation chose, corrected by Holm's method; 95 % confidence intervals of the scores "
+                f"of one seed over sentences: ± {largest:.1f} or less."
             )
         return notes
-
-
-def _value(key: str, row: Configuration) -> str:
-    return row.values[key]
-
-
-def _spread(metric: str, row: Configuration) -> str:
-    return as_spread(row.scores(metric))
-
-
-def _sentence_chances(row: Configuration) -> str:
-    return as_chances(*(row.over_sentences.probabilities if row.over_sentences else []))
 
 
 def _minutes(row: Configuration) -> str:
@@ -170,7 +159,7 @@ def _minutes(row: Configuration) -> str:
     return f"{seconds / 60:.1f}" if seconds else "–"
 
 
-def _figure(summary: Callable[[list[float]], float], values: Iterable[float | None]) -> str:
+def _figure(summary: Callable[[list[float]], float], values: Sequence[float | None]) -> str:
     figures = [value for value in values if value]
     return f"{summary(figures):,.0f}" if figures else "–"
 

@@ -101,10 +101,15 @@ class Configuration:
     over_seeds: float | None = None
 
     @property
+    def sentence_chances(self) -> list[float]:
+        """The p-values of the tests over sentences that were made."""
+        return self.over_sentences.probabilities if self.over_sentences else []
+
+    @property
     def chances(self) -> list[float]:
         """The p-values of all tests that were made."""
-        over_sentences = self.over_sentences.probabilities if self.over_sentences else []
-        return [*over_sentences, *([] if self.over_seeds is None else [self.over_seeds])]
+        over_seeds = [] if self.over_seeds is None else [self.over_seeds]
+        return [*self.sentence_chances, *over_seeds]
 
     @property
     def label(self) -> str:

@@ -257,16 +257,9 @@ def _warn_of_tokenised_text(systems: Sequence[System], metric: Metric) -> None:
 
 
 def _as_json(tables: Sequence[ReportTable], examples: Sequence[Example]) -> str:
+    keys = ("title", "head", "rows", "note")
     values = {
-        "tables": [
-            {
-                "title": table.title,
-                "head": list(table.head),
-                "rows": [list(row) for row in table.rows],
-                "note": table.note,
-            }
-            for table in tables
-        ],
+        "tables": [{key: getattr(table, key) for key in keys} for table in tables],
         "sentences": [example.as_json() for example in examples],
     }
     return json.dumps(values, ensure_ascii=False, indent=1) + "\n"

@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from nmt.drawing.pages import render
 from nmt.foundation.errors import UserError
@@ -103,18 +103,7 @@ def terminal(table: ReportTable, width: int | None = None) -> str:
     """
     from rich.console import Console
     from rich.table import Table
-
-    def cells(mark: str, row: Sequence[str]) -> list[str]:
-        # rich reads brackets as markup.
-        return [*([mark] if table.strong else []), *(cell.replace("[", "\\[") for cell in row)]
-
-    def marked(number: int, row: Sequence[str]) -> list[str]:
-        texts = cells("*" if number in table.strong else "", row)
-        first = len(texts) - len(row)
-        return [
-            f"[bold]{text}[/]" if table.is_strong(number, place - first) else text
-            for place, text in enumerate(texts)
-        ]
+    from rich.text import Text
 
     drawn = Table(
         title=table.title,
@@ -123,11 +112,18 @@ def terminal(table: ReportTable, width: int | None = None) -> str:
         caption_justify="left",
         box=None,
     )
-    # With a column of stars, the first column is at -1.
-    for number, name in enumerate(cells("", table.head), -1 if table.strong else 0):
-        drawn.add_column(name, justify="left" if number < table.keys else "right", overflow="fold")
+    if table.strong:
+        drawn.add_column("")
+    for number, name in enumerate(table.head):
+        justify: Any = "left" if number < table.keys else "right"
+        drawn.add_column(Text(name), justify=justify, overflow="fold")
     for number, row in enumerate(table.rows):
-        drawn.add_row(*marked(number, row))
+        star = ["*" if number in table.strong else ""] if table.strong else []
+        cells = [
+            Text(cell, "bold" if table.is_strong(number, place) else "")
+            for place, cell in enumerate(row)
+        ]
+        drawn.add_row(*star, *cells)
     # rich would take 80 columns for a pipe or a file.
     if width is None and not sys.stdout.isatty():
         width = TERMINAL_WIDTH

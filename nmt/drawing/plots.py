@@ -218,7 +218,8 @@ def marked_texts(texts: Sequence[MarkedText]) -> Figure:
         figure = Figure(figsize=(TEXT_WIDTH, 1.0))
         renderer = FigureCanvasAgg(figure).get_renderer()
         # Inches from the upper left corner, which moves as the figure becomes higher.
-        place = figure.dpi_scale_trans + ScaledTranslation(0, 1, figure.transFigure)
+        corner: Any = figure.transFigure
+        place = figure.dpi_scale_trans + ScaledTranslation(0, 1, corner)
         style: Any = {"fontsize": 9, "color": INK, "va": "baseline", "transform": place}
         y = 0.3
         for text in texts:

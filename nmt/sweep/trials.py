@@ -53,6 +53,7 @@ class Trials(Sweeper):
             return run
 
         runs = {trial.number: run_of(trial) for trial in study.trials}
+        # Interrupted trials are continued first.
         waiting = [trial for trial in study.trials if not trial.state.is_finished()]
         while waiting or len(study.trials) < self.trials:
             if not waiting:

@@ -3,7 +3,6 @@
 import logging
 import statistics
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -19,7 +18,7 @@ QUIET_SECONDS = 60.0
 
 @contextmanager
 def watching(runs: Sequence[Run], metric: str) -> Iterator[None]:
-    """Shows the progress of runs during a block.
+    """Shows the progress of runs while a block runs.
 
     runs: runs of the sweep
     metric: validation score to show
@@ -84,40 +83,19 @@ class SweepProgress:
 
 
 def progress_of(run: Run, metric: str) -> str:
-    """Progress of a run: `epoch 3.2, update 40 of 90, loss 2.31, at most 40 s left`."""
+    """Progress of a run: `epoch 3.2, update 40 of 90, loss 2.31, validation bleu 20.10`."""
     latest = run.latest()
     training = latest.get("train")
     validation = latest.get("validation", {})
     if training is None:
         return "starting"
-    parts = [
-        f"epoch {training['epoch']:.1f}",
-        f"update {training['update']:,} of {training['total']:,}",
-        f"loss {training['loss']:.3f}",
-    ]
+    text = (
+        f"epoch {training['epoch']:.1f}, update {training['update']:,} of {training['total']:,}, "
+        f"loss {training['loss']:.3f}"
+    )
     if metric in validation:
-        parts.append(f"validation {metric} {validation[metric]:.2f}")
-    seconds = _seconds_so_far(run)
-    share = _share(training)
-    if seconds and share:
-        parts.append(f"at most {duration(seconds / share * (1 - share))} left")
-    return ", ".join(parts)
-
-
-def _share(training: Mapping[str, float] | None) -> float:
-    """Finished share of all updates, from the latest metrics of training."""
-    return training["update"] / max(1, training["total"]) if training else 0.0
-
-
-def _seconds_so_far(run: Run) -> float | None:
-    """Seconds since the start of a run; None after the first attempt."""
-    record = run.record()
-    if record.get("attempts", 1) != 1 or record.get("seconds"):
-        return None
-    try:
-        return time.time() - (run.folder / "run.json").stat().st_mtime
-    except OSError:
-        return None
+        text += f", validation {metric} {validation[metric]:.2f}"
+    return text
 
 
 def best_score(run: Run, metric: str) -> str:
@@ -149,9 +127,11 @@ def time_left(runs: Sequence[Run], states: Mapping[str, RunState]) -> float | No
     durations = [seconds for seconds in taken if seconds]
     if not durations:
         return None
-    waiting = sum(states[run.name] in (RunState.WAITING, RunState.STOPPED) for run in runs)
+    remaining = float(sum(states[run.name] in (RunState.WAITING, RunState.STOPPED) for run in runs))
     running = [run for run in runs if states[run.name] is RunState.RUNNING]
-    remaining = waiting + sum(1 - _share(run.latest().get("train")) for run in running)
+    for run in running:
+        training = run.latest().get("train", {})
+        remaining += 1 - training.get("update", 0) / max(1, training.get("total", 1))
     return statistics.mean(durations) * remaining / max(1, len(running))
 
 

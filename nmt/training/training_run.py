@@ -1,4 +1,5 @@
-"""One training run, from its parts to its results: train, test the best weights, draw, suggest the next commands."""
+"""One training run, from its parts to its results: train, test the best weights, draw, suggest the next
+commands."""
 
 import json
 import logging
@@ -101,23 +102,35 @@ class TrainingRun:
         best = ckpt.read(self.folder / ckpt.BEST)
         ckpt.load_weights(task.network, best.part("model"), best.path)
         task.network.eval()
-        write = self.files.write_text if task.ranks.first else _write_nothing
-        final = task.test(write) if self.tests else _not_tested(best)
+        final = task.test(self._write_answers) if self.tests else _not_tested(best)
         scores = {name: result["score"] for name, result in final.results["scores"].items()}
-        score = scores.get(task.metric, best.meta["metrics"][task.metric])
         if task.ranks.first:
-            self._show_results(progress, best, final)
+            self._conclude(progress, best, final)
         for callback in callbacks:
             callback.on_end(scores)
-        return score
+        return scores.get(task.metric, best.meta["metrics"][task.metric])
 
-    def _show_results(
-        self, progress: TrainingProgress, best: Checkpoint, final: FinalResult
-    ) -> None:
+    def _write_answers(self, name: str, text: str) -> None:
+        if self.task.ranks.first:
+            self.files.write_text(name, text)
+
+    def _conclude(self, progress: TrainingProgress, best: Checkpoint, final: FinalResult) -> None:
         """Writes, draws and logs the results, and suggests commands."""
         task = self.task
         weights_hash = ckpt.weights_hash(best.part("model"))
-        self._write_results(progress, best, final, weights_hash)
+        record = {
+            "part": final.part,
+            **final.results,
+            "validation": best.meta["metrics"],
+            "best_update": best.meta["update"],
+            "updates": progress.update,
+            "training_seconds": round(progress.seconds, 1),
+            "weights": weights_hash,
+            "parameters": sum(p.numel() for p in task.network.parameters()),
+            "peak_memory_mb": peak_memory(),
+            **self.facts,
+        }
+        self.files.write_text("results.json", json.dumps(record, indent=2, ensure_ascii=False))
         self._draw_curve()
         task.draw(self.folder)
         for line in final.lines:
@@ -132,24 +145,9 @@ class TrainingRun:
         commands = task.next_commands(self.folder)
         if installed("tensorboard"):
             commands.append(f"tensorboard --logdir={shlex.quote(str(self.folder))}")
-        _print_next(commands)
-
-    def _write_results(
-        self, progress: TrainingProgress, best: Checkpoint, final: FinalResult, weights_hash: str
-    ) -> None:
-        record = {
-            "part": final.part,
-            **final.results,
-            "validation": best.meta["metrics"],
-            "best_update": best.meta["update"],
-            "updates": progress.update,
-            "training_seconds": round(progress.seconds, 1),
-            "weights": weights_hash,
-            "parameters": sum(p.numel() for p in self.task.network.parameters()),
-            "peak_memory_mb": peak_memory(),
-            **self.facts,
-        }
-        self.files.write_text("results.json", json.dumps(record, indent=2, ensure_ascii=False))
+        console.print("\nNext:", style="bold", highlight=False)
+        for command in commands:
+            console.print(f"  {command}", highlight=False, markup=False, soft_wrap=True)
 
     def _draw_curve(self) -> None:
         records = self.files.records()
@@ -168,13 +166,3 @@ def _not_tested(best: Checkpoint) -> FinalResult:
     }
     lines = ["scores only; final_test=true tests the best weights too"]
     return FinalResult(part="validation", results={"scores": scores}, lines=lines)
-
-
-def _write_nothing(name: str, text: str) -> None:
-    """Stands for writing on ranks that write nothing."""
-
-
-def _print_next(commands: Sequence[str]) -> None:
-    console.print("\nNext:", style="bold", highlight=False)
-    for command in commands:
-        console.print("  " + command, highlight=False, markup=False, soft_wrap=True)

@@ -1,5 +1,5 @@
-"""Tasks: each is one file here. A task owns the network, the data and the validation; training uses only what this file
-declares.
+"""Tasks: each is one file here. A task owns the network, the data and the validation; training uses
+only what this file declares.
 
 Read: this file, translation_task, classification_task, pretrained_vectors.
 """

@@ -1,11 +1,12 @@
-"""Training to classify: labelled text, and macro-F1 on the validation part to choose the best weights."""
+"""Training to classify: labelled text, and macro-F1 on the validation part to choose the best
+weights."""
 
 from __future__ import annotations
 
 import logging
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -72,9 +73,9 @@ class ClassificationTask(Task):
         self.metric = metric
         self.seed = seed
         self.ranks = ranks
-        for part in (splits.validation, splits.test):
-            unseen = [] if part is None else labels.unseen(part.labels)
-            if part is not None and unseen:
+        for part in filter(None, (splits.validation, splits.test)):
+            unseen = labels.unseen(part.labels)
+            if unseen:
                 log.warning(
                     "%s: labels that do not occur in training, and so count as missed: %s",
                     part.name,
@@ -102,31 +103,34 @@ class ClassificationTask(Task):
     def introduction(self) -> tuple[str, str]:
         kind = "several labels per text" if self.labels.several else "one label per text"
         lengths = self.documents.lengths
-        return (
+        names = self.labels.names
+        data = (
             f"{len(self.splits.train):,} training texts, {len(self.splits.validation):,} validation, "
-            f"{len(self.splits.test or ()):,} test; {kind} of {', '.join(self.labels.names[:12])}"
-            f"{' …' if len(self.labels.names) > 12 else ''}; vocabulary {self.tokenizer.source_size:,}; "
-            f"{lengths.mean():.0f} tokens per text, at most {lengths.max()}",
-            f"{type(self.network.pooling).__name__.lower()} pooling, {self.network.encoder.cell_name} cells",
+            f"{len(self.splits.test or ()):,} test; {kind} of {', '.join(names[:12])}"
+            f"{' …' if len(names) > 12 else ''}; vocabulary {self.tokenizer.source_size:,}; "
+            f"{lengths.mean():.0f} tokens per text, at most {lengths.max()}"
         )
+        pooling = type(self.network.pooling).__name__.lower()
+        return data, f"{pooling} pooling, {self.network.encoder.cell_name} cells"
 
     def objective(self, network: Seq2Label, batch: TextBatch, update: int, total: int) -> Loss:
         return label_loss(network, batch, update, total)
 
-    def batches(self, epoch: int) -> _Batches:
+    def batches(self, epoch: int) -> TextBatches:
         documents = self.documents
         if self.tokenizer.sampling:
             documents = self.encode(self.splits.train.texts, seed=hash((self.seed, epoch)) % 2**31)
         lengths = documents.lengths
         order = self.batching.indices(lengths, lengths, seed=self.seed, epoch=epoch)
-        return _Batches(documents, self.gold, order)
+        return TextBatches(documents, self.gold, order)
 
     def validate(self, interrupted: Callable[[], bool] = never) -> Validation:
         if self.ranks.any(interrupted()):
             raise ValidationStopped
-        figures, _ = self._judge(self.splits.validation)
-        metrics = {name: figures[name] for name in ("loss", "macro_f1", "accuracy")}
-        return Validation(metrics=metrics)
+        figures = self._judge(self.splits.validation)[0]
+        return Validation(
+            metrics={name: figures[name] for name in ("loss", "macro_f1", "accuracy")}
+        )
 
     def better(self, new: float, old: float | None) -> bool:
         return old is None or (new < old if self.metric == "loss" else new > old)
@@ -134,7 +138,8 @@ class ClassificationTask(Task):
     def _judge(self, part: Labelled) -> tuple[dict[str, Any], np.ndarray]:
         """Figures of the model's answers, and the answers as a Boolean table.
 
-        Labels that do not occur in training count as missed; the loss (nats per text) leaves them out.
+        Labels that do not occur in training count as missed; the loss (nats per text) leaves them
+        out.
         """
         texts = self.ranks.share(part.texts)
         share: Any = self.reader.probabilities(texts) if len(texts) else []
@@ -165,8 +170,8 @@ class ClassificationTask(Task):
         lines = _figures(figures)
         if gap.texts:
             lines.append(
-                f"without the 3 most important words the guess loses {100 * gap.most_important:.1f} points of "
-                f"probability, without 3 random words {100 * gap.random:.1f}"
+                f"without the 3 most important words the guess loses {100 * gap.most_important:.1f} "
+                f"points of probability, without 3 random words {100 * gap.random:.1f}"
             )
         scores = {metric: {"score": figures[metric]} for metric in ("macro_f1", "accuracy", "loss")}
         results = {"scores": scores, "labels": figures["labels"], "removal": asdict(gap)}
@@ -175,9 +180,8 @@ class ClassificationTask(Task):
     def draw(self, folder: Path) -> None:
         """A few validation texts with their most important words."""
         part = self.splits.validation
-        shown = sorted(range(len(part)), key=lambda i: len(part.texts[i]))[
-            len(part) // 3 :: max(1, len(part) // 30)
-        ]
+        by_length = sorted(range(len(part)), key=lambda i: len(part.texts[i]))
+        shown = by_length[len(part) // 3 :: max(1, len(part) // 30)]
         answers = self.reader.classify([part.texts[i] for i in shown])
         if any(answer.importances is not None for answer in answers):
             write_explanations(
@@ -185,23 +189,24 @@ class ClassificationTask(Task):
             )
 
     def next_commands(self, folder: Path) -> list[str]:
+        command = f"python -m nmt.classify {typed(model=folder)}"
         return [
-            f"echo {shlex.quote(self.splits.validation.texts[0])} | python -m nmt.classify {typed(model=folder)}",
-            f"python -m nmt.classify {typed(model=folder)} input=FILE output=FILE explain=page.html",
+            f"echo {shlex.quote(self.splits.validation.texts[0])} | {command}",
+            f"{command} input=FILE output=FILE explain=page.html",
         ]
 
 
 def _figures(figures: Mapping[str, Any]) -> list[str]:
     """Figures of a test for people, with those of each label."""
     lines = [f"macro-F1 {figures['macro_f1']:.2f}   accuracy {figures['accuracy']:.2f}"]
-    for label, figure in list(figures["labels"].items())[:MOST_LINES]:
-        lines.append(
-            f"{label}: precision {figure['precision']:.1f}, recall {figure['recall']:.1f}, "
-            f"F1 {figure['f1']:.1f}, {figure['texts']:,} texts"
-        )
-    others = len(figures["labels"]) - MOST_LINES
+    lines += [
+        f"{label}: precision {figure['precision']:.1f}, recall {figure['recall']:.1f}, "
+        f"F1 {figure['f1']:.1f}, {figure['texts']:,} texts"
+        for label, figure in figures["labels"].items()
+    ]
+    others = len(lines) - 1 - MOST_LINES
     if others > 0:
-        lines.append(f"… and {others:,} more labels, in results.json")
+        lines[1 + MOST_LINES :] = [f"… and {others:,} more labels, in results.json"]
     return lines
 
 
@@ -216,18 +221,20 @@ def _some(labels: Sequence[str], most: int = 10) -> str:
     return ", ".join(shown) + more
 
 
-class _Batches:
-    def __init__(self, documents: Documents, gold: np.ndarray, order: list[np.ndarray]) -> None:
-        self.documents, self.gold, self.order = documents, gold, order
+@dataclass(frozen=True)
+class TextBatches:
+    """The batches of an epoch: documents, their gold labels [documents, labels], and the documents of
+    each batch."""
+
+    documents: Documents
+    gold: np.ndarray
+    order: Sequence[np.ndarray]
 
     def __len__(self) -> int:
         return len(self.order)
 
-    def __getitem__(self, i: int, /) -> TextBatch:
-        return collate_texts(self.documents, self.order[i], self.gold)
-
     def read(self, indices: Sequence[int]) -> Iterator[TextBatch]:
-        return (self[i] for i in indices)
+        return (collate_texts(self.documents, self.order[i], self.gold) for i in indices)
 
 
 def fingerprints(splits: LabelledSplits) -> dict[str, str]:

@@ -18,14 +18,17 @@ log = logging.getLogger(__name__)
 def load_vectors(
     table: nn.Embedding, pieces: Sequence[str], paths: Sequence[str], size_key: str
 ) -> None:
-    """Uses the word vectors of files (the first that has a word) as the vectors of these pieces. Raises UserError if
-    there are none for the vocabulary, or if they have another size; `size_key` is what to set then."""
-    words = {
-        form
-        for piece in pieces
-        if piece.startswith(SPACE)
-        for form in (piece[1:], piece[1:].lower())
-    }
+    """Uses the word vectors of files as the vectors of the vocabulary's pieces.
+
+    table: embeddings of the pieces
+    pieces: the vocabulary
+    paths: files of vectors; the first one that has a word counts
+    size_key: key of the size of the embeddings, for messages
+
+    Raises UserError if the files have no word of the vocabulary, or if vectors have another size.
+    """
+    words = {piece.removeprefix(SPACE) for piece in pieces if piece.startswith(SPACE)}
+    words |= {word.lower() for word in words}
     vectors: dict[str, np.ndarray] = {}
     for path in paths:
         for word, vector in read_vectors(path, words - {""}).items():
@@ -34,11 +37,12 @@ def load_vectors(
                     f"vectors={path}: {len(vector)} numbers per word; set {size_key}={len(vector)}"
                 )
             vectors.setdefault(word, vector)
-    share, names = use_vectors(table, pieces, vectors), ", ".join(paths)
+    names = ", ".join(paths)
+    share = use_vectors(table, pieces, vectors)
     if not share:
         raise UserError(
-            f"vectors={names}: has none of the vocabulary's words. Are they of this language? Choose tokenizer=word, "
-            "so that the vocabulary is made of words"
+            f"vectors={names}: has none of the vocabulary's words. Are they of this language? Choose "
+            "tokenizer=word, so that the vocabulary is made of words"
         )
     log.info("%s: vectors for %.0f %% of the vocabulary", names, 100 * share)
 
@@ -46,16 +50,20 @@ def load_vectors(
 def use_vectors(
     table: nn.Embedding, pieces: Sequence[str], vectors: Mapping[str, np.ndarray]
 ) -> float:
-    """Uses word vectors as the vectors of the pieces that are these words. Other pieces stay random, with the mean
-    and standard deviation of the vectors. Returns the share of the vocabulary that has a vector."""
-    words = [piece.removeprefix(SPACE) if piece.startswith(SPACE) else "" for piece in pieces]
-    result = {
-        i: vectors.get(word, vectors.get(word.lower())) for i, word in enumerate(words) if word
-    }
-    known = {i: vector for i, vector in result.items() if vector is not None}
+    """Uses word vectors as the vectors of the pieces that are these words.
+
+    Other pieces stay random, with the mean and standard deviation of the vectors. Returns the share of
+    the vocabulary that has a vector.
+    """
+    known = {}
+    for number, piece in enumerate(pieces):
+        word = piece.removeprefix(SPACE)
+        vector = vectors.get(word, vectors.get(word.lower()))
+        if piece.startswith(SPACE) and word and vector is not None:
+            known[number] = vector
     with torch.no_grad():
         if known:
-            values = torch.from_numpy(np.stack(list(known.values())))
+            values = torch.from_numpy(np.stack(list(known.values())))  # [known pieces, E]
             table.weight.normal_(float(values.mean()), float(values.std()))
             table.weight[list(known)] = values.to(table.weight)
         table.weight[[PAD, EOS]] = 0.0

@@ -1,5 +1,7 @@
-"""Training to translate: parallel text, an objective, and BLEU of greedy translations to choose the best weights."""
+"""Training to translate: parallel text, an objective, and BLEU of greedy translations to choose the
+best weights."""
 
+import functools
 import hashlib
 import logging
 import shlex
@@ -94,7 +96,8 @@ class TranslationTask(Task):
         self.samples = samples
         self.device = next(network.parameters()).device
         self.metric = metric.name
-        self._planned: tuple[int, EpochBatches] | None = None
+        # The first epoch is planned for the introduction too.
+        self._planned = functools.lru_cache(maxsize=1)(self._plan)
         splits = data.splits
         self.mixing = None
         if splits.mixture is not None:
@@ -114,18 +117,19 @@ class TranslationTask(Task):
         self.meta = {"tokenizer": tokenizer_meta, "languages": splits.languages}
 
     def introduction(self) -> tuple[str, str]:
-        splits, tokenizer, decoder = self.data.splits, self.data.tokenizer, self.network.decoder
-        sizes = f"{tokenizer.source_size:,}/{tokenizer.target_size:,}"
-        validation = " + ".join(
-            f"{len(pairs):,}" for pairs in (splits.validation, *splits.more_validation.values())
-        )
+        splits = self.data.splits
+        tokenizer = self.data.tokenizer
+        decoder = self.network.decoder
+        sizes = [len(part) for part in (splits.validation, *splits.more_validation.values())]
         score = type(decoder.attention.score).__name__.lower() if decoder.attends else "none"
-        return (
-            f"{len(self.data.kept):,} training pairs, {validation} validation, {len(splits.test or ()):,} "
-            f"test ({' → '.join(splits.languages)}); vocabulary {sizes}; "
-            f"padding {100 * self.batches(0).padding:.1f} %",
-            f"{type(decoder).__name__.lower()} with {score}, {decoder.cell_name} cells",
+        data = (
+            f"{len(self.data.kept):,} training pairs, "
+            f"{' + '.join(f'{size:,}' for size in sizes)} validation, "
+            f"{len(splits.test or ()):,} test ({' → '.join(splits.languages)}); "
+            f"vocabulary {tokenizer.source_size:,}/{tokenizer.target_size:,}; "
+            f"padding {100 * self.batches(0).padding:.1f} %"
         )
+        return data, f"{type(decoder).__name__.lower()} with {score}, {decoder.cell_name} cells"
 
     def objective(self, network: Seq2Seq, batch: Batch, update: int, total: int) -> Loss:
         return self._objective(network, batch, update, total)
@@ -134,43 +138,37 @@ class TranslationTask(Task):
         return self.judge.better(new, old)
 
     def batches(self, epoch: int) -> EpochBatches:
-        if self._planned is None or self._planned[0] != epoch:
-            batches = EpochBatches(
-                self.data,
-                self.batching,
-                self.seed,
-                epoch,
-                self.network.encoder.reader,
-                ahead=int(self._reads_ahead),
-                mixing=self.mixing,
-            )
-            self._planned = epoch, batches
-        return self._planned[1]
+        return self._planned(epoch)
 
-    @property
-    def _reads_ahead(self) -> bool:
-        """Whether batches are slow enough to be made by another process."""
+    def _plan(self, epoch: int) -> EpochBatches:
         stages = () if self.mixing is None else self.mixing.mixture.stages
         is_modified = any(stage.modifiers for stage in stages)
-        return bool(self.data.tokenizer.sampling) or self.device.type == "cuda" or is_modified
+        # Slow batches are made by another process.
+        is_slow = bool(self.data.tokenizer.sampling) or self.device.type == "cuda" or is_modified
+        return EpochBatches(
+            self.data,
+            self.batching,
+            self.seed,
+            epoch,
+            self.network.encoder.reader,
+            ahead=int(is_slow),
+            mixing=self.mixing,
+        )
 
     def validate(self, interrupted: Callable[[], bool] = never) -> Validation:
-        """Teacher-forced loss (nats per token, no smoothing) and the metrics of greedy translations; those of further
-        validation sets under their names."""
+        """Teacher-forced loss (nats per token, no smoothing) and the metrics of greedy translations;
+        those of further validation sets under their names."""
         splits = self.data.splits
         first = self._validation_of(self.data.validation, splits.validation, interrupted)
         metrics = dict(first.metrics)
         for name, pairs in splits.more_validation.items():
             other = self._validation_of(self.data.more_validation[name], pairs, interrupted)
             metrics |= {f"{name}/{figure}": value for figure, value in other.metrics.items()}
-        if not self.samples:
-            return replace(first, metrics=metrics)
-        return replace(
-            first,
-            metrics=metrics,
-            samples=_table(splits.validation, first.answers, self.samples),
-            attention=self._attention(splits.validation),
-        )
+        if self.samples:
+            samples = _table(splits.validation, first.answers, self.samples)
+            attention = self._attention(splits.validation)
+            first = replace(first, samples=samples, attention=attention)
+        return replace(first, metrics=metrics)
 
     def _validation_of(
         self, corpus: Corpus, part: Pairs, interrupted: Callable[[], bool]
@@ -189,8 +187,10 @@ class TranslationTask(Task):
         return Validation(metrics={"loss": loss / tokens, **metrics}, answers=answers)
 
     def _loss_of(self, corpus: Corpus, interrupted: Callable[[], bool]) -> tuple[float, float]:
-        """Loss of this rank's share of a validation set, summed over tokens, and the number of tokens."""
-        loss = tokens = 0.0
+        """Loss of this rank's share of a validation set, summed over tokens, and the number of
+        tokens."""
+        loss = 0.0
+        tokens = 0.0
         lengths = corpus.source.lengths, corpus.target.lengths
         with torch.inference_mode():
             for indices in self.ranks.share(self.batching.in_order(*lengths)):
@@ -229,10 +229,13 @@ class TranslationTask(Task):
         return maps[0] if maps else None
 
     def _shown_of(self, part: Pairs, count: int) -> list[str]:
-        """Source lines whose attention is drawn: pictures as they come, or sentences of middling length."""
+        """Source lines whose attention is drawn: pictures as they come, or sentences that make readable
+        pictures, an even choice from the longest ones below 80 characters."""
         if self.data.splits.pictures:
             return list(part.source[:count])
-        return _of_middling_length(part, count)
+        lines = [line for line in part.source if line.strip()]
+        fitting = sorted((line for line in lines if len(line) < 80), key=len)[-200:]
+        return fitting[:: max(1, len(fitting) // count)][:count] or lines[:1]
 
     def _translator(self, search: Search) -> Translator:
         return Translator(self.network, self.data.tokenizer, search, **self.options)
@@ -280,10 +283,11 @@ class TranslationTask(Task):
         write_map(translator.attention_maps(lines, result, units="word"), file)
 
     def next_commands(self, folder: Path) -> list[str]:
+        model = typed(model=folder)
         return [
-            f"{_says(self._last_part[1].source[0])} | python -m nmt.translate {typed(model=folder)}",
-            f"python -m nmt.translate {typed(model=folder)} input=FILE output=FILE attention_map=map.html",
-            f"python -m nmt.evaluate {typed(model=folder)} source=FILE reference=FILE",
+            f"{_says(self._last_part[1].source[0])} | python -m nmt.translate {model}",
+            f"python -m nmt.translate {model} input=FILE output=FILE attention_map=map.html",
+            f"python -m nmt.evaluate {model} source=FILE reference=FILE",
         ]
 
 
@@ -302,15 +306,3 @@ def _says(line: str) -> str:
         return f"echo {shlex.quote(line)}"
     form = r"\t".join(["%s"] * len(columns)) + r"\n"
     return f"printf '{form}' {shlex.join(columns)}"
-
-
-def _of_middling_length(pairs: Pairs, count: int = 4) -> list[str]:
-    """A few sentences that make readable pictures: an even choice from the longest ones below 80 characters."""
-    fitting = sorted((line for line in pairs.source if line.strip() and len(line) < 80), key=len)[
-        -200:
-    ]
-    return (
-        fitting[:: max(1, len(fitting) // count)][:count]
-        if fitting
-        else [line for line in pairs.source if line][:1]
-    )
