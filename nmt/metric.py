@@ -65,8 +65,8 @@ class Result:
 class Metric:
     """Metric of a run, with its options.
 
-    name: metric that chooses the checkpoint, decides early stopping and is maximised by sweeps; BLEU,
-        chrF and exact match are always reported
+    name: metric that chooses the checkpoint, decides early stopping and is maximised by sweeps;
+        BLEU, chrF and exact match are always reported
     tokenize: sacreBLEU's tokeniser for BLEU; auto: by the target language, see `of`
     lowercase: whether case is ignored
     char_order: maximal n-gram of chrF, in characters
@@ -84,14 +84,15 @@ class Metric:
         language: code such as zh, zho or zho_Hans; other names have no effect
         references: text of the language; its script decides if the code does not
 
-        If the tokeniser is not installed, `auto` becomes `char`, with a warning. Raises UserError if
-        a chosen tokeniser cannot be used.
+        If the tokeniser is not installed, `auto` becomes `char`, with a warning. Raises UserError
+        if a chosen tokeniser cannot be used.
         """
         tokenize = self.tokenize
         if tokenize == "auto":
             subtags = re.split(r"[-_]", language.lower())
             known = [WITHOUT_SPACES[tag] for tag in subtags if tag in WITHOUT_SPACES]
-            tokenize = [*known, script_tokenizer(references) or "13a"][0]  # type: ignore[assignment]
+            detected: Any = [*known, script_tokenizer(references) or "13a"]
+            tokenize = detected[0]
             if tokenize in NEEDS and find_spec(NEEDS[tokenize][0]) is None:
                 log.warning(
                     "metric.tokenize=auto: uses char, as %s is not installed", NEEDS[tokenize][1]
@@ -142,7 +143,7 @@ class Metric:
         """
         from sacrebleu.metrics import BLEU, CHRF, TER
 
-        # With tokenize=none, the text is tokenised on purpose: force=True, so sacreBLEU does not warn.
+        # With tokenize=none, the text is tokenised on purpose: sacreBLEU must not warn.
         bleu = partial(
             BLEU, tokenize=self.tokenize, lowercase=self.lowercase, force=self.tokenize == "none"
         )
@@ -155,7 +156,8 @@ class Metric:
             metrics[f"bleu{order}"] = bleu(max_ngram_order=order)
         sets = [[line for line in lines if line] for lines in zip(references, *others, strict=True)]
         self._warn_of_references(hypotheses, references, sets)
-        # sacreBLEU needs a reference for each line in the first stream, and None for a missing further one.
+        # sacreBLEU needs a reference for each line in the first stream, and None for a missing
+        # further one.
         streams: list[Any] = [[lines[0] if lines else "" for lines in sets]]
         for number in range(1, 1 + len(others)):
             streams.append([lines[number] if number < len(lines) else None for lines in sets])

@@ -52,19 +52,18 @@ def learning_curves(ranking: Ranking) -> Figure:
     """Validation loss and metric by epoch: mean over seeds, and a band from minimum to maximum."""
     metric = ranking.runs[0].metric
     figure, axes = _axes(2, width=9.8, height=3.6)
-    for configuration, colour in _coloured(ranking.rows):
-        for ax, name in zip(axes, ("loss", metric), strict=True):
+    for ax, name in zip(axes, ("loss", metric), strict=True):
+        for configuration, colour in _coloured(ranking.rows):
+            # By epoch, the values of the seeds; empty without validations.
             values = _by_epoch(configuration.runs, name)
-            epochs = list(values)
-            means = [*map(statistics.fmean, values.values())]
-            # Without validations there is no curve.
-            if epochs:
-                ax.plot(epochs, means, color=colour, lw=1.6, label=configuration.label)
+            if values:
+                means = [*map(statistics.fmean, values.values())]
+                ax.plot([*values], means, color=colour, lw=1.6, label=configuration.label)
                 lows = [*map(min, values.values())]
                 highs = [*map(max, values.values())]
-                ax.fill_between(epochs, lows, highs, color=colour, alpha=0.15, lw=0)
-    for ax, name in zip(axes, ("loss (nats a token)", metric), strict=True):
-        ax.set(xlabel="epoch", ylabel=f"validation {name}")
+                ax.fill_between([*values], lows, highs, color=colour, alpha=0.15, lw=0)
+        unit = " (nats a token)" if name == "loss" else ""
+        ax.set(xlabel="epoch", ylabel=f"validation {name}{unit}")
     _legend(figure, axes[1])
     return figure
 
@@ -92,10 +91,10 @@ def cost_against_quality(ranking: Ranking) -> Figure:
     figure, axes = _axes(2, width=9.8, height=3.6)
     for configuration, colour in _coloured(ranking.rows):
         runs = [run for run in configuration.runs if ranking.metric in run.scores]
-        scores = [run.scores[ranking.metric] for run in runs]
         minutes = [run.seconds / 60 for run in runs]
         millions = [(run.parameters or 0) / 1e6 for run in runs]
         for ax, costs in zip(axes, (minutes, millions), strict=True):
+            scores = configuration.scores(ranking.metric)
             ax.plot(costs, scores, "o", ms=5, alpha=0.85, color=colour, label=configuration.label)
     for ax, name in zip(axes, ("minutes of training", "million parameters"), strict=True):
         ax.set(xlabel=name, ylabel=f"{ranking.part} {ranking.metric}")

@@ -96,25 +96,19 @@ def papers_of(model: str) -> set[str]:
 
 
 def uses(paper: str, settings: Mapping[str, Any]) -> bool:
-    """Returns whether settings use a paper of `SETTINGS`.
+    """Whether settings use a paper of `SETTINGS`.
 
     paper: key of the paper
     settings: values by whole keys
     """
+
+    def matches(key: str, value: str) -> bool:
+        return any(
+            fnmatchcase(name, key) and setting not in (0, "") and fnmatchcase(str(setting), value)
+            for name, setting in settings.items()
+        )
+
     return any(
-        all(_has(settings, key, value) for key, value in alternative.items())
+        all(matches(key, value) for key, value in alternative.items())
         for alternative in SETTINGS[paper]
-    )
-
-
-def _has(settings: Mapping[str, Any], key: str, value: str) -> bool:
-    """Returns whether a setting is switched on and matches.
-
-    settings: values by whole keys
-    key: pattern of the key
-    value: pattern of the value
-    """
-    return any(
-        fnmatchcase(name, key) and setting not in (0, "") and fnmatchcase(str(setting), value)
-        for name, setting in settings.items()
     )

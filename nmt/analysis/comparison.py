@@ -135,8 +135,8 @@ class Comparison:
         if are_several:
             note += (
                 f" p: p-value of the difference from {first} (paired bootstrap · approximate "
-                "randomisation, Holm's method). people: share of human judgements that agree with a "
-                "difference of this size (Kocmi et al. 2024; 50 % is chance)."
+                "randomisation, Holm's method). people: share of human judgements that agree with "
+                "a difference of this size (Kocmi et al. 2024; 50 % is chance)."
             )
         return table_of("Scores", columns, list(self.outputs), note=note)
 
@@ -182,9 +182,9 @@ class Comparison:
             ]
             rows.append([kind, *map(str, counts)])
         note = (
-            "Numbers of sentences. Copied: at least four of five words are in the source. Repeating: "
-            "a word or phrase three times in a row. Nothing of the reference: no word of three "
-            "letters or more is in it, as in hallucinations."
+            "Numbers of sentences. Copied: at least four of five words are in the source. "
+            "Repeating: a word or phrase three times in a row. Nothing of the reference: no word of "
+            "three letters or more is in it, as in hallucinations."
         )
         return self._table("What looks wrong", ["output is"], rows, note)
 
@@ -270,7 +270,8 @@ class Comparison:
         return ReportTable(title, [*head, *self.outputs], rows, note=note)
 
     def by_ngram(self) -> list[ReportTable]:
-        """Tables of the n-grams that the first system has right and another misses, and vice versa."""
+        """Tables of the n-grams that the first system has right and another misses, and vice
+        versa."""
         first, *others = self.outputs
         note = (
             f"N-grams of the reference of up to {LONGEST} words that one system has right and the "

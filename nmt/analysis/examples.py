@@ -55,7 +55,8 @@ class Example:
 
 
 def most_different(comparison: Comparison, count: int) -> list[int]:
-    """Indices of the sentences with the largest differences in chrF between the first system and another.
+    """Indices of the sentences with the largest differences in chrF between the first system and
+    another.
 
     In half of them the first system is better, if there are enough. For a single system, the
     sentences with the lowest chrF are returned.

@@ -135,8 +135,8 @@ class Ranking:
             )
         if self._has_seeds:
             notes.append(
-                "p seeds: could other seeds reverse the order? Tukey's range test, corrected for all "
-                "pairs."
+                "p seeds: could other seeds reverse the order? Tukey's range test, corrected for "
+                "all pairs."
             )
         elif len(self.rows) > 1 and not installed("scipy"):
             notes.append("The test over seeds needs SciPy: pip install '.[sweep]'.")
@@ -148,8 +148,8 @@ class Ranking:
             largest = max(result.confidence for result in results)
             notes.append(
                 f"p sentences: could other test sentences reverse it? {tests} of the seeds that "
-                "validation chose, corrected by Holm's method; 95 % confidence intervals of the scores "
-                f"of one seed over sentences: ± {largest:.1f} or less."
+                "validation chose, corrected by Holm's method; 95 % confidence intervals of the "
+                f"scores of one seed over sentences: ± {largest:.1f} or less."
             )
         return notes
 

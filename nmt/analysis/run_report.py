@@ -105,21 +105,31 @@ def csv_text(report: Report) -> str:
     prefix = "test" if all(run.part == "test" for run in report.runs) else "final"
     metric = report.runs[0].metric if report.runs else "score"
     head = [
-        *("folder", *keys, "seed", "part", *(f"{prefix}_{name}" for name in scores)),
-        *(f"validation_{metric}", "parameters", "tokens_per_second", "seconds", "updates"),
+        "folder",
+        *keys,
+        "seed",
+        "part",
+        *(f"{prefix}_{name}" for name in scores),
+        f"validation_{metric}",
+        "parameters",
+        "tokens_per_second",
+        "seconds",
+        "updates",
         "memory_mb",
     ]
     rows = [
         [
-            *(
-                run.answers or run.folder,
-                *(run.settings.get(key, "") for key in keys),
-                run.seed,
-                run.part,
-            ),
+            run.answers or run.folder,
+            *(run.settings.get(key, "") for key in keys),
+            run.seed,
+            run.part,
             *(run.scores.get(name) for name in scores),
-            *(run.validation.get(run.metric), run.parameters, run.speed and round(run.speed, 1)),
-            *(run.seconds, run.updates, run.memory),
+            run.validation.get(run.metric),
+            run.parameters,
+            run.speed and round(run.speed, 1),
+            run.seconds,
+            run.updates,
+            run.memory,
         ]
         for run in report.runs
     ]
@@ -129,7 +139,7 @@ def csv_text(report: Report) -> str:
 
 
 def write(report: Report, tables: Sequence[ReportTable], base: Path) -> list[Path]:
-    """Writes BASE.md, .csv, .tex and .html, and .png with matplotlib. Returns the paths of the files."""
+    """Writes BASE.md, .csv, .tex and .html, and .png with matplotlib. Returns their paths."""
     state = [f"Not finished yet: {report.state}.", ""] if report.is_unfinished else []
     contents: dict[str, Callable[[], bytes]] = {
         ".md": lambda: "\n".join([*state, *map(markdown, tables)]).encode(),
@@ -172,16 +182,13 @@ def _pictures(ranking: Ranking) -> list[Markup]:
     from nmt.analysis import charts
     from nmt.drawing.plots import svg
 
-    best, worst = (
-        f"{ranked.label}, {as_spread(ranked.scores(ranking.metric))}"
-        for ranked in (ranking.rows[0], ranking.rows[-1])
-    )
+    scores = [f"{row.label}, {as_spread(row.scores(ranking.metric))}" for row in ranking.rows]
     bands = (
         "Means over seeds, up to the last epoch of the shortest run; bands from minimum to maximum."
     )
     figures = {
         f"{ranking.part.capitalize()} scores": (
-            f"Best: {best}; worst: {worst}.",
+            f"Best: {scores[0]}; worst: {scores[-1]}.",
             charts.bars(ranking),
         ),
         "Learning curves": (bands, charts.learning_curves(ranking)),
@@ -190,8 +197,8 @@ def _pictures(ranking: Ranking) -> list[Markup]:
     curve = charts.by_length(ranking) if "bleu" in ranking.runs[0].scores else None
     if curve is not None:
         figures["Quality by length"] = (
-            "BLEU of sentences by source length (Bahdanau et al. 2015, figure 2; Luong et al. 2015, "
-            "figure 6).",
+            "BLEU of sentences by source length (Bahdanau et al. 2015, figure 2; Luong et al. "
+            "2015, figure 6).",
             curve,
         )
     return [

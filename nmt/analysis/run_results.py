@@ -154,6 +154,7 @@ def collect(names: Sequence[str], *, different_data: bool = False) -> CollectedR
     results = []
     problems = []
     for folder in dict.fromkeys(folders):
+        # Runs that a later command line left out do not count.
         if any(folder.glob(f"*/{RECORD}")):
             swept |= {run.folder: run for run in find(folder) if not run.dropped}
         if not (folder / "results.json").is_file():
@@ -229,6 +230,7 @@ def result_of_file(file: Path, runs: Sequence[RunResult], metric: Metric) -> Run
     lines = read_lines(find_file(str(file)))
     check_aligned(tested[0].folder, len(reference), file, len(lines))
     scores = metric.score(lines, reference)
+    # Settings that all runs have are no reason for a column: the row has them too.
     unequal = differing([run.settings for run in runs])
     common = {key: value for key, value in runs[0].settings.items() if key not in unequal}
     return replace(
@@ -254,22 +256,23 @@ def flat_settings(config: Mapping[str, Any]) -> dict[str, str]:
     """
     settings = {}
     for key, value in learnt_settings(config).items():
-        options = value if isinstance(value, Mapping) else {}
-        if "_target_" in options:
-            target = str(options["_target_"])
-            settings[key] = NAMES.get(target, target.split(".")[-2])
-        elif not options:
+        if not value or not isinstance(value, Mapping):
             settings[key] = _as_text(value)
-        for name, option in options.items():
-            if name != "_target_":
+            continue
+        for name, option in value.items():
+            if name == "_target_":
+                settings[key] = NAMES.get(option, str(option).split(".")[-2])
+            else:
                 settings[f"{key}.{name}"] = _as_text(option)
     settings.pop("seed", None)
     return settings
 
 
 def _as_text(value: Any) -> str:
-    if value in (None, {}):
-        return "" if value is None else "none"
+    if value is None:
+        return ""
+    if value == {}:
+        return "none"
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

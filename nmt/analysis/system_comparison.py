@@ -1,4 +1,5 @@
-"""Comparison of systems (nmt.compare): runs and models, which translate, and files of translations."""
+"""Comparison of systems (nmt.compare): runs and models, which translate, and files of
+translations."""
 
 import json
 import logging
@@ -28,7 +29,8 @@ from nmt.tokenizer.words import words
 
 log = logging.getLogger(__name__)
 TOKENISED_LINES = 100
-"""Lines with a separate full stop at the end by which a text is taken as tokenised, as in sacreBLEU."""
+"""Lines with a separate full stop at the end by which a text is taken as tokenised, as in
+sacreBLEU."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +79,8 @@ def compare_systems(
     reference_lines = read_lines(reference_file)
     if not reference_lines:
         raise UserError(f"{reference_file}: is empty")
-    source_lines = _read_source(source, reference_file, reference_lines)
-    compared = _systems(systems, source_lines, (reference_file, reference_lines), load)
+    source_lines = _read_source(source, reference_file, len(reference_lines))
+    compared = _systems(systems, source_lines, reference_file, len(reference_lines), load)
     trained = [system.model for system in compared if system.model is not None]
     has_links = trained and source_lines is not None
     counted = read_lines(find_file(train)) if train else reference_lines
@@ -97,41 +99,40 @@ def compare_systems(
     _write(comparison, _examples(comparison, compared, examples), output)
 
 
-def _read_source(
-    source: str | None, reference_file: Path, reference_lines: Sequence[str]
-) -> list[str] | None:
-    """Lines of the source file, one for each reference."""
+def _read_source(source: str | None, reference: Path, count: int) -> list[str] | None:
+    """Lines of the source file, as many as the reference has; None without a file."""
     if not source:
         return None
     source_file = find_file(source)
-    source_lines = read_lines(source_file)
-    check_aligned(source_file, len(source_lines), reference_file, len(reference_lines))
-    return source_lines
+    lines = read_lines(source_file)
+    check_aligned(source_file, len(lines), reference, count)
+    return lines
 
 
 def _systems(
     paths: Sequence[str],
     source: Sequence[str] | None,
-    reference: tuple[Path, Sequence[str]],
+    reference: Path,
+    count: int,
     load: Callable[[str], Translator],
 ) -> list[System]:
     """Reads translations from files, and translates by models.
 
     paths: run directories, checkpoints, or files of translations
     source: source sentences; None if unknown
-    reference: file of the reference, and its lines
+    reference: file of the reference
+    count: number of its lines
     load: function that returns the translator of a run directory or checkpoint
 
     Raises UserError if a path is neither a model nor a file as long as the reference.
     """
-    reference_file, reference_lines = reference
     outputs: dict[str, Sequence[str]] = {}
     # Files before models, which need time to translate.
     for path in paths:
         if not (Path(path).is_dir() or path.endswith(".safetensors")):
             file = find_file(path)
             outputs[path] = read_lines(file)
-            check_aligned(reference_file, len(reference_lines), file, len(outputs[path]))
+            check_aligned(reference, count, file, len(outputs[path]))
         elif source is None:
             raise UserError(f"{path}: a model needs a text to translate: add source=FILE")
     systems = []
@@ -173,6 +174,7 @@ def _links(
         return None
     links: list[list[str]] = [[] for _ in source]
     numbers = [i for i in range(len(source)) if words(source[i]) and words(reference[i])]
+    # Empty lines have no attention.
     maps = model.forced_maps([source[i] for i in numbers], [reference[i] for i in numbers])
     for i, attention in zip(numbers, maps, strict=True):
         # Without </s> on both sides.
@@ -194,6 +196,7 @@ def _example(systems: Sequence[System], number: int, comparison: Comparison) -> 
         model = system.model
         if model is None or sentence is None or not words(sentence):
             continue
+        # Every model scores the translations of all systems.
         tokens = model.tokenizer.encode_target(list(texts.values()))
         forced = model.force(model.encode([sentence] * len(texts)), tokens, attention=False)
         log_probs[system.name] = {

@@ -80,11 +80,12 @@ def table_of(
 
 
 def with_columns(table: ReportTable, names: Sequence[str]) -> ReportTable:
-    """Some columns of a table, in another order. Raises UserError for a column that is not there."""
+    """Some columns of a table, in another order. Raises UserError for a column that is not
+    there."""
     unknown = [name for name in names if name not in table.head]
     if unknown:
-        there = ", ".join(table.head)
-        raise UserError(f"columns=[{','.join(names)}]: no column {unknown[0]}; there are {there}")
+        columns = ", ".join(table.head)
+        raise UserError(f"columns=[{','.join(names)}]: no column {unknown[0]}; there are {columns}")
     places = [list(table.head).index(name) for name in names]
     return replace(
         table,

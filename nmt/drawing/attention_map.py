@@ -163,6 +163,7 @@ def _pictures(attention_map: AttentionMap) -> list[dict[str, Any]]:
     image = source_picture(attention_map.picture)
     pictures = []
     for name, places in attention_map.places.items():
+        # [target, rows, columns]; without an image, its places have the proportions.
         height, width = places.shape[1:] if image is None else image.shape[:2]
         words = [
             {

@@ -113,6 +113,7 @@ def heat_maps(panels: Sequence[Panel], columns: int) -> Figure:
     rows = (len(panels) + columns - 1) // columns
     sources = [word for panel in panels for word in panel.source]
     targets = [word for panel in panels for word in panel.target]
+    # Room for the labels, and 0.27 inches for each word.
     width = 1.2 + _label_inches(targets) + 0.27 * max(len(panel.source) for panel in panels)
     height = 1.0 + _label_inches(sources) + 0.27 * max(len(panel.target) for panel in panels)
     with _fonts_for([*sources, *targets]):
@@ -281,6 +282,7 @@ def _fonts_for(words: Iterable[str]) -> Any:
     usual_font = font_manager.findfont(font_manager.FontProperties())
     missing = {c for c in "".join(words) if unicodedata.category(c)[0] not in "CZ"}
     missing -= _characters(usual_font)
+    # Matplotlib takes each character from the first family that has it.
     families = list(matplotlib.rcParams["font.family"])
     fonts = [
         font

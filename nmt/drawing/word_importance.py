@@ -75,6 +75,7 @@ def write_explanations(
         text = json.dumps([as_json(answer) for answer in answers], ensure_ascii=False)
         write_atomically(path, f"{text}\n".encode())
         return
+    # Without attention, no word is marked.
     numbers = [i for i, answer in enumerate(answers) if answer.importances is not None]
     if not numbers:
         log.warning("%s is not written: there are only empty lines", path)

@@ -19,6 +19,7 @@ GRACE_SECONDS = 60
 
 
 def _watch(sweeper: int, parent: int) -> None:
+    # Another parent: the launcher's process has ended, and this one was adopted.
     while is_running(sweeper) and os.getppid() == parent:
         time.sleep(1)
     os.kill(os.getpid(), signal.SIGTERM)

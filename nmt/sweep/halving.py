@@ -19,7 +19,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Halving(Sweeper):
-    """Rung i ends after epochs · factorⁱ epochs. The best 1/factor of its runs continue, at least one.
+    """Rung i ends after epochs · factorⁱ epochs. The best 1/factor of its runs continue, at least
+    one.
 
     When one run is left, or the next rung is longer than the training, the remaining runs are
     trained to their end.
@@ -53,6 +54,7 @@ class Halving(Sweeper):
             log.info("%s runs for %s epoch%s", len(remaining), epochs, "s" if epochs > 1 else "")
             job.train(remaining, epochs)
             best = self._best(job, remaining, epochs)
+            # Where a run was left out is recorded, so that it does not count as unfinished.
             for run in remaining:
                 run.note(halted=None if run in best else epochs)
             remaining = best

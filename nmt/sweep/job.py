@@ -46,10 +46,12 @@ def train(run: Run, epochs: int, sweeper: str, launcher: Mapping[str, Any], slot
         settings.append(f"trainer.stop_after={epochs}")
     settings += [f"--config-dir={directory}" for directory in run.config_dirs]
     settings += [f"--plugins={package}" for package in run.plugins]
+    # Before the start, so that a killed sweep has counted this attempt.
     run.note(failure=None, attempts=run.record().get("attempts", 0) + 1)
     command = [sys.executable, "-m", "nmt.sweep.child", sweeper, f"nmt.{run.command}", *settings]
     began = time.time()
     with _environment(launcher, slots) as environment, open(run.folder / OUTPUT, "ab") as output:
+        # Output of earlier attempts stays in the file.
         start = output.tell()
         process = subprocess.Popen(
             command,
@@ -57,6 +59,7 @@ def train(run: Run, epochs: int, sweeper: str, launcher: Mapping[str, Any], slot
             stdout=output,
             stderr=output,
             env=environment,
+            # Ctrl-C in the terminal reaches the sweep alone, which passes it on.
             start_new_session=True,
         )
         status = _wait(process)
@@ -69,7 +72,8 @@ def train(run: Run, epochs: int, sweeper: str, launcher: Mapping[str, Any], slot
 
 
 def _wait(process: subprocess.Popen[bytes]) -> int:
-    """Exit status of a process. An interruption is passed on, and the process may save its state."""
+    """Exit status of a process. An interruption is passed on, and the process may save its
+    state."""
     try:
         return process.wait()
     except BaseException:
@@ -125,6 +129,7 @@ def parallel_jobs(launcher: Mapping[str, Any]) -> int:
     jobs = launcher.get("n_jobs")
     if not isinstance(jobs, int):
         return 1
+    # As in joblib: -1 stands for all cores, -2 for all but one.
     return max(1, jobs if jobs > 0 else available_cores() + 1 + jobs)
 
 

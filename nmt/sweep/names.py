@@ -20,6 +20,7 @@ def differing(settings: Sequence[Mapping[str, str]]) -> list[str]:
     """Keys whose values differ between runs, in their order in a name."""
     keys = dict.fromkeys(key for values in settings for key in values)
     differ = [key for key in keys if len({values.get(key) for values in settings}) > 1]
+    # Keys that are not named here stand between those of FIRST and the seed.
     order = {key: i for i, key in enumerate(FIRST)} | {"seed": len(FIRST) + 1}
     return sorted(differ, key=lambda key: order.get(key, len(FIRST)))
 
@@ -52,4 +53,5 @@ def name_of(parts: Mapping[str, str]) -> str:
     name = re.sub(r"[^\w.+-]+", "-", "-".join(words)).strip("-.") or "run"
     if len(name) <= LONGEST:
         return name
+    # The hash keeps long names apart that begin alike.
     return f"{name[: LONGEST - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

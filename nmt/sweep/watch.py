@@ -66,11 +66,11 @@ class SweepProgress:
         )
 
     def _log_change(self, run: Run, states: Mapping[str, RunState]) -> None:
-        whole = overall(self.runs, states)
+        progress = overall(self.runs, states)
         events = {
             RunState.RUNNING: "started",
-            RunState.FINISHED: f"finished, {best_score(run, self.metric)}; {whole}",
-            RunState.FAILED: f"failed: {run.record().get('failure')}; {whole}",
+            RunState.FINISHED: f"finished, {best_score(run, self.metric)}; {progress}",
+            RunState.FAILED: f"failed: {run.record().get('failure')}; {progress}",
         }
         event = events.get(states[run.name])
         if event is not None:

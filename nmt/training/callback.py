@@ -1,8 +1,8 @@
 """Callbacks of the trainer: progress bar, metrics file, trackers, and those of users.
 
 A user's callback is a subclass of `Callback`, chosen by YAML (callback=NAME) or given in Python
-(nmt.train(…, callbacks=[…])). The order of calls: progress bar, metrics file, trackers, the callback
-of the YAML, those of Python. An error of a callback ends the training.
+(nmt.train(…, callbacks=[…])). The order of calls: progress bar, metrics file, trackers, the
+callback of the YAML, those of Python. An error of a callback ends the training.
 """
 
 from collections.abc import Mapping

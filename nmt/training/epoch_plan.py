@@ -61,7 +61,8 @@ class EpochPlan:
         return min(total, self.max_updates) if self.max_updates else total
 
     def updates_from(self, first_batch: int) -> list[range]:
-        """The batches of each further update, all ranks together, after the first batches of the epoch are done."""
+        """The batches of each further update, all ranks together, after the first batches of the
+        epoch are done."""
         update = self.updates_before + math.ceil(first_batch / self.batches_per_update)
         starts = range(first_batch, self.batches, self.batches_per_update)
         return [
@@ -72,7 +73,8 @@ class EpochPlan:
     def share(self, update: range) -> list[PlannedBatch]:
         """The batches of an update that this rank computes, as many on every rank.
 
-        The ranks wait for each other's gradients, so a rank without a batch computes a dummy batch of weight 0.
+        The ranks wait for each other's gradients, so a rank without a batch computes a dummy batch
+        of weight 0.
         """
         batches = [PlannedBatch(number, 1) for number in self.ranks.share(update)]
         dummies = math.ceil(len(update) / self.ranks.count) - len(batches)
@@ -95,9 +97,11 @@ class EpochPlan:
             return True
         if every_updates:
             return update % every_updates == 0
+        # Shares of the epoch: one update, and all updates so far.
         step = 1 / self.updates
         done = (update - self.updates_before) / self.updates
         interval = max(every, step)
+        # A validation is due when this update crosses the end of an interval.
         validations = math.floor((self.epoch + done) / interval + 1e-9)
         validations_before = math.floor((self.epoch + (done - step)) / interval + 1e-9)
         return validations > validations_before

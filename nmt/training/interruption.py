@@ -9,8 +9,8 @@ from typing import Any
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 """Names of the signals; not every system has all."""
 REPEAT = 1.0
-"""Seconds after the first signal in which further ones count as the same: supervisors signal a process
-and its group."""
+"""Seconds after the first signal in which further ones count as the same: supervisors signal a
+process and its group."""
 
 
 class Interruption:

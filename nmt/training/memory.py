@@ -12,17 +12,18 @@ _TRIM_THRESHOLD = -1
 _TOP_PAD = -2
 _MMAP_THRESHOLD = -3
 CACHES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
-"""Environment variables of oneDNN and of PyTorch's layer above it: number of prepared products that they keep, one for
-each combination of sizes."""
+"""Environment variables of oneDNN and of PyTorch's layer above it: number of prepared products that
+they keep, one for each combination of sizes."""
 OFTEN = 5
-"""Reports between two returns of memory: returned pages cost time, as they are zeroed when they are needed again."""
+"""Reports between two returns of memory: returned pages cost time, as they are zeroed when they are
+needed again."""
 
 
 def keep_few_products(count: int = 128) -> None:
     """Bounds the caches of products in bfloat16; call it before the first product.
 
-    By default they keep 1,024, each with its working memory, which batches of all sizes fill with gigabytes. Few of
-    them come again in every batch.
+    By default they keep 1,024, each with its working memory, which batches of all sizes fill with
+    gigabytes. Few of them come again in every batch.
     """
     for name in CACHES:
         os.environ.setdefault(name, str(count))
@@ -31,8 +32,8 @@ def keep_few_products(count: int = 128) -> None:
 def keep_freed_memory() -> None:
     """Makes the C library reuse freed memory. Does nothing where the C library is not glibc.
 
-    By default glibc returns every large block to the kernel, and the next tensor pays for fresh, zeroed pages: about a
-    tenth of a training step on a CPU.
+    By default glibc returns every large block to the kernel, and the next tensor pays for fresh,
+    zeroed pages: about a tenth of a training step on a CPU.
     """
     mallopt = _function("mallopt")
     if mallopt is not None:
@@ -47,12 +48,14 @@ def peak_memory() -> float | None:
         import resource
     except ImportError:
         return None
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return round(most / (1e6 if sys.platform == "darwin" else 1e3), 1)
+    # Bytes on macOS, kilobytes elsewhere.
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(peak / (1e6 if sys.platform == "darwin" else 1e3), 1)
 
 
 class Trimming(Callback):
-    """Callback that returns freed memory to the system now and then: holes that no later tensor has filled."""
+    """Callback that returns freed memory to the system now and then: holes that no later tensor has
+    filled."""
 
     every_rank = True
 

@@ -1,7 +1,7 @@
 """Optimizers of torch.optim that take gradients of any shape, with their settings as keywords.
 
-`nmt.training.optimizer.NAME` is a function for each name in CLASSES. Not offered: LBFGS (computes the
-loss several times a step), SparseAdam (needs sparse gradients) and Muon (takes matrices alone).
+`nmt.training.optimizer.NAME` is a function for each name in CLASSES. Not offered: LBFGS (computes
+the loss several times a step), SparseAdam (needs sparse gradients) and Muon (takes matrices alone).
 """
 
 import inspect
@@ -32,8 +32,8 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
 }
 """Settings of the usual optimizers, with defaults; all others have those of their class.
 
-AdamW decouples weight decay (Loshchilov & Hutter 2019). Adadelta (Zeiler 2012) is that of Bahdanau et
-al. 2015.
+AdamW decouples weight decay (Loshchilov & Hutter 2019). Adadelta (Zeiler 2012) is that of Bahdanau
+et al. 2015.
 """
 FUSED = ("adam", "adamw", "sgd")
 """Optimizers that are one kernel per step."""
@@ -58,8 +58,8 @@ RANGES: Mapping[str, Any] = {
 }
 """Valid ranges of settings, by name or Class.name; PyTorch accepts lr=inf and momentum=2."""
 NOT_SETTINGS = ("params", "foreach", "capturable", "differentiable", "fused", "maximize", "t0")
-"""Arguments of the classes that change how they compute; and t0, the begin of ASGD's average, which is
-trainer.ema."""
+"""Arguments of the classes that change how they compute; and t0, the begin of ASGD's average, which
+is trainer.ema."""
 
 
 def __getattr__(name: str) -> Callable[..., torch.optim.Optimizer]:

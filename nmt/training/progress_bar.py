@@ -1,7 +1,7 @@
 """Progress of a training on stderr, and its validations.
 
-`train_loss` is what is minimised, with label smoothing and dropout. `nll` of a validation is the negative
-log-likelihood per token (or text) in nats, with neither, so the two are not comparable.
+`train_loss` is what is minimised, with label smoothing and dropout. `nll` of a validation is the
+negative log-likelihood per token (or text) in nats, with neither, so the two are not comparable.
 """
 
 import logging

@@ -1,10 +1,15 @@
 """The run directory: everything that one training leaves behind.
 
-config.yaml          the resolved configuration               best.safetensors   the best model (see checkpoint.py)
-run.json             versions, command, data fingerprint      last.safetensors   everything needed to resume
-train.log            what was printed                         learning_curve.png, attention.png
-metrics.jsonl        all figures, one JSON object per line    results.json       final scores with signatures
-events.out.tfevents  the same for TensorBoard                 test.txt           translations of the test part
+config.yaml          the resolved configuration
+run.json             versions, command, data fingerprint
+train.log            what was printed
+metrics.jsonl        all figures, one JSON object per line
+events.out.tfevents  the same for TensorBoard
+best.safetensors     the best model (see checkpoint.py)
+last.safetensors     everything needed to resume
+results.json         final scores with signatures
+test.txt             translations of the test part
+learning_curve.png, attention.png
 """
 
 import contextlib
@@ -74,7 +79,8 @@ def versions() -> Mapping[str, str]:
 
 
 def git_commit() -> str | None:
-    """The commit of a checkout of nmt, with a + if its files have changed since; None without one."""
+    """The commit of a checkout of nmt, with a + if its files have changed since; None without
+    one."""
     root = Path(nmt.__file__).parent.parent
     if not (root / ".git").exists() or shutil.which("git") is None:
         return None
@@ -141,7 +147,8 @@ def run_record(path: Path) -> dict[str, Any]:
 
 
 def claim_fresh(base: Path) -> tuple[Path, Lock]:
-    """A new folder of a name, with a number behind it if the name is taken, and its lock. Raises UserError."""
+    """A new folder of a name, with a number behind it if the name is taken, and its lock. Raises
+    UserError."""
     for number in itertools.count(1):
         path = base if number == 1 else base.with_name(f"{base.name}-{number}")
         try:
@@ -152,7 +159,8 @@ def claim_fresh(base: Path) -> tuple[Path, Lock]:
                 raise UserError(f"run_dir={path}: {path.parent} is a file, not a folder") from None
         except OSError as error:
             raise UserError(
-                f"run_dir={path}: cannot be made ({error.strerror}); choose another folder by run_dir="
+                f"run_dir={path}: cannot be made ({error.strerror}); choose another folder by "
+                "run_dir="
             ) from error
         else:
             break
@@ -177,7 +185,8 @@ def started_in(path: Path) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class RunDirectory(Callback):
-    """A folder that one run owns, for its checkpoints, figures and records; store and callback of the trainer.
+    """A folder that one run owns, for its checkpoints, figures and records; store and callback of
+    the trainer.
 
     path: the folder.
     meta: header of every checkpoint.
@@ -282,6 +291,7 @@ class RunDirectory(Callback):
         return read_metrics(self.path)
 
     def drop_records_after(self, update: int) -> None:
-        """Removes figures of updates after the checkpoint to resume from: they will be made again."""
+        """Removes figures of updates after the checkpoint to resume from: they will be made
+        again."""
         entries = [entry for entry in self.records() if entry["update"] <= update]
         self.write_text("metrics.jsonl", "".join(json.dumps(entry) + "\n" for entry in entries))

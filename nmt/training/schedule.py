@@ -75,8 +75,8 @@ class InverseSqrt(Schedule):
 
 @dataclass(kw_only=True)
 class Noam(Schedule):
-    """size^(-1/2) · min(step^(-1/2), step · warmup^(-3/2)), not scaled to 1 (Vaswani et al. 2017, eq.
-    3): for rates, such as optimizer.lr=2, that were written for it. The warm-up is part of the
+    """size^(-1/2) · min(step^(-1/2), step · warmup^(-3/2)), not scaled to 1 (Vaswani et al. 2017,
+    eq. 3): for rates, such as optimizer.lr=2, that were written for it. The warm-up is part of the
     formula."""
 
     warmup: Size = 4000

@@ -46,7 +46,8 @@ class TrainingProgress:
 
     @classmethod
     def of(cls, saved: Mapping[str, Any]) -> "TrainingProgress":
-        """The progress that `asdict` made plain. Raises KeyError, TypeError or ValueError if it is damaged."""
+        """The progress that `asdict` made plain. Raises KeyError, TypeError or ValueError if it is
+        damaged."""
         for name, value in saved.items():
             if type(value) not in KINDS.get(name, (int,)):  # isinstance takes a Boolean for an int
                 raise TypeError(f"{name} is {type(value).__name__}")
@@ -79,7 +80,8 @@ class TrainingState:
     ema: decay of the moving average of the weights; 0: no average.
     scale: whether the loss is scaled against underflow (float16).
     ranks: the processes that train together.
-    shard: whether each rank holds only its share of the moving average and of the optimizer's state.
+    shard: whether each rank holds only its share of the moving average and of the optimizer's
+    state.
     """
 
     def __init__(
@@ -101,6 +103,7 @@ class TrainingState:
         self.sharing = ranks if shard else ALONE
         self.progress = TrainingProgress()
         self.names, self.parameters = zip(*network.named_parameters(), strict=True)
+        # This rank's share of the parameters that have a moving average.
         self._averaged = self.sharing.share(self.parameters) if ema else ()
         self._average = [p.detach().clone() for p in self._averaged]
         self.scaler = torch.amp.GradScaler(self.parameters[0].device.type, enabled=scale)
@@ -137,6 +140,7 @@ class TrainingState:
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
         if self._averaged:
+            # A smaller decay at first, so that the random initial weights are soon forgotten.
             decay = min(self.ema, (1 + self.progress.update) / (10 + self.progress.update))
             with torch.no_grad():
                 torch._foreach_lerp_(self._average, list(self._averaged), 1 - decay)
@@ -149,7 +153,8 @@ class TrainingState:
         return not self.ranks.any(damaged)
 
     def weights(self) -> dict[str, Tensor]:
-        """The weights to validate and keep: the moving average if there is one. All ranks call it."""
+        """The weights to validate and keep: the moving average if there is one. All ranks call
+        it."""
         if not self.ema:
             return self._named(self.parameters)
         return self._named(self.sharing.collected(self._average, self.parameters))
@@ -161,6 +166,7 @@ class TrainingState:
     @contextlib.contextmanager
     def using(self, weights: dict[str, Tensor]) -> Iterator[None]:
         """The network in evaluation mode with other weights for a while."""
+        # Only the storage is exchanged: the optimizer keeps its references to the parameters.
         trained = [p.data for p in self.parameters]
         for name, parameter in zip(self.names, self.parameters, strict=True):
             parameter.data = weights[name].data

@@ -1,4 +1,5 @@
-"""Calls of the trackers: figures of training, and at every validation figures, samples and attention."""
+"""Calls of the trackers: figures of training, and at every validation figures, samples and
+attention."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,8 @@ FIGURES = ("loss", "rate", "gradient_norm", "speed")
 
 
 class Tracking(Callback):
-    """Callback of the trainer that passes everything on to trackers. The constructor begins their runs.
+    """Callback of the trainer that passes everything on to trackers. The constructor begins their
+    runs.
 
     trackers: the trackers.
     folder: the run directory.

@@ -1,7 +1,7 @@
 """The training loop: batch, forward, backward, step, log, validate, save.
 
-It is independent of the model: a task brings the network, the objective, the batches and the validation. The whole state
-(state.py) can be saved after any update and resumed, bit for bit.
+It is independent of the model: a task brings the network, the objective, the batches and the
+validation. The whole state (state.py) can be saved after any update and resumed, bit for bit.
 """
 
 import hashlib
@@ -31,7 +31,8 @@ log = logging.getLogger(__name__)
 OnNaN = Literal["stop", "skip", "rollback"]
 REMEDY = "lower optimizer.lr or trainer.clip_norm, or use trainer.precision=float32"
 PATIENCE = 10
-"""Updates: training stops after this many skipped in a row, or after this many rollbacks to one saved state."""
+"""Updates: training stops after this many skipped in a row, or after this many rollbacks to one
+saved state."""
 AUTOCAST = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
 """Type of the matrix products under autocast; None: no autocast."""
 
@@ -74,9 +75,11 @@ class Trainer:
     patience: Count = 0
     """Validations without improvement before training stops; 0: it does not."""
     ema: Fraction = 0.0
-    """Decay of an exponential moving average of the weights, which is validated and kept as best; 0: none."""
+    """Decay of an exponential moving average of the weights, which is validated and kept as best;
+    0: none."""
     average: Count = 0
-    """Best validations whose weights are averaged at the end, and kept if they are better; 0: none."""
+    """Best validations whose weights are averaged at the end, and kept if they are better; 0:
+    none."""
     save_every: NonNegative = 5.0
     """Minutes between two saves of everything needed to resume."""
     log_every: Size = 20
@@ -84,7 +87,8 @@ class Trainer:
     keep: Size = 1
     """Latest checkpoints that are kept."""
     on_nan: OnNaN = "stop"
-    """Reaction to a NaN or infinite loss or gradient. Weights that contain NaN or inf are never saved.
+    """Reaction to a NaN or infinite loss or gradient. Weights that contain NaN or inf are never
+    saved.
 
     stop: an error; the last saved state remains.
     skip: the update is skipped; an error after PATIENCE of them in a row.
@@ -125,7 +129,8 @@ class Trainer:
 
         resume: state and tensors of the checkpoint to continue from.
 
-        Raises Stopped, after saving, if it is interrupted; UserError if the loss is NaN or infinite.
+        Raises Stopped, after saving, if it is interrupted; UserError if the loss is NaN or
+        infinite.
         """
         state = TrainingState(
             task.network,
@@ -214,7 +219,7 @@ class TrainingLoop:
         if progress.validating:
             self._validate(plan.position(progress.batch))
         for update, share in self._updates(plan, batches):
-            if progress.finished:
+            if progress.finished:  # by patience
                 break
             self.state.set_rate(plan.total_updates, plan.position(progress.batch))
             norm = self._update(share, plan.total_updates)
@@ -242,7 +247,8 @@ class TrainingLoop:
                 callback.on_epoch(progress.epoch)
 
     def _plan(self, batches: Batches) -> EpochPlan:
-        """The plan of the present epoch. Raises UserError if it has too few batches for the ranks."""
+        """The plan of the present epoch. Raises UserError if it has too few batches for the
+        ranks."""
         progress = self.progress
         updates_done = math.ceil(progress.batch / (self.trainer.accumulate * self.ranks.count))
         plan = EpochPlan(
@@ -273,7 +279,8 @@ class TrainingLoop:
     def _updates(
         self, plan: EpochPlan, batches: Batches
     ) -> Iterator[tuple[range, list[tuple[PlannedBatch, TrainingBatch]]]]:
-        """The batches of each further update: numbers of all ranks' batches, and this rank's batches."""
+        """The batches of each further update: numbers of all ranks' batches, and this rank's
+        batches."""
         updates = plan.updates_from(self.progress.batch)
         shares = [plan.share(update) for update in updates]
         # One reader for all updates, so that it can prepare batches ahead.
@@ -292,7 +299,8 @@ class TrainingLoop:
             raise Stopped
 
     def _update(self, share: list[tuple[PlannedBatch, TrainingBatch]], total: int) -> Tensor | None:
-        """One update of `total`, from the gradient of the mean loss per token of all ranks' batches.
+        """One update of `total`, from the gradient of the mean loss per token of all ranks'
+        batches.
 
         Returns the gradient's norm before clipping, or None if training was rolled back instead.
         """
@@ -374,7 +382,8 @@ class TrainingLoop:
         self._reset_figures()
 
     def _validation_of(self, weights: dict[str, Tensor]) -> Validation:
-        """Validates some weights. Raises Stopped, after saving, if interrupted: it is repeated when resumed."""
+        """Validates some weights. Raises Stopped, after saving, if interrupted: it is repeated when
+        resumed."""
         try:
             with self.state.using(weights):
                 return self.task.validate(lambda: self.interruption.requested)
@@ -383,7 +392,8 @@ class TrainingLoop:
             raise Stopped from None
 
     def _validate(self, epoch: float) -> None:
-        """Validates, keeps the best weights, calls schedule and callbacks, and decides whether to stop."""
+        """Validates, keeps the best weights, calls schedule and callbacks, and decides whether to
+        stop."""
         progress = self.progress
         weights = self.state.weights()
         progress.validating = True
@@ -396,6 +406,7 @@ class TrainingLoop:
                 f"the validation {self.task.metric} or loss is not a number "
                 f"(update {progress.update:,}): {self._remedy}"
             )
+        # Of two equal scores, that with the smaller loss is better.
         is_tie = score == progress.best and loss < progress.best_loss
         best = self.task.better(score, progress.best) or is_tie
         progress.worse = 0 if best else progress.worse + 1
@@ -457,7 +468,8 @@ class TrainingLoop:
             callback.on_validation(progress.update, float(progress.epoch), validation, True)
 
     def save(self) -> None:
-        """Saves everything needed to resume. Raises UserError, and saves nothing, if weights are NaN or infinite."""
+        """Saves everything needed to resume. Raises UserError, and saves nothing, if weights are
+        NaN or infinite."""
         progress = self.progress
         if not self.state.sound():
             raise UserError(
@@ -483,7 +495,7 @@ class TrainingLoop:
 
 
 def _seed(seed: int, epoch: int, batch: int) -> None:
-    """Seeds dropout and samples as a pure function of the batch: they depend neither on the number of
-    ranks nor on a stop."""
+    """Seeds dropout and samples as a pure function of the batch: they depend neither on the number
+    of ranks nor on a stop."""
     key = hashlib.blake2b(f"{seed} {epoch} {batch}".encode(), digest_size=8).digest()
     torch.manual_seed(int.from_bytes(key, "little", signed=True))

@@ -1,5 +1,5 @@
-"""One training run, from its parts to its results: train, test the best weights, draw, suggest the next
-commands."""
+"""One training run, from its parts to its results: train, test the best weights, draw, suggest the
+next commands."""
 
 import json
 import logging
@@ -57,7 +57,8 @@ class TrainingRun:
         return self.files.path
 
     def run(self) -> float:
-        """Trains to the end; returns the test score of the task's metric. Raises Stopped after saving."""
+        """Trains to the end; returns the test score of the task's metric. Raises Stopped after
+        saving."""
         bar = ProgressBar(self.task.unit)
         callbacks = [
             callback

@@ -1,4 +1,5 @@
-"""Maximum likelihood with teacher forcing: each word is predicted from the reference words before it."""
+"""Maximum likelihood with teacher forcing: each word is predicted from the reference words before
+it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,13 +20,13 @@ SMALLEST = 1e-6
 class CrossEntropy:
     """Cross-entropy of the real target words, with label smoothing (Szegedy et al. 2016).
 
-    In training, plus λ times the doubly stochastic penalty (Xu et al. 2015, eq. 14), which is 0 if every
-    source position has a total weight of 1:
+    In training, plus λ times the doubly stochastic penalty (Xu et al. 2015, eq. 14), which is 0 if
+    every source position has a total weight of 1:
 
         λ Σ_s (1 − Σ_t α_ts)²        λ = `doubly_stochastic`
 
-    and γ times the cross-entropy between given alignments and attention (guided alignment, Chen et al.
-    2016, eq. 5-7), where A_ts is one over the number of links of word t for each of them:
+    and γ times the cross-entropy between given alignments and attention (guided alignment, Chen et
+    al. 2016, eq. 5-7), where A_ts is one over the number of links of word t for each of them:
 
         γ Σ_t −Σ_s A_ts log α_ts     γ = `guided_alignment`
     """
@@ -66,8 +67,8 @@ class CrossEntropy:
         """−Σ A log α; `weights` α and `batch.links` A are [B, T, S]."""
         if weights is None or batch.links is None:
             raise ValueError(
-                "objective.guided_alignment needs a decoder with attention, and data.alignment: set "
-                "it to 0"
+                "objective.guided_alignment needs a decoder with attention, and data.alignment: "
+                "set it to 0"
             )
         return -(batch.links * weights.clamp(min=SMALLEST).log()).sum()
 

@@ -1,7 +1,7 @@
 """Word-level distillation (Kim & Rush 2016, section 3.1; Hinton et al. 2015).
 
-At each position of the reference, the network learns the whole distribution q of a trained model, the
-teacher, beside the reference word.
+At each position of the reference, the network learns the whole distribution q of a trained model,
+the teacher, beside the reference word.
 
     L = (1 − λ) CE + λ Σ_t −Σ_v q_t(v) log p_t(v)        λ = `weight`
 
@@ -46,8 +46,8 @@ class Distillation:
             )
         if self.label_smoothing and self.weight == 1:
             raise ValueError(
-                "objective.label_smoothing is for the reference words, and objective.weight=1 leaves "
-                "them out"
+                "objective.label_smoothing is for the reference words, and objective.weight=1 "
+                "leaves them out"
             )
         for network in self.teachers:
             network.eval().requires_grad_(False)

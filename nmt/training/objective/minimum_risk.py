@@ -1,12 +1,12 @@
 """Minimum risk (Shen et al. 2016, eq. 9-13; Edunov et al. 2018, section 3.3).
 
-The expected cost of the model's translations. For a training pair (x, y*) and some translations S(x) of x by
-the model as it is now:
+The expected cost of the model's translations. For a training pair (x, y*) and some translations
+S(x) of x by the model as it is now:
 
     R = Σ_{y ∈ S(x)} Q(y) Δ(y, y*)        Q(y) = P(y | x)^α / Σ_{y' ∈ S(x)} P(y' | x)^α
 
-α is the `sharpness`; the cost Δ = 1 − sentence BLEU or chrF, between 0 and 1. The gradient is that of a likelihood with a
-weight for each translation:
+α is the `sharpness`; the cost Δ = 1 − sentence BLEU or chrF, between 0 and 1. The gradient is that
+of a likelihood with a weight for each translation:
 
     ∂R = Σ_y α Q(y) (Δ(y, y*) − R) ∂ log P(y | x)
 
@@ -31,7 +31,8 @@ from nmt.training.objective.cross_entropy import CrossEntropy
 
 @dataclass(kw_only=True)
 class MinimumRisk:
-    """(1 − λ) times the mean risk of the sentences plus λ times the mean cross-entropy of the words.
+    """(1 − λ) times the mean risk of the sentences plus λ times the mean cross-entropy of the
+    words.
 
     The network should be trained already (`init=RUN_DIR`). Validation is teacher-forced.
 
@@ -55,8 +56,8 @@ class MinimumRisk:
     def __post_init__(self) -> None:
         if self.candidates < 2:
             raise ValueError(
-                f"objective.candidates={self.candidates}: one candidate has no alternative; give at "
-                "least 2"
+                f"objective.candidates={self.candidates}: one candidate has no alternative; give "
+                "at least 2"
             )
         if self.label_smoothing and not self.likelihood:
             raise ValueError(
@@ -98,8 +99,8 @@ class MinimumRisk:
         proposed: Sequence[Sequence[Candidate]],
         scale: float,
     ) -> Float[Tensor, ""]:
-        """`scale` times the sum of the sentences' risks, with its gradient. B sentences have up to C
-        candidates each."""
+        """`scale` times the sum of the sentences' risks, with its gradient. B sentences have up to
+        C candidates each."""
         device = memory.values.device
         count = max(map(len, proposed))
         candidates: list[Candidate] = []

@@ -1,12 +1,12 @@
 """R-Drop (Liang et al. 2021, eq. 1-4).
 
-Each pair is read twice, with other dropout each time, and the two distributions p and q of a word shall
-agree:
+Each pair is read twice, with other dropout each time, and the two distributions p and q of a word
+shall agree:
 
     L = Σ_t ½ (CE(p_t) + CE(q_t)) + α/4 Σ_t (KL(p_t ‖ q_t) + KL(q_t ‖ p_t))        α = `agreement`
 
-half of the paper's sum, so that a loss is comparable with that of one reading. An update costs twice as
-much.
+half of the paper's sum, so that a loss is comparable with that of one reading. An update costs
+twice as much.
 """
 
 from collections.abc import Iterator
@@ -22,8 +22,8 @@ from nmt.training.objective.reinforce import likelihood_loss
 
 @dataclass(kw_only=True)
 class RDrop:
-    """Cross-entropy of two readings with different dropout, and α times their divergence. Validation is
-    the plain cross-entropy."""
+    """Cross-entropy of two readings with different dropout, and α times their divergence.
+    Validation is the plain cross-entropy."""
 
     agreement: Positive = 1.0
     label_smoothing: Fraction = 0.0

@@ -1,7 +1,7 @@
 """REINFORCE (Williams 1992) for a sampling window of attention.
 
-The reward is the log-likelihood of the target words under the window's choices; the window turns it into
-a loss, see nmt/model/attention/window/hard.py.
+The reward is the log-likelihood of the target words under the window's choices; the window turns it
+into a loss, see nmt/model/attention/window/hard.py.
 """
 
 import torch
@@ -20,8 +20,8 @@ def likelihood_loss(
     smoothing: float,
     agreement: float = 0.0,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """`OutputLayer.loss`; in training with label smoothing, and with the REINFORCE loss of a sampling
-    window, if the attention has one."""
+    """`OutputLayer.loss`; in training with label smoothing, and with the REINFORCE loss of a
+    sampling window, if the attention has one."""
     if not model.training:
         smoothing = 0.0
     loss, nll = model.output_layer.loss(output, memory, targets, smoothing, agreement=agreement)

@@ -1,7 +1,8 @@
 """Scheduled sampling (Bengio et al. 2015).
 
-At each position, the decoder reads either the reference word or a word sampled from its own prediction,
-at random. The probability of the reference word is ε_i, the teacher-forcing ratio after i updates.
+At each position, the decoder reads either the reference word or a word sampled from its own
+prediction, at random. The probability of the reference word is ε_i, the teacher-forcing ratio after
+i updates.
 
     constant           ε = start
     linear             ε = max(end, start − (start − end) i / k)
@@ -9,8 +10,8 @@ at random. The probability of the reference word is ε_i, the teacher-forcing ra
     inverse_sigmoid    ε = max(end, start · k' / (k' + e^{i/k'}) · (k'+1)/k'),
                        k' chosen so that ε/start = 1/2 at i = k
 
-k is `pace`, a share of all updates, or `updates` if that is not 0. The prediction of position t is needed
-before t+1 is read, so training goes step by step while ε < 1.
+k is `pace`, a share of all updates, or `updates` if that is not 0. The prediction of position t is
+needed before t+1 is read, so training goes step by step while ε < 1.
 """
 
 import functools
@@ -31,8 +32,8 @@ Decay = Literal["constant", "linear", "exponential", "inverse_sigmoid"]
 
 @dataclass(kw_only=True)
 class ScheduledSampling:
-    """Cross-entropy of the reference words; the decoder reads a mixture of reference words and sampled
-    words. Validation is teacher-forced.
+    """Cross-entropy of the reference words; the decoder reads a mixture of reference words and
+    sampled words. Validation is teacher-forced.
 
     decay: formula of the teacher-forcing ratio
     start: its value at the beginning
@@ -51,8 +52,8 @@ class ScheduledSampling:
     def __post_init__(self) -> None:
         if self.decay != "constant" and self.end > self.start:
             raise ValueError(
-                f"objective.end={self.end:g} is above objective.start={self.start:g}: the ratio can "
-                "only fall"
+                f"objective.end={self.end:g} is above objective.start={self.start:g}: the ratio "
+                "can only fall"
             )
 
     @classmethod
@@ -88,7 +89,8 @@ class ScheduledSampling:
 
 
 def _sampled_inputs(model: Seq2Seq, batch: Batch, ratio: float) -> tuple[DecoderOutput, Prepared]:
-    """Output of a decoder that reads the reference word with probability `ratio`, else a sampled one."""
+    """Output of a decoder that reads the reference word with probability `ratio`, else a sampled
+    one."""
     memory = model.encode(batch.source, batch.source_lengths, batch.pictures)
     state = model.start(memory)
     inputs = batch.inputs[:, :1]  # [B, 1], BOS

@@ -105,7 +105,8 @@ class ClassificationTask(Task):
         lengths = self.documents.lengths
         names = self.labels.names
         data = (
-            f"{len(self.splits.train):,} training texts, {len(self.splits.validation):,} validation, "
+            f"{len(self.splits.train):,} training texts, "
+            f"{len(self.splits.validation):,} validation, "
             f"{len(self.splits.test or ()):,} test; {kind} of {', '.join(names[:12])}"
             f"{' …' if len(names) > 12 else ''}; vocabulary {self.tokenizer.source_size:,}; "
             f"{lengths.mean():.0f} tokens per text, at most {lengths.max()}"
@@ -170,8 +171,9 @@ class ClassificationTask(Task):
         lines = _figures(figures)
         if gap.texts:
             lines.append(
-                f"without the 3 most important words the guess loses {100 * gap.most_important:.1f} "
-                f"points of probability, without 3 random words {100 * gap.random:.1f}"
+                "without the 3 most important words the guess loses "
+                f"{100 * gap.most_important:.1f} points of probability, without 3 random words "
+                f"{100 * gap.random:.1f}"
             )
         scores = {metric: {"score": figures[metric]} for metric in ("macro_f1", "accuracy", "loss")}
         results = {"scores": scores, "labels": figures["labels"], "removal": asdict(gap)}
@@ -181,11 +183,11 @@ class ClassificationTask(Task):
         """A few validation texts with their most important words."""
         part = self.splits.validation
         by_length = sorted(range(len(part)), key=lambda i: len(part.texts[i]))
-        shown = by_length[len(part) // 3 :: max(1, len(part) // 30)]
-        answers = self.reader.classify([part.texts[i] for i in shown])
+        examples = by_length[len(part) // 3 :: max(1, len(part) // 30)]
+        answers = self.reader.classify([part.texts[i] for i in examples])
         if any(answer.importances is not None for answer in answers):
             write_explanations(
-                answers, folder / "explanations.html", [part.labels[i] for i in shown]
+                answers, folder / "explanations.html", [part.labels[i] for i in examples]
             )
 
     def next_commands(self, folder: Path) -> list[str]:
@@ -212,19 +214,19 @@ def _figures(figures: Mapping[str, Any]) -> list[str]:
 
 def _some(labels: Sequence[str], most: int = 10) -> str:
     """The first of many labels, each shortened."""
-    shown = [label if len(label) <= 30 else f"{label[:29]}…" for label in labels[:most]]
+    names = [label if len(label) <= 30 else f"{label[:29]}…" for label in labels[:most]]
     more = (
         f" and {len(labels) - most:,} more; is data.label the right column?"
         if len(labels) > most
         else ""
     )
-    return ", ".join(shown) + more
+    return ", ".join(names) + more
 
 
 @dataclass(frozen=True)
 class TextBatches:
-    """The batches of an epoch: documents, their gold labels [documents, labels], and the documents of
-    each batch."""
+    """The batches of an epoch: documents, their gold labels [documents, labels], and the documents
+    of each batch."""
 
     documents: Documents
     gold: np.ndarray

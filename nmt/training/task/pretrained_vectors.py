@@ -41,8 +41,8 @@ def load_vectors(
     share = use_vectors(table, pieces, vectors)
     if not share:
         raise UserError(
-            f"vectors={names}: has none of the vocabulary's words. Are they of this language? Choose "
-            "tokenizer=word, so that the vocabulary is made of words"
+            f"vectors={names}: has none of the vocabulary's words. Are they of this language? "
+            "Choose tokenizer=word, so that the vocabulary is made of words"
         )
     log.info("%s: vectors for %.0f %% of the vocabulary", names, 100 * share)
 
@@ -52,19 +52,19 @@ def use_vectors(
 ) -> float:
     """Uses word vectors as the vectors of the pieces that are these words.
 
-    Other pieces stay random, with the mean and standard deviation of the vectors. Returns the share of
-    the vocabulary that has a vector.
+    Other pieces stay random, with the mean and standard deviation of the vectors. Returns the share
+    of the vocabulary that has a vector.
     """
-    known = {}
+    new_rows = {}
     for number, piece in enumerate(pieces):
         word = piece.removeprefix(SPACE)
         vector = vectors.get(word, vectors.get(word.lower()))
         if piece.startswith(SPACE) and word and vector is not None:
-            known[number] = vector
+            new_rows[number] = vector
     with torch.no_grad():
-        if known:
-            values = torch.from_numpy(np.stack(list(known.values())))  # [known pieces, E]
+        if new_rows:
+            values = torch.from_numpy(np.stack(list(new_rows.values())))  # [new_rows pieces, E]
             table.weight.normal_(float(values.mean()), float(values.std()))
-            table.weight[list(known)] = values.to(table.weight)
+            table.weight[list(new_rows)] = values.to(table.weight)
         table.weight[[PAD, EOS]] = 0.0
-    return len(known) / len(pieces)
+    return len(new_rows) / len(pieces)

@@ -156,14 +156,14 @@ class TranslationTask(Task):
         )
 
     def validate(self, interrupted: Callable[[], bool] = never) -> Validation:
-        """Teacher-forced loss (nats per token, no smoothing) and the metrics of greedy translations;
-        those of further validation sets under their names."""
+        """Teacher-forced loss (nats per token, no smoothing) and the metrics of greedy
+        translations; those of further validation sets under their names."""
         splits = self.data.splits
         first = self._validation_of(self.data.validation, splits.validation, interrupted)
         metrics = dict(first.metrics)
         for name, pairs in splits.more_validation.items():
-            other = self._validation_of(self.data.more_validation[name], pairs, interrupted)
-            metrics |= {f"{name}/{figure}": value for figure, value in other.metrics.items()}
+            further = self._validation_of(self.data.more_validation[name], pairs, interrupted)
+            metrics |= {f"{name}/{figure}": value for figure, value in further.metrics.items()}
         if self.samples:
             samples = _table(splits.validation, first.answers, self.samples)
             attention = self._attention(splits.validation)
@@ -174,6 +174,7 @@ class TranslationTask(Task):
         self, corpus: Corpus, part: Pairs, interrupted: Callable[[], bool]
     ) -> Validation:
         """Figures and translations of one validation set."""
+        # The loss is that of all pairs; only the translations are fewer.
         count = self.max_validation or len(part)
         loss, tokens = self._loss_of(corpus, interrupted)
         answers = self._share_translated(Greedy(), part.source[:count], interrupted)
@@ -205,7 +206,8 @@ class TranslationTask(Task):
     def _share_translated(
         self, search: Search, lines: Sequence[str], interrupted: Callable[[], bool] = never
     ) -> list[str]:
-        """Translations of this rank's share of some lines, each on one line; none if interrupted."""
+        """Translations of this rank's share of some lines, each on one line; none if
+        interrupted."""
 
         def check(_: int) -> None:
             if interrupted():
@@ -213,6 +215,7 @@ class TranslationTask(Task):
 
         share = list(self.ranks.share(lines))
         try:
+            # A signal during the loss has already ended this validation.
             check(0)
             return [one_line(text) for text in self._translator(search).translate(share, check)]
         except ValidationStopped:
@@ -229,8 +232,8 @@ class TranslationTask(Task):
         return maps[0] if maps else None
 
     def _shown_of(self, part: Pairs, count: int) -> list[str]:
-        """Source lines whose attention is drawn: pictures as they come, or sentences that make readable
-        pictures, an even choice from the longest ones below 80 characters."""
+        """Source lines whose attention is drawn: pictures as they come, or sentences that make
+        readable pictures, an even choice from the longest ones below 80 characters."""
         if self.data.splits.pictures:
             return list(part.source[:count])
         lines = [line for line in part.source if line.strip()]

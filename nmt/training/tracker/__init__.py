@@ -17,7 +17,8 @@ KNOWN = "tracker.json"
 
 
 class Tracker(ABC):
-    """Receives the configuration and figures of a run. Updates count from 1; a resumed run keeps its name."""
+    """Receives the configuration and figures of a run. Updates count from 1; a resumed run keeps
+    its name."""
 
     package: str
     """Package that must be installed."""

@@ -8,7 +8,8 @@ from nmt.training.tracker import Tracker
 
 
 class TensorBoard(Tracker):
-    """Scalars, texts and pictures; when the run ends, its configuration as hyper-parameters with the final scores."""
+    """Scalars, texts and pictures; when the run ends, its configuration as hyper-parameters with
+    the final scores."""
 
     package = "tensorboard"
 

@@ -25,6 +25,7 @@ class Wandb(Tracker):
         self._run = wandb.init(
             project=self.project,
             name=folder.name,
+            # A name of its own: the folders of two runs may have the same name.
             id=known(folder) or remember(folder, uuid.uuid4().hex),
             resume="allow",
             dir=str(folder),
