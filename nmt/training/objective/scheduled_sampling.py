@@ -95,7 +95,8 @@ def _sampled_inputs(model: Seq2Seq, batch: Batch, ratio: float) -> tuple[Decoder
     state = model.start(memory)
     inputs = batch.inputs[:, :1]  # [B, 1], BOS
     outputs: list[DecoderOutput] = []
-    for reference in batch.inputs[:, 1:].split(1, dim=1):  # [B, 1]
+    for t in range(1, batch.inputs.size(1)):
+        reference = batch.inputs[:, t : t + 1]  # [B, 1]
         outputs.append(model.decode(inputs, state, memory))
         state = outputs[-1].state
         with torch.no_grad():  # the choice of a word is not differentiated
