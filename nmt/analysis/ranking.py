@@ -4,6 +4,7 @@ import logging
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from nmt.analysis.run_results import Configuration, RunResult, configurations
@@ -78,15 +79,11 @@ class Ranking:
         ]
         metrics.sort(key=lambda name: name != self.metric)
         columns: list[ReportColumn[Configuration]] = [
-            *(ReportColumn(key, lambda row, key=key: row.values[key]) for key in keys),
+            *(ReportColumn(key, partial(_value, key)) for key in keys),
             ReportColumn("run", lambda row: row.label, not keys),
             ReportColumn("n", lambda row: str(len(row.runs))),
             *(
-                ReportColumn(
-                    name,
-                    lambda row, name=name: as_spread(row.scores(name)),
-                    is_score=name == self.metric,
-                )
+                ReportColumn(name, partial(_spread, name), is_score=name == self.metric)
                 for name in metrics
             ),
             # A test that could not be made has no column.
@@ -152,6 +149,14 @@ class Ranking:
                 f"scores of one seed over sentences: ± {largest:.1f} or less."
             )
         return notes
+
+
+def _value(key: str, row: Configuration) -> str:
+    return row.values[key]
+
+
+def _spread(metric: str, row: Configuration) -> str:
+    return as_spread(row.scores(metric))
 
 
 def _minutes(row: Configuration) -> str:
