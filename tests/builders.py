@@ -84,15 +84,21 @@ def _train(name: str, *overrides: str) -> None:
         handler.close()
 
 
+def of_words(keys: list[str], overrides) -> list[str]:
+    """Keys of an encoder of words; with an encoder of words and pictures, they are nested."""
+    nested = any(text.startswith("encoder=bidirectional+") for text in overrides)
+    return [text.replace("encoder.", "encoder.words.") for text in keys] if nested else keys
+
+
 def network(decoder: str, attention: str, *overrides: str, vocabulary: int = 11):
     """A tiny network in float64, in evaluation mode."""
     from nmt.configuration import build
 
-    stacked = not {"encoder=grid", "encoder=convolution"} & {
-        *overrides
-    }  # these have nothing between layers
-    quiet = [text for text in NO_DROPOUT if stacked or text != "encoder.dropout=0"]
-    config = compose(f"decoder={decoder}", f"attention={attention}", *SIZES, *quiet, *overrides)
+    sizes = [*SIZES, *NO_DROPOUT]
+    if {"encoder=grid", "encoder=convolution"} & {*overrides}:  # nothing between layers
+        sizes.remove("encoder.dropout=0")
+    sizes = of_words(sizes, overrides)
+    config = compose(f"decoder={decoder}", f"attention={attention}", *sizes, *overrides)
     torch.manual_seed(1)
     return build.network(config, vocabulary, vocabulary).double().eval()
 

@@ -149,7 +149,8 @@ def corpus_for(corpus, overrides):
     if encoder not in PICTURED:
         return ["data=text", "data.source=en", "data.target=de", *corpus]
     tables = [f"{text}.csv" for text in corpus]
-    image = ["data.image=features", "encoder.channels=4"] if "grid" in encoder else []
+    channels = "encoder.places.channels=4" if "+" in encoder else "encoder.channels=4"
+    image = ["data.image=features", channels] if "grid" in encoder else []
     source = ["data.source=en"] if "+" in encoder else []
     return ["data=captions", "data.caption=de", *tables, *image, *source]
 
@@ -203,7 +204,9 @@ def keys(group=None, choice=None):
     config = compose(*([f"{group}={choice}"] if group else []), "data=text", "data.train=x", "data.validation=x", "data.source=a",
                      "data.target=b")  # fmt: skip
     node = config[group] if group else {k: v for k, v in config.items() if not isinstance(v, dict)}
-    return {k: v for k, v in node.items() if k != "_target_"}
+    for part in ("words", "places"):  # of an encoder of words and pictures
+        node |= {f"{part}.{k}": v for k, v in node.pop(part, {}).items()}
+    return {k: v for k, v in node.items() if not k.endswith("_target_")}
 
 
 def other(key, value, group, choice):
@@ -218,16 +221,20 @@ def other(key, value, group, choice):
             if value[-1] < 9
             else "[0.0001,0.0002]"
         )
-    if key in VALUES:
-        return VALUES[key]
+    usual = key.replace(".words.", ".").replace(".places.", ".")
+    if usual in VALUES:
+        return VALUES[usual]
     if isinstance(value, bool):
         return str(not value).lower()
     if isinstance(value, int):
         return str(value + 1)
     if isinstance(value, float):
         return str(value * 0.5 + 0.2)
-    target = build.class_of(group, compose(f"{group}={choice}")[group])
-    hint = signature(target)[0][key.partition(".")[2]]
+    node = compose(f"{group}={choice}")[group]
+    _, *parts, name = key.split(".")
+    for part in parts:
+        node = node[part]
+    hint = signature(build.class_of(group, node))[0][name]
     return next(str(v) for v in hint.__args__ if v != value)
 
 
@@ -310,7 +317,10 @@ def test_every_key_of_every_choice_means_something(corpus, group, choice):
             and usable_precision("bfloat16", torch.device("cpu")) == "float32"
         ):
             continue  # this machine would only emulate it
-        context = (*chosen, *CONTEXT.get(key, ()))
+        needed = CONTEXT.get(key.replace(".words.", "."), ())
+        if ".words." in key:
+            needed = tuple(text.replace("encoder.", "encoder.words.") for text in needed)
+        context = (*chosen, *needed)
         if key.endswith(".vocabulary_size"):
             context = (*context, "sizes.vocabulary=60")
         if context not in seen:

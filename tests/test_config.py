@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from builders import CONF, SIZES, batch, choices, compose, with_pictures
+from builders import CONF, SIZES, batch, choices, compose, of_words, with_pictures
 from omegaconf import OmegaConf
 
 from nmt.configuration import build
@@ -76,7 +76,7 @@ def test_every_choice_composes_builds_and_takes_a_step(group, name):
         *(NEEDED.get(name, []) if group == "data" else []),
     ]
     TrainSettings.of(compose(*overrides))
-    small = compose(*overrides, *SIZES)
+    small = compose(*overrides, *of_words(SIZES, overrides))
     torch.manual_seed(0)
     model = build.network(small, 11, 11).train()
     optimizer = build.make(small, "optimizer", parameters=list(model.parameters()))

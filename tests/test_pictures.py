@@ -16,6 +16,8 @@ from torch.nn import functional as F
 
 import nmt
 from nmt.configuration import build
+from nmt.configuration.configure import configure
+from nmt.configuration.faults import ConfigErrors
 from nmt.data.filters import fingerprint
 from nmt.data.pictures import Reader, features_of, read_features, read_image
 from nmt.data.sources.captions import Captions
@@ -25,6 +27,7 @@ from nmt.foundation.interfaces import Pictures
 from nmt.inference.explanations.pointing_game import inside, pointing
 from nmt.metric import Metric
 from nmt.storage import checkpoint as ckpt
+from nmt.storage.upgrade import upgraded
 from nmt.tokenizer import SentencePiece
 from nmt.tokenizer.columns import Columns, Pictured
 from nmt.training.objective.cross_entropy import CrossEntropy
@@ -34,8 +37,8 @@ from nmt.training.tracker.tensorboard import TensorBoard
 ENCODERS = {
     "grid": ["encoder=grid", "encoder.channels=3"],
     "convolution": ["encoder=convolution", "encoder.channels=1", "encoder.widths=[3,4]", "encoder.halvings=1"],
-    "bidirectional+grid": ["encoder=bidirectional+grid", "encoder.channels=3"],
-    "bidirectional+convolution": ["encoder=bidirectional+convolution", "encoder.channels=1", "encoder.widths=[3,4]", "encoder.halvings=1"],
+    "bidirectional+grid": ["encoder=bidirectional+grid", "encoder.places.channels=3"],
+    "bidirectional+convolution": ["encoder=bidirectional+convolution", "encoder.places.channels=1", "encoder.places.widths=[3,4]", "encoder.places.halvings=1"],
 }  # fmt: skip
 every_encoder = pytest.mark.parametrize("encoder", ENCODERS)
 
@@ -86,7 +89,12 @@ def test_contracts_of_every_score(score, unchecked):
 @every_encoder
 @pytest.mark.parametrize("positions", ["none", "learnt", "sinusoidal"])
 def test_places_are_all_that_is_there(encoder, positions):
-    model = model_of(encoder, "bahdanau", "concat", f"encoder.positions={positions}")
+    model = model_of(
+        encoder,
+        "bahdanau",
+        "concat",
+        f"encoder.{'places.' * ('+' in encoder)}positions={positions}",
+    )
     data = data_of(encoder)
     contracts.weights_are_a_distribution(model, data)
     memory = contracts.run(model, data)[1]
@@ -146,6 +154,45 @@ def test_a_convolution_is_a_sum_over_neighbours():
                 x = torch.stack([torch.stack([x[2 * r : 2 * r + 2, 2 * c : 2 * c + 2].amax((0, 1)) for c in range(columns)]) for r in range(rows)])  # fmt: skip
         assert sizes[b].tolist() == [rows, columns]
         torch.testing.assert_close(features[b, :rows, :columns], model.encoder.norm(x))
+
+
+def test_encoders_are_nested_in_any_combination():
+    """Each kind of words with each kind of pictures; a wrong class and a wrong key are reported with their place."""
+    nested = "encoder.words._target_=nmt.model.encoder.unidirectional.Unidirectional"
+    model = model_of("bidirectional+grid", "luong", "general", nested)
+    assert type(model.encoder.words).__name__ == "Unidirectional"
+    typed = ["data=captions", "data.train=a.csv", "data.split=0.1", "data.source=x", "encoder=bidirectional+grid"]  # fmt: skip
+    for wrong, message in {
+        "encoder.places.chanels=3": "encoder.places.chanels: no such key; did you mean channels?",
+        "encoder.channels=3": "encoder.channels: no such key; did you mean encoder.places.channels?",
+        "encoder.places.channels=-1": "encoder.places.channels=-1: out of range",
+        "encoder.words=3": "encoder.words=3: must have a _target_",
+        "encoder.words._target_=nmt.model.encoder.grid.Grid": "must be a subclass of nmt.model.encoder.rnn_encoder.RNNEncoder",
+        "encoder.words.residual=true": "encoder.words.residual=true: has no effect here: acts between layers",
+    }.items():
+        with pytest.raises(ConfigErrors) as caught:
+            configure("train", [*typed, wrong])
+        assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("old", ["nmt.encoder.beside", "nmt.model.encoder.multi_modal"])
+def test_former_encoders_with_one_list_of_keys_are_nested(old):
+    listed = {"hidden_size": 4, "cell": "gru", "num_layers": 1, "channels": 3, "positions": "none"}
+    former = {"_target_": f"{old}.BidirectionalGrid", **listed}
+    assert upgraded({"config": {"encoder": former}}, 2)["config"]["encoder"] == {
+        "_target_": "nmt.model.encoder.multi_modal.MultiModal",
+        "words": {
+            "_target_": "nmt.model.encoder.bidirectional.Bidirectional",
+            "hidden_size": 4,
+            "cell": "gru",
+            "num_layers": 1,
+        },
+        "places": {
+            "_target_": "nmt.model.encoder.grid.Grid",
+            "channels": 3,
+            "positions": "none",
+        },
+    }
 
 
 @pytest.mark.parametrize("decoder", choices("decoder"))
@@ -868,8 +915,8 @@ def test_multimodal_translation(tmp_path):
         *keys,
         *small,
         "encoder=bidirectional+convolution",
-        "encoder.widths=[4,4]",
-        "encoder.halvings=1",
+        "encoder.places.widths=[4,4]",
+        "encoder.places.halvings=1",
         "tokenizer=char",
     )
     (tmp_path / "in").write_text(f"red dog\t{tmp_path}/0.png\nred dog\t\n")

@@ -51,8 +51,8 @@ SETTINGS: Mapping[str, Sequence[Mapping[str, str]]] = {
     "xu-et-al-2015": [
         {"*.context_gate": ON},
         {"objective.doubly_stochastic": ON},
-        {"encoder._target_": "*.Grid"},
-        {"encoder._target_": "*.Convolution"},
+        {"encoder*._target_": "*.Grid"},
+        {"encoder*._target_": "*.Convolution"},
         {"window._target_": "*.Hard"},
     ],
 }

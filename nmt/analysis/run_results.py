@@ -12,7 +12,7 @@ import yaml
 
 from nmt.analysis.significance import SignificanceResult
 from nmt.data.lines import check_aligned, find_file, read_lines
-from nmt.foundation.configurations import digest, learnt_settings
+from nmt.foundation.configurations import digest, flat, learnt_settings
 from nmt.foundation.errors import UserError
 from nmt.metric import LOWER_IS_BETTER, Metric
 from nmt.storage.metrics_file import read_metrics
@@ -259,7 +259,7 @@ def flat_settings(config: Mapping[str, Any]) -> dict[str, str]:
         if not value or not isinstance(value, Mapping):
             settings[key] = _as_text(value)
             continue
-        for name, option in value.items():
+        for name, option in flat(value).items():
             if name == "_target_":
                 settings[key] = NAMES.get(option, str(option).split(".")[-2])
             else:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from nmt.configuration.check import as_float, locate, mismatches, signature
+from nmt.configuration.check import bound, locate, mismatches, signature
 from nmt.configuration.faults import ConfigError, ConfigErrors, unknown
 from nmt.data.batching import Batching
 from nmt.data.filters import Filters
@@ -57,7 +57,7 @@ class Configured:
     extensible: whether `_target_` may name a subclass of `by`, which a plugin defines
     """
 
-    by: str | Callable[..., Any]
+    by: str | type
     supplied: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     extensible: bool = False
@@ -111,11 +111,7 @@ def class_of(group: str, node: Group) -> Callable[..., Any]:
     target = str(node.get("_target_", ""))
     if isinstance(by, str):
         return locate(target, by, group)
-    part = locate(target, by.__module__, group) if target else by
-    if not (inspect.isclass(part) and inspect.isclass(by) and issubclass(part, by)):
-        problem = f"must be a subclass of {by.__module__}.{by.__qualname__}"
-        raise ConfigErrors([ConfigError(f"{group}._target_", problem, target)])
-    return part
+    return locate(target, by.__module__, group, by) if target else by
 
 
 def make(config: Config, group: str, **supplied: Any) -> Any:
@@ -125,14 +121,8 @@ def make(config: Config, group: str, **supplied: Any) -> Any:
     group: name of the group
     supplied: arguments that are not keys
     """
-    part = class_of(group, config[group])
-    hints = signature(part)[0]
-    values = {
-        key: as_float(value, hints.get(key))
-        for key, value in config[group].items()
-        if key != "_target_"
-    }
-    return part(**values, **supplied)
+    node = config[group]
+    return bound(class_of(group, node), node)(**supplied)
 
 
 def faults_of(group: str, node: Group) -> list[ConfigError]:

@@ -12,11 +12,12 @@ import re
 import types
 import typing
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Annotated, Any, Literal, Union
 
 from nmt.configuration.faults import ConfigError, ConfigErrors, shown, unknown
 from nmt.foundation import plugins
-from nmt.foundation.ranges import Range
+from nmt.foundation.ranges import Nested, Range
 
 WORDS: Mapping[Any, str] = {
     int: "a whole number",
@@ -28,15 +29,16 @@ WORDS: Mapping[Any, str] = {
 """Names of types in messages."""
 
 
-def locate(target: str, package: str, key: str) -> Callable[..., Any]:
+def locate(target: str, package: str, key: str, base: type | None = None) -> Callable[..., Any]:
     """The class or function that `_target_` names.
 
     target: its whole name
     package: package that must define it, unless a plugin does, because configurations of
         downloaded checkpoints are not trusted
     key: group of the configuration, for messages
+    base: base class that it must have; None: any
 
-    Raises ConfigErrors if neither the package nor a permitted plugin defines it.
+    Raises ConfigErrors if neither the package nor a permitted plugin defines such a class.
     """
     module_name, _, name = str(target).rpartition(".")
     inside = module_name == package or module_name.startswith(package + ".")
@@ -51,6 +53,9 @@ def locate(target: str, package: str, key: str) -> Callable[..., Any]:
     except Exception as error:  # a module of a plugin may raise any error
         problem += f": {type(error).__name__}: {error}"
     if home is None or not callable(part) or not getattr(part, "__module__", "").startswith(home):
+        raise ConfigErrors([ConfigError(f"{key}._target_", problem, shown(target))])
+    if base is not None and not (inspect.isclass(part) and issubclass(part, base)):
+        problem = f"must be a subclass of {base.__module__}.{base.__qualname__}"
         raise ConfigErrors([ConfigError(f"{key}._target_", problem, shown(target))])
     return part
 
@@ -73,6 +78,8 @@ def mismatches(
             continue
         if key not in defaults:
             errors.append(unknown(prefix + key, defaults))
+        elif nested := _nested(hints[key]):
+            errors += _nested_mismatches(value, nested, prefix + key)
         elif value != "???" and (problem := mismatch(value, hints[key], prefix + key)):
             errors.append(ConfigError(prefix + key, problem, shown(value)))
     for key, default in defaults.items():
@@ -81,6 +88,22 @@ def mismatches(
                 ConfigError(prefix + key, f"missing; give {prefix}{key}=<{expected(hints[key])}>")
             )
     return errors
+
+
+def _nested_mismatches(node: Any, nested: Nested, path: str) -> list[ConfigError]:
+    """Errors of the class and the keys of a nested part."""
+    if not isinstance(node, Mapping):
+        return [ConfigError(path, "must have a _target_ and the keys of its class", shown(node))]
+    try:
+        part = nested_part(node, nested, path)
+    except ConfigErrors as error:
+        return list(error.faults)
+    return mismatches(node, part, path, nested.supplied)
+
+
+def nested_part(node: Mapping[str, Any], nested: Nested, path: str) -> Callable[..., Any]:
+    """The class of a nested part. Raises ConfigErrors as `locate` does."""
+    return locate(str(node.get("_target_", "")), nested.package, path, nested.base)
 
 
 def signature(
@@ -150,6 +173,20 @@ def fits(value: Any, hint: Any) -> bool:
     return isinstance(value, hint) if isinstance(hint, type) else True
 
 
+def bound(part: Callable[..., Any], node: Mapping[str, Any]) -> Callable[..., Any]:
+    """A function that calls a class or function with the values of its keys, and further arguments."""
+    hints, _ = signature(part)
+    keys = {key: value for key, value in node.items() if key != "_target_"}
+    return partial(part, **{key: _argument(value, hints.get(key)) for key, value in keys.items()})
+
+
+def _argument(value: Any, hint: Any) -> Any:
+    """The argument of a constructor for the value of a key."""
+    if nested := _nested(hint):
+        return bound(nested_part(value, nested, ""), value)
+    return as_float(value, hint)
+
+
 def as_float(value: Any, hint: Any) -> Any:
     """The value, a whole number as a float where the annotation allows no whole number."""
     is_whole = isinstance(value, int) and not isinstance(value, bool)
@@ -180,6 +217,12 @@ def expected(hint: Any) -> str:
         words = WORDS.get(base, str(base))
     bounds = [str(bound) for bound in ranges if str(bound) != "value"]
     return f"{words} with {' and '.join(bounds)}" if bounds else words
+
+
+def _nested(hint: Any) -> Nested | None:
+    """The nested part of an annotation; None if its values are plain."""
+    extras = typing.get_args(hint)[1:] if typing.get_origin(hint) is Annotated else ()
+    return next((extra for extra in extras if isinstance(extra, Nested)), None)
 
 
 def _parts(hint: Any) -> tuple[Any, list[Range]]:

@@ -19,6 +19,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
+from nmt.foundation.configurations import flat
 from nmt.foundation.errors import UserError
 
 ENTRY_POINTS = "nmt.plugins"
@@ -90,9 +91,9 @@ def home_of(module: str) -> str | None:
 
 
 def needed(config: Mapping[str, Any]) -> list[str]:
-    """Packages outside nmt that the groups of a configuration name in `_target_`."""
-    groups = [group for group in config.values() if isinstance(group, Mapping)]
-    targets = [str(group["_target_"]) for group in groups if "_target_" in group]
+    """Packages outside nmt that a configuration names in `_target_`."""
+    values = flat(config).items()
+    targets = [str(value) for key, value in values if key.endswith("._target_")]
     return sorted({target.partition(".")[0] for target in targets} - {"nmt"})
 
 

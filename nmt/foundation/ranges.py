@@ -1,6 +1,6 @@
-"""Types with ranges, for the signatures that configuration is checked against.
+"""Types for the signatures that configuration is checked against: ranges, and nested parts.
 
-    def __init__(self, *, dropout: Probability = 0.0, num_layers: Size = 1)
+    def __init__(self, *, dropout: Fraction = 0.0, num_layers: Size = 1)
 
 The annotation is the only place where the range of a setting is written down.
 """
@@ -40,6 +40,25 @@ class Range:
             else f" {'<' if self.open_high else '≤'} {_written(self.high)}"
         )
         return f"{low}value{high}"
+
+
+@dataclass(frozen=True)
+class Nested:
+    """A parameter whose keys are those of a part: the constructor receives a function that builds it.
+
+        words: Annotated[Callable[..., RNNEncoder], Nested(RNNEncoder, ("embedding_size",))]
+
+    base: class of the part, or its base class
+    supplied: arguments of the part that are not keys, because they are passed to the function
+    """
+
+    base: type
+    supplied: tuple[str, ...] = ()
+
+    @property
+    def package(self) -> str:
+        """Package that defines the part."""
+        return self.base.__module__.rpartition(".")[0]
 
 
 def _written(number: float) -> str:

@@ -24,6 +24,13 @@ RENAMED = {
     },
 }
 """New prefixes of class paths by the old ones; the longest matching prefix applies."""
+NESTED = {
+    "nmt.model.encoder.multi_modal.BidirectionalGrid": "nmt.model.encoder.grid.Grid",
+    "nmt.model.encoder.multi_modal.BidirectionalConvolution": "nmt.model.encoder.convolution.Convolution",
+}
+"""Former encoders of words and pictures, whose keys were in one list, and their encoders of pictures."""
+OF_PICTURES = ("channels", "longest", "widths", "halvings", "norm", "positions", "feature_dropout")
+"""Keys of the encoders of pictures."""
 ANSWERING = ("model", "input", "output", "format", "errors", "explain")
 """Keys of nmt.label that a classifier's configuration had in format 1; dropped on upgrade."""
 SWEEPING = ("grids",)
@@ -40,16 +47,33 @@ def renamed(target: str) -> str:
 
 
 def with_renamed_targets(config: Any) -> Any:
-    """A copy of a configuration with current class paths, at any depth."""
+    """A copy of a configuration with current class paths at any depth, and nested parts."""
     if isinstance(config, list):
         return [with_renamed_targets(item) for item in config]
     if not isinstance(config, dict):
         return config
-    return {
+    current = {
         key: renamed(value)
         if key == "_target_" and isinstance(value, str)
         else with_renamed_targets(value)
         for key, value in config.items()
+    }
+    return _nested(current) if current.get("_target_") in NESTED else current
+
+
+def _nested(encoder: dict[str, Any]) -> dict[str, Any]:
+    """The configuration of an encoder of words and pictures, from the list of the keys of both."""
+    keys = {key: value for key, value in encoder.items() if key != "_target_"}
+    return {
+        "_target_": "nmt.model.encoder.multi_modal.MultiModal",
+        "words": {
+            "_target_": "nmt.model.encoder.bidirectional.Bidirectional",
+            **{key: value for key, value in keys.items() if key not in OF_PICTURES},
+        },
+        "places": {
+            "_target_": NESTED[encoder["_target_"]],
+            **{key: value for key, value in keys.items() if key in OF_PICTURES},
+        },
     }
 
 

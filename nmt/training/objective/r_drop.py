@@ -12,6 +12,7 @@ twice as much.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from nmt.foundation.configurations import flat
 from nmt.foundation.interfaces import Batch, Loss
 from nmt.foundation.part_limits import ConfigError, RunView
 from nmt.foundation.ranges import Fraction, Positive
@@ -48,13 +49,13 @@ class RDrop:
     @staticmethod
     def _drops(run: RunView) -> bool:
         """Whether any part of the network has dropout in effect."""
-        keys = ("word_dropout", "readout_dropout", "recurrent_dropout", "feature_dropout")
-        for group in ("model", "encoder", "decoder"):
-            if any(run.value(f"{group}.{key}") for key in keys):
-                return True
+        names = ("word_dropout", "readout_dropout", "recurrent_dropout", "feature_dropout")
+        network = {group: run.value(group) or {} for group in ("model", "encoder", "decoder")}
+        for key, value in flat(network).items():
+            part, _, name = key.rpartition(".")
             # Dropout of encoder and decoder acts between layers.
-            between = group == "model" or (run.value(f"{group}.num_layers") or 1) > 1
-            if between and run.value(f"{group}.dropout"):
+            between = part == "model" or (run.value(f"{part}.num_layers") or 1) > 1
+            if value and (name in names or (name == "dropout" and between)):
                 return True
         return False
 
