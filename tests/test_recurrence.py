@@ -154,6 +154,11 @@ from nmt.model.layers.recurrence import Recurrent
 class Minimal(Recurrent):
     gates = 2
 
+    @classmethod
+    def conflicts(cls, run):
+        if run.value("model.copy"):
+            yield run.error("model.copy", "is not for cell=minimal")
+
     def cell(self, a, u, state, update_mask=None):
         (h,) = state
         f_a, n_a = a.chunk(2, -1)
@@ -203,6 +208,17 @@ def test_a_new_cell_is_one_file(tmp_path):
     command = [sys.executable, "-c", USE]
     used = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=env)
     assert used.returncode == 0, used.stderr
-    command = [sys.executable, "-m", "nmt.train", "cell=minimum", "experiment=reverse"]
-    wrong = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=env)
-    assert "gru, lstm, minimal, norm_gru, norm_lstm" in wrong.stderr
+    for typed, message in {
+        "cell=minimum": "gru, lstm, minimal, norm_gru, norm_lstm",
+        "encoder.cell=minimal": "model.copy=true: is not for cell=minimal",
+    }.items():
+        command = [
+            sys.executable,
+            "-m",
+            "nmt.train",
+            typed,
+            "experiment=reverse",
+            "model.copy=true",
+        ]
+        wrong = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=env)
+        assert wrong.stderr.count(message) == 1, wrong.stderr

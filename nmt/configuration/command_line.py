@@ -8,7 +8,6 @@ import argparse
 import contextlib
 import difflib
 import errno
-import importlib
 import logging
 import os
 import sys
@@ -52,7 +51,6 @@ def command(
     target: str,
     *keys: str,
     sweep: str | None = "nmt.pipeline.one_after_another:run_all",
-    instead: Mapping[str, str] | None = None,
     python: str | None = None,
 ) -> tuple[Callable[..., Any], Callable[[], None]]:
     """Returns `run`, a function of the settings, and `main`, a function of the command line.
@@ -61,7 +59,6 @@ def command(
     target: `module:function` that does the work
     keys: settings that are passed to it by name; without keys it receives all settings
     sweep: `module:function` that runs all combinations of several values (-m); None: -m is an error
-    instead: keys that belong to another command, each with the command that is then called
     python: `module:function` that the command's module calls in Python, such as nmt.train(…)
 
     `main` prints errors for users without a traceback. The exit status is 1, or 130 after an
@@ -72,7 +69,7 @@ def command(
         make_callable(sys.modules[f"nmt.{name}"], python)
 
     def main() -> None:
-        friendly(lambda: _dispatch(name, run, sweep, instead or {}))
+        friendly(lambda: _dispatch(name, run, sweep))
 
     return run, main
 
@@ -88,16 +85,10 @@ def _flags() -> tuple[argparse.Namespace, list[str]]:
         raise UserError(str(error)) from error
 
 
-def _dispatch(
-    name: str, run: Callable[[Any], Any], sweep: str | None, instead: Mapping[str, str]
-) -> None:
+def _dispatch(name: str, run: Callable[[Any], Any], sweep: str | None) -> None:
     flags, words = _flags()
     overrides = _with_a_key(name, [word for word in words if not word.startswith("-")])
     strange = [word for word in words if word.startswith("-")]
-    for override in overrides:
-        key, equals, _ = override.partition("=")
-        if equals and key in instead:
-            return importlib.import_module(f"nmt.{instead[key]}").main()
     for folder in flags.config_dir:
         search_beside(folder)
     plugins.permit(package for names in flags.plugins for package in names.split(","))
@@ -106,7 +97,7 @@ def _dispatch(
 
         print(f"nmt {__version__}")
     elif strange:
-        raise _no_such_flag(strange[0], sys.argv[1:])
+        raise _no_such_flag(strange[0])
     elif flags.help:
         from nmt.configuration.help import help_of, matching
 
@@ -178,15 +169,14 @@ def _tell(error: UserError) -> None:
         print(f"error: {error}", file=sys.stderr)
 
 
-def _no_such_flag(flag: str, arguments: Sequence[str]) -> UserError:
+def _no_such_flag(flag: str) -> UserError:
     """The error of an unknown flag, which suggests a flag or the key of this name."""
-    name, equals, value = flag.partition("=")
+    name, _, value = flag.partition("=")
     near = difflib.get_close_matches(name, chain(*FLAGS), 1, 0.7)
     if near:
         return UserError(f"{name}: no such flag; did you mean {near[0]}?")
-    after = [*arguments, "", ""][[*arguments, flag].index(flag) + 1]
-    if not equals:
-        value = after if after and "=" not in after and not after.startswith("-") else "VALUE"
+    if not value:  # --key VALUE
+        value = next(iter([*sys.argv[sys.argv.index(flag) + 1 :], "VALUE"]))
     key = name.lstrip("-").replace("-", "_")
     return UserError(
         f"{name}: no such flag. Write {key}={value}, without dashes; --help shows all keys"

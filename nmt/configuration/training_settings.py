@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 
@@ -10,11 +11,12 @@ from nmt.configuration import build
 from nmt.configuration.build import Group
 from nmt.configuration.faults import ConfigError, broken
 from nmt.configuration.settings import Settings
+from nmt.foundation.configurations import flat
 from nmt.foundation.errors import UserError
 from nmt.foundation.part_limits import RunView
 from nmt.foundation.ranges import Count, Range, Size
 from nmt.model.freezing import freeze, frozen_tables
-from nmt.model.layers.cells import CellName
+from nmt.model.layers.cells import CellName, cell_class
 from nmt.tokenizer.columns import Columns
 
 Seed = Annotated[int, Range(0, 2**32 - 1)]
@@ -44,25 +46,30 @@ class TrainingSettings(Settings):
     schedule: Group
     trainer: Group
 
-    @property
+    @cached_property
     def view(self) -> RunView:
         """The configuration for the checks of its parts."""
         return build.view(self.values)
 
+    @property
+    def parts(self) -> list[Any]:
+        """The classes of the groups and of the recurrent cells, each once."""
+        keys = flat(self.values).items()
+        cells = [cell_class(value) for key, value in keys if key.rpartition(".")[2] == "cell"]
+        return list(dict.fromkeys([*self.view.parts.values(), *cells]))
+
     def conflicts(self) -> Iterator[ConfigError]:
         """Errors of combinations that the settings or a part of the run do not allow."""
         yield from super().conflicts()
-        run = self.view
-        for part in run.parts.values():
+        for part in self.parts:
             if hasattr(part, "conflicts"):
-                yield from part.conflicts(run)
+                yield from part.conflicts(self.view)
 
     def idle(self) -> dict[str, str]:
         reasons = super().idle()
-        run = self.view
-        for part in run.parts.values():
+        for part in self.parts:
             if hasattr(part, "idle"):
-                reasons |= part.idle(run)
+                reasons |= part.idle(self.view)
         return reasons
 
 

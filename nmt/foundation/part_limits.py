@@ -9,7 +9,7 @@ A part declares them beside its class, in two optional class methods:
 
 `conflicts` yields an error for each setting that the part does not allow. `idle` returns the keys
 without effect, each with the reason; such a key is an error only where it is typed.
-nmt/configuration calls both for every part of a run.
+nmt/configuration calls both for every part of a run, and for every recurrent cell.
 """
 
 from collections.abc import Iterator, Mapping
