@@ -7,7 +7,7 @@ other.
 
 from nmt.configuration.command_line import command
 
-run, main = command("average", "nmt.storage.averaging:average_checkpoints", "models", "output")
+run, main = command("average", "nmt.storage.averaging:average_checkpoints")
 
 if __name__ == "__main__":
     main()

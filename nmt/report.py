@@ -7,18 +7,7 @@ tools' translations of the test text are rows as well; columns=[NAME,…] choose
 
 from nmt.configuration.command_line import command
 
-run, main = command(
-    "report",
-    "nmt.analysis.run_report:report_folders",
-    "folders",
-    "metric",
-    "output",
-    "systems",
-    "columns",
-    "different_data",
-    "samples",
-    "trials",
-)
+run, main = command("report", "nmt.analysis.run_report:report_folders")
 
 if __name__ == "__main__":
     main()

@@ -106,7 +106,7 @@ def outcome(corpus, *overrides):
             configure(
                 "train", [*tiny, *corpus_for(corpus, overrides), *overrides, f"run_dir={folder}"]
             )
-        )
+        ).score
     except UserError as error:
         return {"refused": str(error)}
     except Stopped as stop:  # trainer.stop_after

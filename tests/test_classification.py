@@ -657,7 +657,9 @@ def test_answers_and_explanations(trained):
     assert results[1]["importances"] is None
     assert sum(results[0]["importances"]) == pytest.approx(1.0, abs=1e-3)
     assert results[0]["words"][int(np.argmax(results[0]["importances"]))] == "superb"
-    result = run(f"model={folder}/run", "format=jsonl", module="label", stdin="the film was awful on a day")
+    result = run(
+        f"model={folder}/run", "format=jsonl", module="label", stdin="the film was awful on a day"
+    )
     assert json.loads(result.stdout)["labels"] == ["bad"]
 
 

@@ -257,7 +257,7 @@ def test_a_command_composes_once_for_the_usual_recipe_and_twice_for_another_choi
 @pytest.mark.parametrize(
     ("group", "message"),
     [
-        ("trainer", "trainer._target_: no such key"),
+        ("trainer", "trainer._target_=my.Class: not a class of nmt.training.trainer"),
         ("metric", "metric._target_=my.Class: not a class of nmt.metric"),
     ],
 )

@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,9 +19,7 @@ from nmt.foundation.part_limits import RunView
 from nmt.foundation.ranges import Size, Width
 from nmt.inference.translator import Translator
 from nmt.metric import Metric
-from nmt.model.attention import Attention, check_unused
-from nmt.model.encoder import Encoder
-from nmt.model.encoder.multi_source import MultiSource
+from nmt.model.construction import classification_model, translation_model
 from nmt.model.seq2label import Seq2Label
 from nmt.model.seq2seq import Seq2Seq
 from nmt.tokenizer.columns import Columns
@@ -51,16 +50,15 @@ class Sizes:
 class Configured:
     """Class of a group of the configuration.
 
-    by: the class, or the package from which `_target_` chooses it
+    by: the package from which `_target_` chooses the class, or the class, of which `_target_` may name
+        a subclass in a plugin
     supplied: arguments that are not keys, because other parts determine them
     optional: further such arguments, which have defaults
-    extensible: whether `_target_` may name a subclass of `by`, which a plugin defines
     """
 
     by: str | type
     supplied: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
-    extensible: bool = False
 
     @property
     def given(self) -> tuple[str, ...]:
@@ -90,7 +88,7 @@ GROUPS = {
     ),
     "filters": Configured(Filters, optional=("tags",)),
     "batching": Configured(Batching),
-    "metric": Configured(Metric, extensible=True),
+    "metric": Configured(Metric),
     "trainer": Configured(Trainer),
     "synthetic": Configured(Synthetic),
     "network": Configured(Seq2Label, ("vocabulary", "labels", "encoder", "pooling")),
@@ -129,9 +127,6 @@ def faults_of(group: str, node: Group) -> list[ConfigError]:
     """Errors in the keys and values of one group."""
     if group == "attention" and "_target_" not in node:  # attention=none
         return [unknown(f"attention.{key}", []) for key in node]
-    chosen = isinstance(GROUPS[group].by, str) or GROUPS[group].extensible
-    if not chosen and "_target_" in node:
-        return [unknown(f"{group}._target_", [key for key in node if key != "_target_"])]
     if group == "translation":  # null: as the model was trained
         node = {key: value for key, value in node.items() if value is not None}
     try:
@@ -205,61 +200,12 @@ def view(config: Config) -> RunView:
 def network(
     config: Config, source_vocabulary: int, target_vocabulary: int, columns: Columns | None = None
 ) -> Seq2Seq:
-    """Builds a translation model with initial weights.
-
-    config: configuration without errors
-    source_vocabulary: number of source pieces
-    target_vocabulary: number of target pieces
-    columns: columns of a source line; None: a text
-
-    Raises ValueError if the parts do not fit together.
-    """
-    columns = columns or Columns()
-    embedding_size = config["model"]["embedding_size"]
-    factors = len(columns.factors) * config["model"].get("factor_size", 32)
-    encoders: list[Any] = [
-        make(config, "encoder", embedding_size=embedding_size + factors)
-        for _ in range(max(1, columns.sources))
-    ]
-    encoder = encoders[0] if len(encoders) == 1 else MultiSource(encoders)
-    query_size = config["decoder"]["hidden_size"]
-    score = None
-    if "_target_" in config["attention"]:  # before the window, to keep the order of random numbers
-        score = make(config, "attention", query_size=query_size, memory_size=encoder.memory_size)
-    window = make(config, "window", query_size=query_size) if config.get("window") else None
-    normalizer = make(config, "normalizer") if config.get("normalizer") else None
-    if score is None:
-        check_unused(window, normalizer)
-    attention = None if score is None else Attention(score, window, normalizer)
-    decoder = make(
-        config,
-        "decoder",
-        attention=attention,
-        embedding_size=embedding_size,
-        memory_size=encoder.memory_size,
-    )
-    return make(
-        config,
-        "model",
-        encoder=encoder,
-        decoder=decoder,
-        source_vocabulary=source_vocabulary,
-        target_vocabulary=target_vocabulary,
-        radices=columns.radices,
+    """Builds a translation model with initial weights; see `translation_model`."""
+    return translation_model(
+        partial(make, config), config, source_vocabulary, target_vocabulary, columns or Columns()
     )
 
 
 def classifier(config: Config, vocabulary: int, labels: LabelSet) -> Seq2Label:
-    """Builds a classifier with initial weights.
-
-    config: configuration without errors
-    vocabulary: number of pieces
-    labels: set of labels
-
-    Raises ValueError if the parts do not fit together.
-    """
-    encoder: Encoder = make(config, "encoder", embedding_size=config["network"]["embedding_size"])
-    pooling = make(config, "pooling", memory_size=encoder.memory_size)
-    return make(
-        config, "network", vocabulary=vocabulary, labels=labels, encoder=encoder, pooling=pooling
-    )
+    """Builds a classifier with initial weights; see `classification_model`."""
+    return classification_model(partial(make, config), config, vocabulary, labels)

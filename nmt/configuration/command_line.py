@@ -19,7 +19,7 @@ from typing import Any
 from nmt.configuration.compose import compose_partly, hydra_main, search_beside
 from nmt.configuration.faults import ConfigError, broken, refuse
 from nmt.foundation import plugins
-from nmt.foundation.deferred import deferred, make_callable
+from nmt.foundation.deferred import imported, make_callable, with_settings
 from nmt.foundation.errors import Stopped, UserError, quoted
 from nmt.foundation.ranks import Silent, connected, of_torchrun
 
@@ -49,22 +49,21 @@ FLAGS: Mapping[tuple[str, ...], Mapping[str, Any]] = {
 def command(
     name: str,
     target: str,
-    *keys: str,
+    *,
     sweep: str | None = "nmt.pipeline.one_after_another:run_all",
     python: str | None = None,
 ) -> tuple[Callable[..., Any], Callable[[], None]]:
     """Returns `run`, a function of the settings, and `main`, a function of the command line.
 
     name: name of the command and of its YAML file
-    target: `module:function` that does the work
-    keys: settings that are passed to it by name; without keys it receives all settings
+    target: `module:function` that does the work; it receives the settings that it names
     sweep: `module:function` that runs all combinations of several values (-m); None: -m is an error
     python: `module:function` that the command's module calls in Python, such as nmt.train(…)
 
     `main` prints errors for users without a traceback. The exit status is 1, or 130 after an
     interruption. It returns nothing, because an installed command exits with what `main` returns.
     """
-    run = deferred(target, *keys)
+    run = with_settings(target)
     if python is not None and f"nmt.{name}" in sys.modules:
         make_callable(sys.modules[f"nmt.{name}"], python)
 
@@ -121,7 +120,7 @@ def _dispatch(name: str, run: Callable[[Any], Any], sweep: str | None) -> None:
                 "-m trains many runs, each in a process of its own: start it without torchrun"
             )
         _prepare_process()
-        deferred(sweep)(name, run, overrides, dry=flags.dry_run)
+        imported(sweep)(name, run, overrides, dry=flags.dry_run)
     elif flags.dry_run:
         raise UserError("--dry-run lists the runs of a sweep: add -m")
     else:

@@ -339,7 +339,6 @@ def search_beside(folder: str) -> None:
     if not Path(folder).is_dir():
         raise UserError(f"--config-dir {folder}: no such folder")
     _beside.append(str(Path(folder).resolve()))
-    forget()
 
 
 def forget() -> None:

@@ -1,5 +1,6 @@
 """Functions that are imported when they are called: a command starts before its work is loaded."""
 
+import inspect
 import pkgutil
 from collections.abc import Callable
 from types import ModuleType
@@ -9,27 +10,33 @@ from nmt.foundation.errors import UserError
 from nmt.foundation.extras import EXTRAS, advice
 
 
-def deferred(name: str, *keys: str) -> Callable[..., Any]:
-    """Returns a function that imports another one when it is called, and passes its arguments on.
-
-    name: `module:function`
-    keys: settings that are passed by name; the argument is then the settings of a command
+def imported(name: str) -> Callable[..., Any]:
+    """Imports a function, `module:function`.
 
     Raises UserError if the module needs a package of an extra that is not installed.
     """
+    try:
+        return pkgutil.resolve_name(name)
+    except ModuleNotFoundError as error:
+        package = str(error.name).partition(".")[0]
+        if package not in EXTRAS:
+            raise
+        raise UserError(advice(package)) from error
 
-    def call(*arguments: Any, **options: Any) -> Any:
-        try:
-            body = pkgutil.resolve_name(name)
-        except ModuleNotFoundError as error:
-            package = str(error.name).partition(".")[0]
-            if package not in EXTRAS:
-                raise
-            raise UserError(advice(package)) from error
-        if not keys:
-            return body(*arguments, **options)
-        [settings] = arguments
-        return body(**{key: getattr(settings, key) for key in keys})
+
+def with_settings(name: str) -> Callable[[Any], Any]:
+    """Returns a function of the settings of a command, which imports another one and calls it.
+
+    name: `module:function`; it receives the settings that its parameters name, or all settings if
+        its parameter is called `settings`
+    """
+
+    def call(settings: Any) -> Any:
+        function = imported(name)
+        names = inspect.signature(function).parameters
+        if "settings" in names:
+            return function(settings)
+        return function(**{name: getattr(settings, name) for name in names})
 
     return call
 
@@ -40,10 +47,9 @@ def make_callable(module: ModuleType, name: str) -> None:
     module: the module
     name: `module:function`, imported when it is called
     """
-    function = deferred(name)
 
     class CallableModule(ModuleType):
         def __call__(self, *arguments: Any, **options: Any) -> Any:
-            return function(*arguments, **options)
+            return imported(name)(*arguments, **options)
 
     module.__class__ = CallableModule

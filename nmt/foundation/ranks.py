@@ -25,7 +25,7 @@ MEETING_TIMEOUT = datetime.timedelta(minutes=10)
 ROLL_CALL_SECONDS = 3.0
 """Seconds in which the survivors of a lost rank report."""
 CONNECTION_ERRORS = ("gloo", "Gloo", "NCCL", "Connection", "connection", "peer")
-"""Words of PyTorch's messages about lost connections."""
+"""Words of PyTorch's messages about lost connections, for which gloo raises plain RuntimeErrors."""
 FOLDER_KEY = "nmt/folder"
 """Key of the run's folder in torchrun's store."""
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from nmt.configuration import build
+from nmt.configuration.faults import broken, refuse
 from nmt.configuration.training_settings import ClassifySettings, TrainingSettings, TrainSettings
 from nmt.data import LabelledSplits, Splits, as_list
 from nmt.data.filters import Filters
@@ -267,12 +268,12 @@ def _freeze(network: Seq2Seq, settings: TrainSettings) -> None:
     """Freezes the named parts of the network; warns of other parts that share their weights."""
     frozen = settings.freeze or []
     freeze(network, frozen)
-    shared = shared_tables(network, frozen)
-    if shared:
+    for shared in shared_tables(network, frozen):
         log.warning(
-            "freeze=[%s]: %s not trained either, because the weights are the same (model.tying=%s)",
+            "freeze=[%s]: %s is not trained either, because the weights are the same "
+            "(model.tying=%s)",
             ",".join(frozen),
-            " and ".join(shared) + (" are" if len(shared) > 1 else " is"),
+            shared,
             settings.model["tying"],
         )
 
@@ -302,39 +303,52 @@ class _Teachers:
         return cls(teachers, paths)
 
     def check(self, network: Seq2Seq, data: PreparedData, settings: TrainSettings) -> None:
-        """Raises UserError unless the teachers read the batches of the network to train.
+        """Raises ConfigErrors unless the teachers read the batches of the network to train.
 
         They must translate in the same direction, with the same vocabulary and columns, and read
         pictures in the same way.
         """
-        key = f"objective.teacher={', '.join(self.paths)}"
+        key = "objective.teacher"
         languages = self.translator.languages
-        if languages == data.splits.languages[::-1] != data.splits.languages:
-            source, target = languages
-            raise UserError(f"{key}: translates from {source} to {target}, the other way")
+        is_reversed = languages == data.splits.languages[::-1] != data.splits.languages
         theirs = self.translator.tokenizer
         ours = data.tokenizer
-        if (theirs.models, theirs.lowercase) != (ours.models, ours.lowercase):
-            raise UserError(f"{key}: has another vocabulary than the model to train")
-        if theirs.columns != ours.columns:
-            raise UserError(
-                f"{key}: reads {theirs.columns.described}, and the model to train "
-                f"{ours.columns.described}"
+        columns = (
+            f"reads {theirs.columns.described}, and the model to train {ours.columns.described}"
+        )
+        joint = "needs one vocabulary for both languages, and the teacher has two: set {}"
+        reader = str(network.encoder.reader)  # "None" without pictures
+        readers = [str(teacher.encoder.reader) for teacher in self.translator.models]
+        refuse(
+            broken(
+                (
+                    is_reversed,
+                    key,
+                    f"translates from {' to '.join(languages)}, the other way",
+                    self.paths,
+                ),
+                (
+                    (theirs.models, theirs.lowercase) != (ours.models, ours.lowercase),
+                    key,
+                    "has another vocabulary than the model to train",
+                    self.paths,
+                ),
+                (theirs.columns != ours.columns, key, columns, self.paths),
+                *(
+                    (not ours.joint, needing, joint.format(instead))
+                    for needing, instead in Seq2Seq.needs_joint(settings.model).items()
+                ),
+                *(
+                    (
+                        of_teacher != reader,
+                        key,
+                        f"reads pictures as {of_teacher}, and the model to train as {reader}",
+                        path,
+                    )
+                    for of_teacher, path in zip(readers, self.paths, strict=True)
+                ),
             )
-        for needing, instead in Seq2Seq.needs_joint(settings.model).items():
-            if not ours.joint:
-                raise UserError(
-                    f"{needing}: needs one vocabulary for both languages, and the teacher has two: "
-                    f"set {instead}"
-                )
-        pictures = str(network.encoder.reader)
-        for teacher, path in zip(self.translator.models, self.paths, strict=True):
-            of_teacher = str(teacher.encoder.reader)  # "None" without pictures
-            if of_teacher != pictures:
-                raise UserError(
-                    f"objective.teacher={path}: reads pictures as {of_teacher}, and the model to train as "
-                    f"{pictures}"
-                )
+        )
 
 
 def _use_vectors(network: Seq2Seq, tokenizer: Tokenizer, paths: Sequence[str | None]) -> None:

@@ -17,7 +17,7 @@ from nmt.foundation.errors import quoted
 from nmt.foundation.plugins import permitting
 from nmt.inference.translator import Translator
 from nmt.loading import load
-from nmt.pipeline.run_training import train_run
+from nmt.pipeline import run_training
 from nmt.storage.cache import cache_folder
 from nmt.storage.metrics_file import read_metrics
 from nmt.training.callback import Callback
@@ -78,7 +78,7 @@ def train(
         assert isinstance(settings, TrainingSettings)
         if settings.threads is not None:
             torch.set_num_threads(settings.threads)
-        folder, score = train_run(settings, callbacks)
+        folder, score = run_training.train(settings, callbacks)
     return TrainedRun(folder, score, tuple(plugins))
 
 

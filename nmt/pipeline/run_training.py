@@ -51,18 +51,17 @@ TRIAL_UPDATES = 100
 
 
 class Trained(NamedTuple):
-    """Run directory of a finished run, and its test score in the chosen metric."""
+    """Result of a training.
+
+    folder: run directory
+    score: test score in the chosen metric
+    """
 
     folder: Path
     score: float
 
 
-def train(settings: TrainingSettings) -> float:
-    """Trains and tests; returns the test score of the chosen metric. Errors are those of `train_run`."""
-    return train_run(settings).score
-
-
-def train_run(settings: TrainingSettings, callbacks: Sequence[Callback] = ()) -> Trained:
+def train(settings: TrainingSettings, callbacks: Sequence[Callback] = ()) -> Trained:
     """Trains and tests, from the beginning or from the last checkpoint.
 
     settings: checked settings
