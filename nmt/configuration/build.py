@@ -50,8 +50,8 @@ class Sizes:
 class Configured:
     """Class of a group of the configuration.
 
-    by: the package from which `_target_` chooses the class, or the class, of which `_target_` may name
-        a subclass in a plugin
+    by: package from which `_target_` chooses the class; or the class itself, of which `_target_` may
+        name a subclass
     supplied: arguments that are not keys, because other parts determine them
     optional: further such arguments, which have defaults
     """
@@ -98,8 +98,18 @@ GROUPS = {
 }
 """Groups of all commands."""
 NETWORK = frozenset(
-    ("cell", "model", "encoder", "decoder", "attention", "window", "normalizer", "network", "pooling")
-)  # fmt: skip
+    {
+        "cell",
+        "model",
+        "encoder",
+        "decoder",
+        "attention",
+        "window",
+        "normalizer",
+        "network",
+        "pooling",
+    }
+)
 """Groups and keys from which a network is built."""
 
 
@@ -140,9 +150,9 @@ def completed(config: Config) -> dict[str, Any]:
     groups = {}
     for group in view(config).parts:
         unset = (None, inspect.Parameter.empty)
-        defaults = parameters(group, config[group]).items()
-        given = {key: value for key, value in defaults if value not in unset}
-        groups[group] = {**given, **config[group]}
+        keys = parameters(group, config[group]).items()
+        defaults = {key: default for key, default in keys if default not in unset}
+        groups[group] = {**defaults, **config[group]}
     return {**config, **groups}
 
 
@@ -152,7 +162,12 @@ def parameters(group: str, node: Group) -> dict[str, Any]:
 
 
 def faults_of_building(group: str, node: Group, **supplied: Any) -> list[ConfigError]:
-    """The error of an object whose values do not fit together. Errors of single values are left out."""
+    """The error of an object whose values do not fit together.
+
+    group: name of the group
+    node: its keys and values; without an object if one of them is wrong by itself
+    supplied: arguments that are not keys
+    """
     return [] if faults_of(group, node) else _raised(make, {group: node}, group, **supplied)
 
 

@@ -46,18 +46,20 @@ def locate(target: str, package: str, key: str, base: type | None = None) -> Cal
     problem = f"not a class of {package}"
     if home is None:
         problem += "; a class of your own package needs --plugins PACKAGE"
-    part = None
+    target_class: Any = None
     try:
         if home is not None:
-            part = getattr(importlib.import_module(module_name), name)
+            target_class = getattr(importlib.import_module(module_name), name)
     except Exception as error:  # a module of a plugin may raise any error
         problem += f": {type(error).__name__}: {error}"
-    if home is None or not callable(part) or not getattr(part, "__module__", "").startswith(home):
-        raise ConfigErrors([ConfigError(f"{key}._target_", problem, shown(target))])
-    if base is not None and not (inspect.isclass(part) and issubclass(part, base)):
+    # An imported name, such as torch in a module of a plugin, is not defined by the package.
+    defined = home is not None and getattr(target_class, "__module__", "").startswith(home)
+    if defined and base is not None:
+        defined = inspect.isclass(target_class) and issubclass(target_class, base)
         problem = f"must be a subclass of {base.__module__}.{base.__qualname__}"
+    if not defined or not callable(target_class):
         raise ConfigErrors([ConfigError(f"{key}._target_", problem, shown(target))])
-    return part
+    return target_class
 
 
 def mismatches(
@@ -95,10 +97,10 @@ def _nested_mismatches(node: Any, nested: Nested, path: str) -> list[ConfigError
     if not isinstance(node, Mapping):
         return [ConfigError(path, "must have a _target_ and the keys of its class", shown(node))]
     try:
-        part = nested_part(node, nested, path)
+        target = nested_part(node, nested, path)
     except ConfigErrors as error:
         return list(error.faults)
-    return mismatches(node, part, path, nested.supplied)
+    return mismatches(node, target, path, nested.supplied)
 
 
 def nested_part(node: Mapping[str, Any], nested: Nested, path: str) -> Callable[..., Any]:
@@ -144,8 +146,7 @@ def mismatch(value: Any, hint: Any, key: str = "") -> str | None:
 
 
 def in_list(text: str) -> str:
-    """The list that a text was probably meant to be: items in brackets, with quotes around other than
-    plain words."""
+    """The list that a text was probably meant to be, with quotes around items that are not plain words."""
     items = [item.strip(" \"'") for item in text.removeprefix("[").removesuffix("]").split(",")]
     plain = all(re.fullmatch(r"[\w./-]+", item) for item in items)
     return f"[{','.join(items)}]" if plain else f"[{','.join(map(json.dumps, items))}]"
@@ -153,7 +154,8 @@ def in_list(text: str) -> str:
 
 def fits(value: Any, hint: Any) -> bool:
     """Returns whether a value has the type of an annotation, and lies within its ranges."""
-    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    origin = typing.get_origin(hint)
+    parts = typing.get_args(hint)
     if origin is Annotated:
         return mismatch(value, hint) is None
     if origin is Literal:
@@ -173,11 +175,11 @@ def fits(value: Any, hint: Any) -> bool:
     return isinstance(value, hint) if isinstance(hint, type) else True
 
 
-def bound(part: Callable[..., Any], node: Mapping[str, Any]) -> Callable[..., Any]:
-    """A function that calls a class or function with the values of its keys, and further arguments."""
-    hints, _ = signature(part)
+def bound(target: Callable[..., Any], node: Mapping[str, Any]) -> Callable[..., Any]:
+    """A class or function with the values of its keys as arguments; it may be called with further ones."""
+    hints, _ = signature(target)
     keys = {key: value for key, value in node.items() if key != "_target_"}
-    return partial(part, **{key: _argument(value, hints.get(key)) for key, value in keys.items()})
+    return partial(target, **{key: _argument(value, hints.get(key)) for key, value in keys.items()})
 
 
 def _argument(value: Any, hint: Any) -> Any:
@@ -204,7 +206,8 @@ def _is_float(hint: Any) -> bool:
 def expected(hint: Any) -> str:
     """An annotation in words."""
     base, ranges = _parts(hint)
-    origin, parts = typing.get_origin(base), typing.get_args(base)
+    origin = typing.get_origin(base)
+    parts = typing.get_args(base)
     if origin is Literal:
         words = f"one of {', '.join(map(str, parts))}"
     elif origin in (Union, types.UnionType):

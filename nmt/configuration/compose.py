@@ -1,4 +1,4 @@
-"""Composes the configuration from conf/ and the command line, with Hydra's grammar and defaults lists.
+"""Composes the configuration from conf/ and the command line, by Hydra's grammar and defaults lists.
 
 Precedence:
 
@@ -96,13 +96,13 @@ def apply(config: Any, overrides: Sequence[Any], groups: Collection[str] = ()) -
 
     errors = []
     plain = OmegaConf.to_container(config, resolve=False)
-    known = _keys(plain)
+    keys = _keys(plain)
     for override in overrides:
         key = override.key_or_group
         group = key.rpartition(".")[0]
         needed = key if override.type is OverrideType.CHANGE else group
-        if needed and needed not in known and needed not in _left_out(plain, group):
-            errors.append(_unknown(key, known | _left_out(plain, group), groups))
+        if needed and needed not in keys and needed not in _left_out(plain, group):
+            errors.append(_unknown(key, keys | _left_out(plain, group), groups))
         elif override.type is OverrideType.DEL:
             (OmegaConf.select(config, group) if group else config).pop(key.rpartition(".")[2], None)
         else:
@@ -111,7 +111,7 @@ def apply(config: Any, overrides: Sequence[Any], groups: Collection[str] = ()) -
 
 
 def _left_out(config: Any, group: str) -> dict[str, bool]:
-    """Keys with defaults, which the YAML of a group may leave out. None is a group of further keys."""
+    """Keys with defaults, which the YAML of a group may leave out; no groups of further keys."""
     from nmt.configuration import build  # slow, and most keys are in their YAML
 
     node = config.get(group)
@@ -130,19 +130,19 @@ def _keys(node: Any, path: str = "") -> dict[str, bool]:
     return keys
 
 
-def _unknown(key: str, known: Mapping[str, bool], groups: Collection[str]) -> ConfigError:
+def _unknown(key: str, keys: Mapping[str, bool], groups: Collection[str]) -> ConfigError:
     """The error of an unknown key, which names its first unknown part and the keys beside it.
 
     key: whole key
-    known: all whole keys, and whether each is a group
+    keys: all whole keys, and whether each is a group
     groups: further names to suggest at the top level
     """
-    parts = itertools.accumulate(key.split("."), "{}.{}".format)
-    wrong = next((part for part in parts if part not in known), key)
-    beside = wrong.rpartition(".")[0]
-    names = {name.rpartition(".")[2] for name in known if name.rpartition(".")[0] == beside}
-    values = [name for name, is_group in known.items() if not is_group]
-    return unknown(wrong, (names | ({*groups} if not beside else set())) - {"_target_"}, values)
+    prefixes = itertools.accumulate(key.split("."), "{}.{}".format)
+    wrong = next((prefix for prefix in prefixes if prefix not in keys), key)
+    group = wrong.rpartition(".")[0]
+    names = {name.rpartition(".")[2] for name in keys if name.rpartition(".")[0] == group}
+    values = [name for name, is_group in keys.items() if not is_group]
+    return unknown(wrong, (names | ({*groups} if not group else set())) - {"_target_"}, values)
 
 
 def parse(overrides: Sequence[str]) -> tuple[list[Any], list[ConfigError]]:
@@ -152,7 +152,7 @@ def parse(overrides: Sequence[str]) -> tuple[list[Any], list[ConfigError]]:
     parsed = []
     errors = []
     for text in overrides:
-        # The grammar is slow, so results are cached, except of functions such as glob(*), which may change.
+        # The grammar is slow, so results are cached, except of functions such as glob(*).
         read = _parsed.__wrapped__ if "(" in text else _parsed
         try:
             parsed += read(text)
@@ -216,7 +216,7 @@ def _tell_renamed(old: str, new: str) -> None:
 
 
 def _read(command: str, overrides: Sequence[str]) -> Typed:
-    """The parts of a command line, without settings of Hydra, which are not in the configuration."""
+    """The parts of a command line. Settings of Hydra are left out of the configuration."""
     parsed, errors = parse(overrides)
     typed = Typed(errors=errors)
     groups = groups_of(command)
@@ -266,7 +266,13 @@ def groups_of(command: str) -> Mapping[str, Any]:
 
 
 def _by_precedence(command: str, chosen: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
-    """The configuration of chosen groups (see the top of this file), and the choices of all groups."""
+    """The configuration of chosen groups, and the choices of all groups.
+
+    command: name of the command
+    chosen: choices of the command line, by the names of groups
+
+    The precedence is that at the top of this file.
+    """
     recipe = chosen.get(RECIPE, groups_of(command).get(RECIPE))
     if recipe is None:
         return _composed(command, chosen)

@@ -1,4 +1,4 @@
-"""Text of --help: keys, values and comments of the YAML files in conf/, which are the only source."""
+"""Text of --help: keys, values and comments of the YAML files in conf/, its only source."""
 
 import re
 import textwrap
@@ -40,7 +40,7 @@ def help_of(command: str, overrides: Sequence[str]) -> str:
     Raises ConfigErrors for invalid overrides.
     """
     config = compose(command, overrides)
-    chosen = choices_of(command, overrides)
+    choices = choices_of(command, overrides)
     usage, defaults, keys = _read(command)
     # A command may include the groups and keys of another one.
     for included in re.findall(r"^  - ([a-z]+)$", defaults, re.MULTILINE):
@@ -56,8 +56,8 @@ def help_of(command: str, overrides: Sequence[str]) -> str:
     parts.append("\n".join(["Keys (KEY=VALUE) with their present values:", *_keys(keys, config)]))
     for match in groups:
         group = match["group"]
-        if isinstance(config.get(group), dict) and group in chosen:
-            parts.append("\n".join(_group(group, str(chosen[group]), config[group])))
+        if isinstance(config.get(group), dict) and group in choices:
+            parts.append("\n".join(_group(group, str(choices[group]), config[group])))
     parts.append("Flags:\n" + FLAGS.replace("{command}", command))
     return "\n\n".join(parts)
 
@@ -88,10 +88,10 @@ def _choices(match: re.Match[str]) -> str:
     """A group with the choices that its comment names and those of other folders, or with all."""
     group = match["group"]
     comment = match["comment"] or ""
-    known = options(group)
-    named = [name for name in re.findall(r"\w+", comment) if name in known and "…" not in comment]
-    added = [name for name in known if not Path(CONF, group, f"{name}.yaml").is_file()]
-    text = f"  {group:<16}{' '.join([*named, *added] if named else known)}"
+    choices = options(group)
+    named = [word for word in re.findall(r"\w+", comment) if word in choices and "…" not in comment]
+    added = [name for name in choices if not Path(CONF, group, f"{name}.yaml").is_file()]
+    text = f"  {group:<16}{' '.join([*named, *added] if named else choices)}"
     return textwrap.fill(text, WIDTH, subsequent_indent=18 * " ")
 
 

@@ -47,9 +47,9 @@ class ModelSettings(Settings):
         search: group of the configuration
         one_best: reason why the search must return one hypothesis; None if it may return several
         """
-        most = search.get("n_best", 1)
+        n_best = search.get("n_best", 1)
         yield from build.faults_of_building("search", search)
-        yield from broken((one_best and most > 1, "search.n_best", str(one_best), most))
+        yield from broken((one_best and n_best > 1, "search.n_best", str(one_best), n_best))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Configurations that begin with a saved one: of a resumed run (resume=), or of an initial model (init=)."""
+"""Configurations that begin with a saved one: a resumed run (resume=), an initial model (init=)."""
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
@@ -139,9 +139,12 @@ def with_network_of(
     def refusal(key: str, value: Any) -> str | None:
         group, _, name = key.partition(".")
         if not name or group == "sizes":
-            return f"network and tokenizer are those of init={path}; only single keys of theirs can change"
+            return f"network and tokenizer are those of init={path}; only single keys can change"
         if key in SHAPING and value != taken["model"].get(name, False):
-            return f"adds to the network or takes from it, and its weights are those of init={path}; leave it out"
+            return (
+                "adds to the network or takes from it, and its weights are those of "
+                f"init={path}; leave it out"
+            )
         return None
 
     of_network = [
@@ -161,7 +164,8 @@ def _set(
     """
     parsed, errors = parse(overrides)
     for override in parsed:
-        key, value = override.key_or_group, override.value()
+        key = override.key_or_group
+        value = override.value()
         group, _, name = key.rpartition(".")
         node = config.get(group) if group else config
         problem = refusal(key, value)

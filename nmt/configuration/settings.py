@@ -84,7 +84,7 @@ class Settings:
         return {f.name: f.default is dataclasses.MISSING for f in fields}
 
     def conflicts(self) -> Iterator[ConfigError]:
-        """Errors of combinations of values: here an output that is also an input or another output."""
+        """Errors of combinations of values: an output that is also an input or another output."""
         users: dict[Path, str] = {}
         for key in (*self.read, *self.written):
             for name in as_list(getattr(self, key, None) or []):

@@ -61,15 +61,15 @@ class TrainingSettings(Settings):
     def conflicts(self) -> Iterator[ConfigError]:
         """Errors of combinations that the settings or a part of the run do not allow."""
         yield from super().conflicts()
-        for part in self.parts:
-            if hasattr(part, "conflicts"):
-                yield from part.conflicts(self.view)
+        for limited in self.parts:
+            if hasattr(limited, "conflicts"):
+                yield from limited.conflicts(self.view)
 
     def idle(self) -> dict[str, str]:
         reasons = super().idle()
-        for part in self.parts:
-            if hasattr(part, "idle"):
-                reasons |= part.idle(self.view)
+        for limited in self.parts:
+            if hasattr(limited, "idle"):
+                reasons |= limited.idle(self.view)
         return reasons
 
 

@@ -22,19 +22,23 @@ def device_of(ranks: Ranks, name: str) -> torch.device:
     gpus = torch.cuda.device_count()
     if device.index is not None:
         raise UserError(
-            f"device={name}: {ranks.count} processes would share one GPU; give cuda, and each takes its own"
+            f"device={name}: {ranks.count} processes would share one GPU; give cuda, and each takes "
+            "its own"
         )
     if ranks.local >= gpus:
         raise UserError(
-            f"rank {ranks.number} has no GPU: this machine has {gpus}, and torchrun has started more processes. Use "
-            f"--nproc-per-node={gpus}, or device=cpu"
+            f"rank {ranks.number} has no GPU: this machine has {gpus}, and torchrun has started more "
+            f"processes. Use --nproc-per-node={gpus}, or device=cpu"
         )
     torch.cuda.set_device(ranks.local)
     return torch.device("cuda", ranks.local)
 
 
 def find_device(name: str) -> torch.device:
-    """The device of a name; auto is the GPU if there is one. Raises UserError if it cannot be used."""
+    """The device of a name; auto is the GPU if there is one.
+
+    Raises UserError if it cannot be used.
+    """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

@@ -1,8 +1,9 @@
 """The values passed between the parts: frozen, batch-first, typed with shapes.
 
-Dimensions: B sentences, S source length, T target length, E embedding, Q query (decoder state), M memory, K key,
-V vocabulary, N search rows (B x beam), D readout; of pictures, P positions, C channels. Masks are Boolean, True = real
-token."""
+Dimensions: B sentences, S source length, T target length, E embedding, Q query (decoder state),
+M memory, K key, V vocabulary, N search rows (B x beam), D readout; of pictures, P positions, C channels.
+Masks are Boolean, True = real token.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +15,14 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-PAD, UNK, BOS, EOS = 0, 1, 2, 3
-"""Ids of the four special symbols, the same in every vocabulary."""
-
+PAD = 0
+"""Id of padding, the same in every vocabulary, as are those of the other special symbols."""
+UNK = 1
+"""Id of unknown words."""
+BOS = 2
+"""Id of the beginning of a sentence."""
+EOS = 3
+"""Id of the end of a sentence."""
 
 Record = TypeVar("Record")
 
@@ -24,7 +30,8 @@ Record = TypeVar("Record")
 def map_tensors(value: Record, change: Callable[[Tensor], Tensor]) -> Record:
     """A copy of a value in which every tensor is changed.
 
-    value: a tensor, or tuples, mappings and dataclasses that contain tensors, nested in any way; other values stay
+    value: a tensor, or tuples, mappings and dataclasses that contain tensors, nested in any way;
+        other values stay
     change: new tensor of each tensor
     """
     result: Any = value
@@ -48,8 +55,12 @@ def to_device(record: Record, device: torch.device) -> Record:
 
 @dataclass(frozen=True)
 class Pictures:
-    """Images, or grids of features, padded with zeros at the bottom and on the right. `sizes`: rows and columns of
-    each, 0 and 0 for no picture; `even`: all have the same size, so nothing is padding."""
+    """Images, or grids of features, padded with zeros at the bottom and on the right.
+
+    values: colours or features of each position
+    sizes: rows and columns of each picture; 0 and 0 for no picture
+    even: whether all have the same size, so nothing is padding
+    """
 
     values: Float[Tensor, "B rows columns C"]
     sizes: Int[Tensor, "B 2"]
@@ -58,9 +69,17 @@ class Pictures:
 
 @dataclass(frozen=True)
 class Batch:
-    """Sentence pairs, padded at the end with PAD. `num_tokens` counts target tokens, EOS included. `links`: given
-    alignments, each row shared equally by its links; rows of words without links are zeros (None: none are given).
-    `pictures`: what the sources show (None: they are text)."""
+    """Sentence pairs, padded at the end with PAD.
+
+    source: source ids
+    source_lengths: tokens of each source, EOS included
+    inputs: target ids, BOS first
+    targets: target ids, EOS last
+    num_tokens: number of target tokens, EOS included
+    links: given alignments, each row shared equally by its links; rows of words without links are
+        zeros (None: no alignments)
+    pictures: pictures of the sources (None: they are text)
+    """
 
     source: Int[Tensor, "B S"]
     source_lengths: Int[Tensor, " B"]
@@ -81,8 +100,14 @@ class Batch:
 
 @dataclass(frozen=True)
 class TextBatch:
-    """B texts in N rows, padded at the end with PAD; text b has counts[b] rows. `labels`: the labels of each text
-    (None: unknown); `num_tokens` counts texts."""
+    """B texts in N rows, padded at the end with PAD.
+
+    tokens: ids
+    lengths: tokens of each row
+    counts: rows of each text
+    labels: labels of each text (None: unknown)
+    num_tokens: number of texts
+    """
 
     tokens: Int[Tensor, "N S"]
     lengths: Int[Tensor, " N"]
@@ -109,7 +134,7 @@ class Batches(Protocol):
 
     def __len__(self) -> int: ...
     def read(self, indices: Sequence[int]) -> Iterator[TrainingBatch]:
-        """Some of them, one after another; they may be made ahead of time."""
+        """Yields some of the batches; they may be made ahead of time."""
         ...
 
 
@@ -155,7 +180,8 @@ class Encoded:
     values: annotation of each source position
     mask: True for real positions
     final_state: summary of each source
-    grids: rows and columns of each picture; its positions follow those of the words, row by row (None: no pictures)
+    grids: rows and columns of each picture; its positions follow those of the words, row by row
+        (None: no pictures)
     """
 
     values: Float[Tensor, "B S M"]
@@ -178,13 +204,15 @@ class SourceWords:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Memory of B sources: everything that is computed once per source. Several rows may read the memory of the same
-    source; it is never copied for them.
+    """Memory of B sources: everything that is computed once per source.
+
+    Several rows may read the memory of the same source; it is never copied for them.
 
     encoded: output of the encoder
     keys: annotations as they are compared with queries; K = 0 without attention
     values: annotations as they are summed, H heads side by side
-    projected_values: `values` multiplied by what a recurrent decoder multiplies the context by; otherwise `values`
+    projected_values: `values` multiplied by the weights by which a recurrent decoder multiplies the
+        context; otherwise `values`
     decoder_init: input of the bridge, which makes the decoder's first state
     source_words: set by `Seq2Seq.encode` if the output layer reads the source (None: it does not)
     """
@@ -220,11 +248,11 @@ class Prepared:
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """Decoder state: each decoder declares its fields, tensors or nested tuples of tensors, with rows first.
+    """Decoder state: each decoder declares its fields, tensors or nested tuples of tensors, rows first.
 
-    `cells[i]` is the recurrent state of layer i: (h,) for a GRU, (h, c) for an LSTM, each Float[N Q]; `attention` is what
-    the attention remembers from step to step. `masks`: dropout masks by name, constant over the steps (variational
-    dropout, in training only).
+    cells: recurrent state of each layer: (h,) for a GRU, (h, c) for an LSTM, each Float[N Q]
+    attention: state of the attention from step to step
+    masks: dropout masks by name, constant over the steps (variational dropout, in training only)
     """
 
     cells: tuple[tuple[Tensor, ...], ...]
@@ -238,8 +266,13 @@ class State:
 
 @dataclass(frozen=True)
 class DecoderOutput:
-    """`readout`: features to predict words from; `weights`: attention, the mean over the heads (None without
-    attention); `state`: after the last step; `heads`: with several heads, the weights of each, each row with sum 1."""
+    """Output of a decoder for T steps.
+
+    readout: features from which tokens are predicted
+    weights: attention weights, the mean over the heads (None without attention)
+    state: state after the last step
+    heads: with several heads, the weights of each, each row with sum 1
+    """
 
     readout: Float[Tensor, "N T D"]
     weights: Float[Tensor, "N T S"] | None
@@ -249,7 +282,12 @@ class DecoderOutput:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A finished translation: tokens without BOS and EOS, natural-log probability (EOS included), penalised score."""
+    """A finished translation.
+
+    tokens: ids without BOS and EOS
+    log_prob: natural logarithm of the probability, EOS included
+    score: log-probability with the penalties of the search
+    """
 
     tokens: list[int]
     log_prob: float
@@ -258,8 +296,12 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Loss:
-    """`total` is what is differentiated: a sum over `num_tokens` tokens, in nats; `nll` is the plain negative
-    log-likelihood of the same tokens (no smoothing), detached."""
+    """Loss of a batch, in nats.
+
+    total: sum over the tokens, to be differentiated
+    nll: plain negative log-likelihood of the same tokens (no smoothing), detached
+    num_tokens: number of tokens
+    """
 
     total: Float[Tensor, ""]
     nll: Float[Tensor, ""]
@@ -270,11 +312,14 @@ class Loss:
 class Request:
     """Constraints of a search for one sentence, in target ids.
 
-    At most `max_length` tokens, EOS not counted. The output begins with `prefix`, contains every sequence of `required`,
-    and contains none of `forbidden`. No continuation piece (`continuing`: the pieces that lengthen a word) may follow a
-    required sequence. `seed` is for searches that sample: it depends on the sentence, not on its place in the batch.
-    `spellings`: for each position of a text that the output begins with, the tokens that may follow there and the position
-    after each; the text is complete at a position beyond the last one.
+    max_length: maximal number of tokens, EOS not counted
+    seed: random seed of a search that samples; it depends on the sentence, not on its place in the batch
+    prefix: tokens that the output begins with
+    required: sequences that the output contains; no continuation piece may follow one
+    forbidden: sequences that the output does not contain
+    continuing: continuation pieces, which lengthen a word
+    spellings: for each position of a text that the output begins with, the tokens that may follow there
+        and the position after each; the text is complete at a position beyond the last one
     """
 
     max_length: int
@@ -292,7 +337,11 @@ class Request:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A translation of a training sentence: its tokens without BOS and EOS; how like the reference it is, from 0 to 1."""
+    """A translation of a training sentence.
+
+    tokens: ids without BOS and EOS
+    quality: similarity to the reference, from 0 to 1
+    """
 
     tokens: list[int]
     quality: float
@@ -310,13 +359,13 @@ class Critic(Protocol):
         source: Literal["sample", "beam"],
         metric: Literal["bleu", "chrf"],
     ) -> list[list[Candidate]]:
-        """At most `count` different translations of each sentence by the current network, with their quality."""
+        """At most `count` different translations of each sentence by the current network."""
         ...
 
 
 @runtime_checkable
 class SearchState(Protocol):
-    """State that a search carries from step to step unread: one row per hypothesis."""
+    """State that a search passes from step to step unread: one row per hypothesis."""
 
     def select(self, rows: Int[Tensor, " n"]) -> SearchState:
         """The state of the given rows, in the given order (rows may repeat)."""
@@ -325,8 +374,12 @@ class SearchState(Protocol):
 
 @dataclass(frozen=True)
 class Prediction:
-    """One step of N rows: log-probabilities of the next token (natural logarithm; the receiver may overwrite them), the
-    state after the step, and the attention of the step (None without attention)."""
+    """Result of one step of N rows.
+
+    log_probs: log-probabilities of the next token (natural logarithm); the receiver may overwrite them
+    state: state after the step
+    weights: attention weights of the step (None without attention)
+    """
 
     log_probs: Float[Tensor, "N V"]
     state: SearchState
@@ -335,8 +388,11 @@ class Prediction:
 
 @runtime_checkable
 class Step(Protocol):
-    """Interface of a model for a search: one step for N rows, in the order of their sentences. `mask`: the real
-    source positions of its sentences (None without attention)."""
+    """Interface of a model for a search: one step for N rows, in the order of their sentences.
+
+    device: device of the tensors
+    mask: real source positions of the sentences (None without attention)
+    """
 
     device: torch.device
     mask: Bool[Tensor, "B S"] | None
@@ -344,7 +400,10 @@ class Step(Protocol):
     def __call__(
         self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None = None
     ) -> Prediction:
-        """The prediction after the given tokens, one per row. Without `layout`, all sentences have as many rows."""
+        """The prediction after the given tokens, one per row.
+
+        Without `layout`, all sentences have equally many rows.
+        """
         ...
 
     def keep(self, sentences: Int[Tensor, " b"]) -> Step:
@@ -370,7 +429,12 @@ class Search(Protocol):
     def __call__(
         self, step: Step, state: SearchState, requests: Sequence[Request]
     ) -> list[list[Hypothesis]]:
-        """The best hypotheses of each sentence, best first. `state` holds one row per sentence.
+        """The best hypotheses of each sentence, best first.
 
-        Raises ValueError if it cannot do what is requested."""
+        step: interface of the model
+        state: initial state, one row per sentence
+        requests: constraints of each sentence
+
+        Raises ValueError for constraints that the search does not support.
+        """
         ...

@@ -108,7 +108,7 @@ def refuse_missing(meta: Mapping[str, Any], place: object) -> None:
     missing = ",".join(sorted({*map(str, names)} - {*permitted()}))
     if missing:
         raise UserError(
-            f"{place}: needs the code of plugins={missing}, which is not run without permission. If "
-            f"you trust it, add --plugins {missing} to the command, or plugins={missing.split(',')} "
-            "in Python"
+            f"{place}: needs the code of plugins={missing}, which is not run without permission. "
+            f"If you trust it, add --plugins {missing} to the command, or "
+            f"plugins={missing.split(',')} in Python"
         )

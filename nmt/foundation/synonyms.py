@@ -1,7 +1,7 @@
 """Names that other toolkits give to keys, for suggestions after an unknown key.
 
-The names are of JoeyNMT, OpenNMT-py, fairseq and Hugging Face Transformers. A key is suggested if the
-configuration has it.
+The names are of JoeyNMT, OpenNMT-py, fairseq and Hugging Face Transformers. A key is suggested if
+the configuration has it.
 """
 
 SYNONYMS: dict[str, tuple[str, ...]] = {

@@ -114,7 +114,8 @@ def parts_of(
     trainer = build.make({"trainer": {**settings.trainer, "precision": precision}}, "trainer")
     if trainer.shard and not ranks.several:
         raise UserError(
-            "trainer.shard: there is one process only; start several by torchrun, or set it to false"
+            "trainer.shard: there is one process only; start several by torchrun, or set it to "
+            "false"
         )
     weights = [p for p in task.network.parameters() if p.requires_grad]
     optimizer = build.make(config, "optimizer", parameters=weights)
@@ -234,8 +235,8 @@ def _objective(
     if "critic" in _arguments(settings.values):
         if isinstance(beginning, Fresh):
             log.warning(
-                "objective: learns from the model's own translations, and those of an untrained model are "
-                "noise; train with objective=cross_entropy first, then give init=RUN_DIR"
+                "objective: learns from the model's own translations, and those of an untrained "
+                "model are noise; train with objective=cross_entropy first, then give init=RUN_DIR"
             )
         supplied["critic"] = Candidates(
             data.tokenizer.decode,
@@ -387,7 +388,8 @@ def _classification(
         saved = beginning.checkpoint
         if list(labels.names) != saved.meta["labels"]["names"]:
             raise UserError(
-                f"resume={saved.path.parent}: the labels of the data have changed since this run began"
+                f"resume={saved.path.parent}: the labels of the data have changed since this run "
+                "began"
             )
         tokenizer = ckpt.tokenizer_from(saved)
     else:

@@ -37,7 +37,10 @@ def fingerprint(settings: Settings) -> dict[str, str]:
 
 
 def hash_of_files(named: Any) -> str:
-    """Hash of files, and of the best models of run directories. `named`: a path, or a list of paths."""
+    """Hash of files, and of the best models of run directories.
+
+    named: a path, or a list of paths
+    """
     paths = [Path(path) for path in as_list(named) if path]
     return _hash(
         *(find_checkpoint(str(path)) if path.is_dir() else find_file(str(path)) for path in paths)

@@ -74,7 +74,7 @@ def check(overrides: Sequence[str], choices: Sequence[str]) -> None:
 
 
 def _check_launcher(name: str, choices: Sequence[str]) -> None:
-    """Raises UserError if a launcher is unknown, not installed, or not available on this machine."""
+    """Raises UserError if a launcher is unknown, not installed, or unavailable on this machine."""
     package = PACKAGES.get(name, name.partition("_")[0])
     if package in EXTRAS and not is_installed(package):
         raise UserError(

@@ -22,8 +22,8 @@ def run_all(
     overrides: its command line, with several values for some keys
     dry: --dry-run, an error here
 
-    Raises UserError for --dry-run and settings of Hydra, which belong to trainings; ConfigErrors for
-    errors of all combinations; SystemExit if some combinations fail.
+    Raises UserError for --dry-run and settings of Hydra, which belong to trainings; ConfigErrors
+    for errors of all combinations; SystemExit if some combinations fail.
     """
     for text in [*overrides, *(["--dry-run"] if dry else [])]:
         if text.startswith(("hydra", "--")):

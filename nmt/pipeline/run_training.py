@@ -208,7 +208,7 @@ def _progress(saved: Checkpoint) -> TrainingProgress:
 
 
 def _use_threads_of(saved: Checkpoint) -> None:
-    """Sets the number of threads of the interrupted run: the last digits of products depend on it."""
+    """Sets the number of threads of the interrupted run: last digits of products depend on it."""
     before = saved.meta.get("threads")
     now = torch.get_num_threads()
     if isinstance(before, int) and 0 < before <= 4 * (os.cpu_count() or 1) and before != now:
@@ -239,19 +239,13 @@ def _run(
     """
     config = {**settings.values, "run_dir": str(folder), "resume": None, "sweep": None}
     began = time.monotonic()
-    try:
-        parts = _seeded_parts(settings, ranks, saved)
-    except UserError as error:
-        origin = started_in(folder)
-        if saved is None or origin in (None, str(Path.cwd())):
-            raise
-        remedy = f"relative paths belong to {origin}, where the run was started: resume it there"
-        raise UserError(f"{error}; {remedy}") from error
+    parts = _parts(settings, folder, ranks, saved)
     hashes = dict(parts.task.fingerprints)
     ranks.agree("data", hashes, "all machines must see the same files")
     if saved is not None and saved.meta.get("data") != hashes:
         raise UserError(
-            f"resume={folder}: the data has changed since this run began; restore it, or start a new run"
+            f"resume={folder}: the data has changed since this run began; restore it, or start a "
+            "new run"
         )
     files = _files(parts, folder, config, ranks, getattr(settings, "keep_validations", False))
     update = None if saved is None else _progress(saved).update
@@ -264,22 +258,32 @@ def _run(
             files.drop_records_after(update)
         files.describe(config, hashes)
     text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
+    tracking = Tracking(parts.trackers, folder, flat(config), text, update)
     return TrainingRun(
         task=parts.task,
         trainer=parts.trainer,
         optimizer=parts.optimizer,
         schedule=parts.schedule,
         files=files,
-        callbacks=[
-            Tracking(parts.trackers, folder, flat(config), text, update),
-            Trimming(),
-            *parts.callbacks,
-            *callbacks,
-        ],
+        callbacks=[tracking, Trimming(), *parts.callbacks, *callbacks],
         checkpoint=saved,
         tests=_tests(settings),
         facts={"seed": settings.seed, "data": hashes, "versions": versions()},
     )
+
+
+def _parts(
+    settings: TrainingSettings, folder: Path, ranks: Ranks, saved: Checkpoint | None
+) -> Parts:
+    """The parts of a run. The error of a missing file names the folder where the run was started."""
+    try:
+        return _seeded_parts(settings, ranks, saved)
+    except UserError as error:
+        origin = started_in(folder)
+        if saved is None or origin in (None, str(Path.cwd())):
+            raise
+        remedy = f"relative paths belong to {origin}, where the run was started: resume it there"
+        raise UserError(f"{error}; {remedy}") from error
 
 
 def _tests(settings: TrainingSettings) -> bool:
@@ -351,7 +355,7 @@ def _check_space(folder: Path, parts: Parts) -> None:
     """Raises UserError if the disk has no room for the checkpoints of the run.
 
     A checkpoint holds weights, their moving average and two moments of the optimizer. The last one
-    is there twice while it is replaced. The best weights and those to average have files of their own.
+    is there twice while it is replaced. The best weights and those to average have their own files.
     """
     trainer = parts.trainer
     weights = sum(parameter.nbytes for parameter in parts.task.network.parameters())

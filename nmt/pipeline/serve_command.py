@@ -28,7 +28,10 @@ def serve(settings: ServeSettings) -> None:
 
 
 def server_of(settings: ServeSettings) -> Server:
-    """The server with its models. Raises UserError if a model, the index or the keys cannot be read."""
+    """The server with its models.
+
+    Raises UserError if a model, the index or the keys cannot be read.
+    """
     limits = Limits(
         settings.max_characters,
         settings.max_texts,
