@@ -3,7 +3,7 @@
 python -m nmt.classify resume=RUN_DIR                       continues a run
 
 Trains a text classifier; see conf/classify.yaml. `python -m nmt.label model=RUN_DIR` labels texts
-with it.
+with it; this command does the same if it is given model=.
 """
 
 from nmt.configuration.command_line import command
@@ -12,6 +12,7 @@ run, main = command(
     "classify",
     "nmt.pipeline.run_training:train",
     sweep="nmt.pipeline.sweep_command:sweep",
+    instead={"model": "label"},
 )
 
 if __name__ == "__main__":

@@ -70,6 +70,7 @@ def load(
         raise UserError(f"{key}: give a run directory or a checkpoint file, or several")
     checkpoints = [ckpt.read_model(str(path), key) for path in paths]
     first = checkpoints[0]
+    # The header names the command without any code of the model.
     with permitting(plugins):
         if first.meta.get("command") != "classify":
             return _translator(checkpoints, device, **options)
@@ -102,6 +103,7 @@ def _translator(
     loaded = [_seq2seq(saved) for saved in checkpoints]
     first = checkpoints[0]
     _, tokenizer, config = loaded[0]
+    # Members are averaged piece by piece.
     for saved, (_, other, _) in zip(checkpoints, loaded, strict=True):
         if any(
             getattr(other, name) != getattr(tokenizer, name)
@@ -216,6 +218,7 @@ def _checked(saved: Checkpoint, command: str) -> Config:
     ckpt.check_kind(saved, command)
     refuse_missing(saved.meta, saved.path)
     try:
+        # A callback is code of the training; a translator does not need it.
         return COMMANDS[command].of({**saved.config, "callback": None}).values
     except ConfigErrors as error:
         raise UserError(f"{saved.path}: {error}") from error

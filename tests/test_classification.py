@@ -657,9 +657,7 @@ def test_answers_and_explanations(trained):
     assert results[1]["importances"] is None
     assert sum(results[0]["importances"]) == pytest.approx(1.0, abs=1e-3)
     assert results[0]["words"][int(np.argmax(results[0]["importances"]))] == "superb"
-    result = run(
-        f"model={folder}/run", "format=jsonl", module="label", stdin="the film was awful on a day"
-    )
+    result = run(f"model={folder}/run", "format=jsonl", stdin="the film was awful on a day")
     assert json.loads(result.stdout)["labels"] == ["bad"]
 
 
@@ -785,7 +783,7 @@ def test_several_labels_vectors_and_last(tmp_path):
     assert not (tmp_path / "wrong").exists()
     result = run(*common, "pooling=last", f"run_dir={tmp_path}/last")
     assert result.returncode == 0, result.stderr
-    result = run(f"model={tmp_path}/last", f"explain={tmp_path}/x.html", module="label", stdin="a")
+    result = run(f"model={tmp_path}/last", f"explain={tmp_path}/x.html", stdin="a")
     assert "no importances to show" in result.stderr
 
 

@@ -149,6 +149,7 @@ def completed(config: Config) -> dict[str, Any]:
     """Adds the defaults of missing keys to a configuration without errors."""
     groups = {}
     for group in view(config).parts:
+        # Keys that are null in the signature stay absent, as in the YAML of the group.
         unset = (None, inspect.Parameter.empty)
         keys = parameters(group, config[group]).items()
         defaults = {key: default for key, default in keys if default not in unset}
@@ -177,17 +178,20 @@ def impossible(config: Config, faulty: Set[str]) -> list[ConfigError]:
     config: the configuration
     faulty: groups with errors, which are left out
     """
+    # The optimizer needs weights and the network sizes; the other parts need nothing.
     alone = {group for group, configured in GROUPS.items() if not configured.supplied} - faulty
     errors: list[ConfigError] = []
     for group, node in config.items():
         if group in alone and isinstance(node, Mapping):
             errors += faults_of_building(group, node)
     if "optimizer" not in faulty:
+        # An optimizer refuses an empty list of parameters.
         parameters = [nn.Parameter(torch.zeros(1))]
         errors += faults_of_building("optimizer", config["optimizer"], parameters=parameters)
     if not faulty & NETWORK:
         with torch.device("meta"):  # without memory for the weights
             if "model" in config:
+                # Misfits do not depend on the size of the vocabulary: ten pieces will do.
                 errors += _raised(network, config, 10, 10)
             else:
                 errors += _raised(classifier, config, 10, LabelSet(("a", "b"), False))

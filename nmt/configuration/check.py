@@ -82,6 +82,7 @@ def mismatches(
             errors.append(unknown(prefix + key, defaults))
         elif nested := _nested(hints[key]):
             errors += _nested_mismatches(value, nested, prefix + key)
+        # The missing value ??? is reported once, with the other missing keys.
         elif value != "???" and (problem := mismatch(value, hints[key], prefix + key)):
             errors.append(ConfigError(prefix + key, problem, shown(value)))
     for key, default in defaults.items():
@@ -116,6 +117,7 @@ def signature(
     target: class or function
     given: parameters that are left out of the defaults
     """
+    # The generated constructor of a dataclass has its annotations on the class.
     plain_class = inspect.isclass(target) and not dataclasses.is_dataclass(target)
     function = target.__init__ if plain_class else target
     parameters = inspect.signature(function).parameters.values()
@@ -137,6 +139,7 @@ def mismatch(value: Any, hint: Any, key: str = "") -> str | None:
     if fits(value, base):
         outside = any(value not in bounds for bounds in ranges)
         return f"out of range, must be {expected(hint)}" if outside else None
+    # Frequent slips: a list without brackets, a number where a name is expected.
     remedy = ""
     if isinstance(value, str) and fits([], base):
         remedy = f", such as {in_list(value)}"
@@ -168,6 +171,7 @@ def fits(value: Any, hint: Any) -> bool:
         if origin is list or ... in parts:
             return all(fits(item, parts[0]) for item in value)
         return len(value) == len(parts) and all(map(fits, value, parts))
+    # In Python, True is an int.
     if hint in (int, float) and isinstance(value, bool):
         return False
     if hint is float:

@@ -8,6 +8,7 @@ import argparse
 import contextlib
 import difflib
 import errno
+import importlib
 import logging
 import os
 import sys
@@ -51,6 +52,7 @@ def command(
     target: str,
     *,
     sweep: str | None = "nmt.pipeline.one_after_another:run_all",
+    instead: Mapping[str, str] | None = None,
     python: str | None = None,
 ) -> tuple[Callable[..., Any], Callable[[], None]]:
     """Returns `run`, a function of the settings, and `main`, a function of the command line.
@@ -58,17 +60,19 @@ def command(
     name: name of the command and of its YAML file
     target: `module:function` that does the work; it receives the settings that it names
     sweep: `module:function` that runs all combinations of several values (-m); None: -m is an error
+    instead: keys that belong to another command, each with the command that is then called
     python: `module:function` that the command's module calls in Python, such as nmt.train(…)
 
     `main` prints errors for users without a traceback. The exit status is 1, or 130 after an
     interruption. It returns nothing, because an installed command exits with what `main` returns.
     """
+    # The work is imported when it starts: --help must not load torch.
     run = with_settings(target)
     if python is not None and f"nmt.{name}" in sys.modules:
         make_callable(sys.modules[f"nmt.{name}"], python)
 
     def main() -> None:
-        friendly(lambda: _dispatch(name, run, sweep))
+        friendly(lambda: _dispatch(name, run, sweep, instead or {}))
 
     return run, main
 
@@ -84,10 +88,16 @@ def _flags() -> tuple[argparse.Namespace, list[str]]:
         raise UserError(str(error)) from error
 
 
-def _dispatch(name: str, run: Callable[[Any], Any], sweep: str | None) -> None:
+def _dispatch(
+    name: str, run: Callable[[Any], Any], sweep: str | None, instead: Mapping[str, str]
+) -> None:
     flags, words = _flags()
     overrides = _with_a_key(name, [word for word in words if not word.startswith("-")])
     strange = [word for word in words if word.startswith("-")]
+    for override in overrides:
+        key, equals, _ = override.partition("=")
+        if equals and key in instead:
+            return importlib.import_module(f"nmt.{instead[key]}").main()
     for folder in flags.config_dir:
         search_beside(folder)
     plugins.permit(package for names in flags.plugins for package in names.split(","))
@@ -134,6 +144,7 @@ def friendly(action: Callable[[], Any]) -> Any:
     """
     try:
         result = action()
+        # A full disk or a closed pipe is noticed here, not in the exit of Python.
         if sys.stdout is not None:
             sys.stdout.flush()
         return result
@@ -145,6 +156,7 @@ def friendly(action: Callable[[], Any]) -> Any:
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     except BrokenPipeError:
+        # Python would report the broken pipe again when it flushes at exit.
         sys.stderr.close()
         raise SystemExit(1) from None
     except OSError as error:
@@ -210,6 +222,7 @@ def _complete(command: str) -> None:
     actions = [f"{action}={shell}" for action in ("install", "uninstall") for shell in SHELLS]
     if "COMP_LINE" not in os.environ and not {*actions} & {*sys.argv}:
         raise UserError(f"-sc: give one of {', '.join(actions[: len(SHELLS)])}")
+    # Hydra answers the completion and ends; the function is not called.
     hydra_main(command, "nmt.*")(lambda _: None)()
 
 
@@ -228,6 +241,7 @@ def _run(
         for text in overrides
         if text.lstrip("+~").startswith("hydra")
     )
+    # Rank 0 reports for all.
     if not ranks.first:
         hush()
     settings = configure(command, overrides, again)

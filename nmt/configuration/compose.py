@@ -106,6 +106,7 @@ def apply(config: Any, overrides: Sequence[Any], groups: Collection[str] = ()) -
         elif override.type is OverrideType.DEL:
             (OmegaConf.select(config, group) if group else config).pop(key.rpartition(".")[2], None)
         else:
+            # merge=False: a mapping on the command line replaces the whole group.
             OmegaConf.update(config, key, override.value(), merge=False, force_add=True)
     return errors
 
@@ -277,10 +278,12 @@ def _by_precedence(command: str, chosen: Mapping[str, Any]) -> tuple[Any, Mappin
     if recipe is None:
         return _composed(command, chosen)
     config, choices = _composed(command, {RECIPE: recipe})
+    # The default recipe is for the default data only.
     if RECIPE not in chosen and chosen.get("data", choices["data"]) != choices["data"]:
         return _composed(command, {**chosen, RECIPE: None})
     groups = [g for g, choice in chosen.items() if g != RECIPE and choice != choices[g]]
     if groups:
+        # Values of the recipe do not reach a choice that replaces one of its own.
         without_recipe, _ = _composed(command, {**chosen, RECIPE: None})
         config.update({group: without_recipe[group] for group in groups})
     return config, {**choices, **chosen}
@@ -288,6 +291,7 @@ def _by_precedence(command: str, chosen: Mapping[str, Any]) -> tuple[Any, Mappin
 
 def _composed(command: str, chosen: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
     """A configuration that Hydra composes from chosen groups, and the choices of all groups."""
+    # The caller sets keys in its own copy.
     return copy.deepcopy(_cached(command, tuple(sorted(chosen.items())), folders()))
 
 
@@ -299,6 +303,7 @@ def _cached(
 
     overrides = [f"~{group}" if choice is None else f"{group}={choice}" for group, choice in chosen]
     config = by_hydra(command, overrides)
+    # Hydra closes and locks its result; values of the command line come later.
     OmegaConf.set_struct(config, False)
     OmegaConf.set_readonly(config, False)
     choices = config.pop("hydra").runtime.choices
@@ -374,6 +379,7 @@ def _sources() -> Iterator[Any]:
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
 
+    # Hydra is a singleton, and a launcher may hold it.
     before = GlobalHydra.instance().hydra
     GlobalHydra.instance().clear()
     try:

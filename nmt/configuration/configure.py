@@ -57,9 +57,11 @@ def _configured(command: str, overrides: Sequence[str], again: str | None) -> Se
             raise UserError(f"--from {again}: nmt.{command} trains no run; use nmt.train")
         config, errors = repeated(again, overrides)
         return _effective(kind.of(config, also=errors), overrides)
+    # Back-translation continues by its own record: resume= is an error there.
     if issubclass(kind, TrainingSettings) and not issubclass(kind, BacktranslateSettings):
         resumes = [text for text in overrides if text.startswith("resume=")]
         changes = [text for text in overrides if text not in resumes]
+        # The last resume= counts, as with every key.
         [*_, value] = [None, *(override.value() for override in parse(resumes)[0])]
         path = _path("resume", value)
         if path is not None:

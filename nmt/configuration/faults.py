@@ -89,6 +89,7 @@ def near_matches(
     translated = [key for key in SYNONYMS.get(name, ()) if key in present]
     if translated and name not in known:
         return tuple(translated[:MOST])
+    # The right name in the wrong group: lr finds optimizer.lr.
     endings: dict[str, list[str]] = {}
     for key in everywhere:
         endings.setdefault(key.rpartition(".")[2], []).append(key)

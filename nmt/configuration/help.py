@@ -79,6 +79,7 @@ def matching(text: str, words: Sequence[str]) -> str:
 
 def _read(command: str) -> tuple[str, str, str]:
     """Parts of the YAML file of a command: usage, defaults list, keys."""
+    # The file is usage (comments), the defaults list, then keys; Hydra's settings end it.
     usage, body = Path(CONF, f"{command}.yaml").read_text(encoding="utf-8").split("defaults:\n", 1)
     defaults, keys = re.split(r"\n(?=\w)", body.split("\nhydra:")[0], maxsplit=1)
     return usage, defaults, keys
@@ -117,6 +118,7 @@ def _keys(text: str, config: Mapping[str, Any], above: tuple[str, ...] = ()) -> 
         if match is None or match["key"] == "_target_":
             continue
         depth = len(match["indent"]) // 2
+        # Keys of a mapping are indented by two more spaces.
         parents[depth:] = [match["key"]]
         value = RunView(config, {}).value(".".join(parents))
         if not isinstance(value, Mapping):

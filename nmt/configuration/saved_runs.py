@@ -76,6 +76,7 @@ def repeated(path: str, changes: Sequence[str]) -> tuple[dict[str, Any], list[Co
         raise ConfigErrors([ConfigError("", f"--from {path}: {problem}")]) from error
     if not isinstance(config, dict) or "data" not in config:
         raise ConfigErrors([ConfigError("", f"--from {path}: not the config.yaml of a run")])
+    # The repetition gets a folder of its own, and is a single run.
     config = with_renamed_targets({**config, "run_dir": None, "resume": None, "sweep": None})
 
     def refusal(key: str, value: Any) -> str | None:
@@ -104,6 +105,7 @@ def changed(saved: Checkpoint, command: str, changes: Sequence[str]) -> dict[str
         group, _, value = text.partition("=")
         if group in CHOSEN_ANEW and value in options(group):
             choices.append(text)
+            # Another choice has its own keys, so the saved values of the group are dropped.
             config[group] = compose(command, [text])[group]
 
     def refusal(key: str, value: Any) -> str | None:

@@ -49,8 +49,10 @@ class Settings:
         Raises ConfigErrors with all errors.
         """
         errors = [*also, *cls._wrong_values(values)]
+        # Parts are built for the check only where a run would build them anyway.
         if cls.trains:
             errors += build.impossible(values, {error.key.partition(".")[0] for error in errors})
+        # Rules compare values, so they need values of the right types.
         if not errors:
             errors += cls(**values).conflicts()
         refuse(errors)
@@ -62,6 +64,7 @@ class Settings:
         groups = cls.groups()
         top = {key: value for key, value in values.items() if key not in groups}
         keys = {field.name for field in dataclasses.fields(cls)}
+        # A mapping at the top is a group, and no group of this command.
         errors = [unknown(key, keys) for key in top if isinstance(top[key], Mapping)]
         plain = {key: value for key, value in top.items() if not isinstance(value, Mapping)}
         errors += mismatches(plain, cls, given=list(groups))
@@ -88,6 +91,7 @@ class Settings:
         users: dict[Path, str] = {}
         for key in (*self.read, *self.written):
             for name in as_list(getattr(self, key, None) or []):
+                # Two spellings of a path are the same file.
                 file = Path(name).resolve()
                 user = users.setdefault(file, key)
                 how = "written" if user in self.written else "read"

@@ -54,6 +54,7 @@ class TrainingSettings(Settings):
     @property
     def parts(self) -> list[Any]:
         """The classes of the groups and of the recurrent cells, each once."""
+        # Encoder, decoder and pooling may have different cells.
         keys = flat(self.values).items()
         cells = [cell_class(value) for key, value in keys if key.rpartition(".")[2] == "cell"]
         return list(dict.fromkeys([*self.view.parts.values(), *cells]))
@@ -130,6 +131,7 @@ class TrainSettings(TrainingSettings):
 
     def _frozen(self, names: Sequence[str]) -> Iterator[ConfigError]:
         """Errors of parts that cannot be frozen, and of new pieces that would never be trained."""
+        # Names of parts are those of a network; it needs no memory for this.
         with torch.device("meta"):
             network = build.network(self.values, 10, 10, self.columns)
         try:

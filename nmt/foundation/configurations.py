@@ -37,4 +37,5 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def digest(value: Any) -> str:
     """SHA-256 of plain containers, in hexadecimal digits. The order of keys does not count."""
+    # default=str: paths and numbers of numpy are hashed as they are shown.
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()

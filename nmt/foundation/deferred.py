@@ -19,6 +19,7 @@ def imported(name: str) -> Callable[..., Any]:
         return pkgutil.resolve_name(name)
     except ModuleNotFoundError as error:
         package = str(error.name).partition(".")[0]
+        # A missing module of nmt itself is an error of the code.
         if package not in EXTRAS:
             raise
         raise UserError(advice(package)) from error

@@ -30,6 +30,7 @@ def device_of(ranks: Ranks, name: str) -> torch.device:
             f"rank {ranks.number} has no GPU: this machine has {gpus}, and torchrun has started more "
             f"processes. Use --nproc-per-node={gpus}, or device=cpu"
         )
+    # nccl takes the current device of each process.
     torch.cuda.set_device(ranks.local)
     return torch.device("cuda", ranks.local)
 

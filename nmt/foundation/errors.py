@@ -34,6 +34,7 @@ def quoted(text: str) -> str:
     """A text, between quotes if the configuration's grammar would read another value."""
     if PLAIN.fullmatch(text) and not _is_a_value(text):
         return text
+    # Backslashes before a quote, and at the end, would escape it.
     escaped = re.sub(r"(\\*)('|$)", lambda match: 2 * match[1] + ("\\'" if match[2] else ""), text)
     return f"'{escaped}'"
 

@@ -100,6 +100,7 @@ class RunView:
     @property
     def joint(self) -> bool:
         """Whether both languages share one vocabulary."""
+        # tokenizer=file has no such key: one file serves both languages, unless there are two.
         joint = self.value("tokenizer.joint")
         return self.value("tokenizer.target") is None if joint is None else joint
 

@@ -116,6 +116,7 @@ class Progress:
     def __call__(self, count: int = 1) -> None:
         self.done += count
         seconds = time.monotonic() - self._began
+        # Only the outermost work is shown.
         if seconds < PATIENCE or _working[0] is not self:
             return
         if self._lines is None:

@@ -83,6 +83,7 @@ class Ranks:
             return list(values)
         import torch
 
+        # float64 holds counts of tokens exactly.
         totals = torch.tensor(values, dtype=torch.float64)
         with _exchange() as distributed:
             distributed.all_reduce(totals)
@@ -335,6 +336,7 @@ def _reason(ranks: Ranks, store: Any, lost: Lost) -> UserError:
     """
     numbers = range(ranks.count)
     try:
+        # Survivors sign up; after a moment, those without a sign are gone.
         store.set(f"survivor/{ranks.number}", "")
         time.sleep(ROLL_CALL_SECONDS)
         failed = [number for number in numbers if store.check([f"error/{number}"])]

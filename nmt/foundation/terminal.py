@@ -31,6 +31,7 @@ def set_up_logging(file: Path | None = None, level: int = logging.INFO) -> None:
         log_file = logging.FileHandler(file, encoding="utf-8")
         log_file.setFormatter(plain)
         handlers.append(log_file)
+    # A rank that is hushed stays so.
     if console.quiet:
         return
     root = logging.getLogger("nmt")

@@ -117,6 +117,7 @@ def parts_of(
             "trainer.shard: there is one process only; start several by torchrun, or set it to "
             "false"
         )
+    # Frozen weights have no state in the optimizer.
     weights = [p for p in task.network.parameters() if p.requires_grad]
     optimizer = build.make(config, "optimizer", parameters=weights)
     return Parts(
@@ -160,6 +161,7 @@ def filters_of(config: Config) -> Filters:
 def loaded(config: Config, filters: Filters) -> Splits:
     """The parallel text of a configuration. Large training text is filtered and kept on disk."""
     data = build.make(config, "data")
+    # Sources of a plugin need not know the store.
     if "keep" in inspect.signature(data.load).parameters:
         return data.load(Storing(config.get("store", "auto"), filters))
     return data.load()
@@ -211,6 +213,7 @@ def _tokenizer(
         case FromCheckpoint(checkpoint):
             tokenizer = ckpt.tokenizer_from(checkpoint)
             if settings.init_vocabulary == "grow":
+                # Text of a store has passed the filters already.
                 train = filters.text(splits.train) if splits.train.store is None else splits.train
                 source = texts(train.source, tokenizer.columns)
                 untrained = build.make(settings.values, "tokenizer")

@@ -270,6 +270,7 @@ class Backtranslation:
             **self._judged_data,
             "source": target,
             "target": source,
+            # The parts are written already.
             "split": 0.0,
             "factors": None,
             "alignment": None,
@@ -283,6 +284,7 @@ class Backtranslation:
         if tokenizer.get("target"):
             exchanged = {"model": tokenizer["target"], "target": tokenizer["model"]}
             values["tokenizer"] = {**tokenizer, **exchanged}
+        # A word segmentation of the target language does not suit the source language.
         if metric["tokenize"] in WITHOUT_SPACES.values():
             values["metric"] = {**metric, "tokenize": "auto"}
         self._train(self.folder / "reverse", values, "step 2: the model that translates backwards")
@@ -371,6 +373,7 @@ class Backtranslation:
         usable = scores[scores > -np.inf]
         if not usable.size:
             raise UserError(f"{self._text}: no line of it could be translated")
+        # The best `keep` of all lines, by their log-probability per token.
         threshold = float(np.quantile(usable, 1 - self.synthetic.keep))
         count = self._write_selected(files, threshold)
         log.info(
@@ -414,6 +417,7 @@ class Backtranslation:
                     count += 1
         _check_number(count, f"synthetic.keep={shown(self.synthetic.keep)}", self.settings)
         for unfinished, file in zip(partial, files, strict=True):
+            # A file with its final name is complete.
             os.replace(unfinished, file)
         return count
 

@@ -39,6 +39,7 @@ def take_weights(network: Seq2Seq, saved: Checkpoint) -> None:
         for name, parameter in parameters.items():
             rows = parameter[: len(weights[name])] if parameter.dim() else parameter
             rows.copy_(weights[name])
+        # Pieces without training begin as improbable as the rarest piece.
         network.output.bias[len(weights["output.bias"]) :] = weights["output.bias"].min()
 
 

@@ -62,6 +62,7 @@ def check(overrides: Sequence[str], choices: Sequence[str]) -> None:
             raise UserError(f"{text}: {INSTEAD.get(first, usual)}")
     parsed, errors = parse(settings)
     config = by_hydra(None, chosen)
+    # Hydra locks its own settings; the check sets them in this copy.
     OmegaConf.set_readonly(config.hydra, None)
     for override in parsed:
         try:
@@ -108,6 +109,7 @@ def launch(folder: Path, runs: Sequence[Run], epochs: int, settings: Sequence[st
     """
     folder = folder.resolve()
     (folder / NOTES).mkdir(parents=True, exist_ok=True)
+    # Hydra's grammar reads escapes within quotes.
     quoted = str(folder).replace("\\", "\\\\").replace("'", "\\'")
     names = ",".join(f"'{run.name}'" for run in runs)
     overrides = [
@@ -122,6 +124,7 @@ def launch(folder: Path, runs: Sequence[Run], epochs: int, settings: Sequence[st
         "hydra/hydra_logging=none",
         *search_path(),
     ]
+    # hydra.main reads its arguments from the command line only.
     typed = sys.argv
     sys.argv = [typed[0], "-m", *overrides, *settings]
     try:

@@ -45,6 +45,7 @@ def run_all(
 def refuse_common_errors(command: str, combinations: Sequence[Sequence[str]]) -> None:
     """Raises ConfigErrors for the errors that all combinations share."""
     errors = [errors_of(command, combination) for combination in combinations]
+    # An error of some combinations alone does not stop the others.
     common = [error for error in errors[0] if all(error in others for others in errors)]
     if common:
         raise ConfigErrors(common)

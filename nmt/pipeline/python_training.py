@@ -85,6 +85,7 @@ def train(
 def _saved(data: Any) -> Path:
     """A folder in the cache with the data set, so that the run can be resumed and repeated."""
     parts = data.values() if hasattr(data, "values") else [data]
+    # The library hashes content and transformations, so equal data sets share a folder.
     name = "-".join(part._fingerprint for part in parts)
     folder = cache_folder() / "datasets" / name
     if not folder.is_dir():

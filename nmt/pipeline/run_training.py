@@ -69,6 +69,7 @@ def train(settings: TrainingSettings, callbacks: Sequence[Callback] = ()) -> Tra
 
     Raises UserError if the data cannot be used, Stopped after an interruption.
     """
+    # Before the first product: oneDNN reads its limits once.
     keep_few_products()
     with together(find_device(settings.device).type == "cuda") as ranks:
         facts = {**flat(settings.values), **versions()}
@@ -90,6 +91,7 @@ def _saved_folder(settings: TrainingSettings, ranks: Ranks) -> str | None:
 def begin(settings: TrainingSettings, ranks: Ranks, callbacks: Sequence[Callback] = ()) -> Trained:
     """Trains a new run in `run_dir`, or in a new folder of runs/."""
     device_of(ranks, settings.device)
+    # Only rank 0 writes; the others receive the name of the folder.
     if not ranks.first:
         folder = Path(ranks.of_first(""))
         return Trained(folder, _run(settings, folder, ranks, callbacks).run())
@@ -99,14 +101,17 @@ def begin(settings: TrainingSettings, ranks: Ranks, callbacks: Sequence[Callback
         folder = Path(settings.run_dir)
         lock = claim(folder)
     note_folder(str(folder))
+    # The other ranks wait for the name in the first lines of this function.
     ranks.of_first(str(folder))
     with lock:
         set_up_logging(folder / "train.log")
         try:
             return Trained(folder, _run(settings, folder, ranks, callbacks).run())
+        # torchrun may restart the lost rank, and the run is resumed in this folder.
         except Lost:
             raise
         except Exception:
+            # A run that could not begin leaves nothing behind.
             if not _has_updates(folder):
                 _give_up(folder, lock)
             raise
@@ -150,6 +155,7 @@ def resume(
             _log_finished(settings, saved, folder)
             return Trained(folder, float("nan") if progress.best is None else progress.best)
         log.info("resuming %s at update %s", folder, f"{progress.update:,}")
+        # With other ranks, sums are in another order anyway.
         if settings.threads is None and saved.meta.get("ranks", 1) == ranks.count:
             _use_threads_of(saved)
         return Trained(folder, _run(settings, folder, ranks, callbacks, saved).run())
@@ -299,6 +305,7 @@ def _seeded_parts(settings: TrainingSettings, ranks: Ranks, saved: Checkpoint | 
     Raises UserError if there is no model at init=.
     """
     device = device_of(ranks, settings.device)
+    # Word order, batches and weights draw from three generators.
     random.seed(settings.seed)
     np.random.seed(settings.seed)
     torch.manual_seed(settings.seed)

@@ -123,6 +123,7 @@ class TrainingJob:
         self._known: dict[str, Run] = {}
         trials = self.grid(self.sweeper.grids) if self.sweeper.counted else [_of_a_run(first)]
         refuse_common_errors(command, trials)
+        # One valid combination is enough to read the data and to name the folder.
         possible = next((trial for trial in trials if not errors_of(command, trial)), None)
         if possible is None:  # each for a reason of its own
             raise ConfigErrors(errors_of(command, trials[0]))
@@ -180,6 +181,7 @@ class TrainingJob:
                 values = description.values
                 parts = {name: values[name] for name in named_by if name in values}
                 name = name_of(parts if named_by else usual_parts(values, description.config))
+                # Two runs may differ in a key that is not in the name.
                 if name in {run.name for run in self._known.values()}:
                     name = f"{name}-{key[:6]}"
                 self._known[key] = Run(
@@ -271,6 +273,7 @@ class TrainingJob:
         settings = learnt_settings(config)
         try:
             data: Any = self._fingerprints(config)
+            # A moved file with the same content does not make another run.
             settings["data"] = _without_paths(config["data"])
         except UserError as error:
             data = str(error)
