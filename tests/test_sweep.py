@@ -174,9 +174,9 @@ def test_long_names_stay_different():
         ),
         (["hydra.launcher.n_jobs=2"], "hydra.launcher.n_jobs: no such key"),
         (["hydra/launcher=slurm"], "this machine has no Slurm"),
-        (["hydra.launcher=workers"], "choose a launcher by hydra/launcher=NAME"),
-        (["hydra.sweep.dir=runs/mine"], "the folder of a sweep is run_dir=DIR"),
-        (["hydra/sweeper=optuna"], "choose a kind of sweep by sweep=NAME"),
+        (["hydra.launcher=workers"], "a sweep accepts hydra/launcher=NAME"),
+        (["hydra.sweep.dir=runs/mine"], "its folder is run_dir=DIR"),
+        (["hydra/sweeper=optuna"], "its kind is chosen by sweep=NAME"),
         (
             ["hydra.verbose=true"],
             "a sweep accepts hydra/launcher=NAME and hydra.launcher.KEY=VALUE",

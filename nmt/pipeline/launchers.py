@@ -1,7 +1,6 @@
 """Launchers of Hydra for the runs of a sweep; each calls `nmt.sweep.job.train`."""
 
 import os
-import re
 import shutil
 import socket
 import sys
@@ -26,40 +25,34 @@ from nmt.sweep.run_status import Run, find
 
 NOTES = ".sweep"
 """Folder of a sweep for locks, shared tokenizers, and files of launchers."""
-PACKAGES = {"workers": "joblib", "slurm": "submitit", "slurm_here": "submitit"}
-"""Packages of launchers; the names of other launchers begin with their package (submitit_local)."""
+PACKAGES = {"workers": "joblib", "slurm": "submitit", "slurm_here": "submitit", "ray_here": "ray"}
+"""Packages of the launchers of conf/hydra/launcher."""
 EXTRAS = {"joblib": "sweep", "submitit": "sweep", "ray": "ray"}
 """Extras that install the launchers of a package."""
-SLURM = ("slurm", "submitit_slurm")
-"""Launchers that need the command srun."""
 CHOICE = "hydra/launcher="
 SETTING = "hydra.launcher."
-INSTEAD = {
-    "launcher": "choose a launcher by hydra/launcher=NAME",
-    "run": "the folder of a sweep is run_dir=DIR",
-    "sweep": "the folder of a sweep is run_dir=DIR",
-    "sweeper": "choose a kind of sweep by sweep=NAME (grid, halving, optuna)",
-}
-"""Remedies for settings of Hydra that a sweep replaces, by their first part."""
+ACCEPTED = (
+    f"of Hydra's settings, a sweep accepts {CHOICE}NAME and {SETTING}KEY=VALUE; its folder is "
+    "run_dir=DIR, and its kind is chosen by sweep=NAME (grid, halving, optuna)"
+)
+"""Remedy for other settings of Hydra."""
 
 
 def check(overrides: Sequence[str], choices: Sequence[str]) -> None:
-    """Raises UserError for settings of Hydra that a sweep does not accept.
+    """Checks the settings of Hydra for a sweep: the name of a launcher, and the launcher's keys.
 
-    overrides: the settings; a sweep accepts the name of a launcher and the launcher's keys
+    overrides: the settings
     choices: names of the installed launchers
+
+    Raises UserError for a launcher that cannot be used, ConfigErrors for other wrong settings.
     """
     from omegaconf import OmegaConf
 
     chosen = [text for text in overrides if text.startswith(CHOICE)]
     settings = [text for text in overrides if text.startswith(SETTING)]
-    for text in overrides:
-        if text in chosen:
-            _check_launcher(text.removeprefix(CHOICE), choices)
-        elif text not in settings:
-            first = re.split("[./=]", f"{text}=")[1]
-            usual = f"of Hydra's settings, a sweep accepts {CHOICE}NAME and {SETTING}KEY=VALUE"
-            raise UserError(f"{text}: {INSTEAD.get(first, usual)}")
+    refuse(ConfigError(text, ACCEPTED) for text in overrides if text not in chosen + settings)
+    for text in chosen:
+        _check_launcher(text.removeprefix(CHOICE), choices)
     parsed, errors = parse(settings)
     config = by_hydra(None, chosen)
     # Hydra locks its own settings; the check sets them in this copy.
@@ -67,24 +60,22 @@ def check(overrides: Sequence[str], choices: Sequence[str]) -> None:
     for override in parsed:
         try:
             errors += apply(config, [override])
-        except (
-            hydra_errors()
-        ) as error:  # a value of another type, such as hydra.launcher.n_jobs=two
+        except hydra_errors() as error:  # a value of another type
             errors.append(ConfigError(override.input_line, first_line(error)))
     refuse(errors)
 
 
 def _check_launcher(name: str, choices: Sequence[str]) -> None:
     """Raises UserError if a launcher is unknown, not installed, or unavailable on this machine."""
-    package = PACKAGES.get(name, name.partition("_")[0])
-    if package in EXTRAS and not is_installed(package):
+    package = PACKAGES.get(name)
+    if package is not None and not is_installed(package):
         raise UserError(
             f"{CHOICE}{name} needs hydra-{package}-launcher: pip install "
             f"'.[{EXTRAS[package]}]' in a checkout of nmt"
         )
     if name not in choices:
         raise UserError(f"{CHOICE}{name}: no such launcher (there are: {', '.join(choices)})")
-    if name in SLURM and not shutil.which("srun"):
+    if name.endswith("slurm") and not shutil.which("srun"):
         raise UserError(
             f"{CHOICE}{name}: this machine has no Slurm (no command srun); {CHOICE}slurm_here "
             "tries the same here"
