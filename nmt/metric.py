@@ -10,7 +10,7 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any, Literal
 
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import UserError, first_line
 from nmt.foundation.ranges import Depth
 
 log = logging.getLogger(__name__)
@@ -103,7 +103,7 @@ class Metric:
             metric.score(["a"], ["a"])
         except Exception as error:  # a missing package raises errors of many kinds
             how = f": pip install '{NEEDS[tokenize][1]}'" if tokenize in NEEDS else ""
-            message = (str(error).strip() or type(error).__name__).splitlines()[0]
+            message = first_line(error)
             raise UserError(
                 f"metric.tokenize={tokenize}: cannot be used here ({message}){how}"
             ) from error

@@ -31,7 +31,7 @@ from nmt.configuration.check import in_list
 from nmt.configuration.faults import ConfigError, ConfigErrors, not_a_choice, refuse, unknown
 from nmt.configuration.recipe_by_size import recipe_of_data
 from nmt.foundation import plugins
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import UserError, first_line
 from nmt.storage.upgrade import with_renamed_targets
 
 log = logging.getLogger(__name__)
@@ -202,7 +202,7 @@ def resolve(config: Any) -> dict[str, Any]:
         plain: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=False)
     except OmegaConfBaseException as error:
         key = getattr(error, "full_key", None) or "the configuration"
-        raise ConfigErrors([ConfigError(key, first_line(error))]) from error
+        raise ConfigErrors([ConfigError(key, reason(error))]) from error
     current = with_renamed_targets(plain)
     for group, node in plain.items():
         if isinstance(node, dict) and node.get("_target_") != current[group].get("_target_"):
@@ -326,7 +326,7 @@ def by_hydra(command: str | None, overrides: Sequence[str]) -> Any:
                 command, overrides=[*overrides, *search_path()], return_hydra_config=True
             )
     except hydra_errors() as error:
-        raise ConfigErrors([ConfigError(" ".join(overrides), first_line(error))]) from error
+        raise ConfigErrors([ConfigError(" ".join(overrides), reason(error))]) from error
 
 
 def options(group: str) -> list[str]:
@@ -410,9 +410,9 @@ def hydra_errors() -> tuple[type[Exception], ...]:
     return (HydraException, OmegaConfBaseException, yaml.YAMLError)
 
 
-def first_line(error: Exception) -> str:
+def reason(error: Exception) -> str:
     """The first line of an error's text, or the place of an error in a YAML file."""
     mark = getattr(error, "problem_mark", None)
     if isinstance(error, yaml.MarkedYAMLError) and mark is not None:
         return f"{mark.name}, line {mark.line + 1}: not YAML ({error.problem})"
-    return str(error).splitlines()[0]
+    return first_line(error)

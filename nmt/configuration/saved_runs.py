@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from nmt.configuration.compose import compose, first_line, options, parse
+from nmt.configuration.compose import compose, options, parse, reason
 from nmt.configuration.faults import ConfigError, ConfigErrors, broken, refuse, shown, unknown
 from nmt.foundation import plugins
 from nmt.storage import checkpoint as ckpt
@@ -71,8 +71,8 @@ def repeated(path: str, changes: Sequence[str]) -> tuple[dict[str, Any], list[Co
     try:
         config = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
-        reason = getattr(error, "strerror", None) or first_line(error)
-        problem = f"cannot be read ({reason}); give the config.yaml of a run"
+        why = getattr(error, "strerror", None) or reason(error)
+        problem = f"cannot be read ({why}); give the config.yaml of a run"
         raise ConfigErrors([ConfigError("", f"--from {path}: {problem}")]) from error
     if not isinstance(config, dict) or "data" not in config:
         raise ConfigErrors([ConfigError("", f"--from {path}: not the config.yaml of a run")])

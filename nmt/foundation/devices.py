@@ -4,7 +4,7 @@ from typing import Literal
 
 import torch
 
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import UserError, first_line
 from nmt.foundation.ranks import Ranks
 
 Precision = Literal["float32", "bfloat16", "float16"]
@@ -45,7 +45,8 @@ def find_device(name: str) -> torch.device:
     try:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
+        # PyTorch lists all kinds of devices for an unknown name; the common ones will do.
+        reason = first_line(error)
         why = "" if reason.startswith("Expected one of") else f" ({reason})"
         raise UserError(
             f"device={name} cannot be used here{why}. Use auto, cpu, cuda, or cuda:1 …"

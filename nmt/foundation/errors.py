@@ -25,6 +25,12 @@ class Stopped(Exception):
         self.planned = planned
 
 
+def first_line(error: Exception) -> str:
+    """The first line of an error's text, or its class if it has none."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
 def typed(**settings: object) -> str:
     """Settings as typed at a shell, quoted for the grammar of configurations and the shell."""
     return " ".join(shlex.quote(f"{key}={quoted(str(value))}") for key, value in settings.items())

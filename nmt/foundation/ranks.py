@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from nmt.foundation.errors import Stopped, UserError, typed
+from nmt.foundation.errors import Stopped, UserError, first_line, typed
 
 Item = TypeVar("Item")
 EXCHANGE_TIMEOUT = datetime.timedelta(hours=12)
@@ -47,7 +47,7 @@ def _exchange() -> Iterator[Any]:
         yield torch.distributed
     except RuntimeError as error:
         if any(word in str(error) for word in CONNECTION_ERRORS):
-            raise Lost(str(error).splitlines()[0]) from error
+            raise Lost(first_line(error)) from error
         raise
 
 

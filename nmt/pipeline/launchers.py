@@ -12,10 +12,10 @@ from typing import Any
 from nmt.configuration.compose import (
     apply,
     by_hydra,
-    first_line,
     hydra_errors,
     hydra_main,
     parse,
+    reason,
     search_path,
 )
 from nmt.configuration.faults import ConfigError, refuse
@@ -61,7 +61,7 @@ def check(overrides: Sequence[str], choices: Sequence[str]) -> None:
         try:
             errors += apply(config, [override])
         except hydra_errors() as error:  # a value of another type
-            errors.append(ConfigError(override.input_line, first_line(error)))
+            errors.append(ConfigError(override.input_line, reason(error)))
     refuse(errors)
 
 

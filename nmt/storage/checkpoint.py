@@ -21,7 +21,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import UserError, first_line
 from nmt.foundation.extras import advice, installed
 from nmt.storage.files import write_atomically
 from nmt.storage.upgrade import upgraded
@@ -128,7 +128,7 @@ def _downloaded(model: str, key: str) -> Path:
     try:
         return Path(huggingface_hub.hf_hub_download(name, BEST, revision=revision or None))
     except Exception as error:  # no network, not found, not allowed: errors of many kinds
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        reason = first_line(error)
         raise UserError(f"{key}={model}: cannot be had from the hub ({reason})") from error
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nmt.foundation.errors import UserError
+from nmt.foundation.errors import UserError, first_line
 from nmt.storage.files import write_atomically
 
 KNOWN = "tracker.json"
@@ -37,7 +37,7 @@ class Tracker(ABC):
         except UserError:
             raise
         except Exception as error:  # any error of its server, login or files
-            message = (str(error).strip() or type(error).__name__).splitlines()[0]
+            message = first_line(error)
             raise UserError(f"tracker={self.package}: cannot be used ({message})") from error
 
     @abstractmethod
