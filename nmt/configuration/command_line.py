@@ -91,6 +91,7 @@ def _flags() -> tuple[argparse.Namespace, list[str]]:
 def _dispatch(
     name: str, run: Callable[[Any], Any], sweep: str | None, instead: Mapping[str, str]
 ) -> None:
+    """Does what the flags and the other words of the command line ask for."""
     flags, words = _flags()
     overrides = _with_a_key(name, [word for word in words if not word.startswith("-")])
     strange = [word for word in words if word.startswith("-")]
@@ -120,21 +121,37 @@ def _dispatch(
     elif flags.multirun:
         if flags.again is not None:
             raise UserError("--from trains one run again: leave out -m")
-        if sweep is None:
-            raise UserError(
-                f"nmt.{name} makes several runs already: call it once for each, "
-                "or sweep over nmt.train"
-            )
-        if of_torchrun().several:
-            raise UserError(
-                "-m trains many runs, each in a process of its own: start it without torchrun"
-            )
-        _prepare_process()
-        imported(sweep)(name, run, overrides, dry=flags.dry_run)
+        _run_all(name, run, sweep, overrides, flags.dry_run)
     elif flags.dry_run:
         raise UserError("--dry-run lists the runs of a sweep: add -m")
     else:
         _run(name, run, overrides, flags.again)
+
+
+def _run_all(
+    command: str, run: Callable[[Any], Any], sweep: str | None, overrides: Sequence[str], dry: bool
+) -> None:
+    """Runs a command with all combinations of several values (-m).
+
+    command: name of the command
+    run: function of its settings
+    sweep: `module:function` that does the runs; None: the command has no sweep
+    overrides: command line
+    dry: whether the runs are only listed
+
+    Raises UserError for a command without a sweep, and with torchrun.
+    """
+    if sweep is None:
+        raise UserError(
+            f"nmt.{command} makes several runs already: call it once for each, "
+            "or sweep over nmt.train"
+        )
+    if of_torchrun().several:
+        raise UserError(
+            "-m trains many runs, each in a process of its own: start it without torchrun"
+        )
+    _prepare_process()
+    imported(sweep)(command, run, overrides, dry=dry)
 
 
 def friendly(action: Callable[[], Any]) -> Any:
@@ -229,6 +246,7 @@ def _complete(command: str) -> None:
 def _run(
     command: str, run: Callable[[Any], Any], overrides: Sequence[str], again: str | None
 ) -> None:
+    """Runs a command once; arguments as of `configure`. Raises UserError for wrong settings."""
     ranks = of_torchrun()
     if ranks.several:  # before torch is imported; its warnings are about what Ranks.wrapped intends
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
