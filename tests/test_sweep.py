@@ -17,7 +17,6 @@ from safetensors.torch import load_file
 from nmt.foundation.errors import UserError
 from nmt.foundation.processes import is_running
 from nmt.pipeline import launchers
-from nmt.pipeline.one_after_another import errors_of
 from nmt.pipeline.sweep_command import TrainingJob
 from nmt.sweep import job
 from nmt.sweep.names import name_of
@@ -482,7 +481,8 @@ def test_every_run_of_a_preset_can_be_made(preset):
         }[preset]
     )
     different = [each for each in runs if not {"seed=2", "seed=3"} & {*each.overrides}]
-    assert [run.name for run in different if errors_of("train", run.overrides)] == []
+    for run in different:
+        configure("train", run.overrides)  # without errors
     assert compose(*typed)["sweep"]["grids"]
 
 

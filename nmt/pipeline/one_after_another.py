@@ -2,11 +2,13 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 from nmt.configuration.compose import variants
 from nmt.configuration.configure import configure
 from nmt.configuration.faults import ConfigError, ConfigErrors
+from nmt.configuration.settings import Settings
 from nmt.foundation.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -29,7 +31,7 @@ def run_all(
         if text.startswith(("hydra", "--")):
             raise UserError(f"{text}: only for sweeps of commands that train")
     combinations = variants(overrides)
-    refuse_common_errors(command, combinations)
+    first_valid(command, combinations)
     failed = False
     for combination in combinations:
         log.info("%s", " ".join(combination))
@@ -42,19 +44,19 @@ def run_all(
         raise SystemExit(1)
 
 
-def refuse_common_errors(command: str, combinations: Sequence[Sequence[str]]) -> None:
-    """Raises ConfigErrors for the errors that all combinations share."""
-    errors = [errors_of(command, combination) for combination in combinations]
-    # An error of some combinations alone does not stop the others.
+def first_valid(command: str, combinations: Sequence[Sequence[str]]) -> Settings:
+    """The settings of the first combination without errors.
+
+    command: name of the command
+    combinations: command lines
+
+    Raises ConfigErrors if there is none: the errors that all combinations share, or else all errors.
+    """
+    errors: list[Sequence[ConfigError]] = []
+    for combination in combinations:
+        try:
+            return configure(command, combination)
+        except ConfigErrors as error:
+            errors.append(error.faults)
     common = [error for error in errors[0] if all(error in others for others in errors)]
-    if common:
-        raise ConfigErrors(common)
-
-
-def errors_of(command: str, overrides: Sequence[str]) -> tuple[ConfigError, ...]:
-    """Errors of one configuration."""
-    try:
-        configure(command, overrides)
-    except ConfigErrors as error:
-        return error.faults
-    return ()
+    raise ConfigErrors(common or list(dict.fromkeys(chain.from_iterable(errors))))

@@ -32,7 +32,7 @@ from nmt.metric import LOWER_IS_BETTER
 from nmt.pipeline import launchers
 from nmt.pipeline.assembly import fingerprints, trackers_of
 from nmt.pipeline.fingerprint import hash_of_files
-from nmt.pipeline.one_after_another import errors_of, refuse_common_errors
+from nmt.pipeline.one_after_another import first_valid
 from nmt.storage.checkpoint import BEST
 from nmt.storage.lock import Lock
 from nmt.sweep import watch
@@ -122,12 +122,8 @@ class TrainingJob:
         self._prints: dict[str, Mapping[str, str]] = {}
         self._known: dict[str, Run] = {}
         trials = self.grid(self.sweeper.grids) if self.sweeper.counted else [_of_a_run(first)]
-        refuse_common_errors(command, trials)
         # One valid combination is enough to read the data and to name the folder.
-        possible = next((trial for trial in trials if not errors_of(command, trial)), None)
-        if possible is None:  # each for a reason of its own
-            raise ConfigErrors(errors_of(command, trials[0]))
-        values = configure(command, possible).values
+        values = first_valid(command, trials).values
         trackers_of(values)  # raises UserError before the data is read
         data_hashes = self._fingerprints(values)
         choices = choices_of(command, first)
@@ -237,12 +233,14 @@ class TrainingJob:
 
     def _can_begin(self, run: Run) -> bool:
         """Returns whether the configuration of a run is valid; records its errors as a failure."""
-        errors = errors_of(self.command, run.overrides)
-        if errors:
-            failure = "; ".join(map(str, errors))
+        try:
+            configure(self.command, run.overrides)
+        except ConfigErrors as error:
+            failure = "; ".join(map(str, error.faults))
             run.note(failure=failure)
             log.error("%s: %s", run.name, failure)
-        return not errors
+            return False
+        return True
 
     def score(self, run: Run, epochs: int = 0) -> float | None:
         if run.record().get("failure"):
