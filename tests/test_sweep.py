@@ -14,6 +14,7 @@ from builders import compose, trained
 from commands import ROOT, failed, run
 from safetensors.torch import load_file
 
+from nmt.configuration.configure import configure
 from nmt.foundation.errors import UserError
 from nmt.foundation.processes import is_running
 from nmt.pipeline import launchers
@@ -481,8 +482,8 @@ def test_every_run_of_a_preset_can_be_made(preset):
         }[preset]
     )
     different = [each for each in runs if not {"seed=2", "seed=3"} & {*each.overrides}]
-    for run in different:
-        configure("train", run.overrides)  # without errors
+    for planned in different:
+        configure("train", planned.overrides)  # without errors
     assert compose(*typed)["sweep"]["grids"]
 
 
