@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -100,15 +101,13 @@ def _translator(
 ) -> Translator:
     where = find_device(device)
     _check_options({**options, "search": search, "precision": precision})
-    loaded = [_seq2seq(saved) for saved in checkpoints]
+    members = [_seq2seq(saved) for saved in checkpoints]
     first = checkpoints[0]
-    _, tokenizer, config = loaded[0]
-    # Members are averaged piece by piece.
-    for saved, (_, other, _) in zip(checkpoints, loaded, strict=True):
-        if any(
-            getattr(other, name) != getattr(tokenizer, name)
-            for name in ("models", "lowercase", "columns")
-        ):
+    config = members[0].config
+    tokenizer = members[0].tokenizer
+    for saved, member in zip(checkpoints, members, strict=True):
+        # Members are averaged piece by piece.
+        if _reading(member.tokenizer) != _reading(tokenizer):
             raise UserError(
                 f"model: {first.path} and {saved.path} have different vocabularies, so their "
                 "probabilities cannot be averaged. Train the members on the same data with the same "
@@ -120,7 +119,7 @@ def _translator(
         if isinstance(search, str):
             search = _named(search)
         return Translator(
-            [model.to(where).eval() for model, _, _ in loaded],
+            [member.network.to(where).eval() for member in members],
             tokenizer,
             search or build.make(config, "search"),
             precision=usable_precision(precision, where),
@@ -194,13 +193,32 @@ def translator_for(settings: ModelSettings, model: str | list[str] | None = None
     )
 
 
-def _seq2seq(saved: Checkpoint) -> tuple[Seq2Seq, Tokenizer, Config]:
-    """Model, tokenizer and configuration of a checkpoint."""
+@dataclass(frozen=True)
+class _Member:
+    """A translation model of a checkpoint.
+
+    network: the model
+    tokenizer: its tokenizer
+    config: configuration of its training
+    """
+
+    network: Seq2Seq
+    tokenizer: Tokenizer
+    config: Config
+
+
+def _seq2seq(saved: Checkpoint) -> _Member:
+    """The translation model of a checkpoint."""
     config = _checked(saved, "train")
     tokenizer = ckpt.tokenizer_from(saved)
     sizes = tokenizer.source_size, tokenizer.target_size
-    model = _filled(lambda: build.network(config, *sizes, tokenizer.columns), saved)
-    return model, tokenizer, config
+    network = _filled(lambda: build.network(config, *sizes, tokenizer.columns), saved)
+    return _Member(network, tokenizer, config)
+
+
+def _reading(tokenizer: Tokenizer) -> tuple[Any, ...]:
+    """Everything on which the ids of a line depend."""
+    return tokenizer.models, tokenizer.lowercase, tokenizer.columns
 
 
 def _filled(make: Callable[[], Made], saved: Checkpoint) -> Made:
