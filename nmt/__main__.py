@@ -25,7 +25,8 @@ def main() -> None:
     for name, purpose in COMMANDS.items():
         print(f"  python -m nmt.{name:<14}{purpose}")
     print(
-        "\n--help after a command shows its choices and keys, --help WORD those that contain a word."
+        "\n--help after a command shows its choices and keys, --help WORD those that contain a "
+        "word."
     )
 
 

@@ -2,7 +2,8 @@
 
 Translates the source and compares with the reference, or with several, reference=[FILE,FILE]:
 BLEU, chrF, TER and exact match with sacreBLEU's signatures; for captions of pictures also BLEU-1
-to 3. In Python, the module is a function too: nmt.evaluate("RUN_DIR", dataset, source="en", reference="de").
+to 3. In Python, the module is a function too:
+nmt.evaluate("RUN_DIR", dataset, source="en", reference="de").
 """
 
 from nmt.configuration.command_line import command

@@ -110,8 +110,8 @@ def _translator(
         if _reading(member.tokenizer) != _reading(tokenizer):
             raise UserError(
                 f"model: {first.path} and {saved.path} have different vocabularies, so their "
-                "probabilities cannot be averaged. Train the members on the same data with the same "
-                "tokenizer settings"
+                "probabilities cannot be averaged. Train the members on the same data with the "
+                "same tokenizer settings"
             )
     try:
         languages = tuple(map(str, first.meta.get("languages") or ("source", "target")))
@@ -149,7 +149,10 @@ def _check_options(options: Mapping[str, Any]) -> None:
 
 
 def _named(name: str) -> Search:
-    """A search by its name, with the values of its YAML file. Raises UserError for an unknown name."""
+    """A search by its name, with the values of its YAML file.
+
+    Raises UserError for an unknown name.
+    """
     if name not in options_of("search"):
         raise UserError(f"search={name}: choose {', '.join(options_of('search'))}")
     return build.make({"search": compose("translate", [f"search={name}"])["search"]}, "search")

@@ -50,8 +50,8 @@ class Sizes:
 class Configured:
     """Class of a group of the configuration.
 
-    by: package from which `_target_` chooses the class; or the class itself, of which `_target_` may
-        name a subclass
+    by: package from which `_target_` chooses the class; or the class itself, of which `_target_`
+        may name a subclass
     supplied: arguments that are not keys, because other parts determine them
     optional: further such arguments, which have defaults
     """

@@ -149,7 +149,10 @@ def mismatch(value: Any, hint: Any, key: str = "") -> str | None:
 
 
 def in_list(text: str) -> str:
-    """The list that a text was probably meant to be, with quotes around items that are not plain words."""
+    """The list that a text was probably meant to be.
+
+    Items that are not plain words are put between quotes.
+    """
     items = [item.strip(" \"'") for item in text.removeprefix("[").removesuffix("]").split(",")]
     plain = all(re.fullmatch(r"[\w./-]+", item) for item in items)
     return f"[{','.join(items)}]" if plain else f"[{','.join(map(json.dumps, items))}]"
@@ -180,7 +183,7 @@ def fits(value: Any, hint: Any) -> bool:
 
 
 def bound(target: Callable[..., Any], node: Mapping[str, Any]) -> Callable[..., Any]:
-    """A class or function with the values of its keys as arguments; it may be called with further ones."""
+    """A class or function with the values of its keys as arguments, to be called with the others."""
     hints, _ = signature(target)
     keys = {key: value for key, value in node.items() if key != "_target_"}
     return partial(target, **{key: _argument(value, hints.get(key)) for key, value in keys.items()})

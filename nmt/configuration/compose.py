@@ -1,4 +1,4 @@
-"""Composes the configuration from conf/ and the command line, by Hydra's grammar and defaults lists.
+"""Composition of the configuration from conf/ and the command line, by Hydra's grammar.
 
 Precedence:
 

@@ -95,7 +95,8 @@ def _usual_data(faults: Sequence[ConfigError], overrides: Sequence[str]) -> Iter
         (
             missing and not keys & {"data", "experiment"},
             "data",
-            "not chosen, so it is the default data set; for your own files add data=text, tsv, csv …",
+            "not chosen, so it is the default data set; "
+            "for your own files add data=text, tsv, csv …",
         )
     )
 

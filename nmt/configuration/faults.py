@@ -37,8 +37,8 @@ def refuse(errors: Iterable[ConfigError]) -> None:
 def broken(*rules: tuple[Any, ...]) -> Iterator[ConfigError]:
     """Errors of broken rules.
 
-    rules: tuples of the condition under which the rule is broken, the key, the problem with its remedy,
-        and optionally the value of the key
+    rules: tuples of the condition under which the rule is broken, the key, the problem with its
+        remedy, and optionally the value of the key
     """
     for is_broken, key, problem, *value in rules:
         if is_broken:
@@ -82,8 +82,8 @@ def near_matches(
 
     name: last part of the unknown key
     known: names in its group
-    everywhere: whole keys; suggested are those that other toolkits call so, and those that end in the
-        name, or in the most similar name
+    everywhere: whole keys; suggested are those that other toolkits call so, and those that end in
+        the name, or in the most similar name
     """
     present = {*known, *everywhere}
     translated = [key for key in SYNONYMS.get(name, ()) if key in present]

@@ -27,7 +27,8 @@ FLAGS = """\
   --from RUN/config.yaml          trains a run again (nmt.train, nmt.classify)
   --plugins PACKAGE[,…]           your own classes and choices, of packages whose code you trust
   --version
-  -sc install=bash (zsh, fish)    completion of an installed command: eval "$(nmt-{command} -sc install=bash)"
+  -sc install=bash (zsh, fish)    completion of an installed command:
+                                  eval "$(nmt-{command} -sc install=bash)"
 """
 
 

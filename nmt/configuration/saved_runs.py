@@ -19,12 +19,13 @@ FIXED = ("trainer.ema", "optimizer._target_", "objective._target_", "search._tar
 CHOSEN_ANEW = ("search", "metric")
 """Groups whose choice may change on resume, because training does not depend on them."""
 CHANGEABLE = (
-    "trainer", "optimizer", "objective", "search", "metric", "choose_by", "translation", "device", "max_validation",
-    "threads", "final_test",
+    "trainer", "optimizer", "objective", "search", "metric", "choose_by", "translation", "device",
+    "max_validation", "threads", "final_test",
 )  # fmt: skip
 """Keys and groups that may change on resume. The weights or the data depend on all others."""
 NETWORK = (
-    "cell", "sizes", "model", "encoder", "decoder", "attention", "window", "normalizer", "tokenizer",
+    "cell", "sizes", "model", "encoder", "decoder", "attention", "window", "normalizer",
+    "tokenizer",
 )  # fmt: skip
 """Groups and keys that are those of the initial model."""
 SHAPING = ("model.copy", "model.lexical")

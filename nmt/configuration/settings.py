@@ -35,7 +35,8 @@ class Settings:
     written: ClassVar[Sequence[str]] = ("output",)
     trains: ClassVar[bool] = False
     read: ClassVar[Sequence[str]] = (
-        "input", "source", "reference", "target", "nbest", "prefix", "constraints", "gold", "links", "lexicon",
+        "input", "source", "reference", "target", "nbest", "prefix", "constraints", "gold", "links",
+        "lexicon",
     )  # fmt: skip
     threads: Size | None = None
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 NOT_LEARNT = (
-    "run_dir", "resume", "device", "threads", "sweep", "tracker", "callback", "keep_validations", "final_test",
+    "run_dir", "resume", "device", "threads", "sweep", "tracker", "callback", "keep_validations",
+    "final_test",
 )  # fmt: skip
 """Keys that do not change what a run learns."""
 NOT_LEARNT_BY_TRAINER = ("stop_after", "save_every", "log_every", "keep")

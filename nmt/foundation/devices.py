@@ -22,13 +22,13 @@ def device_of(ranks: Ranks, name: str) -> torch.device:
     gpus = torch.cuda.device_count()
     if device.index is not None:
         raise UserError(
-            f"device={name}: {ranks.count} processes would share one GPU; give cuda, and each takes "
-            "its own"
+            f"device={name}: {ranks.count} processes would share one GPU; give cuda, and each "
+            "takes its own"
         )
     if ranks.local >= gpus:
         raise UserError(
-            f"rank {ranks.number} has no GPU: this machine has {gpus}, and torchrun has started more "
-            f"processes. Use --nproc-per-node={gpus}, or device=cpu"
+            f"rank {ranks.number} has no GPU: this machine has {gpus}, and torchrun has started "
+            f"more processes. Use --nproc-per-node={gpus}, or device=cpu"
         )
     # nccl takes the current device of each process.
     torch.cuda.set_device(ranks.local)

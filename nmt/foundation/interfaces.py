@@ -1,8 +1,8 @@
 """The values passed between the parts: frozen, batch-first, typed with shapes.
 
 Dimensions: B sentences, S source length, T target length, E embedding, Q query (decoder state),
-M memory, K key, V vocabulary, N search rows (B x beam), D readout; of pictures, P positions, C channels.
-Masks are Boolean, True = real token.
+M memory, K key, V vocabulary, N search rows (B x beam), D readout; of pictures, P positions,
+C channels. Masks are Boolean, True = real token.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class Batches(Protocol):
 
 @dataclass(frozen=True)
 class Layout:
-    """Slots of the rows of a search: each of B sentences has `width` slots, some of which may be empty.
+    """Slots of the rows of a search: each of B sentences has `width` slots; some may be empty.
 
     width: slots of each sentence
     slots: slot of each row among all B·width slots; ascending
@@ -248,7 +248,7 @@ class Prepared:
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """Decoder state: each decoder declares its fields, tensors or nested tuples of tensors, rows first.
+    """Decoder state; each decoder declares its fields, (nested tuples of) tensors with rows first.
 
     cells: recurrent state of each layer: (h,) for a GRU, (h, c) for an LSTM, each Float[N Q]
     attention: state of the attention from step to step
@@ -313,13 +313,14 @@ class Request:
     """Constraints of a search for one sentence, in target ids.
 
     max_length: maximal number of tokens, EOS not counted
-    seed: random seed of a search that samples; it depends on the sentence, not on its place in the batch
+    seed: random seed of a search that samples; it depends on the sentence, not on its place in
+        the batch
     prefix: tokens that the output begins with
     required: sequences that the output contains; no continuation piece may follow one
     forbidden: sequences that the output does not contain
     continuing: continuation pieces, which lengthen a word
-    spellings: for each position of a text that the output begins with, the tokens that may follow there
-        and the position after each; the text is complete at a position beyond the last one
+    spellings: for each position of a text that the output begins with, the tokens that may follow
+        there and the position after each; the text is complete at a position beyond the last one
     """
 
     max_length: int
@@ -376,7 +377,8 @@ class SearchState(Protocol):
 class Prediction:
     """Result of one step of N rows.
 
-    log_probs: log-probabilities of the next token (natural logarithm); the receiver may overwrite them
+    log_probs: log-probabilities of the next token (natural logarithm); the receiver may overwrite
+        them
     state: state after the step
     weights: attention weights of the step (None without attention)
     """
@@ -407,7 +409,7 @@ class Step(Protocol):
         ...
 
     def keep(self, sentences: Int[Tensor, " b"]) -> Step:
-        """The step for some of the sentences only; states passed to it must hold only their rows."""
+        """The step for some of the sentences; states passed to it must hold only their rows."""
         ...
 
 

@@ -44,7 +44,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Nested:
-    """A parameter with the keys of a part: the constructor receives a function that builds the part.
+    """A parameter with the keys of a part; the constructor receives a function that builds it.
 
         words: Annotated[Callable[..., RNNEncoder], Nested(RNNEncoder, ("embedding_size",))]
 

@@ -1,4 +1,4 @@
-"""From settings to finished work: assembly of a training, running it, fine-tuning, back-translation, sweeps.
+"""From settings to finished work: trainings, fine-tuning, back-translation, sweeps, servers.
 
 Read: assembly, run_training, fine_tuning, the rest in any order.
 """

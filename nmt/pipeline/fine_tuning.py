@@ -32,8 +32,8 @@ def take_weights(network: Seq2Seq, saved: Checkpoint) -> None:
     )
     if wrong:
         raise UserError(
-            f"init={saved.path}: its weights do not fit ({', '.join(wrong[:3])} …): leave the sizes "
-            "and parts of the network as they are"
+            f"init={saved.path}: its weights do not fit ({', '.join(wrong[:3])} …): leave the "
+            "sizes and parts of the network as they are"
         )
     with torch.no_grad():
         for name, parameter in parameters.items():

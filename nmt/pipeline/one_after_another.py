@@ -50,7 +50,7 @@ def first_valid(command: str, combinations: Sequence[Sequence[str]]) -> Settings
     command: name of the command
     combinations: command lines
 
-    Raises ConfigErrors if there is none: the errors that all combinations share, or else all errors.
+    Raises ConfigErrors if there is none: the errors that all combinations share, or else all.
     """
     errors: list[Sequence[ConfigError]] = []
     for combination in combinations:

@@ -281,7 +281,10 @@ def _run(
 def _parts(
     settings: TrainingSettings, folder: Path, ranks: Ranks, saved: Checkpoint | None
 ) -> Parts:
-    """The parts of a run. The error of a missing file names the folder where the run was started."""
+    """The parts of a run.
+
+    Raises UserError if the data cannot be used; a resumed run names the folder of its first start.
+    """
     try:
         return _seeded_parts(settings, ranks, saved)
     except UserError as error:

@@ -201,8 +201,8 @@ class TrainingJob:
             key = text.partition("=")[0].lstrip("+~")
             if key.partition(".")[0] in NOT_LEARNT and not OF_THE_SWEEP.match(text):
                 log.warning(
-                    "%s: has no effect on %s, which began without it; to train it again, remove its "
-                    "folder",
+                    "%s: has no effect on %s, which began without it; to train it again, remove "
+                    "its folder",
                     text,
                     run.name,
                 )

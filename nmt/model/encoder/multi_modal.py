@@ -1,9 +1,11 @@
-"""Two memories of one source, its words and its picture (Multi30k's task; Caglayan et al. 2016; Libovický & Helcl 2017).
-The decoder attends to both in one distribution ("flat").
+"""Two memories of one source, its words and its picture (Multi30k's task; Caglayan et al. 2016;
+Libovický & Helcl 2017). The decoder attends to both in one distribution ("flat").
 
-    h = [words; places] along the positions        final state = words' final state + W places' final state
+    h = [words; places] along the positions
+    final state = words' final state + W places' final state
 
-Without a picture there are no places, and the final state is that of the words: exactly the model of words alone.
+Without a picture there are no places, and the final state is that of the words: exactly the model
+of words alone.
 """
 
 from collections.abc import Callable
