@@ -19,6 +19,7 @@ from nmt.configuration import compose as composition
 from nmt.configuration.configure import configure
 from nmt.configuration.faults import ConfigErrors
 from nmt.foundation.ranges import Range
+from nmt.model.layers.cells.lstm import LSTM
 
 PARTS = {
     "objective": (
@@ -151,6 +152,17 @@ def test_a_part_and_its_conflict_are_one_file_and_one_yaml(part):
     with pytest.raises(ConfigErrors) as caught:
         configure("train", [f"{part}=mine", *refused])
     assert message in str(caught.value)
+
+
+def test_a_recurrent_cell_has_conflicts_of_its_own(monkeypatch):
+    """Reported once, though encoder and decoder have the cell; as one file: test_recurrence.py."""
+    refusing = classmethod(lambda cls, run: iter([run.error("model.copy", "is not for my cell")]))
+    monkeypatch.setattr(LSTM, "conflicts", refusing, raising=False)
+    configure("train", [])
+    for typed in (["cell=lstm"], ["encoder.cell=lstm"], ["decoder.cell=lstm"]):
+        with pytest.raises(ConfigErrors) as caught:
+            configure("train", typed)
+        assert str(caught.value).count("model.copy=false: is not for my cell") == 1
 
 
 @pytest.mark.usefixtures("own_choices")
