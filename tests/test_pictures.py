@@ -15,7 +15,7 @@ from PIL import Image
 from torch.nn import functional as F
 
 import nmt
-from nmt.configuration import build
+from nmt.configuration import build, saved_runs
 from nmt.configuration.configure import configure
 from nmt.configuration.faults import ConfigErrors
 from nmt.data.filters import fingerprint
@@ -173,6 +173,13 @@ def test_encoders_are_nested_in_any_combination():
         with pytest.raises(ConfigErrors) as caught:
             configure("train", [*typed, wrong])
         assert message in str(caught.value)
+
+
+def test_single_keys_of_nested_encoders_change_in_a_saved_configuration():
+    config = compose("data=captions", "encoder=bidirectional+grid")
+    errors = saved_runs._set(config, ["encoder.words.dropout=0.5", "encoder.word.dropout=1"], lambda *_: None)  # fmt: skip
+    assert config["encoder"]["words"]["dropout"] == 0.5
+    assert [error.key for error in errors] == ["encoder.word.dropout"]
 
 
 @pytest.mark.parametrize("old", ["nmt.encoder.beside", "nmt.model.encoder.multi_modal"])

@@ -18,6 +18,7 @@ from nmt.configuration.check import mismatches
 from nmt.configuration.faults import ConfigError, broken, refuse, unknown
 from nmt.data import as_list
 from nmt.data.lines import OPENERS
+from nmt.foundation.configurations import last_of, top_of
 from nmt.foundation.ranges import Size
 
 Some = TypeVar("Some", bound="Settings")
@@ -52,7 +53,7 @@ class Settings:
         errors = [*also, *cls._wrong_values(values)]
         # Parts are built for the check only where a run would build them anyway.
         if cls.trains:
-            errors += build.impossible(values, {error.key.partition(".")[0] for error in errors})
+            errors += build.impossible(values, {top_of(error.key) for error in errors})
         # Rules compare values, so they need values of the right types.
         if not errors:
             errors += cls(**values).conflicts()
@@ -78,7 +79,7 @@ class Settings:
                 errors.append(ConfigError(group, "missing"))
         # One value at the top, such as cell, is interpolated into encoder.cell and decoder.cell.
         repeated = {error.key for error in errors}
-        return errors + [e for e in nested if e.key.rpartition(".")[2] not in repeated]
+        return errors + [e for e in nested if last_of(e.key) not in repeated]
 
     @classmethod
     def groups(cls) -> dict[str, bool]:

@@ -11,7 +11,7 @@ from nmt.configuration import build
 from nmt.configuration.build import Group
 from nmt.configuration.faults import ConfigError, broken
 from nmt.configuration.settings import Settings
-from nmt.foundation.configurations import flat
+from nmt.foundation.configurations import flat, last_of
 from nmt.foundation.errors import UserError
 from nmt.foundation.part_limits import RunView
 from nmt.foundation.ranges import Count, Range, Size
@@ -56,7 +56,7 @@ class TrainingSettings(Settings):
         """The classes of the groups and of the recurrent cells, each once."""
         # Encoder, decoder and pooling may have different cells.
         keys = flat(self.values).items()
-        cells = [cell_class(value) for key, value in keys if key.rpartition(".")[2] == "cell"]
+        cells = [cell_class(value) for key, value in keys if last_of(key) == "cell"]
         return list(dict.fromkeys([*self.view.parts.values(), *cells]))
 
     def conflicts(self) -> Iterator[ConfigError]:
