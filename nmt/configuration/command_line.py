@@ -199,12 +199,14 @@ def _tell(error: UserError) -> None:
 
 def _no_such_flag(flag: str) -> UserError:
     """The error of an unknown flag, which suggests a flag or the key of this name."""
-    name, _, value = flag.partition("=")
+    name, equals, value = flag.partition("=")
     near = difflib.get_close_matches(name, chain(*FLAGS), 1, 0.7)
     if near:
         return UserError(f"{name}: no such flag; did you mean {near[0]}?")
-    if not value:  # --key VALUE
-        value = next(iter([*sys.argv[sys.argv.index(flag) + 1 :], "VALUE"]))
+    if not equals:  # --key VALUE
+        following = sys.argv[sys.argv.index(flag) + 1 :] if flag in sys.argv else []
+        values = [word for word in following[:1] if "=" not in word and not word.startswith("-")]
+        value = values[0] if values else "VALUE"
     key = name.lstrip("-").replace("-", "_")
     return UserError(
         f"{name}: no such flag. Write {key}={value}, without dashes; --help shows all keys"
