@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -71,7 +70,6 @@ def load(
         raise UserError(f"{key}: give a run directory or a checkpoint file, or several")
     checkpoints = [ckpt.read_model(str(path), key) for path in paths]
     first = checkpoints[0]
-    # The header names the command without any code of the model.
     with permitting(plugins):
         if first.meta.get("command") != "classify":
             return _translator(checkpoints, device, **options)
@@ -101,13 +99,14 @@ def _translator(
 ) -> Translator:
     where = find_device(device)
     _check_options({**options, "search": search, "precision": precision})
-    members = [_seq2seq(saved) for saved in checkpoints]
+    loaded = [_seq2seq(saved) for saved in checkpoints]
     first = checkpoints[0]
-    config = members[0].config
-    tokenizer = members[0].tokenizer
-    for saved, member in zip(checkpoints, members, strict=True):
-        # Members are averaged piece by piece.
-        if _reading(member.tokenizer) != _reading(tokenizer):
+    _, tokenizer, config = loaded[0]
+    for saved, (_, other, _) in zip(checkpoints, loaded, strict=True):
+        if any(
+            getattr(other, name) != getattr(tokenizer, name)
+            for name in ("models", "lowercase", "columns")
+        ):
             raise UserError(
                 f"model: {first.path} and {saved.path} have different vocabularies, so their "
                 "probabilities cannot be averaged. Train the members on the same data with the "
@@ -119,7 +118,7 @@ def _translator(
         if isinstance(search, str):
             search = _named(search)
         return Translator(
-            [member.network.to(where).eval() for member in members],
+            [model.to(where).eval() for model, _, _ in loaded],
             tokenizer,
             search or build.make(config, "search"),
             precision=usable_precision(precision, where),
@@ -196,32 +195,13 @@ def translator_for(settings: ModelSettings, model: str | list[str] | None = None
     )
 
 
-@dataclass(frozen=True)
-class _Member:
-    """A translation model of a checkpoint.
-
-    network: the model
-    tokenizer: its tokenizer
-    config: configuration of its training
-    """
-
-    network: Seq2Seq
-    tokenizer: Tokenizer
-    config: Config
-
-
-def _seq2seq(saved: Checkpoint) -> _Member:
-    """The translation model of a checkpoint."""
+def _seq2seq(saved: Checkpoint) -> tuple[Seq2Seq, Tokenizer, Config]:
+    """Model, tokenizer and configuration of a checkpoint."""
     config = _checked(saved, "train")
     tokenizer = ckpt.tokenizer_from(saved)
     sizes = tokenizer.source_size, tokenizer.target_size
-    network = _filled(lambda: build.network(config, *sizes, tokenizer.columns), saved)
-    return _Member(network, tokenizer, config)
-
-
-def _reading(tokenizer: Tokenizer) -> tuple[Any, ...]:
-    """Everything on which the ids of a line depend."""
-    return tokenizer.models, tokenizer.lowercase, tokenizer.columns
+    model = _filled(lambda: build.network(config, *sizes, tokenizer.columns), saved)
+    return model, tokenizer, config
 
 
 def _filled(make: Callable[[], Made], saved: Checkpoint) -> Made:
@@ -239,7 +219,6 @@ def _checked(saved: Checkpoint, command: str) -> Config:
     ckpt.check_kind(saved, command)
     refuse_missing(saved.meta, saved.path)
     try:
-        # A callback is code of the training; a translator does not need it.
         return COMMANDS[command].of({**saved.config, "callback": None}).values
     except ConfigErrors as error:
         raise UserError(f"{saved.path}: {error}") from error

@@ -1,6 +1,6 @@
 """Settings of commands that compare runs and systems."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from nmt.configuration.build import Group
@@ -22,7 +22,7 @@ class ReportSettings(Settings):
     samples: Size = 1000
     trials: Count = 1000
 
-    def conflicts(self) -> Iterator[ConfigError]:
+    def conflicts(self) -> Iterable[ConfigError]:
         return broken(
             (not self.folders, "folders", "name a folder with runs, as in nmt.report runs/x", [])
         )
@@ -43,15 +43,17 @@ class CompareSettings(Settings):
     trials: Count = 10000
     metric: Group
 
-    def conflicts(self) -> Iterator[ConfigError]:
+    def conflicts(self) -> Iterable[ConfigError]:
         repeated = sorted({name for name in self.systems if self.systems.count(name) > 1})
-        yield from super().conflicts()
-        yield from broken(
-            (
-                not self.systems,
-                "systems",
-                "name a run, a model or a file, as in nmt.compare … A B",
-                [],
+        return [
+            *super().conflicts(),
+            *broken(
+                (
+                    not self.systems,
+                    "systems",
+                    "name a run, a model or a file, as in nmt.compare … A B",
+                    [],
+                ),
+                *((True, "systems", "is named twice", name) for name in repeated),
             ),
-            *((True, "systems", "is named twice", name) for name in repeated),
-        )
+        ]

@@ -19,7 +19,7 @@ from nmt.foundation.part_limits import RunView
 from nmt.foundation.ranges import Size, Width
 from nmt.inference.translator import Translator
 from nmt.metric import Metric
-from nmt.model.construction import classification_model, translation_model
+from nmt.model.construction import translation_model
 from nmt.model.seq2label import Seq2Label
 from nmt.model.seq2seq import Seq2Seq
 from nmt.tokenizer.columns import Columns
@@ -226,5 +226,16 @@ def network(
 
 
 def classifier(config: Config, vocabulary: int, labels: LabelSet) -> Seq2Label:
-    """Builds a classifier with initial weights; see `classification_model`."""
-    return classification_model(partial(make, config), config, vocabulary, labels)
+    """Builds a classifier with initial weights.
+
+    config: configuration without errors
+    vocabulary: number of pieces
+    labels: set of labels
+
+    Raises ValueError if the parts do not fit together.
+    """
+    encoder = make(config, "encoder", embedding_size=config["network"]["embedding_size"])
+    pooling = make(config, "pooling", memory_size=encoder.memory_size)
+    return make(
+        config, "network", vocabulary=vocabulary, labels=labels, encoder=encoder, pooling=pooling
+    )

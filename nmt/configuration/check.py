@@ -106,7 +106,8 @@ def _nested_mismatches(node: Any, nested: Nested, path: str) -> list[ConfigError
 
 def nested_part(node: Mapping[str, Any], nested: Nested, path: str) -> Callable[..., Any]:
     """The class of a nested part. Raises ConfigErrors as `locate` does."""
-    return locate(str(node.get("_target_", "")), nested.package, path, nested.base)
+    package = nested.base.__module__.rpartition(".")[0]
+    return locate(str(node.get("_target_", "")), package, path, nested.base)
 
 
 def signature(

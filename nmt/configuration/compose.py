@@ -31,7 +31,6 @@ from nmt.configuration.check import in_list
 from nmt.configuration.faults import ConfigError, ConfigErrors, not_a_choice, refuse, unknown
 from nmt.configuration.recipe_by_size import recipe_of_data
 from nmt.foundation import plugins
-from nmt.foundation.configurations import last_of, parent_of
 from nmt.foundation.errors import UserError, first_line
 from nmt.storage.upgrade import with_renamed_targets
 
@@ -100,12 +99,12 @@ def apply(config: Any, overrides: Sequence[Any], groups: Collection[str] = ()) -
     keys = _keys(plain)
     for override in overrides:
         key = override.key_or_group
-        group = parent_of(key)
+        group = key.rpartition(".")[0]
         needed = key if override.type is OverrideType.CHANGE else group
         if needed and needed not in keys and needed not in _left_out(plain, group):
             errors.append(_unknown(key, keys | _left_out(plain, group), groups))
         elif override.type is OverrideType.DEL:
-            (OmegaConf.select(config, group) if group else config).pop(last_of(key), None)
+            (OmegaConf.select(config, group) if group else config).pop(key.rpartition(".")[2], None)
         else:
             # merge=False: a mapping on the command line replaces the whole group.
             OmegaConf.update(config, key, override.value(), merge=False, force_add=True)
@@ -141,8 +140,8 @@ def _unknown(key: str, keys: Mapping[str, bool], groups: Collection[str]) -> Con
     """
     prefixes = itertools.accumulate(key.split("."), "{}.{}".format)
     wrong = next((prefix for prefix in prefixes if prefix not in keys), key)
-    group = parent_of(wrong)
-    names = {last_of(name) for name in keys if parent_of(name) == group}
+    group = wrong.rpartition(".")[0]
+    names = {name.rpartition(".")[2] for name in keys if name.rpartition(".")[0] == group}
     values = [name for name, is_group in keys.items() if not is_group]
     return unknown(wrong, (names | ({*groups} if not group else set())) - {"_target_"}, values)
 

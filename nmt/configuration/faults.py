@@ -4,7 +4,6 @@ import difflib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
-from nmt.foundation.configurations import last_of
 from nmt.foundation.errors import UserError
 from nmt.foundation.part_limits import ConfigError, shown
 from nmt.foundation.synonyms import SYNONYMS
@@ -55,7 +54,7 @@ def unknown(key: str, known: Collection[str], everywhere: Collection[str] = ()) 
     """
     if not known and not everywhere:
         return ConfigError(key, "no such key (this choice has no settings)")
-    nearest = near_matches(last_of(key), known, everywhere)
+    nearest = near_matches(key.rpartition(".")[2], known, everywhere)
     return ConfigError(key, "no such key", choices=tuple(sorted(known)), nearest=nearest)
 
 
@@ -93,7 +92,7 @@ def near_matches(
     # The right name in the wrong group: lr finds optimizer.lr.
     endings: dict[str, list[str]] = {}
     for key in everywhere:
-        endings.setdefault(last_of(key), []).append(key)
+        endings.setdefault(key.rpartition(".")[2], []).append(key)
     similar = difflib.get_close_matches(name, known, 1, SIMILARITY)
     if not similar or name in endings:
         [ending, *_] = [*difflib.get_close_matches(name, endings, 1, SIMILARITY), ""]

@@ -1,6 +1,6 @@
 """Settings of commands that use trained models."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -36,20 +36,21 @@ class ModelSettings(Settings):
     precision: GenerationPrecision
     translation: Group
 
-    def conflicts(self) -> Iterator[ConfigError]:
+    def conflicts(self) -> Iterable[ConfigError]:
         empty = "give a run directory, or several as [A,B,C]"
-        yield from super().conflicts()
-        yield from broken((self.model == [], "model", empty, []))
+        return [*super().conflicts(), *broken((self.model == [], "model", empty, []))]
 
-    def _search(self, search: Group, one_best: str | None) -> Iterator[ConfigError]:
+    def _search(self, search: Group, one_best: str | None) -> Iterable[ConfigError]:
         """Errors of a search.
 
         search: group of the configuration
         one_best: reason why the search must return one hypothesis; None if it may return several
         """
         n_best = search.get("n_best", 1)
-        yield from build.faults_of_building("search", search)
-        yield from broken((one_best and n_best > 1, "search.n_best", str(one_best), n_best))
+        return [
+            *build.faults_of_building("search", search),
+            *broken((one_best and n_best > 1, "search.n_best", str(one_best), n_best)),
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,24 +60,26 @@ class EnsembleSettings(ModelSettings):
     averaging: Averaging
     shares: list[Positive] | None = None
 
-    def conflicts(self) -> Iterator[ConfigError]:
+    def conflicts(self) -> Iterable[ConfigError]:
         count = len(models(self.model))
         lexicon = getattr(self, "lexicon", None)  # some commands have no such key
-        yield from super().conflicts()
-        yield from broken(
-            (
-                self.shares is not None and count and len(self.shares) != count,
-                "shares",
-                f"give one positive number for each of {count} models",
-                self.shares,
+        return [
+            *super().conflicts(),
+            *broken(
+                (
+                    self.shares is not None and count and len(self.shares) != count,
+                    "shares",
+                    f"give one positive number for each of {count} models",
+                    self.shares,
+                ),
+                (
+                    lexicon and self.translation.get("unknown") != "copy",
+                    "lexicon",
+                    "is for unknown words: set translation.unknown=copy too",
+                    lexicon,
+                ),
             ),
-            (
-                lexicon and self.translation.get("unknown") != "copy",
-                "lexicon",
-                "is for unknown words: set translation.unknown=copy too",
-                lexicon,
-            ),
-        )
+        ]
 
     def idle(self) -> dict[str, str]:
         if len(models(self.model)) > 1:
@@ -104,47 +107,49 @@ class TranslateSettings(EnsembleSettings):
     compare: Models | None = None
     search: Group
 
-    def conflicts(self) -> Iterator[ConfigError]:
+    def conflicts(self) -> Iterable[ConfigError]:
         only_best = "shown by format=jsonl and format=moses only"
         compared = models(self.compare)
         main = models(self.model)
-        yield from super().conflicts()
-        yield from self._search(self.search, only_best if self.format in ONE_BEST else None)
-        yield from map_name("attention_map", self.attention_map)
-        yield from broken(
-            (
-                compared and not self.attention_map,
-                "compare",
-                "draws further models in attention_map=FILE.html; give attention_map too",
+        return [
+            *super().conflicts(),
+            *self._search(self.search, only_best if self.format in ONE_BEST else None),
+            *map_name("attention_map", self.attention_map),
+            *broken(
+                (
+                    compared and not self.attention_map,
+                    "compare",
+                    "draws further models in attention_map=FILE.html; give attention_map too",
+                ),
+                (
+                    len(compared) > MOST_COMPARED,
+                    "compare",
+                    "give at most three models beside the one that translates",
+                ),
+                (
+                    len({*compared, *main}) < len(compared) + len(set(main)),
+                    "compare",
+                    "give each model once, and not the one that translates",
+                ),
+                (
+                    self.resume and not (self.output and self.input),
+                    "resume",
+                    "needs input=FILE and output=FILE",
+                    True,
+                ),
+                (
+                    self.resume and self.attention_map,
+                    "resume",
+                    "an attention map needs all sentences; leave attention_map out",
+                    True,
+                ),
+                (
+                    (self.prefix or self.constraints) and not self.input,
+                    "prefix and constraints",
+                    "belong to the lines of a file; give input=FILE",
+                ),
             ),
-            (
-                len(compared) > MOST_COMPARED,
-                "compare",
-                "give at most three models beside the one that translates",
-            ),
-            (
-                len({*compared, *main}) < len(compared) + len(set(main)),
-                "compare",
-                "give each model once, and not the one that translates",
-            ),
-            (
-                self.resume and not (self.output and self.input),
-                "resume",
-                "needs input=FILE and output=FILE",
-                True,
-            ),
-            (
-                self.resume and self.attention_map,
-                "resume",
-                "an attention map needs all sentences; leave attention_map out",
-                True,
-            ),
-            (
-                (self.prefix or self.constraints) and not self.input,
-                "prefix and constraints",
-                "belong to the lines of a file; give input=FILE",
-            ),
-        )
+        ]
 
     def idle(self) -> dict[str, str]:
         reasons = super().idle()
@@ -188,20 +193,22 @@ class ServeSettings(ModelSettings):
             Path(path).resolve().name.removesuffix(".safetensors") for path in models(self.model)
         ]
 
-    def conflicts(self) -> Iterator[ConfigError]:
+    def conflicts(self) -> Iterable[ConfigError]:
         per_request = "requests set the number of alternatives; leave it out"
         count = len(models(self.model))
         names = self._names
-        yield from super().conflicts()
-        yield from self._search(self.search, per_request)
-        yield from broken(
-            (len(names) != count, "names", f"give one for each of {count} models", self.names),
-            (
-                len(names) == count > len(set(names)),
-                "names",
-                f"give each model another name, as names=[a,b] (now {', '.join(names)})",
+        return [
+            *super().conflicts(),
+            *self._search(self.search, per_request),
+            *broken(
+                (len(names) != count, "names", f"give one for each of {count} models", self.names),
+                (
+                    len(names) == count > len(set(names)),
+                    "names",
+                    f"give each model another name, as names=[a,b] (now {', '.join(names)})",
+                ),
             ),
-        )
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,11 +222,13 @@ class EvaluateSettings(EnsembleSettings):
     search: Group
     metric: Group
 
-    def conflicts(self) -> Iterator[ConfigError]:
+    def conflicts(self) -> Iterable[ConfigError]:
         no_text = "not a comparison of texts; choose bleu, chrf, ter or exact"
-        yield from super().conflicts()
-        yield from self._search(self.search, "only the best translation is evaluated; leave it out")
-        yield from broken((self.metric.get("name") == "loss", "metric.name", no_text, "loss"))
+        return [
+            *super().conflicts(),
+            *self._search(self.search, "only the best translation is evaluated; leave it out"),
+            *broken((self.metric.get("name") == "loss", "metric.name", no_text, "loss")),
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,24 +243,26 @@ class ScoreSettings(EnsembleSettings):
     normalize: Literal["none", "average"]
     errors: Errors
 
-    def conflicts(self) -> Iterator[ConfigError]:
-        yield from super().conflicts()
-        yield from broken(
-            (
-                (self.target is None) == (self.nbest is None),
-                "target, nbest",
-                "give one of them, target=FILE (one translation per line) or nbest=FILE "
-                "(Moses format)",
+    def conflicts(self) -> Iterable[ConfigError]:
+        return [
+            *super().conflicts(),
+            *broken(
+                (
+                    (self.target is None) == (self.nbest is None),
+                    "target, nbest",
+                    "give one of them, target=FILE (one translation per line) or nbest=FILE "
+                    "(Moses format)",
+                ),
+                (
+                    self.nbest
+                    and self.target is None
+                    and (self.format != "text" or self.normalize != "none"),
+                    "nbest",
+                    "is written back in its own format, with log-probabilities; "
+                    "leave format and normalize out",
+                ),
             ),
-            (
-                self.nbest
-                and self.target is None
-                and (self.format != "text" or self.normalize != "none"),
-                "nbest",
-                "is written back in its own format, with log-probabilities; "
-                "leave format and normalize out",
-            ),
-        )
+        ]
 
 
 MODEL_KEYS = ("device", "precision", "averaging", "shares", "translation.max_source")
@@ -277,33 +288,35 @@ class AlignSettings(EnsembleSettings):
     format: Literal["pharaoh", "json"]
     attention_map: str | None = None
 
-    def conflicts(self) -> Iterator[ConfigError]:
-        yield from super().conflicts()
-        yield from map_name("attention_map", self.attention_map)
-        yield from broken(
-            (
-                [self.model, self.vectors, self.links].count(None) != 2,
-                "model, vectors, links",
-                "give one of them, model=RUN_DIR, vectors=[SOURCE,TARGET] or links=FILE",
+    def conflicts(self) -> Iterable[ConfigError]:
+        return [
+            *super().conflicts(),
+            *map_name("attention_map", self.attention_map),
+            *broken(
+                (
+                    [self.model, self.vectors, self.links].count(None) != 2,
+                    "model, vectors, links",
+                    "give one of them, model=RUN_DIR, vectors=[SOURCE,TARGET] or links=FILE",
+                ),
+                (self.links and not self.gold, "links", "are compared with gold=FILE; give it too"),
+                (
+                    self.vectors is not None and len(self.vectors) != 2,
+                    "vectors",
+                    "give two files, [SOURCE,TARGET]",
+                ),
+                (
+                    self.vectors and self.reverse,
+                    "reverse",
+                    "vectors align in both directions; leave it out",
+                ),
+                (
+                    self.vectors and self.units == "piece",
+                    "units",
+                    "vectors are of words, not of pieces; leave it out",
+                    "piece",
+                ),
             ),
-            (self.links and not self.gold, "links", "are compared with gold=FILE; give it too"),
-            (
-                self.vectors is not None and len(self.vectors) != 2,
-                "vectors",
-                "give two files, [SOURCE,TARGET]",
-            ),
-            (
-                self.vectors and self.reverse,
-                "reverse",
-                "vectors align in both directions; leave it out",
-            ),
-            (
-                self.vectors and self.units == "piece",
-                "units",
-                "vectors are of words, not of pieces; leave it out",
-                "piece",
-            ),
-        )
+        ]
 
     def idle(self) -> dict[str, str]:
         if self.links:
@@ -333,9 +346,8 @@ class LabelSettings(Settings):
     explain: str | None = None
     units: Units = "word"
 
-    def conflicts(self) -> Iterator[ConfigError]:
-        yield from super().conflicts()
-        yield from map_name("explain", self.explain)
+    def conflicts(self) -> Iterable[ConfigError]:
+        return [*super().conflicts(), *map_name("explain", self.explain)]
 
     def idle(self) -> dict[str, str]:
         if self.explain or self.format == "jsonl":
@@ -357,19 +369,21 @@ class AverageSettings(Settings):
     models: list[str]
     output: str
 
-    def conflicts(self) -> Iterator[ConfigError]:
+    def conflicts(self) -> Iterable[ConfigError]:
         output = Path(self.output).resolve()
-        yield from super().conflicts()
-        yield from ending(self.output, ".safetensors")
-        yield from broken(
-            (len(self.models) < 2, "models", "give at least two, as [A,B]", self.models),
-            (
-                output in [Path(model).resolve() for model in self.models],
-                "output",
-                "is one of the models; choose another name",
-                self.output,
+        return [
+            *super().conflicts(),
+            *ending(self.output, ".safetensors"),
+            *broken(
+                (len(self.models) < 2, "models", "give at least two, as [A,B]", self.models),
+                (
+                    output in [Path(model).resolve() for model in self.models],
+                    "output",
+                    "is one of the models; choose another name",
+                    self.output,
+                ),
             ),
-        )
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -380,7 +394,7 @@ class ExportSettings(Settings):
     format: Literal["onnx", "card", "html"]
     output: str
 
-    def conflicts(self) -> Iterator[ConfigError]:
+    def conflicts(self) -> Iterable[ConfigError]:
         yield from super().conflicts()
         if self.format == "html":
             yield from ending(self.output, ".html")
@@ -396,17 +410,16 @@ class IndexSettings(Settings):
     output: str
     device: str
 
-    def conflicts(self) -> Iterator[ConfigError]:
-        yield from super().conflicts()
-        yield from ending(self.output, ".safetensors")
+    def conflicts(self) -> Iterable[ConfigError]:
+        return [*super().conflicts(), *ending(self.output, ".safetensors")]
 
 
-def ending(output: str, suffix: str) -> Iterator[ConfigError]:
+def ending(output: str, suffix: str) -> Iterable[ConfigError]:
     """An error if the name of an output has another suffix."""
     return broken((not output.endswith(suffix), "output", f"the name must end in {suffix}", output))
 
 
-def map_name(key: str, name: str | None) -> Iterator[ConfigError]:
+def map_name(key: str, name: str | None) -> Iterable[ConfigError]:
     """An error if an attention map cannot be written to a file of this name."""
     file = name or ENDINGS[0]
     missing = file.endswith(".png") and not installed("matplotlib")

@@ -10,7 +10,6 @@ import yaml
 from nmt.configuration.compose import compose, options, parse, reason
 from nmt.configuration.faults import ConfigError, ConfigErrors, broken, refuse, shown, unknown
 from nmt.foundation import plugins
-from nmt.foundation.configurations import last_of, parent_of, top_of
 from nmt.foundation.part_limits import RunView
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
@@ -112,7 +111,7 @@ def changed(saved: Checkpoint, command: str, changes: Sequence[str]) -> dict[str
             config[group] = compose(command, [text])[group]
 
     def refusal(key: str, value: Any) -> str | None:
-        group = top_of(key)
+        group = key.partition(".")[0]
         if key == "run_dir":
             return "a run continues in its own folder, the one of resume=: leave it out"
         if group in CHANGEABLE and key not in FIXED and not isinstance(config.get(key), dict):
@@ -142,16 +141,18 @@ def with_network_of(
     taken = {**config, **{name: initial[name] for name in NETWORK if name in initial}}
 
     def refusal(key: str, value: Any) -> str | None:
-        if top_of(key) in (key, "sizes"):
+        if key.partition(".")[0] in (key, "sizes"):
             return f"network and tokenizer are those of init={path}; only single keys can change"
-        if key in SHAPING and value != taken["model"].get(last_of(key), False):
+        if key in SHAPING and value != taken["model"].get(key.rpartition(".")[2], False):
             return (
                 "adds to the network or takes from it, and its weights are those of "
                 f"init={path}; leave it out"
             )
         return None
 
-    of_network = [text for text in overrides if top_of(text.lstrip("+~").split("=")[0]) in NETWORK]
+    of_network = [
+        text for text in overrides if text.lstrip("+~").split("=")[0].split(".")[0] in NETWORK
+    ]
     return taken, _set(taken, of_network, refusal)
 
 
@@ -168,7 +169,7 @@ def _set(
     for override in parsed:
         key = override.key_or_group
         value = override.value()
-        group = parent_of(key)
+        group = key.rpartition(".")[0]
         node = RunView(config, {}).value(group) if group else config
         problem = refusal(key, value)
         if problem:
@@ -176,5 +177,5 @@ def _set(
         elif not isinstance(node, dict):
             errors.append(unknown(key, []))
         else:
-            node[last_of(key)] = value
+            node[key.rpartition(".")[2]] = value
     return errors

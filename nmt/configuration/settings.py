@@ -7,7 +7,7 @@ a group whose keys configure an object (build.py).
 
 import dataclasses
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -18,7 +18,6 @@ from nmt.configuration.check import mismatches
 from nmt.configuration.faults import ConfigError, broken, refuse, unknown
 from nmt.data import as_list
 from nmt.data.lines import OPENERS
-from nmt.foundation.configurations import last_of, top_of
 from nmt.foundation.ranges import Size
 
 Some = TypeVar("Some", bound="Settings")
@@ -53,7 +52,7 @@ class Settings:
         errors = [*also, *cls._wrong_values(values)]
         # Parts are built for the check only where a run would build them anyway.
         if cls.trains:
-            errors += build.impossible(values, {top_of(error.key) for error in errors})
+            errors += build.impossible(values, {error.key.partition(".")[0] for error in errors})
         # Rules compare values, so they need values of the right types.
         if not errors:
             errors += cls(**values).conflicts()
@@ -79,7 +78,7 @@ class Settings:
                 errors.append(ConfigError(group, "missing"))
         # One value at the top, such as cell, is interpolated into encoder.cell and decoder.cell.
         repeated = {error.key for error in errors}
-        return errors + [e for e in nested if last_of(e.key) not in repeated]
+        return errors + [e for e in nested if e.key.rpartition(".")[2] not in repeated]
 
     @classmethod
     def groups(cls) -> dict[str, bool]:
@@ -88,7 +87,7 @@ class Settings:
         fields = [f for f in dataclasses.fields(cls) if hints[f.name] in (Group, Group | None)]
         return {f.name: f.default is dataclasses.MISSING for f in fields}
 
-    def conflicts(self) -> Iterator[ConfigError]:
+    def conflicts(self) -> Iterable[ConfigError]:
         """Errors of combinations of values: an output that is also an input or another output."""
         users: dict[Path, str] = {}
         for key in (*self.read, *self.written):

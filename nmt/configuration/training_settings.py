@@ -1,6 +1,6 @@
 """Settings of trainings: nmt.train, nmt.backtranslate and nmt.classify."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
@@ -11,7 +11,7 @@ from nmt.configuration import build
 from nmt.configuration.build import Group
 from nmt.configuration.faults import ConfigError, broken
 from nmt.configuration.settings import Settings
-from nmt.foundation.configurations import flat, last_of
+from nmt.foundation.configurations import flat
 from nmt.foundation.errors import UserError
 from nmt.foundation.part_limits import RunView
 from nmt.foundation.ranges import Count, Range, Size
@@ -56,10 +56,10 @@ class TrainingSettings(Settings):
         """The classes of the groups and of the recurrent cells, each once."""
         # Encoder, decoder and pooling may have different cells.
         keys = flat(self.values).items()
-        cells = [cell_class(value) for key, value in keys if last_of(key) == "cell"]
+        cells = [cell_class(value) for key, value in keys if key.rpartition(".")[2] == "cell"]
         return list(dict.fromkeys([*self.view.parts.values(), *cells]))
 
-    def conflicts(self) -> Iterator[ConfigError]:
+    def conflicts(self) -> Iterable[ConfigError]:
         """Errors of combinations that the settings or a part of the run do not allow."""
         yield from super().conflicts()
         for limited in self.parts:
@@ -103,7 +103,7 @@ class TrainSettings(TrainingSettings):
         factors = (("",),) * len(run.value("data.factors") or ())
         return Columns(run.sources, factors, picture=run.pictures)
 
-    def conflicts(self) -> Iterator[ConfigError]:
+    def conflicts(self) -> Iterable[ConfigError]:
         vectors = self.vectors or []
         reads_words = self.view.parts["encoder"].reads_words
         yield from super().conflicts()
@@ -129,7 +129,7 @@ class TrainSettings(TrainingSettings):
         if self.freeze:
             yield from self._frozen(self.freeze)
 
-    def _frozen(self, names: Sequence[str]) -> Iterator[ConfigError]:
+    def _frozen(self, names: Sequence[str]) -> Iterable[ConfigError]:
         """Errors of parts that cannot be frozen, and of new pieces that would never be trained."""
         # Names of parts are those of a network; it needs no memory for this.
         with torch.device("meta"):
@@ -159,29 +159,31 @@ class BacktranslateSettings(TrainSettings):
 
     synthetic: Group
 
-    def conflicts(self) -> Iterator[ConfigError]:
+    def conflicts(self) -> Iterable[ConfigError]:
         columns = self.columns
         plain = columns.plain and columns.sources == 1 and not self.data.get("alignment")
-        yield from super().conflicts()
-        yield from broken(
-            (
-                self.run_dir is None,
-                "run_dir",
-                "name a folder: it holds all results, and the same command continues there",
+        return [
+            *super().conflicts(),
+            *broken(
+                (
+                    self.run_dir is None,
+                    "run_dir",
+                    "name a folder: it holds all results, and the same command continues there",
+                ),
+                (
+                    self.resume,
+                    "resume",
+                    "the same command continues where it stopped; leave it out",
+                    self.resume,
+                ),
+                (
+                    not plain,
+                    "data",
+                    "back-translation makes plain texts: one source, no factors, alignments or "
+                    "pictures",
+                ),
             ),
-            (
-                self.resume,
-                "resume",
-                "the same command continues where it stopped; leave it out",
-                self.resume,
-            ),
-            (
-                not plain,
-                "data",
-                "back-translation makes plain texts: one source, no factors, alignments or "
-                "pictures",
-            ),
-        )
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,7 +197,7 @@ class ClassifySettings(TrainingSettings):
     network: Group
     pooling: Group
 
-    def conflicts(self) -> Iterator[ConfigError]:
+    def conflicts(self) -> Iterable[ConfigError]:
         yield from super().conflicts()
         nothing = "needs vectors=FILE"
         yield from broken((self.freeze and not self.vectors, "freeze", nothing, True))

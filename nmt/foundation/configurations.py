@@ -25,21 +25,6 @@ def learnt_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def top_of(key: str) -> str:
-    """The first name of a whole key: `encoder` of `encoder.words.cell`."""
-    return key.partition(".")[0]
-
-
-def parent_of(key: str) -> str:
-    """A whole key without its last name: `encoder.words` of `encoder.words.cell`; may be empty."""
-    return key.rpartition(".")[0]
-
-
-def last_of(key: str) -> str:
-    """The last name of a whole key: `cell` of `encoder.words.cell`."""
-    return key.rpartition(".")[2]
-
-
 def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Values by their whole keys, such as `encoder.hidden_size`; values that are None left out."""
     values: dict[str, Any] = {}

@@ -55,11 +55,6 @@ class Nested:
     base: type
     supplied: tuple[str, ...] = ()
 
-    @property
-    def package(self) -> str:
-        """Package that defines the part."""
-        return self.base.__module__.rpartition(".")[0]
-
 
 def _written(number: float) -> str:
     return f"{number:,.0f}" if number == int(number) else f"{number:g}"

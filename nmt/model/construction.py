@@ -1,13 +1,10 @@
-"""Construction of networks from their parts, with matching sizes."""
+"""Construction of a translation model from its parts, with matching sizes."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from nmt.data.labels import LabelSet
 from nmt.model.attention import Attention, check_unused
-from nmt.model.encoder import Encoder
 from nmt.model.encoder.multi_source import MultiSource
-from nmt.model.seq2label import Seq2Label
 from nmt.model.seq2seq import Seq2Seq
 from nmt.tokenizer.columns import Columns
 
@@ -67,20 +64,3 @@ def _attention(make: Make, config: Mapping[str, Any], memory_size: int) -> Atten
         check_unused(window, normalizer)
         return None
     return Attention(score, window, normalizer)
-
-
-def classification_model(
-    make: Make, config: Mapping[str, Any], vocabulary: int, labels: LabelSet
-) -> Seq2Label:
-    """Builds a classifier with initial weights.
-
-    make: function that builds a part
-    config: configuration of all parts, without errors
-    vocabulary: number of pieces
-    labels: set of labels
-
-    Raises ValueError if the parts do not fit together.
-    """
-    encoder: Encoder = make("encoder", embedding_size=config["network"]["embedding_size"])
-    pooling = make("pooling", memory_size=encoder.memory_size)
-    return make("network", vocabulary=vocabulary, labels=labels, encoder=encoder, pooling=pooling)

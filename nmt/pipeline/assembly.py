@@ -161,7 +161,7 @@ def filters_of(config: Config) -> Filters:
 def loaded(config: Config, filters: Filters) -> Splits:
     """The parallel text of a configuration. Large training text is filtered and kept on disk."""
     data = build.make(config, "data")
-    # Sources of a plugin need not know the store.
+    # The store is optional for a source of a plugin.
     if "keep" in inspect.signature(data.load).parameters:
         return data.load(Storing(config.get("store", "auto"), filters))
     return data.load()

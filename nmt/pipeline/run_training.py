@@ -18,7 +18,7 @@ import yaml
 from nmt.configuration.saved_runs import read_initial
 from nmt.configuration.training_settings import TrainingSettings
 from nmt.foundation import plugins
-from nmt.foundation.configurations import NOT_LEARNT, flat, top_of
+from nmt.foundation.configurations import NOT_LEARNT, flat
 from nmt.foundation.devices import device_of, find_device
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import advice, installed
@@ -174,7 +174,7 @@ def _log_finished(settings: TrainingSettings, saved: Checkpoint, folder: Path) -
     changed = sorted(
         key
         for key in {*before, *after}
-        if top_of(key) not in NOT_LEARNT and before.get(key) != after.get(key)
+        if key.partition(".")[0] not in NOT_LEARNT and before.get(key) != after.get(key)
     )
     unused = f"{', '.join(changed)} changed nothing. " if changed else ""
     log.info(

@@ -24,7 +24,7 @@ from nmt.configuration.configure import configure
 from nmt.configuration.faults import ConfigError, ConfigErrors, refuse, shown
 from nmt.data import as_list
 from nmt.foundation import plugins
-from nmt.foundation.configurations import NOT_LEARNT, digest, learnt_settings, top_of
+from nmt.foundation.configurations import NOT_LEARNT, digest, learnt_settings
 from nmt.foundation.errors import UserError
 from nmt.foundation.part_limits import RunView
 from nmt.foundation.progress import waiting
@@ -199,7 +199,7 @@ class TrainingJob:
             return
         for text in set(overrides) - set(run.overrides):
             key = text.partition("=")[0].lstrip("+~")
-            if top_of(key) in NOT_LEARNT and not OF_THE_SWEEP.match(text):
+            if key.partition(".")[0] in NOT_LEARNT and not OF_THE_SWEEP.match(text):
                 log.warning(
                     "%s: has no effect on %s, which began without it; to train it again, remove "
                     "its folder",
