@@ -15,6 +15,7 @@ COMMANDS = {
     "index": "memory of translations for the server",
     "report": "tables and tests over runs",
     "compare": "comparison of the translations of two or more systems",
+    "check_attention": "the laws of attention that a function or module breaks",
     "cite": "BibTeX of the papers that a model uses",
 }
 """Purpose of each command."""

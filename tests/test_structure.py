@@ -28,6 +28,7 @@ COMMANDS = {
     "classify",
     "label",
     "average",
+    "check_attention",
     "cite",
     "report",
     "compare",

@@ -29,7 +29,7 @@ TOGETHER = ("train", "classify")
 """Commands that may run in several processes."""
 FIRST_TELLS = 5.0
 """Seconds that other ranks wait, so that rank 0 reports a common error."""
-POSITIONAL = {"report": "folders", "compare": "systems"}
+POSITIONAL = {"report": "folders", "compare": "systems", "check_attention": "functions"}
 """Commands whose arguments without a key are a list, and the key of that list."""
 SWITCH = {"action": "store_true"}
 VALUE = {"nargs": "?", "const": ""}

@@ -4,6 +4,7 @@ from nmt.configuration.analysis_settings import CompareSettings, ReportSettings
 from nmt.configuration.model_settings import (
     AlignSettings,
     AverageSettings,
+    CheckAttentionSettings,
     CiteSettings,
     EvaluateSettings,
     ExportSettings,
@@ -33,6 +34,7 @@ COMMANDS: dict[str, type[Settings]] = {
     "serve": ServeSettings,
     "export": ExportSettings,
     "index": IndexSettings,
+    "check_attention": CheckAttentionSettings,
     "cite": CiteSettings,
     "report": ReportSettings,
     "compare": CompareSettings,

@@ -356,6 +356,13 @@ class LabelSettings(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CheckAttentionSettings(Settings):
+    """Settings of nmt.check_attention: conf/check_attention.yaml."""
+
+    functions: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
 class CiteSettings(Settings):
     """Settings of nmt.cite: conf/cite.yaml."""
 

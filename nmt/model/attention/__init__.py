@@ -8,7 +8,8 @@ Score, window and normaliser are independent of each other: a score is a file be
 window/, a normaliser a file in normalizer/. Each has a YAML in conf/. With H heads, a row of weights has H·S entries,
 head by head.
 
-Read: this file, dot, general, concat, contract, the rest in any order.
+Read: this file, dot, general, concat, the rest in any order. nmt/analysis/attention_laws.py has the laws that every
+attention keeps.
 """
 
 from typing import NamedTuple

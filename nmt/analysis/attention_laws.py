@@ -1,0 +1,398 @@
+"""Judges attention code by the laws that every attention over words keeps, on tiny examples.
+
+    import nmt.analysis.attention_laws as laws
+    print(laws.judge(my_attention).text)
+
+A law is a function of a probe. It returns what is wrong, with numbers, or None.
+"""
+
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from nmt.analysis.attention_probe import LENGTHS, Answer, Example, Probe, probe_of
+from nmt.foundation.errors import UserError
+
+TOLERANCE = 1e-9
+"""Largest difference of equal numbers, in float64."""
+SCALE = 1e3
+"""Factor of queries and parameters at which a score that can grow gives one position all weight."""
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A law that is broken.
+
+    law: its name
+    text: what was seen, with numbers
+    """
+
+    law: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Result of a judgement.
+
+    name: what was judged
+    called: how it was called
+    broken: the laws that it breaks
+    """
+
+    name: str
+    called: str
+    broken: Sequence[Broken]
+
+    @property
+    def text(self) -> str:
+        """The verdict as a paragraph, and one for each broken law."""
+        if not self.broken:
+            return f"{self.name}: keeps all {len(LAWS)} laws. {self.called}"
+        count = f"breaks {len(self.broken)} of {len(LAWS)} laws"
+        paragraphs = [f"{law.law}: {law.text}" for law in self.broken]
+        return "\n\n".join([f"{self.name}: {count}. {self.called}", *paragraphs])
+
+
+def judge(target: Any, name: str | None = None) -> Verdict:
+    """Judges a function, a module, a class of modules, a score or an attention.
+
+    A function or `forward` has parameters with usual names for the query [B, P], the memory
+    [B, S, M] and, if it has one, the mask [B, S] or the lengths [B]. It returns the weights [B, S],
+    the context [B, M], or both. A decoder also takes tokens.
+
+    Raises UserError if it cannot be called.
+    """
+    if name is None:
+        name = str(getattr(target, "__name__", type(target).__name__))
+    probe = probe_of(target, name)
+    broken = []
+    for law, check in LAWS.items():
+        problem = check(probe)
+        if problem:
+            broken.append(Broken(law, problem))
+    layouts = [f"{parameter} {probe.layouts[role]}" for parameter, role in probe.roles.items()]
+    return Verdict(name, f"It was called with {', '.join(layouts)}.", broken)
+
+
+def print_verdicts(functions: Sequence[str]) -> None:
+    """Prints the verdict of each FILE.py:NAME. Raises SystemExit(1) if a law is broken."""
+    verdicts = [judge_file(function) for function in functions]
+    print("\n\n".join(verdict.text for verdict in verdicts))
+    if any(verdict.broken for verdict in verdicts):
+        raise SystemExit(1)
+
+
+def judge_file(target: str) -> Verdict:
+    """Judges FILE.py:NAME. Raises UserError if it is not found or cannot be run."""
+    path, _, name = target.rpartition(":")
+    if not path or not Path(path).is_file():
+        raise UserError(
+            f"functions={target}: file not found: {path or target}; expected FILE.py:NAME"
+        )
+    spec = importlib.util.spec_from_file_location("judged_attention", path)
+    if spec is None or spec.loader is None:
+        raise UserError(f"functions={target}: {path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise UserError(f"functions={target}: {path} cannot be run: {error}") from error
+    if not callable(getattr(module, name, None)):
+        names = sorted(key for key, value in vars(module).items() if _is_own(value, spec.name))
+        raise UserError(
+            f"functions={target}: {name} not found in {path}; it has {', '.join(names)}"
+        )
+    return judge(getattr(module, name), f"{path}:{name}")
+
+
+def _is_own(value: Any, module: str) -> bool:
+    return callable(value) and getattr(value, "__module__", None) == module
+
+
+def _weights(probe: Probe, example: Example) -> Tensor | None:
+    with torch.no_grad():
+        return probe(example).weights
+
+
+def _output(answer: Answer) -> Tensor:
+    """The weights, or the context of code that returns no weights."""
+    output = answer.context if answer.weights is None else answer.weights
+    assert output is not None
+    return output
+
+
+def _outputs(probe: Probe, *examples: Example) -> list[Tensor]:
+    with torch.no_grad():
+        return [_output(probe(example)) for example in examples]
+
+
+def _row(weights: Tensor) -> str:
+    return "(" + ", ".join(f"{weight:.3f}" for weight in weights.tolist()) + ")"
+
+
+def sums_to_one(probe: Probe) -> str | None:
+    """The weights of a query are not negative and sum to 1."""
+    weights = _weights(probe, probe.example())  # [B, S]
+    if weights is None:
+        return None
+    sums = weights.sum(1)
+    if (weights >= 0).all() and (sums - 1).abs().max() <= TOLERANCE:
+        return None
+    worst = int((sums - 1).abs().argmax())
+    text = (
+        f"the weights of the sentence of length {LENGTHS[worst]}, {_row(weights[worst])}, sum to "
+        f"{sums[worst]:.6g} instead of 1. "
+    )
+    if (weights.sum(0) - 1).abs().max() <= TOLERANCE:
+        return (
+            text
+            + "They sum to 1 over the sentences of the batch: the softmax has the wrong dimension."
+        )
+    if (weights < 0).any() or weights.max() > 1 + TOLERANCE:
+        return text + "These are scores: normalise them by a softmax over the source positions."
+    if abs(float(sums[0]) - 1) <= TOLERANCE:
+        return (
+            text + "Only sentences with padding are wrong: mask the scores before the softmax, not "
+            "the weights after it."
+        )
+    return (
+        text
+        + "Something is added or dropped after normalising, such as an epsilon in the denominator."
+    )
+
+
+def ignores_padding(probe: Probe) -> str | None:
+    """Padding gets exactly 0."""
+    example = probe.example()
+    weights = _weights(probe, example)
+    if weights is None or len(example.mask) == 1:
+        return None
+    on_padding = weights.masked_fill(example.mask, 0.0).sum(1)
+    worst = int(on_padding.argmax())
+    if on_padding[worst] == 0:
+        return None
+    text = (
+        f"in a batch with longer sentences, the sentence of length {LENGTHS[worst]} leaves "
+        f"{on_padding[worst]:.3g} of its "
+        f"weight, {_row(weights[worst])}, to padding. "
+    )
+    if not probe.has_mask:
+        return (
+            text + "No parameter says which positions are padding: add a mask, and set the scores "
+            "of padding to -inf."
+        )
+    if on_padding[worst] < 1e-3:
+        return text + "The number that replaces the scores of padding is too near: use -inf."
+    return (
+        text + "The mask has no effect on the softmax: set the scores of padding to -inf before it."
+    )
+
+
+def content_of_padding(probe: Probe) -> str | None:
+    """The content of padding changes nothing."""
+    example = probe.example()
+    dirty = replace(example, memory=example.memory.masked_fill(~example.mask.unsqueeze(2), 1e3))
+    before, after = _outputs(probe, example, dirty)
+    change = float((after - before).abs().max())
+    if change <= TOLERANCE:
+        return None
+    if not after.isfinite().all():
+        return (
+            "large numbers in the padding give NaN: exp of a masked score overflows before the "
+            "mask is applied."
+        )
+    return f"another content of the padding changes the result by up to {change:.3g}."
+
+
+def depends_on_query(probe: Probe) -> str | None:
+    """Another query gives other weights."""
+    example = probe.example()
+    other = replace(example, query=example.query.flip(1) + 1)
+    before, after = _outputs(probe, example, other)
+    if (after - before).abs().max() > TOLERANCE:
+        return None
+    return (
+        "two different queries give the same weights. A linear score of [query; key] does "
+        "this: the part of the query is "
+        "equal at all positions and cancels in the softmax; a nonlinearity such as tanh must "
+        "come before the last layer."
+    )
+
+
+def depends_on_memory(probe: Probe) -> str | None:
+    """Weights move with the words: the score compares contents, not positions."""
+    example = probe.example()
+    if not all_sizes_work(probe):
+        example = _part(example, 1, len(example.mask[0]))  # other sentences may have an influence
+    order = torch.tensor([3, 1, 5, 0, 4, 2])
+    moved = example.memory.clone()
+    moved[0] = moved[0, order]  # the first sentence has no padding
+    before = _weights(probe, example)
+    after = _weights(probe, replace(example, memory=moved))
+    if before is None or after is None:
+        return None
+    change = float((after[0] - before[0, order]).abs().max())
+    if change <= TOLERANCE:
+        return None
+    text = (
+        "with the words in another order, weights that should move with the words change by up "
+        f"to {change:.3g}. "
+    )
+    if torch.allclose(after, before):
+        return text + "The weights do not depend on the words at all, only on positions."
+    return text + "The score depends on positions, as by a layer of one output per position."
+
+
+def all_sizes_work(probe: Probe) -> str | None:
+    """A batch of one sentence, and sentences of one word, can be computed."""
+    if len(probe.lengths) == 1:
+        return "only a batch of one sentence can be computed."
+    example = probe.example()
+    parts = {
+        "a batch of one sentence": _part(example, 1, len(example.mask[0])),
+        "a batch of sentences of one word": _part(example, len(example.mask), 1),
+    }
+    for description, part in parts.items():
+        try:
+            _outputs(probe, part)
+        except Exception as error:  # of any library
+            reason = str(error).splitlines()[0]
+            return (
+                f"{description} fails ({reason}): squeeze() without a dimension, or view() with "
+                "a fixed size."
+            )
+    return None
+
+
+def sentences_are_independent(probe: Probe) -> str | None:
+    """A sentence alone has the same weights as in a batch."""
+    if all_sizes_work(probe):
+        return None
+    example = probe.example()
+    [whole] = _outputs(probe, example)
+    [alone] = _outputs(probe, _part(example, 1, len(example.mask[0])))
+    change = float((alone - whole[:1]).abs().max())
+    if change <= TOLERANCE:
+        return None
+    return (
+        f"the first sentence alone gets weights that differ by up to {change:.3g} from those in "
+        "a batch: sentences are mixed, "
+        "as by view() where transpose() is meant."
+    )
+
+
+def _part(example: Example, sentences: int, positions: int) -> Example:
+    """The first sentences and positions of an example."""
+    return Example(
+        example.query[:sentences],
+        example.memory[:sentences, :positions],
+        example.mask[:sentences, :positions],
+    )
+
+
+def can_choose_one_word(probe: Probe) -> str | None:
+    """With larger parameters, or a larger query too, one position (of each head) gets nearly all weight."""
+    example = probe.example()
+    largest = 0.0
+    # A large query alone saturates the tanh of an additive score at all positions alike.
+    for factor in (1.0, SCALE):
+        weights = _weights_of_scaled(probe, replace(example, query=factor * example.query))
+        if weights is None:
+            return None
+        if not weights.isfinite().all():
+            return (
+                "large scores give NaN: subtract the largest score before exp, as "
+                "torch.softmax does."
+            )
+        largest = max(largest, float(weights[0].max()))
+        # The mean of up to four sharp heads has weights of at least a quarter.
+        blurred = (weights[0] > 0.01) & (weights[0] < 0.24)
+        if not blurred.any():
+            return None
+    return (
+        f"with a query and parameters {SCALE:g} times as large, the greatest of {LENGTHS[0]} "
+        f"weights is {largest:.3f}: the "
+        "scores are bounded, as by tanh after the last layer or by a sigmoid, and no training "
+        "can make the weights sharp."
+    )
+
+
+def _weights_of_scaled(probe: Probe, example: Example) -> Tensor | None:
+    """Weights of code whose parameters are SCALE times as large."""
+    module = probe.function
+    parameters = list(module.parameters()) if isinstance(module, nn.Module) else []
+    values = [parameter.detach().clone() for parameter in parameters]
+    with torch.no_grad():
+        for parameter in parameters:
+            parameter.mul_(SCALE)
+        try:
+            return probe(example).weights
+        finally:
+            for parameter, value in zip(parameters, values, strict=True):
+                parameter.copy_(value)
+
+
+def gradients_arrive(probe: Probe) -> str | None:
+    """The gradient reaches query and memory."""
+    example = probe.example()
+    query = example.query.clone().requires_grad_()
+    memory = example.memory.clone().requires_grad_()
+    output = _output(probe(replace(example, query=query, memory=memory)))
+    if not output.requires_grad:
+        return (
+            "no gradient reaches the query and the memory: a detach(), .data or no_grad() "
+            "stands on the way."
+        )
+    coefficients = torch.linspace(-1, 1, output.numel(), dtype=output.dtype).view_as(output)
+    gradients = torch.autograd.grad(
+        (coefficients * output).sum(), [query, memory], allow_unused=True
+    )
+    for tensor, name in zip(gradients, ("query", "memory"), strict=True):
+        if tensor is None or not tensor.any():
+            return (
+                f"no gradient reaches the {name}: a detach(), .data or an arg max stands on the "
+                "way."
+            )
+        if not tensor.isfinite().all():
+            return (
+                f"the gradient of the {name} is not finite: 0 · inf of a masked position, perhaps."
+            )
+    return None
+
+
+def context_is_weighted_sum(probe: Probe) -> str | None:
+    """The context of code without parameters is the sum of the memory, weighted."""
+    if isinstance(probe.function, nn.Module):
+        return None  # it may project the memory
+    example = probe.example()
+    answer = probe(example)
+    if answer.weights is None or answer.context is None:
+        return None
+    expected = (answer.weights.unsqueeze(2) * example.memory).sum(1)
+    change = float((answer.context - expected).abs().max())
+    if change <= TOLERANCE:
+        return None
+    return f"the context differs by up to {change:.3g} from the sum of the memory by the weights."
+
+
+LAWS: dict[str, Callable[[Probe], str | None]] = {
+    "weights are a distribution": sums_to_one,
+    "padding gets no weight": ignores_padding,
+    "the content of padding has no influence": content_of_padding,
+    "the query has an influence": depends_on_query,
+    "weights move with the words": depends_on_memory,
+    "all sizes can be computed": all_sizes_work,
+    "sentences do not influence each other": sentences_are_independent,
+    "one word can get all weight": can_choose_one_word,
+    "gradients reach query and memory": gradients_arrive,
+    "the context is the weighted sum": context_is_weighted_sum,
+}
+"""Laws by name."""

@@ -1,0 +1,13 @@
+"""python -m nmt.check_attention FILE.py:NAME …
+
+Judges attention functions, modules and decoders of any signature by the laws of attention: weights
+are a distribution, padding gets none … Each broken law is explained on a tiny example, with numbers.
+The exit status is 1 if a law is broken.
+"""
+
+from nmt.configuration.command_line import command
+
+run, main = command("check_attention", "nmt.analysis.attention_laws:print_verdicts", "functions")
+
+if __name__ == "__main__":
+    main()
