@@ -7,7 +7,7 @@ The exit status is 1 if a law is broken.
 
 from nmt.configuration.command_line import command
 
-run, main = command("check_attention", "nmt.analysis.attention_laws:print_verdicts", "functions")
+run, main = command("check_attention", "nmt.analysis.attention_laws:print_verdicts")
 
 if __name__ == "__main__":
     main()

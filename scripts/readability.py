@@ -13,11 +13,11 @@ from collections import Counter
 from pathlib import Path
 
 LIMITS = {
-    "statements": 17_256,
-    "assignments of three or more targets": 50,
+    "statements": 17_900,
+    "assignments of three or more targets": 41,
     "% of assignments that are `a, b = x, y`": 1.0,
     "% of assigned names that are generic": 1.0,
-    "% of lines over 100 columns": 1.7,
+    "% of lines over 100 columns": 1.1,
     "functions over 50 lines": 3,
 }
 """Largest figures of nmt/, docstrings not counted as statements. They are as low as the code allows today.

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nmt.analysis.attention_probe import LENGTHS, Answer, Example, Probe, probe_of
+from nmt.analysis.attention_probe import LENGTHS, Answer, AttentionExample, Probe, probe_of
 from nmt.foundation.errors import UserError
 
 TOLERANCE = 1e-9
@@ -117,7 +117,7 @@ def _is_own(value: Any, module: str) -> bool:
     return callable(value) and getattr(value, "__module__", None) == module
 
 
-def _weights(probe: Probe, example: Example) -> Tensor | None:
+def _weights(probe: Probe, example: AttentionExample) -> Tensor | None:
     with torch.no_grad():
         return probe(example).weights
 
@@ -129,7 +129,7 @@ def _output(answer: Answer) -> Tensor:
     return output
 
 
-def _outputs(probe: Probe, *examples: Example) -> list[Tensor]:
+def _outputs(probe: Probe, *examples: AttentionExample) -> list[Tensor]:
     with torch.no_grad():
         return [_output(probe(example)) for example in examples]
 
@@ -289,9 +289,9 @@ def sentences_are_independent(probe: Probe) -> str | None:
     )
 
 
-def _part(example: Example, sentences: int, positions: int) -> Example:
+def _part(example: AttentionExample, sentences: int, positions: int) -> AttentionExample:
     """The first sentences and positions of an example."""
-    return Example(
+    return AttentionExample(
         example.query[:sentences],
         example.memory[:sentences, :positions],
         example.mask[:sentences, :positions],
@@ -299,7 +299,7 @@ def _part(example: Example, sentences: int, positions: int) -> Example:
 
 
 def can_choose_one_word(probe: Probe) -> str | None:
-    """With larger parameters, or a larger query too, one position (of each head) gets nearly all weight."""
+    """With larger parameters, one position of each head gets nearly all weight."""
     example = probe.example()
     largest = 0.0
     # A large query alone saturates the tanh of an additive score at all positions alike.
@@ -325,7 +325,7 @@ def can_choose_one_word(probe: Probe) -> str | None:
     )
 
 
-def _weights_of_scaled(probe: Probe, example: Example) -> Tensor | None:
+def _weights_of_scaled(probe: Probe, example: AttentionExample) -> Tensor | None:
     """Weights of code whose parameters are SCALE times as large."""
     module = probe.function
     parameters = list(module.parameters()) if isinstance(module, nn.Module) else []

@@ -50,7 +50,7 @@ CONSTRUCTOR_VALUES = (
 
 
 @dataclass(frozen=True)
-class Example:
+class AttentionExample:
     """Arguments of one call.
 
     query: [B, P]
@@ -131,7 +131,7 @@ class Probe:
                 "returns the weights [B, S]"
             )
 
-    def example(self) -> Example:
+    def example(self) -> AttentionExample:
         """Random query and memory; the padding of the memory is not 0."""
         generator = torch.Generator().manual_seed(0)
         mask = torch.arange(max(LENGTHS)) < torch.tensor(self.lengths).unsqueeze(1)  # [B, S]
@@ -139,9 +139,9 @@ class Probe:
             *mask.shape, self.memory_size, generator=generator, dtype=torch.float64
         )
         query = torch.randn(len(mask), SIZE, generator=generator, dtype=torch.float64)
-        return Example(query, memory, mask)
+        return AttentionExample(query, memory, mask)
 
-    def __call__(self, example: Example) -> Answer:
+    def __call__(self, example: AttentionExample) -> Answer:
         """Weights and context of an example."""
         return self._called(example, self.layouts)
 
@@ -150,7 +150,7 @@ class Probe:
         """Whether the code is told which positions are padding."""
         return bool({"mask", "lengths"} & set(self.roles.values()))
 
-    def _called(self, example: Example, layouts: Mapping[str, str]) -> Answer:
+    def _called(self, example: AttentionExample, layouts: Mapping[str, str]) -> Answer:
         tensors = {"query": example.query, "memory": example.memory}
         arguments = {
             parameter: LAYOUTS[role][layouts[role]](tensors.get(role, example.mask))
@@ -159,7 +159,7 @@ class Probe:
         return _answer(self.function(**arguments), example)
 
     def _find_layouts(self) -> Mapping[str, str]:
-        """The first layouts with a result, and the layout of the mask that leaves padding no weight."""
+        """The first layouts with a result, and the mask that leaves padding no weight."""
         example = self.example()
         masks = LAYOUTS["mask"] if "mask" in self.roles.values() else [""]
         for layouts in _combinations(sorted({*self.roles.values()} - {"mask"})):
@@ -238,7 +238,7 @@ def _required(function: Callable[..., Any]) -> list[str]:
 
 
 def _roles(function: Callable[..., Any], name: str) -> Mapping[str, str]:
-    """Roles of the parameters of a function or of `forward`. Raises UserError for an unknown one."""
+    """Roles of parameters of a function or of `forward`. Raises UserError for an unknown one."""
     called = function.forward if isinstance(function, nn.Module) else function
     required = _required(called)
     roles: dict[str, str] = {}
@@ -263,7 +263,7 @@ def _roles(function: Callable[..., Any], name: str) -> Mapping[str, str]:
 def _likely_queries(roles: Mapping[str, str]) -> list[str]:
     """Parameters that may be the query if none is called so, the most likely first.
 
-    Examples: encoder_hidden beside encoder_outputs, input beside source_hids, source beside memory_bank.
+    encoder_hidden beside encoder_outputs, input beside source_hids, source beside memory_bank
     """
     memories = [parameter for parameter, role in roles.items() if role == "memory"]
     hidden = [parameter for parameter in memories if "hidden" in parameter and len(memories) > 1]
@@ -277,14 +277,14 @@ def _combinations(roles: list[str]) -> Iterator[Mapping[str, str]]:
         yield dict(zip(roles, combination, strict=True))
 
 
-def _weight_of_padding(answer: Answer, example: Example) -> float:
+def _weight_of_padding(answer: Answer, example: AttentionExample) -> float:
     if answer.weights is None:
         return 0.0
     weights = answer.weights.detach()
     return float(weights.masked_fill(example.mask, 0.0).abs().sum().nan_to_num(torch.inf))
 
 
-def _answer(result: Any, example: Example) -> Answer:
+def _answer(result: Any, example: AttentionExample) -> Answer:
     """Weights and context of a result, by their shapes. Raises ValueError if it has neither."""
     sentences, positions, features = example.memory.shape
     weights = []

@@ -8,8 +8,9 @@ Score, window and normaliser are independent of each other: a score is a file be
 window/, a normaliser a file in normalizer/. Each has a YAML in conf/. With H heads, a row of weights has H·S entries,
 head by head.
 
-Read: this file, dot, general, concat, the rest in any order. nmt/analysis/attention_laws.py has the laws that every
-attention keeps.
+Laws that every attention keeps: nmt/analysis/attention_laws.py.
+
+Read: this file, dot, general, concat, the rest in any order.
 """
 
 from typing import NamedTuple
