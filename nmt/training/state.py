@@ -212,7 +212,7 @@ class TrainingState:
         """
         try:
             self.progress = TrainingProgress.of(state["progress"])
-            self.schedule.load(dict(state["schedule"]))
+            self.schedule.load({**state["schedule"]})  # raises TypeError for a list
             self.scaler.load_state_dict(state["scaler"])
             self._load_weights(tensors)
             self._load_optimizer(state["optimizer"], tensors)
