@@ -622,15 +622,21 @@ def test_a_signal_during_averaging_is_obeyed(tmp_path, monkeypatch):
         fit(Trainer(max_epochs=3, average=2), network("luong", "dot"), [batch()])
 
 
-def test_threads_are_kept_with_a_run(tmp_path):
+def test_threads_are_kept_with_a_run(tmp_path, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     folder = trained(tmp_path / "run", *TINY)
     here = torch.get_num_threads()
     assert ckpt.read(folder / ckpt.LAST).meta["threads"] == here
     try:
         torch.set_num_threads(here + 1)
         result = run("train", f"resume={folder}", "trainer.max_epochs=3")
-        assert f"this run began with {here} threads".encode() in result.stderr
+        assert f"this run began with {here} threads: using as many".encode() in result.stderr
         assert torch.get_num_threads() == here
+        monkeypatch.setenv("OMP_NUM_THREADS", str(here + 1))  # set by the user: it wins
+        torch.set_num_threads(here + 1)
+        result = run("train", f"resume={folder}", "trainer.max_epochs=4")
+        assert f"going on with {here + 1}, as set".encode() in result.stderr
+        assert torch.get_num_threads() == here + 1
     finally:
         torch.set_num_threads(here)
 

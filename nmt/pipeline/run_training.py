@@ -156,8 +156,8 @@ def resume(
             return Trained(folder, float("nan") if progress.best is None else progress.best)
         log.info("resuming %s at update %s", folder, f"{progress.update:,}")
         # With other ranks, sums are in another order anyway.
-        if settings.threads is None and saved.meta.get("ranks", 1) == ranks.count:
-            _use_threads_of(saved)
+        if saved.meta.get("ranks", 1) == ranks.count:
+            _use_threads_of(saved, settings.threads is not None or "OMP_NUM_THREADS" in os.environ)
         return Trained(folder, _run(settings, folder, ranks, callbacks, saved).run())
 
 
@@ -213,17 +213,23 @@ def _progress(saved: Checkpoint) -> TrainingProgress:
         ) from error
 
 
-def _use_threads_of(saved: Checkpoint) -> None:
-    """Sets the number of threads of the interrupted run: last digits of products depend on it."""
+def _use_threads_of(saved: Checkpoint, is_set: bool) -> None:
+    """Sets the number of threads of the interrupted run: the last digits of products depend on it.
+
+    is_set: whether the user has set a number, which stays
+    """
     before = saved.meta.get("threads")
     now = torch.get_num_threads()
     if isinstance(before, int) and 0 < before <= 4 * (os.cpu_count() or 1) and before != now:
         log.warning(
-            "this run began with %s threads: using as many, not %s, for the same results",
+            "this run began with %s threads: going on with %s, as set; the results differ in the "
+            "last digits from those of a run without a break"
+            if is_set
+            else "this run began with %s threads: using as many, not %s, for the same results",
             before,
             now,
         )
-        torch.set_num_threads(before)
+        torch.set_num_threads(now if is_set else before)
 
 
 def _run(
