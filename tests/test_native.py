@@ -6,6 +6,12 @@ import pytest
 import torch
 from builders import batch, network, pairs_of_choices
 
+from nmt.foundation.interfaces import Encoded
+from nmt.model.attention import Attention
+from nmt.model.attention.concat import Concat
+from nmt.model.attention.dot import Dot
+from nmt.model.attention.general import General
+from nmt.model.attention.normed_concat import NormedConcat
 from nmt.model.layers.cells.gru import gru
 from nmt.model.layers.fused_cross_entropy import linear_cross_entropy
 from nmt.model.native import kernel_library
@@ -44,6 +50,36 @@ def test_gru(shape, dtype, monkeypatch):
     for native, plain in zip(*results, strict=True):
         assert native.dtype == plain.dtype
         close(native, plain, dtype)
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize("score", [Concat, NormedConcat, General, Dot])
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_attention(score, steps, dtype, monkeypatch):
+    torch.manual_seed(0)
+    size = {"size": 24} if issubclass(score, Concat) else {}
+    attention = Attention(score(query_size=20, memory_size=20, **size))
+    mask = torch.arange(6) < torch.tensor([6, 1, 4]).unsqueeze(1)
+    inputs = torch.randn(3, 6, 20) / 2, torch.randn(3, steps, 20) / 2
+    results = []
+    for native in (True, False):
+        with monkeypatch.context() as patch:
+            patch.setattr(kernel_library, "library", library if native else lambda: None)
+            attention.zero_grad()
+            values, query = (x.clone().requires_grad_() for x in inputs)
+            with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+                memory = attention.prepare(Encoded(values, mask, values[:, 0]))
+                assert (attention.native_memory(memory, memory.values, None) is not None) == native
+                weights, context, _ = attention.attend_and_sum(
+                    attention.project(query), memory, ((), ())
+                )
+            loss = (context * torch.arange(20)).sum() + (weights * torch.arange(6)).sum()
+            loss.backward()
+            gradients = [values.grad, query.grad, *(p.grad for p in attention.parameters())]
+            results.append([weights, context, *gradients])
+    assert not results[0][0][~mask.unsqueeze(1).expand(-1, steps, -1)].any()
+    for one, other in zip(*results, strict=True):
+        close(one, other, dtype)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

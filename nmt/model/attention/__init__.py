@@ -25,6 +25,8 @@ from nmt.model.attention.normalizer.softmax import Softmax
 from nmt.model.attention.window import Window
 from nmt.model.layers.numeric import to_float, xavier
 from nmt.model.layers.packed import WeightBlock
+from nmt.model.native.kernel_library import usable
+from nmt.model.native.native_functions import Form, NativeMemory
 
 AttentionState = tuple[tuple[Tensor, ...], ...]
 """State of the score, total weights so far [N S] if it recurs, and state of the window; rows first."""
@@ -71,6 +73,11 @@ class Score(nn.Module):
         attended: if the score recurs, the total weight of each position in earlier steps
         """
         return torch.bmm(query, keys.transpose(1, 2))
+
+    @property
+    def native_form(self) -> Form | None:
+        """Equation of `forward`, if a native kernel computes it."""
+        return "product" if type(self).forward is Score.forward else None
 
 
 class ProjectedQuery(NamedTuple):
@@ -193,6 +200,43 @@ class Attention(nn.Module):
             weights, state = self._attend(query_t, memory, state, layout)  # [N, 1, H·S]
             steps.append(weights)
         return torch.cat(steps, 1), state
+
+    def native_memory(
+        self, memory: Prepared, values: Float[Tensor, "B S X"], layout: Layout | None
+    ) -> NativeMemory | None:
+        """The memory for native kernels, which attend and sum the values; None where they cannot.
+
+        memory: memory of the sentences
+        values: vectors to sum, one for each position
+        layout: rows of a search
+        """
+        form = self.score.native_form
+        plain = self.gate is None and type(self.window) is Window
+        if form is None or not plain or type(self.normalizer) is not Softmax:
+            return None
+        if layout is not None or self.score.heads > 1 or not torch.is_grad_enabled():
+            return None
+        dtype = values.dtype
+        if torch.is_autocast_enabled(values.device.type):
+            dtype = torch.get_autocast_dtype(values.device.type)
+        if not usable(memory.keys, values, values.new_empty(0, dtype=dtype)):
+            return None
+        direction: Tensor | None = getattr(self.score, "direction", None)
+        return NativeMemory(form, memory.keys, values, memory.mask, direction, dtype)
+
+    def attend_and_sum(
+        self,
+        query: Float[Tensor, "N T P"],
+        memory: Prepared,
+        state: AttentionState,
+        layout: Layout | None = None,
+    ) -> tuple[Float[Tensor, "N T HS"], Float[Tensor, "N T M"], AttentionState]:
+        """Weights, contexts, and the state after the last step; arguments as of `attend`."""
+        native = self.native_memory(memory, memory.values, layout)
+        if native is not None:
+            return *native.attend(query), state
+        weights, state = self.attend(query, memory, state, layout)
+        return weights, average(weights, memory, layout), state
 
     def _attend(
         self, query: Tensor, memory: Prepared, state: AttentionState, layout: Layout | None

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from nmt.foundation.ranges import Width
 from nmt.model.attention import Score
 from nmt.model.layers.packed import PackableLinear
+from nmt.model.native.native_functions import Form
 
 CACHED = 2**18
 """Numbers of the hidden tensor that are computed at a time when no gradient is needed: 1 MB stays in the
@@ -38,6 +39,10 @@ class Concat(Score):
     def direction(self) -> Float[Tensor, " K"]:
         """The vector that the hidden units are multiplied by."""
         return self.v
+
+    @property
+    def native_form(self) -> Form | None:
+        return "additive" if type(self).forward is Concat.forward else None
 
     def forward(
         self,

@@ -40,7 +40,9 @@ class AttentionStep:
         self.attention = attention
         self.memory = memory
         self.layout = layout
-        self.sum_values = LoopProduct(memory.by_head(memory.projected_values))  # [B, H·S, G]
+        self._native = attention.native_memory(memory, memory.projected_values, layout)
+        if self._native is None:
+            self.sum_values = LoopProduct(memory.by_head(memory.projected_values))  # [B, H·S, G]
 
     def __call__(
         self, h: Float[Tensor, "N Q"], products: Sequence[Tensor], state: AttentionState
@@ -52,6 +54,9 @@ class AttentionStep:
         state: state of the attention before the step
         """
         query = self.attention.query(h, *products).unsqueeze(1)  # [N, 1, P]
+        if self._native is not None:
+            weights, sums = self._native.attend(query)  # [N, 1, S], [N, 1, G]
+            return Attended(weights, sums.squeeze(1), state)
         weights, state = self.attention.attend(query, self.memory, state, self.layout)
         by_sentence = scatter_rows(weights, self.memory.mask.size(0), self.layout)  # [B, n, H·S]
         sums = self.sum_values(by_sentence)  # [B, n, G]

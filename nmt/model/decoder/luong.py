@@ -12,7 +12,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nmt.foundation.interfaces import DecoderOutput, Layout, Prepared, State
-from nmt.model.attention import average
 from nmt.model.decoder import Decoder
 from nmt.model.layers.numeric import tanh, to_float, xavier
 from nmt.model.layers.packed import PackableLinear
@@ -36,8 +35,9 @@ class Luong(Decoder):
     ) -> DecoderOutput:
         hidden, cells = self.layers(embedded, state.cells, state.masks)  # [N, T, Q]
         query = self.attention.project(hidden)  # [N, T, P]
-        weights, attention_state = self.attention.attend(query, memory, state.attention, layout)
-        context = average(weights, memory, layout)  # [N, T, M]
+        weights, context, attention_state = self.attention.attend_and_sum(
+            query, memory, state.attention, layout
+        )  # [N, T, H·S], [N, T, M]
         attentional = tanh(to_float(self.combine(torch.cat([context, hidden], -1))))  # [N, T, D]
         state = replace(state, cells=cells, attention=attention_state)
         return self.output(attentional, state, weights)

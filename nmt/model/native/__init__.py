@@ -5,6 +5,7 @@ operations of a row while the row is in the processor's cache. Its backward pass
 instead of keeping them. Matrix products stay with PyTorch. Every kernel has a counterpart in plain PyTorch: it
 shows the equations, runs where the kernel cannot, and is what tests/test_native.py compares the kernel with.
 
+    attention.cpp        scores, softmax and weighted sum of a step    model/attention, decoder/attention_step.py
     gru.cpp              gates of the gated recurrent unit             layers/cells/gru.py
     cross_entropy.cpp    loss and gradient of rows of logits           layers/fused_cross_entropy.py
 

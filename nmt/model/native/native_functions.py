@@ -1,14 +1,22 @@
-"""Autograd functions of the native kernels; each names its counterpart in PyTorch."""
+"""Autograd functions of the native kernels; each names its counterpart in PyTorch.
 
-from typing import Any
+A decoder that recurs through attention attends T times to one memory. Each step's backward pass adds its
+part to the gradient of the keys in place. The gradient of the values is one product for all steps, as in
+layers/loop_products.py.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd import Function
 
 from nmt.model.native.kernel_library import TYPES, call
 
+Form = Literal["additive", "product"]
+"""Equation of the scores, see attention.cpp."""
 PARTS = 16
 """Parts of the rows of logits, which threads share; constant, so that sums do not depend on their number."""
 LOGITS = 2**25
@@ -40,6 +48,114 @@ class NativeGRUStep(Function):
         kernel = f"gru_backward_{TYPES[inputs[0].dtype]}"
         call(kernel, *ctx.layout, *inputs, d.contiguous(), *gradients)
         return gradients
+
+
+class NativeMemory:
+    """Memory of B sentences, as the kernels read it.
+
+    form: equation of the scores
+    keys: [B S K]
+    values: [B S M]
+    mask: True for real positions
+    direction: v of additive scores [K]
+    dtype: type to compute with
+    """
+
+    def __init__(
+        self,
+        form: Form,
+        keys: Float[Tensor, "B S K"],
+        values: Float[Tensor, "B S M"],
+        mask: Bool[Tensor, "B S"],
+        direction: Float[Tensor, " K"] | None,
+        dtype: torch.dtype,
+    ) -> None:
+        v = keys.new_zeros(keys.size(2)) if direction is None else direction
+        self._steps = _Steps(form, mask.contiguous(), [])
+        self._tensors = _Collect.apply(keys, values, v, self._steps, dtype)
+
+    def attend(
+        self, query: Float[Tensor, "N T K"]
+    ) -> tuple[Float[Tensor, "N T S"], Float[Tensor, "N T M"]]:
+        """Weights and contexts of N · T queries, equally many for each sentence, in their order."""
+        return _Attend.apply(query, *self._tensors, self._steps)
+
+
+@dataclass
+class _Steps:
+    """Constants of all steps, and the sums of their gradients.
+
+    tape: weights [B n S] and ∂L/∂c [B n M] of the steps whose backward pass is done
+    sums: ∂L/∂k of these steps [B S K]; ∂L/∂v of these steps, sentence by sentence [B K]
+    """
+
+    form: Form
+    mask: Tensor
+    tape: list[tuple[Tensor, ...]]
+    sums: tuple[Tensor, ...] = ()
+
+
+class _Collect(Function):
+    """Keys, values and direction in the type of the kernels. Its backward runs after that of all steps."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, keys: Tensor, values: Tensor, direction: Tensor, steps: _Steps, dtype: torch.dtype
+    ) -> tuple[Tensor, ...]:
+        ctx.set_materialize_grads(False)
+        ctx.steps = steps
+        low = keys.to(dtype), values.to(dtype), direction.float()
+        return tuple(x.contiguous().view_as(x) for x in low)
+
+    @staticmethod
+    def backward(ctx: Any, *unused: None) -> tuple[Tensor | None, ...]:
+        steps: _Steps = ctx.steps
+        if not steps.tape:
+            return None, None, None, None, None
+        weights, d_contexts = (torch.cat(column, 1) for column in zip(*steps.tape, strict=True))
+        steps.tape.clear()
+        d_keys, d_direction = steps.sums
+        d_values = torch.bmm(weights.to(d_contexts.dtype).transpose(1, 2), d_contexts)  # [B, S, M]
+        return d_keys, d_values.float(), d_direction.sum(0), None, None
+
+
+class _Attend(Function):
+    """Weights and contexts; its backward adds the gradients of keys, values and direction to those of other steps."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, query: Tensor, keys: Tensor, values: Tensor, direction: Tensor, steps: _Steps
+    ) -> tuple[Tensor, Tensor]:
+        flat = query.flatten(0, 1)
+        flat = flat if flat.stride(1) == 1 else flat.contiguous()
+        sentences, length, features = values.shape
+        queries = len(flat) // sentences
+        sizes = sentences, queries, length, flat.size(1), features, flat.stride(0)
+        ctx.layout = steps.form == "additive", *sizes
+        ctx.variant = TYPES[keys.dtype] if query.dtype == keys.dtype else "mixed"
+        ctx.steps = steps
+        weights = torch.empty(*query.shape[:2], length)
+        context = values.new_empty(*query.shape[:2], features)
+        inputs = flat, keys, values, direction
+        ctx.save_for_backward(*inputs, weights)
+        call(f"attend_{ctx.variant}", *ctx.layout, *inputs, steps.mask, weights, context)
+        return weights, context
+
+    @staticmethod
+    def backward(ctx: Any, d_weights: Tensor, d_context: Tensor) -> tuple[Tensor | None, ...]:
+        steps: _Steps = ctx.steps
+        inputs = ctx.saved_tensors
+        query, keys = inputs[:2]
+        weights = inputs[-1]
+        if not steps.tape:
+            steps.sums = torch.zeros(keys.shape), torch.zeros(len(keys), keys.size(2))
+        d_context = d_context.contiguous()
+        d_query = torch.empty(query.shape, dtype=query.dtype)
+        gradients = d_weights.contiguous(), d_context, d_query, *steps.sums
+        call(f"attend_backward_{ctx.variant}", *ctx.layout, *inputs, *gradients)
+        by_sentence = (x.view(len(keys), -1, x.size(2)) for x in (weights, d_context))
+        steps.tape.append(tuple(by_sentence))
+        return d_query.view(*weights.shape[:2], -1), None, None, None, None
 
 
 class NativeCrossEntropy(Function):

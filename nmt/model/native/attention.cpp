@@ -1,0 +1,143 @@
+// One step of attention over the real positions of each sentence: scores, softmax, weighted sum.
+//
+//     additive    e_s = Σ_k v_k tanh(q_k + k_sk / 2)      the keys are twice U h_s + b, as in attention/concat.py
+//     product     e_s = Σ_k q_k k_sk
+//     α = softmax(e)        c = Σ_s α_s h_s
+//
+// Backward, from γ = ∂L/∂c and ω = ∂L/∂α. The tanh is computed again, so that nothing of size S·K is kept:
+//
+//     ∂α_s = ω_s + γ · h_s        δ_s = ∂e_s = α_s (∂α_s − Σ_j α_j ∂α_j)
+//     additive    ∂q_k = Σ_s δ_s v_k (1 − tanh²)      ∂k_sk = half of its term      ∂v_k = Σ_s δ_s tanh
+//     product     ∂q_k = Σ_s δ_s k_sk                 ∂k_sk = δ_s q_k
+//
+// The gradient of h is the outer product α γᵀ, which the caller sums over all steps at once.
+//
+// Rows: `rows` queries of each sentence, one after another. Sentences are computed in parallel.
+
+#include <vector>
+
+#include "vector.h"
+
+namespace {
+
+template <typename Q, typename K>
+void forward(bool additive, Index sentences, Index rows, Index length, Index size, Index features, Index stride,
+             const Q* query, const K* keys, const K* values, const float* v, const bool* mask, float* weights,
+             K* context) {
+#pragma omp parallel for schedule(static)
+    for (Index b = 0; b < sentences; b++) {
+        std::vector<float> q(size), sum(features);
+        for (Index row = b * rows; row < (b + 1) * rows; row++) {
+            float* alpha = weights + row * length;
+            float factor = additive ? 2.0f : 1.0f;
+            for (Index k = 0; k < size; k++) q[k] = factor * load(query[row * stride + k]);
+            float largest = -INFINITY;
+            for (Index s = 0; s < length; s++) {
+                if (!mask[b * length + s]) continue;
+                const K* key = keys + (b * length + s) * size;
+                float score = 0;
+                if (additive) {
+#pragma omp simd reduction(+ : score)
+                    for (Index k = 0; k < size; k++) score += v[k] * tanh_of_half(q[k] + load(key[k]));
+                } else {
+#pragma omp simd reduction(+ : score)
+                    for (Index k = 0; k < size; k++) score += q[k] * load(key[k]);
+                }
+                alpha[s] = score;
+                if (!(score <= largest)) largest = score;  // NaN too
+            }
+            float total = 0;
+            for (Index s = 0; s < length; s++) {
+                alpha[s] = mask[b * length + s] ? exponential(alpha[s] - largest) : 0.0f;
+                total += alpha[s];
+            }
+            for (Index d = 0; d < features; d++) sum[d] = 0;
+            for (Index s = 0; s < length; s++) {
+                alpha[s] /= total;
+                if (alpha[s] == 0) continue;
+                const K* value = values + (b * length + s) * features;
+                float weight = alpha[s];
+#pragma omp simd
+                for (Index d = 0; d < features; d++) sum[d] += weight * load(value[d]);
+            }
+            K* result = context + row * features;
+#pragma omp simd
+            for (Index d = 0; d < features; d++) store(result[d], sum[d]);
+        }
+    }
+}
+
+template <typename Q, typename K>
+void backward(bool additive, Index sentences, Index rows, Index length, Index size, Index features, Index stride,
+              const Q* query, const K* keys, const K* values, const float* v, const float* weights,
+              const float* d_weights, const K* d_context, Q* d_query, float* d_keys, float* d_v) {
+#pragma omp parallel for schedule(static)
+    for (Index b = 0; b < sentences; b++) {
+        std::vector<float> q(size), dq(size), d_score(length);
+        float* dv = d_v + b * size;
+        for (Index row = b * rows; row < (b + 1) * rows; row++) {
+            const float* alpha = weights + row * length;
+            const K* gamma = d_context + row * features;
+            float mean = 0;
+            for (Index s = 0; s < length; s++) {
+                float d_alpha = d_weights[row * length + s];
+                if (alpha[s] == 0) continue;
+                const K* value = values + (b * length + s) * features;
+#pragma omp simd reduction(+ : d_alpha)
+                for (Index d = 0; d < features; d++) d_alpha += load(gamma[d]) * load(value[d]);
+                d_score[s] = d_alpha;
+                mean += alpha[s] * d_alpha;
+            }
+            float factor = additive ? 2.0f : 1.0f;
+            for (Index k = 0; k < size; k++) {
+                q[k] = factor * load(query[row * stride + k]);
+                dq[k] = 0;
+            }
+            for (Index s = 0; s < length; s++) {
+                if (alpha[s] == 0) continue;
+                float delta = alpha[s] * (d_score[s] - mean);
+                const K* key = keys + (b * length + s) * size;
+                float* d_key = d_keys + (b * length + s) * size;
+                if (additive) {
+#pragma omp simd
+                    for (Index k = 0; k < size; k++) {
+                        float hidden = tanh_of_half(q[k] + load(key[k]));
+                        float d = delta * v[k] * (1.0f - hidden * hidden);
+                        dq[k] += d;
+                        d_key[k] += 0.5f * d;
+                        dv[k] += delta * hidden;
+                    }
+                } else {
+#pragma omp simd
+                    for (Index k = 0; k < size; k++) {
+                        dq[k] += delta * load(key[k]);
+                        d_key[k] += delta * q[k];
+                    }
+                }
+            }
+            for (Index k = 0; k < size; k++) store(d_query[row * size + k], dq[k]);
+        }
+    }
+}
+
+}  // namespace
+
+#define VARIANT(NAME, Q, K)                                                                                           \
+    extern "C" void attend_##NAME(bool additive, Index sentences, Index rows, Index length, Index size,               \
+                                  Index features, Index stride, const Q* query, const K* keys, const K* values,       \
+                                  const float* v, const bool* mask, float* weights, K* context) {                     \
+        forward(additive, sentences, rows, length, size, features, stride, query, keys, values, v, mask, weights,     \
+                context);                                                                                             \
+    }                                                                                                                 \
+    extern "C" void attend_backward_##NAME(bool additive, Index sentences, Index rows, Index length, Index size,      \
+                                           Index features, Index stride, const Q* query, const K* keys,               \
+                                           const K* values, const float* v, const float* weights,                     \
+                                           const float* d_weights, const K* d_context, Q* d_query, float* d_keys,     \
+                                           float* d_v) {                                                              \
+        backward(additive, sentences, rows, length, size, features, stride, query, keys, values, v, weights,          \
+                 d_weights, d_context, d_query, d_keys, d_v);                                                         \
+    }
+
+VARIANT(float32, float, float)
+VARIANT(bfloat16, BFloat16, BFloat16)
+VARIANT(mixed, float, BFloat16)
