@@ -153,6 +153,18 @@ def test_more_than_libretranslate(client, pair, small_run):
         ), wish
 
 
+@pytest.mark.parametrize("search", ["mbr", "sample", "greedy"])
+def test_searches_without_a_beam_are_served(search, small_run, pair):
+    """A search that keeps one hypothesis has no alternatives."""
+    with TestClient(served(f"model={small_run}", f"search={search}").app()) as client:
+        asked = {"q": "a b c", **pair, "alternatives": 2}
+        answer = client.post("/translate", json=asked)
+        assert answer.status_code == 200
+        assert answer.json()["alternatives"] == []
+        explained = client.post("/explain", json={"q": "a b c", **pair})
+        assert explained.status_code == (400 if search == "mbr" else 200)
+
+
 def test_labels(client):
     answer = client.post("/classify", json={"q": ["a b c", "d e f"]}).json()["classes"]
     assert [sum(one["probabilities"].values()) for one in answer] == pytest.approx([1, 1], abs=1e-4)

@@ -292,13 +292,14 @@ def test_pieces_are_merged_to_words():
     weights = np.array(
         [[0.5, 0.2, 0.2, 0.1], [0.1, 0.1, 0.7, 0.1], [0.0, 0.3, 0.3, 0.4], [0.1, 0.0, 0.1, 0.8]]
     )
-    result = merge(weights, source_words=ranges(0, 1, 1), target_words=ranges(0, 0, 1))
+    words = {"source_words": ranges(0, 1, 1), "target_words": ranges(0, 0, 1)}
+    result = merge(weights, **words, sizes=(2, 2))
     np.testing.assert_allclose(result.weights, [[0.3, 0.6], [0.0, 0.6]])
     np.testing.assert_allclose(result.to_end, [0.1, 0.4])
     np.testing.assert_allclose(result.at_end, [0.1, 0.1])
     np.testing.assert_allclose(result.weights.sum(1) + result.to_end, 1.0)
     assert result.pairs() == [(1, 0), (1, 1)]
-    assert merge(np.ones((1, 1)), [], []).pairs() == []
+    assert merge(np.ones((1, 1)), [], [], (0, 0)).pairs() == []
 
 
 def test_two_directions_become_one():

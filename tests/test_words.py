@@ -118,7 +118,7 @@ def test_pieces_of_several_words_are_shared(any_text, no_dictionary):
     places = tokenizer.source_words("北京 hello", ids)
     assert places == [range(2), range(2, 3)]
     weights = np.array([[0.6, 0.3, 0.1], [0.2, 0.2, 0.6], [0.0, 0.5, 0.5]])
-    np.testing.assert_allclose(by_word(weights, places, places), [
+    np.testing.assert_allclose(by_word(weights, places, places, (3, 3)), [
         [0.3, 0.3, 0.3, 0.1], [0.3, 0.3, 0.3, 0.1], [0.1, 0.1, 0.2, 0.6], [0.0, 0.0, 0.5, 0.5],
     ])  # fmt: skip
     [ids] = any_text.encode_source(["我ü 爱ß天"])  # bytes of a character belong to it

@@ -9,7 +9,6 @@ float32 except for the order of sums.
 import base64
 import copy
 import json
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -18,24 +17,22 @@ import torch
 from torch import Tensor
 
 from nmt.data.documents import ABBREVIATION, LONGEST_SENTENCE, SENTENCE_END
-from nmt.exporting import only_model
+from nmt.exporting import exported_beam, only_model
 from nmt.foundation.errors import UserError
-from nmt.foundation.interfaces import Search
 from nmt.inference.translator import Translator
 from nmt.model.encoder.rnn_encoder import RNNEncoder
 from nmt.model.seq2seq import Seq2Seq
-from nmt.search.beam import Beam
-from nmt.search.greedy import Greedy
 from nmt.storage.files import write_atomically
 from nmt.tokenizer import Tokenizer
 from nmt.tokenizer.sentencepiece_models import kind, parsed
 
-log = logging.getLogger(__name__)
 BROWSER = Path(__file__).with_name("browser")
 FILES = ("weights.js", "tokenizer.js", "network.js", "search.js", "answers.js")
 """Scripts of the page, each after those that it uses."""
 CELLS = ("gru", "lstm", "norm_gru", "norm_lstm")
 """Cells of network.js."""
+PENALTIES = ("none", "average", "power", "wu", "reward")
+"""Length penalties of search.js."""
 PAGE = Path(__file__).parent.parent / "serving"
 TYPES = {1: "normal", 2: "unknown", 3: "control", 4: "defined", 5: "unused", 6: "byte"}
 """Types of SentencePiece's pieces by their numbers."""
@@ -141,6 +138,7 @@ def _settings(translator: Translator, name: str) -> dict[str, Any]:
     encoder = model.encoder
     assert isinstance(encoder, RNNEncoder)
     attention = decoder.attention if decoder.attends else None
+    beam = exported_beam(translator.search, "html", PENALTIES)
     return {
         "name": name,
         "languages": translator.languages,
@@ -162,7 +160,11 @@ def _settings(translator: Translator, name: str) -> dict[str, Any]:
         "heads": 1 if attention is None else attention.score.heads,
         "fertility": getattr(attention and attention.score, "fertility", None),
         "normalizer": "softmax" if attention is None else _name(attention.normalizer),
-        "search": _search(translator.search),
+        "search": {
+            "width": beam.width,
+            "penalty": beam.penalty.name,
+            "alpha": beam.penalty.alpha,
+        },
         "lengthFactor": translator.max_length_factor,
         "lengthOffset": translator.max_length_offset,
         "longest": translator.max_source,
@@ -172,19 +174,6 @@ def _settings(translator: Translator, name: str) -> dict[str, Any]:
         "source": _pieces(tokenizer, 0),
         "target": None if tokenizer.joint else _pieces(tokenizer, 1),
     }
-
-
-def _search(search: Search) -> dict[str, Any]:
-    """Width and length penalty of the page's beam search."""
-    if isinstance(search, Greedy):
-        search = Beam(width=1)
-    elif not isinstance(search, Beam) or search.penalty.coverage:
-        search = Beam()
-        log.warning(
-            "the page searches with a beam of %s by mean log-probability, not as this model does",
-            search.width,
-        )
-    return {"width": search.width, "penalty": search.penalty.name, "alpha": search.penalty.alpha}
 
 
 def _name(part: object) -> str:

@@ -22,17 +22,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nmt.exporting import only_model, write_tokenizer
+from nmt.exporting import exported_beam, only_model, write_tokenizer
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import BOS, EOS, PAD, Prepared, State, map_tensors
 from nmt.inference.translator import Translator
 from nmt.model.layers.recurrence import Recurrent
 from nmt.model.seq2seq import Seq2Seq
-from nmt.search.beam import Beam
-from nmt.search.greedy import Greedy
 from nmt.storage.files import write_atomically
 
-log = logging.getLogger(__name__)
 OPSET = 17
 POSITIONS = 13
 """Source positions of the example that a graph is traced with; no other dimension has this size."""
@@ -113,17 +110,6 @@ def _step(model: Seq2Seq, words: Tensor, state: State, memory: Prepared) -> list
 
 
 def _settings(translator: Translator) -> dict[str, Any]:
-    search = translator.search
-    width = search.width if isinstance(search, Beam) else 1
-    is_same = isinstance(search, Greedy)
-    if isinstance(search, Beam):
-        is_same = search.penalty.name == "average" and not search.penalty.coverage
-    if not is_same:
-        log.warning(
-            "translate.py searches with a beam of %s by mean log-probability, "
-            "not as this model does",
-            width,
-        )
     return {
         "languages": list(translator.languages),
         "bos": BOS,
@@ -131,7 +117,7 @@ def _settings(translator: Translator) -> dict[str, Any]:
         "pad": PAD,
         "lowercase": translator.tokenizer.lowercase,
         "by_word": translator.tokenizer.by_word,
-        "width": width,
+        "width": exported_beam(translator.search, "onnx", ["average"]).width,
         "max_length_factor": translator.max_length_factor,
         "max_length_offset": translator.max_length_offset,
     }

@@ -43,26 +43,20 @@ def by_word(
     weights: np.ndarray,
     source_words: Sequence[range],
     target_words: Sequence[range],
-    sizes: tuple[int, int] | None = None,
+    sizes: tuple[int, int],
 ) -> np.ndarray:
     """Returns weights between words, [target words + </s>, source words + </s>].
 
     weights: [target pieces + </s>, source pieces + </s>]; words share what their piece gets
     source_words, target_words: numbers of the words that each piece is part of, from 0
-    sizes: source and target word counts (default: up to the last word that has a piece)
+    sizes: source and target word counts
     """
-    if sizes is None:
-        sizes = (_word_count(source_words), _word_count(target_words))
     source_shares = _membership(source_words, sizes[0])  # [source pieces + 1, source words + 1]
     source_shares /= source_shares.sum(1, keepdims=True)
     target_pieces = _membership(target_words, sizes[1]).T  # [target words + 1, target pieces + 1]
     # A word without pieces has a row of zeros, not of NaN.
     target_means = target_pieces / np.maximum(1.0, target_pieces.sum(1, keepdims=True))
     return target_means @ weights @ source_shares
-
-
-def _word_count(piece_words: Sequence[range]) -> int:
-    return max((words.stop for words in piece_words), default=0)
 
 
 def _membership(piece_words: Sequence[range], word_count: int) -> np.ndarray:
@@ -78,7 +72,7 @@ def merge(
     weights: np.ndarray,
     source_words: Sequence[range],
     target_words: Sequence[range],
-    sizes: tuple[int, int] | None = None,
+    sizes: tuple[int, int],
 ) -> WordAlignment:
     """Returns the weights of `by_word`, with those of </s> kept apart."""
     table = by_word(weights, source_words, target_words, sizes)

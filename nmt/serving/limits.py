@@ -13,6 +13,7 @@ MAX_CALLERS = 10_000
 """Callers to remember; beyond, those that were idle for a minute are forgotten."""
 
 
+@dataclass(eq=False)
 class Refused(Exception):
     """An HTTP error in answer to a request.
 
@@ -21,11 +22,9 @@ class Refused(Exception):
     retry_after: seconds until the request may be repeated; None if that does not help
     """
 
-    def __init__(self, status: int, message: str, retry_after: int | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
-        self.retry_after = retry_after
+    status: int
+    message: str
+    retry_after: int | None = None
 
 
 @dataclass(frozen=True)

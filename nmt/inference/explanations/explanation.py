@@ -60,7 +60,7 @@ def explain(
     attend_to: by step, from 0, the only source position that is attended to
 
     Raises UserError if the line has no words, the prefix is not a sequence of the model's tokens,
-    or a step or position does not exist.
+    a step or position does not exist, or the search draws several samples.
     """
     [source] = translator.encode([line])
     attend_to = dict(attend_to or {})
@@ -81,6 +81,8 @@ def explain(
         [hypotheses] = translator.search(step, state, [request])
     if not hypotheses:
         raise UserError("the search finds no translation that begins so")
+    if sum(node.parent < 0 for node in recorder.nodes) > 1:
+        raise UserError("this search draws samples, which have no search tree; choose search=beam")
     path = recorder.finish([hypothesis.tokens for hypothesis in hypotheses])
     return Explanation(
         source=source,
