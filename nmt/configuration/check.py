@@ -4,7 +4,6 @@ A signature is the schema: parameter names are keys, annotations are types (with
 nmt/foundation/ranges.py), and a default makes a key optional.
 """
 
-import dataclasses
 import importlib
 import inspect
 import json
@@ -118,9 +117,11 @@ def signature(
     target: class or function
     given: parameters that are left out of the defaults
     """
-    # The generated constructor of a dataclass has its annotations on the class.
-    plain_class = inspect.isclass(target) and not dataclasses.is_dataclass(target)
-    function = target.__init__ if plain_class else target
+    function: Any = target
+    if inspect.isclass(target):
+        owner = next(base for base in target.__mro__ if "__init__" in vars(base))
+        # The generated constructor of a dataclass has its annotations on the class.
+        function = target if "__dataclass_fields__" in vars(owner) else target.__init__
     parameters = inspect.signature(function).parameters.values()
     return typing.get_type_hints(function, include_extras=True), {
         parameter.name: parameter.default
