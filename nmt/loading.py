@@ -140,7 +140,7 @@ def _check_options(options: Mapping[str, Any]) -> None:
     search = options["search"]
     if not (search is None or isinstance(search, str) or callable(search)):
         problem = (
-            "must be a name or an object that searches (there are: "
+            "must be a name or an object that searches (available: "
             f"{', '.join(options_of('search'))})"
         )
         errors.append(ConfigError("search", problem, shown(search)))

@@ -708,12 +708,12 @@ def test_faults_are_reported(trained):
     folder, arguments = trained
     model = f"model={folder}/run"
     for wrong, message in [
-        ([model, "optimizer.lr=1"], "optimizer: no such key (there are: device, errors, explain"),
+        ([model, "optimizer.lr=1"], "optimizer: no such key (available: device, errors, explain"),
         ([model, "explain=page.pdf"], "must end in .html, .png or .json"),
         ([model, "input=nowhere.txt"], "no such file"),
         ([f"model={folder}"], "no best.safetensors or last.safetensors"),
         ([*arguments, "explain=page.html"], "explain: no such key"),
-        ([*arguments, "pooling=wordcontext"], "there is no 'wordcontext' to choose for pooling"),
+        ([*arguments, "pooling=wordcontext"], "pooling=wordcontext: unknown choice"),
         ([*arguments, "pooling=structured", "pooling.hops=0"], "pooling.hops=0: out of range"),
         ([*arguments, "freeze=true"], "needs vectors=FILE"),
         ([*arguments, "choose_by=bleu"], "choose_by=bleu: must be one of macro_f1, accuracy, loss"),

@@ -545,7 +545,7 @@ def test_a_new_score_is_two_files(tmp_path):
     assert contract.returncode == 0, contract.stdout
     assert int(re.search(r"(\d+) passed", contract.stdout)[1]) > 5
     wrong = run_alone("train", "attention=cosin", cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)})
-    failed(wrong, "there are: concat, cosine, coverage, dot")
+    failed(wrong, "available: concat, cosine, coverage, dot")
 
 
 def test_scripts_say_what_they_need():

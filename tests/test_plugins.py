@@ -147,7 +147,7 @@ def test_limits_and_ranges_of_a_plugin_are_checked_as_those_of_nmt():
             configure("train", ["objective=entropy", "objective.penalty=-1"])
         with pytest.raises(ConfigErrors, match=r"did you mean penalty\?"):
             configure("train", ["objective=entropy", "objective.penalt=1"])
-    with pytest.raises(ConfigErrors, match="there is no 'entropy' to choose for objective"):
+    with pytest.raises(ConfigErrors, match="objective=entropy: unknown choice"):
         configure("train", ["objective=entropy"])
 
 

@@ -245,7 +245,7 @@ def test_bad_folders_are_reported(sweep, tmp_path):
     failed(run("report"), "folders: missing")
     failed(
         run("report", sweep, "metric=blue"),
-        "the runs have no such score (there are: bleu, chrf, exact)",
+        "the runs have no such score (available: bleu, chrf, exact)",
     )
     make_run(tmp_path / "a", "luong", 1, 0.9, data="x")
     make_run(tmp_path / "b", "luong", 2, 0.9, data="y")

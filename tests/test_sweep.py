@@ -166,7 +166,7 @@ def test_long_names_stay_different():
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        (["hydra/launcher=workres"], "no such launcher (there are: "),
+        (["hydra/launcher=workres"], "no such launcher (available: "),
         (["hydra/launcher=workers", "hydra.launcher.n_job=2"], "no such key; did you mean n_jobs?"),
         (
             ["hydra/launcher=workers", "hydra.launcher.n_jobs=two"],
@@ -190,7 +190,7 @@ def test_long_names_stay_different():
         ),
         (["sweep=optuna"], "nothing to search for"),
         (["sweep=gird"], "did you mean grid?"),
-        (["sweep.grids=['attention=nothing']"], "there is no 'nothing' to choose for attention"),
+        (["sweep.grids=['attention=nothing']"], "attention=nothing: unknown choice"),
     ],
 )
 def test_what_is_wrong_with_a_sweep_is_reported_before_anything_runs(tmp_path, typed, said):

@@ -237,7 +237,7 @@ def report_folders(
     names = sorted({name for run in runs.finished for name in run.scores})
     if metric is not None and runs.finished and metric not in names:
         raise UserError(
-            f"metric={metric}: the runs have no such score (there are: {', '.join(names)})"
+            f"metric={metric}: the runs have no such score (available: {', '.join(names)})"
         )
     finished = list(runs.finished)
     if systems:

@@ -68,10 +68,10 @@ def not_a_choice(
     choices: all choices of the group
     elsewhere: groups that have this choice
     """
-    problem = f"there is no {str(value)!r} to choose for {group}"
+    problem = "unknown choice"
     if elsewhere:
         problem += f"; it is a choice of {elsewhere[0]}: {elsewhere[0]}={value}"
-    nearest = near_matches(str(value).lower(), choices)
+    nearest = () if elsewhere else near_matches(str(value).lower(), choices)
     return ConfigError(group, problem, shown(value), tuple(choices), nearest)
 
 

@@ -17,14 +17,17 @@ WIDTH = 125
 """Maximal number of columns of a list of choices."""
 _LINE = re.compile(r"(?P<indent> *)(?P<key>\w+):.*?(?:\s# (?P<comment>.*))?")
 _GROUP = re.compile(r"  - (?P<group>\w+): \w+(?:\s+# (?P<comment>.*))?")
-FLAGS = """\
+TRAINING_FLAGS = """\
   -m KEY=A,B …                    a run for every combination
   -m KEY=A,B … --dry-run          a list of these runs, their states, and the remaining time
+  --from RUN/config.yaml          trains a run again
+"""
+"""Flags of the commands that train one run."""
+FLAGS = """\
   --help GROUP=CHOICE             this help for another choice
   --help WORD                     the groups and keys whose name or comment contains a word
   --cfg job                       the configuration alone
   --config-dir DIR                your own choices, in DIR/GROUP/NAME.yaml
-  --from RUN/config.yaml          trains a run again (nmt.train, nmt.classify)
   --plugins PACKAGE[,…]           your own classes and choices, of packages whose code you trust
   --version
   -sc install=bash (zsh, fish)    completion of an installed command:
@@ -59,7 +62,8 @@ def help_of(command: str, overrides: Sequence[str]) -> str:
         group = match["group"]
         if isinstance(config.get(group), dict) and group in choices:
             parts.append("\n".join(_group(group, str(choices[group]), config[group])))
-    parts.append("Flags:\n" + FLAGS.replace("{command}", command))
+    flags = TRAINING_FLAGS + FLAGS if command in ("train", "classify") else FLAGS
+    parts.append("Flags:\n" + flags.replace("{command}", command))
     return "\n\n".join(parts)
 
 
@@ -123,6 +127,6 @@ def _keys(text: str, config: Mapping[str, Any], above: tuple[str, ...] = ()) -> 
         parents[depth:] = [match["key"]]
         value = RunView(config, {}).value(".".join(parents))
         if not isinstance(value, Mapping):
-            shown_value = "<give it>" if value == "???" else shown(value)
+            shown_value = "<required>" if value == "???" else shown(value)
             entry = f"  {'.'.join([*above, *parents])}={shown_value}"
             yield f"{entry:<{COLUMN - 2}}  {match['comment'] or ''}".rstrip()

@@ -40,7 +40,7 @@ class ConfigError:
         if self.nearest:
             text += f"; did you mean {' or '.join(self.nearest)}?"
         if self.choices:
-            text += f" (there are: {', '.join(self.choices)})"
+            text += f" (available: {', '.join(self.choices)})"
         return text
 
 

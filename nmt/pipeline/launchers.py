@@ -74,7 +74,7 @@ def _check_launcher(name: str, choices: Sequence[str]) -> None:
             f"'.[{EXTRAS[package]}]' in a checkout of nmt"
         )
     if name not in choices:
-        raise UserError(f"{CHOICE}{name}: no such launcher (there are: {', '.join(choices)})")
+        raise UserError(f"{CHOICE}{name}: no such launcher (available: {', '.join(choices)})")
     if name.endswith("slurm") and not shutil.which("srun"):
         raise UserError(
             f"{CHOICE}{name}: this machine has no Slurm (no command srun); {CHOICE}slurm_here "
