@@ -48,7 +48,7 @@ def messages() -> list[tuple[str, str]]:
             if id(node) in skipped or not (is_text or isinstance(node, ast.JoinedStr)):
                 continue
             text = text_of(node)
-            if " " in text and "<" not in text and "drawing" not in path.parts:
+            if " " in text and "<" not in text and not {"drawing", "native"} & {*path.parts}:
                 found.append((f"{path.relative_to(PACKAGE)}:{node.lineno}", text))
     return found
 
@@ -78,7 +78,7 @@ def wrong(key: str, value: str, hints: dict) -> str | None:
     groups = {group for command in COMMANDS for group in compose.groups_of(command)}
     is_open = not value or GAP in value or re.search("[A-Z…(]", value)
     if key in groups:
-        known = compose.options(key)
+        known = [*compose.options(key), *(["null"] if key == compose.RECIPE else [])]
         return None if is_open or value in known else f"no choice; there are {known}"
     if key in NOT_SETTINGS:
         return None
