@@ -1,7 +1,7 @@
 """python -m nmt.check_attention FILE.py:NAME …
 
-Judges attention functions, modules and decoders of any signature by the laws of attention: weights
-are a distribution, padding gets none … Each broken law is explained on a tiny example, with numbers.
+Checks attention functions, modules and decoders of any signature against the laws of attention: weights
+are a distribution, padding gets no weight … Each broken law is explained by a tiny example with numbers.
 The exit status is 1 if a law is broken.
 """
 

@@ -60,6 +60,7 @@ def trained_example(tmp_path_factory):
         typed = [*PARTS, *TINY, *notes, "trainer.log_every=1", "batching.sentences=40"]
         result = run("train", "--plugins", "mynmt", *typed, f"run_dir={folder}")
         assert result.returncode == 0, result.stderr.decode()
+        assert b"python -m nmt.translate --plugins mynmt model=" in result.stderr
     forgotten()
     return folder
 

@@ -332,6 +332,8 @@ def test_the_test_over_seeds_finds_what_is_there():
     [_, near, far] = over_seeds([[30.0, 30.4, 29.8], [29.9, 30.1, 30.0], [20.0, 20.3, 20.1]])
     assert far < 0.001 < 0.5 < near
     assert over_seeds([[1.0], [2.0]]) is None
+    [alone, best, far] = over_seeds([[40.0], [30.0, 30.4, 29.8], [20.0, 20.3, 20.1]])
+    assert alone is None and best is None and far < 0.05
     assert over_seeds([[30.0, 30.4], [20.0], [20.3, 20.1]])[1] is None
 
 
@@ -426,7 +428,9 @@ def test_other_tools_are_rows_and_columns_are_chosen(small_run, tmp_path):
     assert {*files[1:]} == {str(small_run), f"{tmp_path}/other", f"{tmp_path}/perfect"}
     result = run("report", *typed, "columns=[bleu,system]")
     assert result.returncode == 0, result.stderr.decode()
-    assert "| bleu | system |" in (tmp_path / "out.md").read_text()
+    page = (tmp_path / "out.md").read_text()
+    assert "| bleu | system |" in page
+    assert "bleu: nrefs" in page and "p sentences" not in page
     failed(run("report", *typed, "columns=[bleu,speed]"), "no column speed; there are system, n,")
     (tmp_path / "other").write_text("a\n")
     failed(run("report", *typed), "other")

@@ -1,9 +1,9 @@
-"""Judges attention code by the laws that every attention over words keeps, on tiny examples.
+"""Checks attention code against the laws of attention over words, on tiny examples.
 
     import nmt.analysis.attention_laws as laws
     print(laws.judge(my_attention).text)
 
-A law is a function of a probe. It returns what is wrong, with numbers, or None.
+A law is a function of a probe. It returns a text with numbers if the law is broken, or None.
 """
 
 import importlib.util
@@ -29,8 +29,8 @@ SCALE = 1e3
 class Broken:
     """A law that is broken.
 
-    law: its name
-    text: what was seen, with numbers
+    law: name of the law
+    text: the observed weights or contexts, and the reason
     """
 
     law: str
@@ -39,11 +39,11 @@ class Broken:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Result of a judgement.
+    """Result of a check.
 
-    name: what was judged
-    called: how it was called
-    broken: the laws that it breaks
+    name: name of the checked code
+    called: parameters and layouts of the calls
+    broken: broken laws
     """
 
     name: str
@@ -61,7 +61,7 @@ class Verdict:
 
 
 def judge(target: Any, name: str | None = None) -> Verdict:
-    """Judges a function, a module, a class of modules, a score or an attention.
+    """Checks a function, a module, a class of modules, a score or an attention.
 
     A function or `forward` has parameters with usual names for the query [B, P], the memory
     [B, S, M] and, if it has one, the mask [B, S] or the lengths [B]. It returns the weights [B, S],
@@ -90,7 +90,7 @@ def print_verdicts(functions: Sequence[str]) -> None:
 
 
 def judge_file(target: str) -> Verdict:
-    """Judges FILE.py:NAME. Raises UserError if it is not found or cannot be run."""
+    """Checks FILE.py:NAME. Raises UserError if it is not found or cannot be run."""
     path, _, name = target.rpartition(":")
     if not path or not Path(path).is_file():
         raise UserError(
@@ -186,7 +186,7 @@ def ignores_padding(probe: Probe) -> str | None:
     )
     if not probe.has_mask:
         return (
-            text + "No parameter says which positions are padding: add a mask, and set the scores "
+            text + "No parameter marks the padding: add a mask, and set the scores "
             "of padding to -inf."
         )
     if on_padding[worst] < 1e-3:
@@ -213,7 +213,7 @@ def content_of_padding(probe: Probe) -> str | None:
 
 
 def depends_on_query(probe: Probe) -> str | None:
-    """Another query gives other weights."""
+    """The weights depend on the query."""
     example = probe.example()
     other = replace(example, query=example.query.flip(1) + 1)
     before, after = _outputs(probe, example, other)
@@ -318,9 +318,9 @@ def can_choose_one_word(probe: Probe) -> str | None:
         if not blurred.any():
             return None
     return (
-        f"with a query and parameters {SCALE:g} times as large, the greatest of {LENGTHS[0]} "
-        f"weights is {largest:.3f}: the "
-        "scores are bounded, as by tanh after the last layer or by a sigmoid, and no training "
+        f"with a query and parameters {SCALE:g} times as large, the largest of {LENGTHS[0]} "
+        f"weights is {largest:.3f}. The "
+        "scores are bounded, as by tanh after the last layer or by a sigmoid, so no training "
         "can make the weights sharp."
     )
 

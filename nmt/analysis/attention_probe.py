@@ -147,7 +147,7 @@ class Probe:
 
     @property
     def has_mask(self) -> bool:
-        """Whether the code is told which positions are padding."""
+        """Whether a parameter of the code marks the padding."""
         return bool({"mask", "lengths"} & set(self.roles.values()))
 
     def _called(self, example: AttentionExample, layouts: Mapping[str, str]) -> Answer:

@@ -2,7 +2,7 @@
 
 import logging
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ from nmt.analysis.significance import (
     over_seeds,
     over_sentences,
 )
-from nmt.analysis.tables import ReportColumn, ReportTable, table_of
+from nmt.analysis.tables import ReportColumn, ReportTable, table_of, with_columns
 from nmt.foundation.extras import installed
 from nmt.metric import Metric
 
@@ -67,10 +67,18 @@ class Ranking:
         """Whether a configuration is the best one, equal to it, or not significantly worse."""
         best = statistics.fmean(self.rows[0].scores(self.metric) or [0.0])
         score = statistics.fmean(row.scores(self.metric) or [0.0])
-        return score == best or (bool(row.chances) and min(row.chances) > LEVEL)
+        # A best configuration with one run has no test over seeds: those are against another one.
+        is_repeated = len(self.rows[0].runs) > 1
+        chances = row.chances if is_repeated else row.sentence_chances
+        return score == best or (bool(chances) and min(chances) > LEVEL)
 
-    def table(self) -> ReportTable:
-        """Table with a row for each configuration."""
+    def table(self, names: Sequence[str] | None = None) -> ReportTable:
+        """Table with a row for each configuration.
+
+        names: columns; None: all
+
+        Raises UserError for a column that the table does not have.
+        """
         keys = list(self.rows[0].values)
         metrics = [
             name
@@ -103,14 +111,16 @@ class Ranking:
             ),
         ]
         strong = [i for i, row in enumerate(self.rows) if self.may_be_best(row)]
-        return table_of(
+        table = table_of(
             f"{self.part.capitalize()} scores by {self.metric}",
             columns,
             self.rows,
             keys=len(keys) or 1,
             strong=strong if len(self.rows) > 1 else [],
-            note=" ".join(self._notes()),
         )
+        if names:
+            table = with_columns(table, names)
+        return replace(table, note=" ".join(self._notes(table.head)))
 
     @property
     def _has_seeds(self) -> bool:
@@ -120,24 +130,26 @@ class Ranking:
     def _has_sentences(self) -> bool:
         return any(row.sentence_chances for row in self.rows)
 
-    def _notes(self) -> list[str]:
-        """Explanations of the columns of the table."""
-        notes = [f"{self.metric}: {self.runs[0].signatures.get(self.metric, '')}."]
+    def _notes(self, columns: Collection[str]) -> list[str]:
+        """Explanations of some columns of the table."""
+        notes = []
+        if self.metric in columns:
+            notes.append(f"{self.metric}: {self.runs[0].signatures.get(self.metric, '')}.")
         if any(len(row.runs) > 1 for row in self.rows):
             notes.append("Scores are means ± sample standard deviations over n seeds.")
-        if len(self.rows) > 1:
+        if len(self.rows) > 1 and self.metric in columns:
             notes.append(
                 "Bold (or *): the best, and configurations that no test separates from it at the "
                 "5 % level."
             )
-        if self._has_seeds:
+        if "p seeds" in columns:
             notes.append(
-                "p seeds: could other seeds reverse the order? Tukey's range test, corrected for "
-                "all pairs."
+                "p seeds: could other seeds reverse the order? Tukey's range test against the best "
+                "configuration with several seeds, corrected for all pairs."
             )
-        elif len(self.rows) > 1 and not installed("scipy"):
+        elif self.metric in columns and len(self.rows) > 1 and not installed("scipy"):
             notes.append("The test over seeds needs SciPy: pip install '.[sweep]'.")
-        if self._has_sentences:
+        if "p sentences" in columns:
             results = [row.over_sentences for row in self.rows if row.over_sentences]
             tests = "paired bootstrap"
             if any(result.randomization is not None for result in results):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from nmt.analysis.ranking import Ranking, judge_of
 from nmt.analysis.run_results import RunResult, collect, differing, result_of_file
 from nmt.analysis.significance import as_spread
-from nmt.analysis.tables import ReportTable, latex, markdown, page_table, terminal, with_columns
+from nmt.analysis.tables import ReportTable, latex, markdown, page_table, terminal
 from nmt.drawing.pages import page, render
 from nmt.foundation.errors import UserError
 from nmt.foundation.extras import installed
@@ -91,9 +91,7 @@ class Report:
         columns: names of the columns of the rankings; None: all
         """
         failed = ReportTable("Failed runs", ["run", "reason"], self.failures, keys=2)
-        tables = [ranking.table() for ranking in self.rankings]
-        if columns:
-            tables = [with_columns(table, columns) for table in tables]
+        tables = [ranking.table(columns) for ranking in self.rankings]
         return [*tables, failed] if self.failures else tables
 
 

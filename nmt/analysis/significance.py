@@ -132,19 +132,25 @@ def holm(values: Sequence[float | None]) -> list[float | None]:
 
 
 def over_seeds(scores: Sequence[Sequence[float]]) -> list[float | None] | None:
-    """P-values of differences from the first configuration, by Tukey's range test over all pairs.
+    """P-values of differences from the first configuration with several seeds.
+
+    They are those of Tukey's range test over all pairs.
 
     scores: scores of the seeds of each configuration
 
-    None stands for the first, and for configurations with a single seed. Returns None with too few
-    seeds, or without SciPy.
+    The value is None for that configuration, and for configurations with a single seed. Returns
+    None with too few seeds, or without SciPy.
     """
     several = [i for i, of_seeds in enumerate(scores) if len(of_seeds) > 1]
-    if len(several) < 2 or several[0] != 0 or not installed("scipy"):
+    if len(several) < 2 or not installed("scipy"):
         return None
     if all(statistics.pvariance(scores[i]) == 0 for i in several):
         # Without any variance the test is undefined. Equal scores do not differ.
-        return [1.0 if i and values == scores[0] else None for i, values in enumerate(scores)]
+        first = several[0]
+        return [
+            1.0 if i != first and values == scores[first] else None
+            for i, values in enumerate(scores)
+        ]
     from scipy.stats import tukey_hsd
 
     p_values = tukey_hsd(*(scores[i] for i in several)).pvalue[0]

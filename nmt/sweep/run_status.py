@@ -110,7 +110,7 @@ class Run:
         holder = Holder.read(self.folder / LOCK)
         if holder is None:
             return None
-        # Processes of another machine cannot be looked up: its lock counts.
+        # Processes of another machine are not visible, so the lock counts.
         if holder.host != socket.gethostname():
             return 0
         return holder.process if is_running(holder.process) else None

@@ -270,7 +270,7 @@ class TrainingLoop:
         warmup = self.state.schedule.warmup
         if not progress.update and warmup >= plan.total_updates:
             log.warning(
-                "schedule.warmup=%s: the training has %s updates and never reaches its rate",
+                "schedule.warmup=%s: the training has %s updates, too few to reach optimizer.lr",
                 warmup,
                 plan.total_updates,
             )

@@ -137,13 +137,16 @@ class TrainingRun:
         for line in final.lines:
             log.info("%s %s", final.part, line)
         log.info(
-            "trained %.0f s, best at update %s, weights %s; everything is in %s",
+            "trained for %.0f s; best validation at update %s; weights %s; results in %s",
             progress.seconds,
             progress.best_update,
             weights_hash,
             self.folder,
         )
         commands = task.next_commands(self.folder)
+        plugins = ",".join(self.files.meta.get("plugins", []))
+        if plugins:
+            commands = [c.replace(" model=", f" --plugins {plugins} model=") for c in commands]
         if installed("tensorboard"):
             commands.append(f"tensorboard --logdir={shlex.quote(str(self.folder))}")
         console.print("\nNext:", style="bold", highlight=False)
