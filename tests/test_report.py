@@ -430,7 +430,7 @@ def test_other_tools_are_rows_and_columns_are_chosen(small_run, tmp_path):
     assert result.returncode == 0, result.stderr.decode()
     page = (tmp_path / "out.md").read_text()
     assert "| bleu | system |" in page
-    assert "bleu: nrefs" in page and "p sentences" not in page
+    assert "Bold" not in page and "p sentences" not in page
     failed(run("report", *typed, "columns=[bleu,speed]"), "no column speed; there are system, n,")
     (tmp_path / "other").write_text("a\n")
     failed(run("report", *typed), "other")
