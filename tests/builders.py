@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from typechecker import unchecked
 
 from nmt.configuration import compose as composition
 from nmt.configuration.compose import CONF
@@ -78,7 +79,8 @@ def _train(name: str, *overrides: str) -> None:
     from nmt.configuration.configure import configure
     from nmt.pipeline.run_training import train
 
-    train(configure(name, overrides))
+    with unchecked():
+        train(configure(name, overrides))
     for handler in logging.getLogger("nmt").handlers[:]:
         logging.getLogger("nmt").removeHandler(handler)
         handler.close()

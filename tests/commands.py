@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from unittest import mock
 
 import forked
+from typechecker import unchecked
 
 import nmt
 from nmt.sweep import job
@@ -47,6 +48,7 @@ def run(module, *arguments, cwd=None, stdin="", env=None) -> Result:
         stack.enter_context(mock.patch.dict(os.environ, env or {}))
         stack.enter_context(mock.patch.object(job, "subprocess", processes))
         stack.enter_context(contextlib.chdir(cwd or Path.cwd()))
+        stack.enter_context(unchecked())
         status = 0
         try:
             main()

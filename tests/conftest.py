@@ -1,5 +1,7 @@
-"""Shapes and types in nmt's signatures are executed: a wrong one fails the test that passes through it."""
+"""Shapes and types in nmt's signatures are executed: a wrong one fails the test that passes through it. They are not executed
+inside trainings and commands (builders.py, commands.py), which would take twice as long, and in exhaustive tests."""
 
+import gc
 import logging
 import os
 import pkgutil
@@ -11,7 +13,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     # Tests run side by side: one thread each, for the processes that they start too.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from jaxtyping import config, install_import_hook
+from jaxtyping import install_import_hook
 
 TENSORS = (
     "nmt.model",
@@ -27,8 +29,10 @@ TENSORS = (
 if os.environ.get("NMT_SHAPES") != "0":
     install_import_hook(TENSORS, "typechecker.check")
 
+import forked
 import pytest
 import torch
+import typechecker
 from builders import trained
 
 
@@ -50,17 +54,11 @@ def _unsynced():
     os.fsync = before
 
 
-QUICK = {f"test_{name}" for name in (
-    "backtranslate", "choices", "columns", "command_line", "compare", "data", "documentation", "durability", "export", "fine_tuning", "growth", "html", "learning",
-    "mix", "progress", "prompt", "ranks", "report", "sampling", "serve", "store", "streams", "sweep", "tracker", "trainer", "translator",
-    "tutorial", "words",
-)}  # fmt: skip
-"""Files that train, or run commands, hundreds of times: what they pass through is checked in the others."""
-
-
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(autouse=True)
 def _signatures(request):
-    config.update("jaxtyping_disable", request.module.__name__ in QUICK)
+    """Signatures are not executed in exhaustive and slow tests: each part passes the default tests with them."""
+    with typechecker.unchecked(any(map(request.node.get_closest_marker, ("exhaustive", "slow")))):
+        yield
 
 
 UNSEEN = {f"test_{name}" for name in (
@@ -91,10 +89,8 @@ def _drawing(request):
 @pytest.fixture
 def unchecked():
     """Signatures are not executed in this test."""
-    before = config.jaxtyping_disable
-    config.update("jaxtyping_disable", True)
-    yield
-    config.update("jaxtyping_disable", before)
+    with typechecker.unchecked():
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -111,6 +107,21 @@ def small_run(tmp_path_factory):
             "data.test=20", "trainer.max_epochs=2", "sizes.encoder=16", "sizes.decoder=32", "sizes.readout=16",
             "model.embedding_size=16", "attention.size=16",
         )  # fmt: skip
+
+
+@pytest.fixture
+def fork(tmp_path):
+    """Starts `python -m nmt.MODULE ARGUMENT …` as a fork (forked.py), which is gone when the test ends; it prints to fork.log."""
+    started = []
+
+    def begin(module, *arguments):
+        started.append(forked.start(tmp_path / "fork.log", module, *arguments))
+        return started[-1]
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.wait()
 
 
 @pytest.fixture(scope="module")
@@ -132,21 +143,37 @@ def browser():
         browser.close()
 
 
+LONGEST = (
+    "choices", "ranks", "sweep", "decoders", "html", "pictures", "command_line", "trainer", "serve", "durability", "config",
+    "objectives", "translator", "networks", "streams", "classification", "columns", "fine_tuning",
+)  # fmt: skip
+"""Files that take longest. They come first, so that all processes end at about the same time."""
+
+
+def pytest_collection_modifyitems(items):
+    places = {f"test_{name}": place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.module.__name__, len(places)))
+
+
+def pytest_collection_finish():
+    gc.freeze()  # what is imported stays: the collector need not look at it again
+
+
 def pytest_terminal_summary(terminalreporter, config):
-    """Prints how to repeat each failure alone, and what was not run and why."""
-    write = terminalreporter.write_line
-    for report in terminalreporter.stats.get("failed", []):
+    """Prints what was not run and why; then, last, each failure with the command that repeats it alone."""
+    write, stats = terminalreporter.write_line, terminalreporter.stats
+    skipped = Counter(_reason(report) for report in stats.get("skipped", []))
+    for reason, count in skipped.most_common():
+        write(f"not run: {count} x {reason}")
+    if "not exhaustive" in config.option.markexpr:
+        write("not run: the exhaustive tests (scripts/test --all)")
+    for report in [*stats.get("failed", []), *stats.get("error", [])]:
         crash = getattr(report.longrepr, "reprcrash", None)
         message = crash.message if crash else str(report.longrepr)
         write("")
         for line in message.splitlines()[:6]:
             write(f"  {line[:200]}")
-        write(f"  repeat: .venv/bin/python -m pytest -n 0 '{report.nodeid}'")
-    skipped = Counter(_reason(report) for report in terminalreporter.stats.get("skipped", []))
-    for reason, count in skipped.most_common():
-        write(f"not run: {count} x {reason}")
-    if "not exhaustive" in config.option.markexpr:
-        write("not run: the exhaustive tests (scripts/test --all)")
+        write(f"  repeat: .venv/bin/python -m pytest -n 0 -m '' '{report.nodeid}'")
 
 
 def _reason(report):

@@ -1,5 +1,6 @@
 """Commands in a fork of the test's process, which has imported torch and nmt already: starting Python anew costs three seconds."""
 
+import importlib
 import io
 import logging
 import multiprocessing
@@ -9,19 +10,30 @@ import signal
 import subprocess
 import sys
 import warnings
+from types import SimpleNamespace
 
 import torch
 from hydra.core.global_hydra import GlobalHydra
+from typechecker import unchecked
 
 from nmt.configuration import compose
 from nmt.foundation import plugins
+from nmt.sweep import job
 
 
 def popen(command, **settings):
     """As subprocess.Popen, for `python -m MODULE …`; by a fork if no other thread of torch can be lost in it."""
     if torch.get_num_threads() > 1:
         return subprocess.Popen(command, **settings)
+    importlib.import_module("torch._dynamo")  # by every optimizer: here once, not in each fork
     return Forked(command, **settings)
+
+
+def start(output, module, *arguments):
+    """Starts `python -m nmt.MODULE ARGUMENT …`; all that it prints goes to the file `output`."""
+    command = [sys.executable, "-m", f"nmt.{module}", *map(str, arguments)]
+    with open(output, "wb") as file:
+        return popen(command, stdout=file, stderr=subprocess.STDOUT, env=dict(os.environ))
 
 
 class Forked:
@@ -71,6 +83,8 @@ def _run(words, output, environment):
     plugins._of_process.clear()
     plugins._of_context.set(())
     GlobalHydra.instance().clear()
+    job.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": popen})
     warnings.simplefilter("ignore")  # runpy: the module has been imported
     sys.argv = words
-    runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+    with unchecked():
+        runpy.run_module(words[0], run_name="__main__", alter_sys=True)

@@ -6,8 +6,6 @@ import math
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -35,14 +33,10 @@ from nmt.training.tracking import Tracking
 from nmt.training.trainer import Trainer
 
 RUN = [
-    "experiment=reverse", "data.train=300", "data.validation=20", "data.test=10", "trainer.max_epochs=3", "seed=5",
+    "experiment=reverse", "data.train=120", "data.validation=10", "data.test=10", "trainer.max_epochs=3", "seed=5",
     "encoder.hidden_size=8", "decoder.hidden_size=16", "decoder.readout_size=8", "model.embedding_size=8",
     "batching.sentences=10", "trainer.ema=0.99", "trainer.average=2", "schedule=plateau",
 ]  # fmt: skip
-
-
-def train_command(folder: Path, *extra: str) -> list[str]:
-    return [sys.executable, "-m", "nmt.train", *RUN, f"run_dir={folder}", *extra]
 
 
 def tensors(file: Path) -> dict[str, torch.Tensor]:
@@ -51,22 +45,24 @@ def tensors(file: Path) -> dict[str, torch.Tensor]:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_killed_at_random_and_resumed_is_bit_identical(tmp_path, precision):
-    """SIGKILL, twice, wherever it hits: the weights, the moving average and the optimizer end up the same."""
+def test_killed_at_random_and_resumed_is_bit_identical(tmp_path, fork, precision):
+    """SIGKILL, three times, wherever it hits: the weights, the moving average and the optimizer end up the same."""
     extra = [f"trainer.precision={precision}", "trainer.save_every=0.0001"]
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    subprocess.run(train_command(whole, *extra), check=True, capture_output=True)
-    command = train_command(broken, *extra)
+    began = time.monotonic()
+    assert fork("train", *RUN, *extra, f"run_dir={whole}").wait(300) == 0
+    seconds = time.monotonic() - began
+    command = [*RUN, *extra, f"run_dir={broken}"]
     generator = random.Random(precision)
-    for _ in range(2):
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    for _ in range(3):
+        process = fork("train", *command)
         while process.poll() is None and not (broken / ckpt.LAST).exists():
             time.sleep(0.01)
-        time.sleep(generator.uniform(0, 1.0))
+        time.sleep(generator.uniform(0, 0.3 * seconds))
         process.send_signal(signal.SIGKILL)
-        process.communicate()
-        command = [sys.executable, "-m", "nmt.train", f"resume={broken}"]
-    subprocess.run(command, check=True, capture_output=True)
+        process.wait()
+        command = [f"resume={broken}"]
+    assert fork("train", *command).wait(300) == 0
     for name in (ckpt.LAST, ckpt.BEST):
         ours, truth = tensors(broken / name), tensors(whole / name)
         assert ours.keys() == truth.keys()
@@ -80,17 +76,15 @@ def test_killed_at_random_and_resumed_is_bit_identical(tmp_path, precision):
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_saves_first(tmp_path, number):
+def test_a_signal_saves_first(tmp_path, fork, number):
     folder = tmp_path / "run"
-    command = train_command(
-        folder, "trainer.max_epochs=500", "trainer.save_every=1000", "trainer.validate_every=400"
-    )
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    endless = "trainer.max_epochs=500", "trainer.save_every=1000", "trainer.validate_every=400"
+    process = fork("train", *RUN, *endless, f"run_dir={folder}")
     while process.poll() is None and not (folder / "metrics.jsonl").exists():
         time.sleep(0.05)
     process.send_signal(number)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.wait(60) == 130
+    errors = (tmp_path / "fork.log").read_text()
     assert f"resume={folder}" in errors
     assert "Traceback" not in errors
     assert ckpt.read(folder / ckpt.LAST).meta["training"]["progress"]["update"] > 0

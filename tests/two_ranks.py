@@ -1,4 +1,4 @@
-"""What one of two processes does for tests/test_ranks.py: torchrun --nproc-per-node=2 tests/two_ranks.py FILE
+"""What one of two processes does for tests/test_ranks.py, alone: torchrun --nproc-per-node=2 tests/two_ranks.py FILE
 
 Every network is trained twice for the same updates: by both ranks together, and by the first alone with accumulation. The first
 writes how far the two are from each other."""
@@ -31,7 +31,7 @@ from nmt.training.objective.scheduled_sampling import ScheduledSampling
 from nmt.training.task import Task, Validation, never
 from nmt.training.trainer import Trainer
 
-UPDATES = 8
+UPDATES = 5
 
 
 class Fixed(list):
