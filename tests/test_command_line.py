@@ -94,7 +94,10 @@ def test_translate_never_fails_on_strange_lines(trained):
         "x" * 5000,
     ]
     result = run(
-        "translate", f"model={trained}", "translation.max_length_factor=0.05", stdin="\n".join(strange)
+        "translate",
+        f"model={trained}",
+        "translation.max_length_factor=0.05",
+        stdin="\n".join(strange),
     )
     assert result.returncode == 0, result.stderr.decode()
     lines = result.stdout.decode().split("\n")

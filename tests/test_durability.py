@@ -56,7 +56,7 @@ def _hold(path, ready, stay):
 
 
 def test_a_lock_names_its_holder_and_dies_with_it(tmp_path):
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("fork")
     ready, stay = context.Event(), context.Event()
     holder = context.Process(target=_hold, args=(str(tmp_path / "lock"), ready, stay))
     holder.start()
@@ -304,7 +304,7 @@ def test_a_file_that_is_replaced_is_not_damaged(tmp_path, run_dir):
     path = tmp_path / "model.safetensors"
     data = [(run_dir / name).read_bytes() for name in (ckpt.BEST, ckpt.LAST)]
     path.write_bytes(data[0])
-    writer = multiprocessing.get_context("spawn").Process(target=_replace, args=(str(path), data))
+    writer = multiprocessing.get_context("fork").Process(target=_replace, args=(str(path), data))
     writer.start()
     seen = set()
     for _ in range(200):
@@ -587,23 +587,14 @@ def test_quotes_that_the_shell_needs_are_said(tmp_path):
 
 
 @pytest.mark.exhaustive
-def test_hangups_save_as_well(tmp_path):
+def test_hangups_save_as_well(tmp_path, fork):
     folder = tmp_path / "run"
-    command = [
-        sys.executable,
-        "-m",
-        "nmt.train",
-        *TINY,
-        "trainer.max_epochs=5000",
-        f"run_dir={folder}",
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = fork("train", *TINY, "trainer.max_epochs=5000", f"run_dir={folder}")
     while process.poll() is None and not (folder / ckpt.BEST).exists():
         time.sleep(0.05)
     process.send_signal(signal.SIGHUP)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130, errors
-    assert f"resume={folder}" in errors
+    assert process.wait(60) == 130
+    assert f"resume={folder}" in (tmp_path / "fork.log").read_text()
     assert not list(folder.glob(".*"))
 
 

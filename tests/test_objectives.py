@@ -11,7 +11,6 @@ from coverings import product
 from sacrebleu.metrics import BLEU, CHRF
 
 import nmt
-from nmt.foundation.errors import Stopped
 from nmt.foundation.interfaces import BOS, EOS, PAD, Candidate
 from nmt.inference.candidates import Candidates
 from nmt.model.layers import fused_cross_entropy
@@ -287,24 +286,6 @@ def test_an_untrained_network_must_be_trained_first(tmp_path):
     done = run("train", *typed, "data.test=2", "objective=minimum_risk", f"run_dir={tmp_path}/run")
     assert done.returncode == 0, done.stderr.decode()
     assert b"those of an untrained model are noise" in done.stderr
-
-
-@pytest.mark.exhaustive
-def test_a_run_with_samples_resumes(small_run, tmp_path, caplog):
-    """What was stopped continues bit for bit."""
-    settings = [
-        "experiment=reverse", "data.train=30", "data.validation=5", "data.test=5", f"init={small_run}", "optimizer.lr=0.01",
-        "objective=minimum_risk", "objective.candidates=4", "trainer.max_epochs=2", "batching.sentences=10", "search=greedy",
-    ]  # fmt: skip
-    whole = trained(tmp_path / "whole", *settings)
-    assert "those of an untrained model are noise" not in caplog.text
-    with pytest.raises(Stopped):
-        trained(tmp_path / "part", *settings, "trainer.stop_after=1")
-    assert run("train", f"resume={tmp_path}/part", "trainer.stop_after=0").returncode == 0
-    ours, theirs = (
-        ckpt.read(folder / ckpt.LAST).part("model") for folder in (tmp_path / "part", whole)
-    )
-    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
 # Distillation

@@ -26,7 +26,6 @@ from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Pictures
 from nmt.inference.explanations.pointing_game import inside, pointing
 from nmt.metric import Metric
-from nmt.storage import checkpoint as ckpt
 from nmt.storage.upgrade import upgraded
 from nmt.tokenizer import SentencePiece
 from nmt.tokenizer.columns import Columns, Pictured
@@ -735,29 +734,6 @@ def test_what_training_leaves(reader_of_digits):
     assert 0 <= results["scores"]["pointing"]["score"] <= 100
     with Image.open(reader_of_digits / "attention.png") as drawn:
         assert drawn.size[0] > 100
-
-
-@pytest.mark.exhaustive
-def test_stopped_and_resumed_is_bit_identical(tmp_path, reader_of_digits):
-    trained(tmp_path / "run", *TINY, "trainer.max_epochs=1")
-    result = run("train", f"resume={tmp_path / 'run'}", "trainer.max_epochs=2")
-    assert result.returncode == 0, result.stderr.decode()
-    for name in (ckpt.LAST, ckpt.BEST):
-        ours, truth = (
-            ckpt.read(folder / name).tensors for folder in (tmp_path / "run", reader_of_digits)
-        )
-        assert [key for key in truth if not torch.equal(ours[key], truth[key])] == []
-
-
-@pytest.mark.exhaustive
-def test_reinforcement_resumes_too(tmp_path):
-    hard = [*TINY, "window=hard", "window.estimator=reinforce"]
-    whole = trained(tmp_path / "whole", *hard)
-    trained(tmp_path / "parts", *hard, "trainer.max_epochs=1")
-    assert run("train", f"resume={tmp_path / 'parts'}", "trainer.max_epochs=2").returncode == 0
-    ours, truth = (ckpt.read(folder / ckpt.LAST).tensors for folder in (tmp_path / "parts", whole))
-    assert [key for key in truth if not torch.equal(ours[key], truth[key])] == []
-    assert any(key.endswith("window.usual") for key in truth)
 
 
 @pytest.mark.exhaustive

@@ -223,7 +223,10 @@ def test_a_death_is_undone_or_ends_all(whole, tmp_path):
 @pytest.mark.exhaustive
 def test_what_is_wrong_is_reported_once_and_ends_all(tmp_path):
     run_dir = f"run_dir={tmp_path}/run"
-    process, began = start("-m", "nmt.train", *TINY, run_dir, "trainer.max_epoch=3"), time.monotonic()
+    process, began = (
+        start("-m", "nmt.train", *TINY, run_dir, "trainer.max_epoch=3"),
+        time.monotonic(),
+    )
     output = process.communicate(timeout=200)[0]
     assert process.returncode != 0
     assert output.count("trainer.max_epoch") == 1, output

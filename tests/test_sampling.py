@@ -7,10 +7,8 @@ import sys
 
 import pytest
 import sentencepiece
-from builders import resumed, trained
 
 from nmt.foundation.interfaces import UNK
-from nmt.storage import checkpoint as ckpt
 from nmt.tokenizer import SentencePiece
 from nmt.tokenizer.sampling import Draws
 
@@ -138,27 +136,3 @@ def test_draws_are_uniform():
     counts = collections.Counter(int(10 * number) for number in numbers)
     assert all(abs(count - 2000) < 200 for count in counts.values())
     assert len(set(numbers)) == len(numbers)
-
-
-def resumed_by_a_process(folder, *overrides):
-    command = [sys.executable, "-m", "nmt.train", f"resume={folder}", *overrides]
-    subprocess.run(command, check=True, capture_output=True)
-
-
-@pytest.mark.parametrize("model", ["unigram", pytest.param("bpe", marks=pytest.mark.exhaustive)])
-@pytest.mark.parametrize(
-    "resume", [resumed, pytest.param(resumed_by_a_process, marks=pytest.mark.exhaustive)]
-)
-def test_a_run_with_sampling_can_be_repeated_and_resumed(tmp_path, model, resume):
-    """Bit for bit."""
-    tiny = [
-        "experiment=reverse", "data.train=60", "data.validation=4", "data.test=2", f"tokenizer={model}",
-        "tokenizer.sampling=0.3", "sizes.encoder=4", "sizes.decoder=8", "sizes.readout=6", "model.embedding_size=6",
-        "batching.sentences=10", "metric=loss", "max_validation=1", "search=greedy", "schedule=constant",
-    ]  # fmt: skip
-    whole = trained(tmp_path / "whole", *tiny, "trainer.max_epochs=2")
-    parts = trained(tmp_path / "parts", *tiny, "trainer.max_epochs=1")
-    resume(parts, "trainer.max_epochs=2")
-    ours, truth = (ckpt.read(folder / ckpt.LAST).part("model") for folder in (parts, whole))
-    for name, tensor in truth.items():
-        assert (ours[name] == tensor).all(), name

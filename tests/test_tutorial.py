@@ -25,7 +25,7 @@ def test_the_tutorial_runs(tmp_path):
     whole = [cell.source for cell in notebook.cells]
     for cell in notebook.cells:
         cell.source = cell.source.replace("max_epochs=7", "max_epochs=1").replace(
-            "data.train=6000", "data.train=1000"
+            "data.train=6000", "data.train=300"
         )
     assert whole != [cell.source for cell in notebook.cells]
     client.NotebookClient(
