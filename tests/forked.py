@@ -1,5 +1,7 @@
 """Commands in a fork of the test's process, which has imported torch and nmt already: starting Python anew costs three seconds."""
 
+import contextlib
+import functools
 import importlib
 import io
 import logging
@@ -25,8 +27,21 @@ def popen(command, **settings):
     """As subprocess.Popen, for `python -m MODULE …`; by a fork if no other thread of torch can be lost in it."""
     if torch.get_num_threads() > 1:
         return subprocess.Popen(command, **settings)
-    importlib.import_module("torch._dynamo")  # by every optimizer: here once, not in each fork
+    _prepare()
     return Forked(command, **settings)
+
+
+@functools.cache
+def _prepare():
+    """Imports and composes once what each training needs, so that no fork has to."""
+    with warnings.catch_warnings(), contextlib.suppress(ImportError):
+        warnings.simplefilter("ignore")
+        for name in (
+            "torch._dynamo", "nmt.pipeline.run_training", "nmt.pipeline.sweep_command", "sacrebleu.metrics", "nmt.drawing.plots",
+            "torch.utils.tensorboard",
+        ):  # fmt: skip
+            importlib.import_module(name)
+    compose.compose("train", ())
 
 
 def start(output, module, *arguments):
