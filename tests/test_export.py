@@ -41,7 +41,7 @@ NETWORKS = (
     ],
     ids=" ".join,
 )
-def test_graphs_compute_what_the_network_computes(choice, tmp_path):
+def test_graphs_compute_what_the_network_computes(choice, tmp_path, unchecked):
     """Encoder, first state and three steps, for sentences of other lengths and another number of them."""
     model = network(*choice).float().eval()
     write_graphs(model, tmp_path)
