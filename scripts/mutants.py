@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-FILES = 6
+FILES = 5
 """The most test files that a mutant is tried with."""
 OPPOSITES = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -60,14 +60,14 @@ def variants(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def executed(node: ast.AST) -> Iterator[ast.AST]:
-    """All nodes but annotations and what only logs or prints."""
+    """All nodes but annotations, logged and formatted text."""
     yield node
     for name, value in ast.iter_fields(node):
         if name in ("annotation", "returns", "decorator_list"):
             continue
         for child in value if isinstance(value, list) else [value]:
             is_log = isinstance(child, ast.Expr) and "log" in ast.unparse(child.value)[:4]
-            if isinstance(child, ast.AST) and not is_log:
+            if isinstance(child, ast.AST) and not is_log and not isinstance(child, ast.JoinedStr):
                 yield from executed(child)
 
 
@@ -77,17 +77,15 @@ def mutants(file: Path) -> list[tuple[int, str, str]]:
     tree, result = ast.parse(text), []
     for node in executed(tree):
         for changed in variants(node):
-            original = ast.unparse(node)
             source = ast.get_source_segment(text, node) or ""
             new = ast.unparse(ast.fix_missing_locations(changed))
             lines = text.splitlines(keepends=True)
-            start = sum(len(line) for line in lines[: node.lineno - 1]) + len(
-                lines[node.lineno - 1].encode()[: node.col_offset].decode()
-            )
-            indent = "\n" + " " * node.col_offset
-            whole = text[:start] + new.replace("\n", indent) + text[start + len(source) :]
-            with_line = f"{original.splitlines()[0][:60]}  →  {new.splitlines()[0][:60]}"
-            result.append((node.lineno, with_line, whole))
+            before = lines[node.lineno - 1].encode()[: node.col_offset].decode()
+            start = sum(map(len, lines[: node.lineno - 1])) + len(before)
+            new = new.replace("\n", "\n" + " " * node.col_offset)
+            whole = text[:start] + new + text[start + len(source) :]
+            old = ast.unparse(node).splitlines()[0]
+            result.append((node.lineno, f"{old[:60]}  →  {new.splitlines()[0][:60]}", whole))
     return result
 
 
@@ -95,8 +93,10 @@ def tests_of(file: Path, tests: dict[Path, str]) -> list[str]:
     """The test files that name the module or what it defines, those with most mentions first."""
     module = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
     names = re.findall(r"^(?:class|def) ([A-Za-z]\w{4,})", file.read_text(encoding="utf-8"), re.M)
-    words = re.compile("|".join(rf"\b{re.escape(name)}\b" for name in (module, file.stem, *names)))
-    counts = Counter({path: len(words.findall(text)) for path, text in tests.items()})
+    words = re.compile("|".join(rf"\b{re.escape(name)}\b" for name in (file.stem, *names)))
+    counts = Counter(
+        {path: 10 * text.count(module) + len(words.findall(text)) for path, text in tests.items()}
+    )
     return [str(path.relative_to(ROOT)) for path, count in counts.most_common(FILES) if count]
 
 
