@@ -4,8 +4,7 @@ python scripts/mutants.py [--seed 1] [--count 60] [--seconds 120] [--under nmt/s
 
 Each is tried with the default tests of the test files that name its module or what it defines, most
 mentions first; --all adds the exhaustive ones. It is killed if a test fails, late if they take longer
-than --seconds. One that survives means the same, changes speed or a message alone, or shows what no
-test looks at.
+than --seconds. One that survives means the same, changes speed or a message, or is what no test sees.
 """
 
 import argparse

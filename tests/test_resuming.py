@@ -18,7 +18,7 @@ PICTURES = [
     "encoder.widths=[4,8]", "encoder.halvings=2", *SMALL,
 ]  # fmt: skip
 CASES = {
-    "unigram": [*WORDS, "tokenizer.sampling=0.3"],
+    "unigram": [*WORDS, "tokenizer=unigram", "tokenizer.sampling=0.3"],
     "bpe": [*WORDS, "tokenizer=bpe", "tokenizer.sampling=0.3"],
     "averages": [*WORDS, "trainer.ema=0.9", "trainer.average=2", "trainer.accumulate=2", "schedule=plateau"],
     "dropout": [*WORDS, "model.dropout=0.2", "model.word_dropout=0.1", "model.variational_dropout=true"],
