@@ -26,6 +26,7 @@ from nmt.inference.translator import Translator
 from nmt.inference.unknown_words import read_lexicon
 from nmt.model.precision import usable_precision
 from nmt.model.seq2seq import Seq2Seq
+from nmt.model.uninitialized import Uninitialized
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
 from nmt.tokenizer import Tokenizer
@@ -205,12 +206,18 @@ def _seq2seq(saved: Checkpoint) -> tuple[Seq2Seq, Tokenizer, Config]:
 
 
 def _filled(make: Callable[[], Made], saved: Checkpoint) -> Made:
-    """A network with the weights of a checkpoint. `make` builds it with initial weights."""
-    # Without memory first: weights that do not fit are refused before anything is allocated.
-    with torch.device("meta"):
-        ckpt.check_weights(make(), saved.weights, saved.path)
-    network = make()
-    ckpt.load_weights(network, saved.weights, saved.path)
+    """A network with the weights of a checkpoint, from a function that builds it."""
+    # Without memory: weights that do not fit are refused before anything is allocated.
+    with torch.device("meta"), Uninitialized():
+        network = make()
+    ckpt.check_weights(network, saved.weights, saved.path)
+    weights = {
+        id(parameter): nn.Parameter(saved.weights[name].to(parameter.dtype, copy=True))
+        for name, parameter in network.named_parameters()
+    }
+    for module in network.modules():
+        for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
+            setattr(module, name, weights[id(parameter)])  # shared where it was
     return network
 
 
@@ -219,6 +226,8 @@ def _checked(saved: Checkpoint, command: str) -> Config:
     ckpt.check_kind(saved, command)
     refuse_missing(saved.meta, saved.path)
     try:
-        return COMMANDS[command].of({**saved.config, "callback": None}).values
+        # An optimizer has been there, and building one takes most of a second.
+        config = {**saved.config, "callback": None}
+        return COMMANDS[command].of(config, unbuilt={"optimizer"}).values
     except ConfigErrors as error:
         raise UserError(f"{saved.path}: {error}") from error

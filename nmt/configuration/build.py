@@ -22,6 +22,7 @@ from nmt.metric import Metric
 from nmt.model.construction import translation_model
 from nmt.model.seq2label import Seq2Label
 from nmt.model.seq2seq import Seq2Seq
+from nmt.model.uninitialized import Uninitialized
 from nmt.tokenizer.columns import Columns
 from nmt.training.trainer import Trainer
 
@@ -189,7 +190,7 @@ def impossible(config: Config, faulty: Set[str]) -> list[ConfigError]:
         parameters = [nn.Parameter(torch.zeros(1))]
         errors += faults_of_building("optimizer", config["optimizer"], parameters=parameters)
     if not faulty & NETWORK:
-        with torch.device("meta"):  # without memory for the weights
+        with torch.device("meta"), Uninitialized():  # without memory for the weights
             if "model" in config:
                 # Misfits do not depend on the size of the vocabulary: ten pieces will do.
                 errors += _raised(network, config, 10, 10)

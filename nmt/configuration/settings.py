@@ -7,7 +7,7 @@ a group whose keys configure an object (build.py).
 
 import dataclasses
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -41,18 +41,25 @@ class Settings:
     threads: Size | None = None
 
     @classmethod
-    def of(cls: type[Some], values: Mapping[str, Any], also: Sequence[ConfigError] = ()) -> Some:
+    def of(
+        cls: type[Some],
+        values: Mapping[str, Any],
+        also: Sequence[ConfigError] = (),
+        unbuilt: Set[str] = frozenset(),
+    ) -> Some:
         """Settings of a configuration.
 
         values: the configuration as plain containers
         also: errors of the command line, to be reported together with those of the values
+        unbuilt: groups whose parts are not built for the check
 
         Raises ConfigErrors with all errors.
         """
         errors = [*also, *cls._wrong_values(values)]
         # Parts are built for the check only where a run would build them anyway.
         if cls.trains:
-            errors += build.impossible(values, {error.key.partition(".")[0] for error in errors})
+            faulty = {error.key.partition(".")[0] for error in errors}
+            errors += build.impossible(values, faulty | unbuilt)
         # Rules compare values, so they need values of the right types.
         if not errors:
             errors += cls(**values).conflicts()

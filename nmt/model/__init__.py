@@ -1,6 +1,6 @@
 """Whole networks: one that translates, one that classifies.
 
-Read: this file, seq2seq, copying, lexical, seq2label, construction.
+Read: this file, seq2seq, copying, lexical, seq2label, construction, uninitialized.
 """
 
 from collections.abc import Callable
