@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import cached_property
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -148,6 +149,21 @@ class Layout:
 
     width: int
     slots: Int[Tensor, " N"]
+
+    @cached_property
+    def sentences(self) -> Int[Tensor, " N"]:
+        """Sentence of each row."""
+        return self.slots if self.width == 1 else self.slots // self.width
+
+
+def sentences_of_rows(
+    rows: int, memory: Prepared, layout: Layout | None = None
+) -> Int[Tensor, " N"]:
+    """Sentence of each row of a search."""
+    if layout is not None:
+        return layout.sentences
+    numbers = torch.arange(rows, device=memory.mask.device)
+    return numbers if rows == len(memory.mask) else numbers // (rows // len(memory.mask))
 
 
 def scatter_rows(
@@ -388,12 +404,32 @@ class Prediction:
     weights: Float[Tensor, "N S"] | None = None
 
 
+@dataclass(frozen=True)
+class RankedPrediction:
+    """The most probable next tokens of N rows.
+
+    log_probs: their log-probabilities, largest first
+    tokens: the tokens
+    ends: log-probability of EOS
+    state: state after the step
+    weights: attention of the step (None without attention)
+    """
+
+    log_probs: Float[Tensor, "N k"]
+    tokens: Int[Tensor, "N k"]
+    ends: Float[Tensor, " N"]
+    state: SearchState
+    weights: Float[Tensor, "N S"] | None = None
+
+
 @runtime_checkable
 class Step(Protocol):
     """Interface of a model for a search: one step for N rows, in the order of their sentences.
 
     device: device of the tensors
     mask: real source positions of the sentences (None without attention)
+
+    A step may have a method `ranked` for the most probable tokens alone: see nmt/search/top_k.py.
     """
 
     device: torch.device

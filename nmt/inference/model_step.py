@@ -12,16 +12,24 @@ from torch import Tensor
 
 from nmt.foundation.interfaces import (
     BOS,
+    EOS,
     PAD,
+    DecoderOutput,
     Layout,
     Prediction,
     Prepared,
+    RankedPrediction,
     SearchState,
     State,
     Step,
 )
+from nmt.model.layers.packed import native
+from nmt.model.native import native_decoding
 from nmt.model.seq2seq import Seq2Seq
+from nmt.search.top_k import top_k
 
+CACHED = 2**19
+"""Logits that are ranked at a time: 2 MB stay in the processor's cache."""
 Averaging = Literal["probability", "log_probability"]
 
 
@@ -30,28 +38,81 @@ class ModelStep:
 
     model: network
     memory: prepared sentences
+    places: places in the memory of the sentences that are searched, ascending (None: all)
     """
 
-    def __init__(self, model: Seq2Seq, memory: Prepared) -> None:
+    def __init__(
+        self, model: Seq2Seq, memory: Prepared, places: Int[Tensor, " b"] | None = None
+    ) -> None:
         self.model = model
         self.memory = memory
         self.device = memory.values.device
+        self.places = places
+        decoder = model.decoder
+        self.reads_rows = decoder.attends and decoder.attention.reads_rows and native(memory.values)
         self.mask = memory.mask if model.decoder.attends else None
+        if self.mask is not None and places is not None:
+            self.mask = self.mask[places]
 
     def __call__(
         self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None = None
     ) -> Prediction:
-        assert isinstance(state, State)
-        output = self.model.decode(tokens.unsqueeze(1), state, self.memory, layout)
-        log_probs = self.model.output_layer.log_probs(output, self.memory, layout).squeeze(
-            1
-        )  # [N, V]
+        layout = self._in_memory(layout, len(tokens))
+        output = self._decode(tokens, state, layout)
+        return Prediction(self._log_probs(output, layout), output.state, _weights(output))
+
+    def ranked(
+        self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None, count: int
+    ) -> RankedPrediction:
+        """The `count` most probable tokens of each row; other arguments as for a call."""
+        layout = self._in_memory(layout, len(tokens))
+        output = self._decode(tokens, state, layout)
+        vocabulary = self.model.output.out_features
+        count = min(count, vocabulary)
+        if self.model.copying is None and native(output.readout):
+            # Blocks of rows whose logits stay in cache
+            blocks = [
+                native_decoding.best(self.model.output_layer.logits(rows).squeeze(1), count, EOS)
+                for rows in output.readout.split(max(32, CACHED // vocabulary))
+            ]
+            best = [torch.cat(parts) for parts in zip(*blocks, strict=True)]
+        else:
+            log_probs = self._log_probs(output, layout)
+            best = [*top_k(log_probs, count), log_probs[:, EOS]]
+        return RankedPrediction(best[0], best[1], best[2], output.state, _weights(output))
+
+    def _log_probs(self, output: DecoderOutput, layout: Layout | None) -> Float[Tensor, "N V"]:
+        log_probs = self.model.output_layer.log_probs(output, self.memory, layout).squeeze(1)
         log_probs[:, [PAD, BOS]] = -torch.inf
-        weights = None if output.weights is None else output.weights.squeeze(1)  # [N, S]
-        return Prediction(log_probs, output.state, weights)
+        return log_probs
+
+    def _decode(self, tokens: Tensor, state: SearchState, layout: Layout | None) -> DecoderOutput:
+        assert isinstance(state, State)
+        return self.model.decode(tokens.unsqueeze(1), state, self.memory, layout)
+
+    def _in_memory(self, layout: Layout | None, rows: int) -> Layout | None:
+        """The layout of rows of some sentences as one of rows of all sentences of the memory."""
+        if not self.reads_rows:
+            return layout
+        if layout is None:
+            sentences = len(self.memory.mask if self.places is None else self.places)
+            layout = Layout(rows // sentences, torch.arange(rows))
+        if self.places is None:
+            return layout
+        if layout.width == 1:
+            return Layout(1, self.places.index_select(0, layout.slots))
+        slots = self.places[layout.sentences] * layout.width + layout.slots % layout.width
+        return Layout(layout.width, slots)
 
     def keep(self, sentences: Int[Tensor, " b"]) -> ModelStep:
+        if self.reads_rows:  # the memory of other sentences costs nothing where it stays
+            places = sentences if self.places is None else self.places[sentences]
+            return ModelStep(self.model, self.memory, places)
         return ModelStep(self.model, self.memory.select(sentences))
+
+
+def _weights(output: DecoderOutput) -> Float[Tensor, "N S"] | None:
+    return None if output.weights is None else output.weights.squeeze(1)
 
 
 @dataclass(frozen=True)

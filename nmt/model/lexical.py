@@ -10,7 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nmt.foundation.interfaces import Layout, Prepared, gather_rows, scatter_rows
+from nmt.foundation.interfaces import Layout, Prepared
+from nmt.model.attention import sums
 from nmt.model.layers.numeric import to_float
 from nmt.model.layers.packed import PackableLinear
 
@@ -30,6 +31,5 @@ class Lexical(nn.Module):
     ) -> Float[Tensor, "N T E"]:
         assert memory.source_words is not None
         vectors = memory.source_words.vectors  # [B, S, E]
-        seen = scatter_rows(weights.to(vectors.dtype), vectors.size(0), layout) @ vectors
-        attended = torch.tanh(gather_rows(seen, weights.size(1), layout))
+        attended = torch.tanh(sums(weights, vectors, memory, layout))
         return torch.tanh(to_float(self.hidden(attended))) + attended

@@ -11,14 +11,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from nmt.foundation.interfaces import BOS, EOS, Hypothesis, Layout, Request, SearchState, Step
+from nmt.foundation.interfaces import (
+    BOS,
+    EOS,
+    Hypothesis,
+    Layout,
+    Prediction,
+    RankedPrediction,
+    Request,
+    SearchState,
+    Step,
+)
 from nmt.search.penalty import Penalty
-from nmt.search.top_k import top_k
+from nmt.search.top_k import ranked, top_k
 
 
 @dataclass(frozen=True)
@@ -34,15 +46,21 @@ class Extension:
     parents: Int[Tensor, "b W"]
     tokens: Int[Tensor, "b W"]
 
-    @property
-    def ended(self) -> Bool[Tensor, "b W"]:
-        """Slots whose hypothesis is finished."""
-        return (self.tokens == EOS) & (self.totals > -torch.inf)
 
-    @property
-    def open_totals(self) -> Float[Tensor, "b W"]:
-        """Log-probabilities of the unfinished hypotheses, -inf elsewhere."""
-        return self.totals.masked_fill(self.ended, -torch.inf)
+class HostExtension:
+    """An extension as arrays on the CPU, where the search does its bookkeeping.
+
+    totals, parents, tokens: see `Extension`
+    ended: slots whose hypothesis is finished
+    open_totals: log-probabilities of the unfinished hypotheses, -inf elsewhere
+    """
+
+    def __init__(self, extension: Extension) -> None:
+        self.totals = extension.totals.cpu().numpy()
+        self.parents = extension.parents.cpu().numpy()
+        self.tokens = extension.tokens.cpu().numpy()
+        self.ended = (self.tokens == EOS) & (self.totals > -np.inf)
+        self.open_totals = np.where(self.ended, -np.inf, self.totals)
 
 
 @dataclass(frozen=True)
@@ -58,7 +76,7 @@ class BeamState:
     """
 
     sentences: list[int]
-    limits: Int[Tensor, " b"]
+    limits: np.ndarray
     totals: Float[Tensor, "b W"]
     slots: Int[Tensor, " n"]
     prefixes: Int[Tensor, "n L"]
@@ -71,10 +89,10 @@ class BeamState:
         """The empty hypothesis in the slots `starts` of each of `width`."""
         totals = torch.full((len(requests), width), -torch.inf, device=device, dtype=torch.float64)
         totals[:, list(starts)] = 0.0
-        slots = _occupied(totals)
+        slots = (totals > -torch.inf).flatten().nonzero().squeeze(1)
         return BeamState(
             sentences=list(range(len(requests))),
-            limits=torch.tensor([request.max_length for request in requests], device=device),
+            limits=np.array([request.max_length for request in requests]),
             totals=totals,
             slots=slots,
             prefixes=torch.full((len(slots), 1), BOS, device=device),
@@ -90,10 +108,30 @@ class BeamState:
         """Layout of the rows; None if every slot has one."""
         return None if len(self.slots) == self.totals.numel() else Layout(self.width, self.slots)
 
+    def at_limit(self, length: int) -> Int[Tensor, " m"] | None:
+        """Rows of hypotheses whose `length` is the limit; None if there are none."""
+        if length not in self.limits:
+            return None
+        is_at_limit = self.limits[self.host_slots // self.width] == length
+        return torch.from_numpy(np.flatnonzero(is_at_limit)).to(self.slots.device)
+
+    def only_eos_at_limit(
+        self, prediction: RankedPrediction, length: int
+    ) -> tuple[Float[Tensor, "n k"], Int[Tensor, "n k"]]:
+        """Log-probabilities and tokens of a prediction; EOS alone after hypotheses whose `length` is the limit."""
+        values = prediction.log_probs
+        tokens = prediction.tokens
+        rows = self.at_limit(length)
+        if rows is not None:
+            values[rows] = -torch.inf
+            values[rows, 0] = prediction.ends[rows]
+            tokens[rows] = EOS
+        return values, tokens
+
     def allow_only_eos_at_limit(self, log_probs: Float[Tensor, "n V"], length: int) -> None:
         """Rules out, in place, all tokens but EOS after hypotheses whose `length` is the limit."""
-        rows = (self.limits[self.slots // self.width] == length).nonzero().squeeze(1)
-        if len(rows):
+        rows = self.at_limit(length)
+        if rows is not None:
             log_prob = log_probs[rows, EOS]
             log_probs[rows] = -torch.inf
             log_probs[rows, EOS] = log_prob
@@ -102,70 +140,102 @@ class BeamState:
         """Hypotheses after one more step of attention."""
         return replace(self, coverage=weights if self.coverage is None else self.coverage + weights)
 
-    def rows(self, parents: Int[Tensor, "b W"]) -> Int[Tensor, "b W"]:
-        """Rows of the hypotheses in slots of each sentence."""
-        device = parents.device
-        first_slots = torch.arange(len(self.sentences), device=device) * self.width  # [b]
-        slots = first_slots.unsqueeze(1) + parents
+    @cached_property
+    def host_slots(self) -> np.ndarray:
+        """`slots` on the CPU."""
+        return self.slots.cpu().numpy()
+
+    def rows(self, extension: HostExtension) -> np.ndarray:
+        """Row of the hypothesis that each slot extends [b W]."""
+        first_slots = np.arange(0, self.totals.numel(), self.width)  # [b]
+        slots = first_slots[:, None] + extension.parents
         if self.layout is None:
             return slots
-        row_of_slot = torch.zeros(self.totals.numel(), dtype=torch.long, device=device)  # [b·W]
-        row_of_slot[self.slots] = torch.arange(len(self.slots), device=device)
+        row_of_slot = np.zeros(self.totals.numel(), dtype=np.int64)  # [b·W]
+        row_of_slot[self.host_slots] = np.arange(len(self.host_slots))
         return row_of_slot[slots]
 
+    def extended(self, values: Float[Tensor, "n k"], tokens: Int[Tensor, "n k"]) -> Extension:
+        """The W most probable extensions of each sentence.
+
+        values, tokens: log-probabilities and tokens of the best extensions of each row
+        """
+        sentences, width = self.totals.shape
+        candidates = self.totals.reshape(-1, 1)[self.slots] + values  # [n, k]
+        if self.layout is not None:  # candidates of empty slots
+            rows = candidates, tokens
+            candidates = candidates.new_full((sentences * width, values.size(1)), -torch.inf)
+            tokens = tokens.new_full(candidates.shape, EOS)  # [b·W, k]
+            candidates[self.slots], tokens[self.slots] = rows
+        totals, indices = candidates.view(sentences, -1).topk(width, -1)  # [b, W], indices of W·k
+        return Extension(
+            totals=totals,
+            parents=indices // values.size(1),
+            tokens=tokens.reshape(sentences, -1).gather(1, indices),
+        )
+
     def finished(
-        self, extension: Extension, mask: Bool[Tensor, "b S"] | None, penalty: Penalty
+        self,
+        extension: HostExtension,
+        rows: np.ndarray,
+        mask: Bool[Tensor, "b S"] | None,
+        penalty: Penalty,
     ) -> Iterator[tuple[int, Hypothesis]]:
         """Number of the sentence and hypothesis for each slot that an extension finishes.
 
+        rows: row that each slot extends [b W]
         mask: real source positions, needed for coverage
         penalty: score of finished hypotheses
         """
         ended = extension.ended
         if not ended.any():
             return
-        rows = self.rows(extension.parents)[ended]  # [e], e finished hypotheses
-        indices = ended.nonzero()[:, 0]  # [e], their sentences among the b
-        costs = [0.0] * len(rows)
+        ended_rows = torch.from_numpy(rows[ended])  # [e], e finished hypotheses
+        indices = ended.nonzero()[0].tolist()  # their sentences among the b
+        costs = [0.0] * len(indices)
         if self.coverage is not None and mask is not None:
-            costs = penalty.of_coverage(self.coverage[rows], mask[indices]).tolist()
+            costs = penalty.of_coverage(self.coverage[ended_rows], mask[indices]).tolist()
         log_probs = extension.totals[ended].tolist()
-        prefixes = self.prefixes[rows, 1:].tolist()
+        prefixes = self.prefixes[ended_rows, 1:].tolist()
         length = self.prefixes.size(1)  # tokens of a finished hypothesis: EOS instead of BOS
-        for i, log_prob, tokens, cost in zip(
-            indices.tolist(), log_probs, prefixes, costs, strict=True
-        ):
+        for i, log_prob, tokens, cost in zip(indices, log_probs, prefixes, costs, strict=True):
             score = penalty.score(log_prob, length, cost)
             yield self.sentences[i], Hypothesis(tokens, log_prob, score)
 
     def advance(
-        self, extension: Extension, kept: Int[Tensor, " k"] | None
+        self, extension: HostExtension, rows: np.ndarray, kept: list[int]
     ) -> tuple[BeamState, Int[Tensor, " m"]]:
         """Hypotheses of the next step, and the row of this step that each of its m rows extends.
 
-        kept: sentences among the b that are searched further (None: all)
+        rows: row that each slot extends [b W]
+        kept: sentences among the b that are searched further
         """
-        rows = self.rows(extension.parents)  # [b, W]
-        tokens = extension.tokens  # [b, W]
-        totals = extension.open_totals  # [b, W]
-        sentences, limits = self.sentences, self.limits
-        if kept is not None:
+        totals = extension.open_totals
+        tokens = extension.tokens
+        limits = self.limits
+        sentences = self.sentences
+        if len(kept) < len(sentences):
             rows = rows[kept]
-            tokens = tokens[kept]
             totals = totals[kept]
+            tokens = tokens[kept]
             limits = limits[kept]
-            sentences = [sentences[i] for i in kept.tolist()]
-        is_open = totals > -torch.inf
-        rows = rows[is_open]  # [m]
+            sentences = [sentences[i] for i in kept]
+        is_open = totals > -np.inf
+
+        def on_device(array: np.ndarray) -> Tensor:
+            return torch.from_numpy(array).to(self.slots.device)
+
+        parents = on_device(rows[is_open])  # [m]
+        last = on_device(tokens[is_open, None])  # [m, 1]
         beam = BeamState(
             sentences=sentences,
             limits=limits,
-            totals=totals,
-            slots=_occupied(totals),
-            prefixes=torch.cat([self.prefixes[rows], tokens[is_open].unsqueeze(1)], 1),
-            coverage=None if self.coverage is None else self.coverage[rows],
+            totals=on_device(totals),
+            slots=on_device(np.flatnonzero(is_open)),
+            prefixes=torch.cat([self.prefixes.index_select(0, parents), last], 1),
+            coverage=None if self.coverage is None else self.coverage[parents],
         )
-        return beam, rows
+        return beam, parents
 
 
 Extend = Callable[[BeamState, Tensor], Extension]
@@ -205,15 +275,23 @@ def breadth_first_search(
         state = state.select(beam.slots // width)
     finished: list[list[Hypothesis]] = [[] for _ in requests]
     for length in range(max(request.max_length for request in requests) + 1):
-        prediction = step(beam.prefixes[:, -1], state, beam.layout)
-        beam.allow_only_eos_at_limit(prediction.log_probs, length)
+        prediction: Prediction | RankedPrediction
+        words = beam.prefixes[:, -1]
+        if extend is most_probable:
+            prediction = ranked(step, words, state, beam.layout, width)
+            extension = beam.extended(*beam.only_eos_at_limit(prediction, length))
+        else:
+            prediction = step(words, state, beam.layout)
+            beam.allow_only_eos_at_limit(prediction.log_probs, length)
+            extension = extend(beam, prediction.log_probs)
         if penalty.coverage:
             assert prediction.weights is not None
             beam = beam.covering(prediction.weights)
-        extension = extend(beam, prediction.log_probs)
-        for sentence, hypothesis in beam.finished(extension, step.mask, penalty):
+        host = HostExtension(extension)
+        parents = beam.rows(host)  # [b, W]
+        for sentence, hypothesis in beam.finished(host, parents, step.mask, penalty):
             finished[sentence].append(hypothesis)
-        best_open = extension.open_totals.max(-1).values.tolist()  # b numbers
+        best_open = host.open_totals.max(-1).tolist()  # b numbers
         unsettled = []
         for i, (sentence, log_prob) in enumerate(zip(beam.sentences, best_open, strict=True)):
             shortest = length + 2  # tokens of a hypothesis that ends at the next step
@@ -223,35 +301,17 @@ def breadth_first_search(
                 unsettled.append(i)
         if not unsettled:
             break
-        kept = None
         if len(unsettled) < len(beam.sentences):
-            kept = torch.tensor(unsettled, device=step.device)
-            step = step.keep(kept)
-        beam, rows = beam.advance(extension, kept)
+            step = step.keep(torch.tensor(unsettled, device=step.device))
+        beam, rows = beam.advance(host, parents, unsettled)
         state = prediction.state.select(rows)
     return [sorted(hypotheses, key=lambda h: -h.score)[:n_best] for hypotheses in finished]
 
 
 def most_probable(beam: BeamState, log_probs: Float[Tensor, "n V"]) -> Extension:
     """The W most probable extensions of each sentence."""
-    sentences, width = beam.totals.shape
-    per_slot = min(width, log_probs.size(-1))  # at most W extensions of one slot can survive: k
-    best, best_tokens = top_k(log_probs, per_slot)  # [n, k]
-    candidates = beam.totals.new_full((sentences * width, per_slot), -torch.inf)  # [b·W, k]
-    candidates[beam.slots] = beam.totals.reshape(-1, 1)[beam.slots] + best
-    tokens = best_tokens.new_full(candidates.shape, EOS)  # [b·W, k]
-    tokens[beam.slots] = best_tokens
-    totals, indices = candidates.view(sentences, -1).topk(width, -1)  # [b, W], indices of W·k
-    return Extension(
-        totals=totals,
-        parents=indices // per_slot,
-        tokens=tokens.view(sentences, -1).gather(1, indices),
-    )
-
-
-def _occupied(totals: Float[Tensor, "b W"]) -> Int[Tensor, " n"]:
-    """Slots with a hypothesis, among all b·W."""
-    return (totals > -torch.inf).flatten().nonzero().squeeze(1)
+    # At most W extensions of one slot can survive.
+    return beam.extended(*top_k(log_probs, min(beam.width, log_probs.size(-1))))
 
 
 def _settled(finished: list[Hypothesis], n_best: int, bound: float) -> bool:

@@ -2,10 +2,20 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from torch import Tensor
 
-from nmt.foundation.interfaces import BOS, EOS, Hypothesis, Request, SearchState, Step
+from nmt.foundation.interfaces import (
+    BOS,
+    EOS,
+    Hypothesis,
+    Request,
+    SearchState,
+    Step,
+)
 from nmt.search.constrained import refuse_required
+from nmt.search.top_k import ranked
 
 
 class Greedy:
@@ -18,33 +28,34 @@ class Greedy:
         self, step: Step, state: SearchState, requests: Sequence[Request]
     ) -> list[list[Hypothesis]]:
         refuse_required(requests, "greedy")
-        sentences, device = len(requests), step.device
-        limits = torch.tensor([request.max_length for request in requests], device=device)
-        alive = torch.arange(
-            sentences, device=device
-        )  # the sentences still being written, a row each
-        words = torch.full((sentences,), BOS, device=device)
-        totals = torch.zeros(sentences, device=device, dtype=torch.float64)
-        tokens: list[list[int]] = [[] for _ in range(sentences)]
+        limits = np.array([request.max_length for request in requests], dtype=np.int64)
+        alive = np.arange(len(requests))  # the sentences still being written, a row each
+        words = np.full(len(requests), BOS)
+        totals = np.zeros(len(requests))
+        tokens: list[list[int]] = [[] for _ in requests]
         for length in range(max((request.max_length for request in requests), default=-1) + 1):
-            prediction = step(words, state)
-            log_probs, state = prediction.log_probs, prediction.state
-            best, words = log_probs.max(-1)
+            tokens_before = torch.from_numpy(words).to(step.device)
+            prediction = ranked(step, tokens_before, state, None, 1)
+            state = prediction.state
             at_end = limits[alive] == length  # only EOS is left at the limit
-            best, words = (
-                torch.where(at_end, log_probs[:, EOS], best),
-                words.masked_fill(at_end, EOS),
-            )
-            totals[alive] += best
+            words = np.where(at_end, EOS, _on_host(prediction.tokens))
+            log_probs = np.where(at_end, _on_host(prediction.ends), _on_host(prediction.log_probs))
+            totals[alive] += log_probs
             going = words != EOS
-            for row, word in zip(alive.tolist(), words.tolist(), strict=True):
-                if word != EOS:
-                    tokens[row].append(word)
+            for sentence, word in zip(alive[going].tolist(), words[going].tolist(), strict=True):
+                tokens[sentence].append(word)
             if not going.all():
-                rows = going.nonzero().squeeze(1)
+                rows = torch.from_numpy(np.flatnonzero(going)).to(step.device)
                 if not len(rows):
                     break
-                step, state = step.keep(rows), state.select(rows)
-                alive, words = alive[rows], words[rows]
+                step = step.keep(rows)
+                state = state.select(rows)
+                alive = alive[going]
+                words = words[going]
         scores = totals.tolist()
-        return [[Hypothesis(tokens[i], scores[i], scores[i])] for i in range(sentences)]
+        return [[Hypothesis(tokens[i], scores[i], scores[i])] for i in range(len(requests))]
+
+
+def _on_host(x: Tensor) -> np.ndarray:
+    """One number for each row, on the CPU."""
+    return x.reshape(-1).cpu().numpy()

@@ -5,6 +5,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from nmt.foundation.interfaces import EOS, Layout, RankedPrediction, SearchState, Step
+
 BLOCK = 128
 
 
@@ -23,3 +25,15 @@ def top_k(x: Float[Tensor, "N V"], k: int) -> tuple[Float[Tensor, "N k"], Int[Te
     )
     values, places = candidates.topk(k, -1)
     return values, indices.gather(1, places)
+
+
+def ranked(
+    step: Step, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None, count: int
+) -> RankedPrediction:
+    """The `count` most probable next tokens of each row, by `step.ranked` if the step has it."""
+    if hasattr(step, "ranked"):
+        return step.ranked(tokens, state, layout, count)
+    prediction = step(tokens, state, layout)
+    values, words = top_k(prediction.log_probs, min(count, prediction.log_probs.size(1)))
+    ends = prediction.log_probs[:, EOS]
+    return RankedPrediction(values, words, ends, prediction.state, prediction.weights)

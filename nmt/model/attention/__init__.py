@@ -19,12 +19,20 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nmt.foundation.interfaces import Encoded, Layout, Prepared, gather_rows, scatter_rows
+from nmt.foundation.interfaces import (
+    Encoded,
+    Layout,
+    Prepared,
+    gather_rows,
+    scatter_rows,
+    sentences_of_rows,
+)
 from nmt.model.attention.normalizer import Normalizer
 from nmt.model.attention.normalizer.softmax import Softmax
 from nmt.model.attention.window import Window
 from nmt.model.layers.numeric import to_float, xavier
-from nmt.model.layers.packed import WeightBlock
+from nmt.model.layers.packed import WeightBlock, native
+from nmt.model.native import native_decoding
 from nmt.model.native.kernel_library import usable
 from nmt.model.native.native_functions import Form, NativeMemory
 
@@ -78,6 +86,11 @@ class Score(nn.Module):
     def native_form(self) -> Form | None:
         """Equation of `forward`, if a native kernel computes it."""
         return "product" if type(self).forward is Score.forward else None
+
+    @property
+    def direction(self) -> Float[Tensor, " K"] | None:
+        """The vector that the hidden units of additive scores are multiplied by; None for products."""
+        return None
 
 
 class ProjectedQuery(NamedTuple):
@@ -146,6 +159,16 @@ class Attention(nn.Module):
         return (memory.values.new_zeros(rows, memory.mask.size(1)),), window_state
 
     @property
+    def reads_rows(self) -> bool:
+        """Whether a step of a search can read the memory row by row, as native_decoding.py does."""
+        return (
+            self.score.native_form is not None
+            and type(self.window) is Window
+            and isinstance(self.normalizer, Softmax)
+            and self.gate is None
+        )
+
+    @property
     def _query_layers(self) -> list[nn.Linear]:
         layers = (self.score.query_layer, self.window.query_layer, self.gate)
         return [layer for layer in layers if layer is not None]
@@ -211,8 +234,7 @@ class Attention(nn.Module):
         layout: rows of a search
         """
         form = self.score.native_form
-        plain = self.gate is None and type(self.window) is Window
-        if form is None or not plain or type(self.normalizer) is not Softmax:
+        if form is None or not self.reads_rows:
             return None
         if layout is not None or self.score.heads > 1 or not torch.is_grad_enabled():
             return None
@@ -243,6 +265,12 @@ class Attention(nn.Module):
     ) -> tuple[Tensor, AttentionState]:
         sentences = memory.mask.size(0)
         heads = self.score.heads
+        if self.reads_rows and query.size(1) == 1 and native(query):
+            rows = sentences_of_rows(len(query), memory, layout)
+            weights = native_decoding.attention(
+                query.squeeze(1), memory.keys, memory.mask, rows, self.score.direction
+            )
+            return weights.unsqueeze(1), state
         attended, window_state = state
         parts = self._split(to_float(query))
         scores = self.score(
@@ -302,7 +330,20 @@ def average(
     weights: Float[Tensor, "N T HS"], memory: Prepared, layout: Layout | None = None
 ) -> Float[Tensor, "N T M"]:
     """Weighted sums of the memory's values, one for each row and step."""
+    return sums(weights, memory.values, memory, layout)
+
+
+def sums(
+    weights: Float[Tensor, "N T HS"],
+    values: Float[Tensor, "B S HX"],
+    memory: Prepared,
+    layout: Layout | None = None,
+) -> Float[Tensor, "N T X"]:
+    """Weighted sums of values of each position of the memory, one for each row and step."""
+    if weights.size(1) == 1 and memory.heads == 1 and native(weights):
+        sentences = sentences_of_rows(len(weights), memory, layout)
+        return native_decoding.weighted_sum(weights.squeeze(1), values, sentences).unsqueeze(1)
     by_sentence = scatter_rows(weights, memory.mask.size(0), layout)  # [B, n, H·S]
-    by_head = memory.by_head(memory.values)  # [B, H·S, M]
-    sums = torch.bmm(by_sentence.to(memory.values.dtype), by_head)  # [B, n, M]
-    return gather_rows(sums, weights.size(1), layout)
+    by_position = memory.by_head(values)  # [B, H·S, X]
+    products = torch.bmm(by_sentence.to(values.dtype), by_position)  # [B, n, X]
+    return gather_rows(products, weights.size(1), layout)

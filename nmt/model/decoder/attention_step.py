@@ -7,11 +7,12 @@ multiplied once per sentence, outside of the loop (`Decoder.project`), and the s
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from nmt.foundation.interfaces import Layout, Prepared, gather_rows, scatter_rows
-from nmt.model.attention import Attention, AttentionState
+from nmt.model.attention import Attention, AttentionState, sums
 from nmt.model.layers.loop_products import LoopProduct
 
 
@@ -55,9 +56,12 @@ class AttentionStep:
         """
         query = self.attention.query(h, *products).unsqueeze(1)  # [N, 1, P]
         if self._native is not None:
-            weights, sums = self._native.attend(query)  # [N, 1, S], [N, 1, G]
-            return Attended(weights, sums.squeeze(1), state)
+            weights, summed = self._native.attend(query)  # [N, 1, S], [N, 1, G]
+            return Attended(weights, summed.squeeze(1), state)
         weights, state = self.attention.attend(query, self.memory, state, self.layout)
+        if not torch.is_grad_enabled():
+            summed = sums(weights, self.memory.projected_values, self.memory, self.layout)
+            return Attended(weights, summed.squeeze(1), state)
         by_sentence = scatter_rows(weights, self.memory.mask.size(0), self.layout)  # [B, n, H·S]
-        sums = self.sum_values(by_sentence)  # [B, n, G]
-        return Attended(weights, gather_rows(sums, 1, self.layout).squeeze(1), state)
+        summed = self.sum_values(by_sentence)  # [B, n, G]
+        return Attended(weights, gather_rows(summed, 1, self.layout).squeeze(1), state)

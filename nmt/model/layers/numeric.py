@@ -5,6 +5,9 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
+from nmt.model.layers.packed import native
+from nmt.model.native import native_decoding
+
 Layer = TypeVar("Layer", bound=nn.Linear)
 
 
@@ -15,6 +18,8 @@ def to_float(x: Tensor) -> Tensor:
 
 def tanh(x: Tensor) -> Tensor:
     """Hyperbolic tangent; 2σ(2x) − 1 on CPUs, where PyTorch's logistic is four times as fast as its tanh."""
+    if native(x):
+        return native_decoding.tanh(x)
     return torch.tanh(x) if x.is_cuda else torch.sigmoid(2 * x).mul(2).sub(1)
 
 

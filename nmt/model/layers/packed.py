@@ -22,6 +22,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from nmt.model.native import native_decoding
+from nmt.model.native.kernel_library import library
+
 GenerationPrecision = Literal["float32", "bfloat16", "int8"]
 WeightBlock = tuple[Tensor, Tensor | None]
 """A weight [M K], as torch.nn.Linear keeps it, and its bias [M]."""
@@ -32,6 +35,7 @@ class PackedWeights:
 
     def __init__(self, precision: GenerationPrecision) -> None:
         self.precision = precision
+        self.has_library = library() is not None
         self._made: dict[tuple[nn.Module, str], Packed] = {}
 
     def get(self, owner: nn.Module, name: str, blocks: tuple[WeightBlock, ...]) -> Packed:
@@ -54,6 +58,14 @@ def generating(packs: PackedWeights) -> Iterator[None]:
         yield
     finally:
         _current.reset(token)
+
+
+def native(x: Tensor) -> bool:
+    """Whether native_decoding.py computes with this tensor: float32 on a CPU, inside `generating`, without gradients."""
+    packs = _current.get()
+    if packs is None or torch.is_grad_enabled() or x.dtype != torch.float32 or not x.is_cpu:
+        return False
+    return packs.has_library
 
 
 def packed(owner: nn.Module, name: str, *blocks: WeightBlock) -> Packed | None:
@@ -95,17 +107,22 @@ def _int8(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
     whole = (weight / scales.unsqueeze(1)).round().to(torch.int8)
     prepacked = torch.ops.onednn.qlinear_prepack(whole, None)
     scales = scales / 127  # `multiply` scales each row to a largest number of 127
-    ones, zeros = torch.ones(1), torch.zeros_like(scales, dtype=torch.int32)
-    middle = torch.full((1,), 128, dtype=torch.int32)
+    zeros = torch.zeros_like(scales, dtype=torch.int32)
     rounding = torch.tensor(128.5)  # 128 + 0.5, because the conversion to uint8 truncates
+
+    def product(low: Tensor) -> Tensor:
+        return torch.ops.onednn.qlinear_pointwise(
+            low, 1.0, 128, prepacked, scales, zeros, None, 1.0, 0, torch.float32, "none", [], ""
+        )
 
     def multiply(x: Tensor) -> Tensor:
         rows = x.reshape(-1, x.size(-1))
+        if native(rows):
+            low, factors = native_decoding.quantize(rows)
+            return native_decoding.rescale_(product(low), factors, bias).view(*x.shape[:-1], -1)
         largest = rows.abs().amax(-1, keepdim=True).clamp_(min=1e-12)
         low = torch.addcdiv(rounding, rows, largest, value=127).to(torch.uint8)
-        y = torch.ops.onednn.qlinear_pointwise(
-            low, ones, middle, prepacked, scales, zeros, None, 1.0, 0, torch.float32, "none", [], ""
-        )
+        y = product(low)
         return torch.addcmul(bias, y, largest, out=y).view(*x.shape[:-1], -1)
 
     return multiply

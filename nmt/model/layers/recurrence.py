@@ -337,6 +337,9 @@ def _alone(product: Callable[[Tensor], Tensor]) -> Products:
 
 def _run(loop: Loop, a: Tensor, state: CellState) -> tuple[Tensor, CellState]:
     """All steps: outputs [T … Q] and the last state, from the gates of the input [T … G·Q]."""
+    if len(a) == 1:  # a step of a search
+        state = loop.step(a[0], loop.products(state[0])[0], state)
+        return state[0].unsqueeze(0), state
     outputs = []
     for a_t in a.unbind(0):
         u_t = loop.products(state[0])[0]

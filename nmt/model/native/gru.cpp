@@ -30,7 +30,7 @@ inline Gates gates(const T* a, const T* u, Index size, Index i) {
 template <typename T>
 void forward(Index rows, Index size, Index block, Index block_stride, Index stride, Index u_stride, const T* a_rows,
              const T* u_rows, const float* h_rows, float* next_rows) {
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (rows > 16)
     for (Index row = 0; row < rows; row++) {
         const T* a = a_rows + row / block * block_stride + row % block * stride;
         const T* u = u_rows + row * u_stride;

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from nmt.model.layers.numeric import tanh
+from nmt.model.layers.packed import native
 from nmt.model.layers.recurrence import CellState, Recurrent
 from nmt.model.native.kernel_library import usable
 from nmt.model.native.native_functions import NativeGRUStep
@@ -38,7 +39,7 @@ def gru(a: Tensor, u: Tensor, state: CellState, update_mask: Tensor | None = Non
     update_mask: factors of n [… Q]
     """
     (h,) = state
-    if update_mask is None and torch.is_grad_enabled() and usable(a, u, h):
+    if update_mask is None and (torch.is_grad_enabled() or native(h)) and usable(a, u, h):
         return (NativeGRUStep.apply(a, u, h),)
     sizes = [2 * h.size(-1), h.size(-1)]
     a_rz, a_n = a.to(h.dtype).split(sizes, -1)

@@ -1,0 +1,150 @@
+// Steps of a search: what stands between the matrix products, each function one pass over numbers that stay in the
+// processor's cache. Each has a reference in PyTorch, named beside it and used without this library.
+//
+// Dimensions: N rows of a search, B sentences, S source positions, K features of a key, M features of a value,
+// V words. Tensors are contiguous.
+
+#include <algorithm>
+#include <functional>
+#include <vector>
+
+#include "vector.h"
+
+namespace {
+
+constexpr float INFINITE = __builtin_inff();
+constexpr Index BLOCK = 64;
+
+float maximum(const float* x, Index size) {
+    float largest = -INFINITE;
+    if (size == BLOCK) {
+#pragma omp simd reduction(max : largest)
+        for (Index j = 0; j < BLOCK; j++) largest = std::max(largest, x[j]);
+    } else {
+        for (Index j = 0; j < size; j++) largest = std::max(largest, x[j]);
+    }
+    return largest;
+}
+
+}  // namespace
+
+// Attention weights [N S], 0 at padding: softmax of qᵀk or, with v [K], of vᵀ tanh(q + k/2). `Score.forward`,
+// `Concat.forward` and `Attention._attend` in model/attention. q [N K], keys [B S K], real [B S], sentences [N].
+extern "C" void search_attention(Index rows, Index positions, Index size, const float* queries, Index q_stride,
+                          const float* keys, const bool* real, const Index* sentences, const float* v,
+                          float* weights) {
+    for (Index i = 0; i < rows; i++) {
+        const float *q = queries + i * q_stride, *k = keys + sentences[i] * positions * size;
+        const bool* is_real = real + sentences[i] * positions;
+        float *row = weights + i * positions, largest = -INFINITE, sum = 0;
+        for (Index s = 0; s < positions; s++, k += size) {
+            float score = 0;
+            if (!is_real[s]) continue;
+            if (v) {
+#pragma omp simd reduction(+ : score)
+                for (Index j = 0; j < size; j++) score += v[j] * tanh_of_half(2.0f * q[j] + k[j]);
+            } else {
+#pragma omp simd reduction(+ : score)
+                for (Index j = 0; j < size; j++) score += q[j] * k[j];
+            }
+            row[s] = score;
+            largest = std::max(largest, score);
+        }
+        for (Index s = 0; s < positions; s++) row[s] = is_real[s] ? exponential(row[s] - largest) : 0;
+        for (Index s = 0; s < positions; s++) sum += row[s];
+        for (Index s = 0; s < positions; s++) row[s] /= sum;
+    }
+}
+
+// Weighted sums [N M] of the values: `average` in model/attention. weights [N S], values [B S M], sentences [N].
+extern "C" void search_weighted_sum(Index rows, Index positions, Index size, const float* weights, const float* values,
+                                    const Index* sentences, float* sums) {
+    for (Index i = 0; i < rows; i++) {
+        const float *w = weights + i * positions, *first = values + sentences[i] * positions * size;
+        for (Index begin = 0; begin < size; begin += BLOCK) {
+            const Index width = std::min(BLOCK, size - begin);
+            float sum[BLOCK] = {};
+            for (Index s = 0; s < positions; s++) {
+                const float* value = first + s * size + begin;
+                if (w[s] == 0) continue;
+                if (width == BLOCK) {
+#pragma omp simd
+                    for (Index j = 0; j < BLOCK; j++) sum[j] += w[s] * value[j];
+                } else {
+                    for (Index j = 0; j < width; j++) sum[j] += w[s] * value[j];
+                }
+            }
+            std::copy(sum, sum + width, sums + i * size + begin);
+        }
+    }
+}
+
+// Rows in 8 bits [N K], and the largest absolute number of each [N]: `_int8` in layers/packed.py.
+extern "C" void search_quantize(Index rows, Index size, const float* x_rows, unsigned char* low_rows,
+                         float* scales) {
+    for (Index i = 0; i < rows; i++) {
+        const float* x = x_rows + i * size;
+        unsigned char* low = low_rows + i * size;
+        float largest = 1e-12f;
+#pragma omp simd reduction(max : largest)
+        for (Index j = 0; j < size; j++) largest = std::max(largest, __builtin_fabsf(x[j]));
+        scales[i] = largest;
+        float factor = 127 / largest;
+#pragma omp simd
+        for (Index j = 0; j < size; j++) low[j] = static_cast<unsigned char>(static_cast<int>(128.5f + x[j] * factor));
+    }
+}
+
+// y scale + bias in place: y [N M], scales [N], bias [M].
+extern "C" void search_rescale(Index rows, Index size, float* y_rows, const float* scales, const float* bias) {
+    for (Index i = 0; i < rows; i++) {
+        float* y = y_rows + i * size;
+#pragma omp simd
+        for (Index j = 0; j < size; j++) y[j] = bias[j] + y[j] * scales[i];
+    }
+}
+
+// y = tanh x [numbers]: `tanh` in layers/numeric.py.
+extern "C" void search_tanh(Index numbers, const float* x, float* y) {
+#pragma omp simd
+    for (Index j = 0; j < numbers; j++) y[j] = tanh_of_half(2.0f * x[j]);
+}
+
+// The largest log-probabilities of each row with their words [N k], best first, and that of the word `end` [N]:
+// torch.log_softmax and search/top_k.py. logits [N V]; words before `end` are left out, but for word 1 (unknown). One
+// pass finds the largest of each block, one sums; only blocks that can hold one of the best are searched.
+extern "C" void search_best(Index rows, Index words, Index k, Index end, const float* logits, float* values,
+                            Index* tokens, float* ends) {
+    const Index blocks = (words + BLOCK - 1) / BLOCK, spare = std::min(blocks - 1, k);
+    std::vector<float> maxima(blocks), ranked;
+    for (Index i = 0; i < rows; i++, values += k, tokens += k) {
+        const float* x = logits + i * words;
+        float largest = -INFINITE, sum = 0;
+        for (Index b = 0; b < blocks; b++) {
+            maxima[b] = maximum(x + b * BLOCK, std::min(BLOCK, words - b * BLOCK));
+            largest = std::max(largest, maxima[b]);
+        }
+#pragma omp simd reduction(+ : sum)
+        for (Index j = 0; j < words; j++) sum += exponential(x[j] - largest);
+        const float normalizer = largest + __builtin_logf(sum);
+        ranked = maxima;  // the first block may owe its maximum to a word that is left out: one more is searched
+        std::nth_element(ranked.begin(), ranked.begin() + spare, ranked.end(), std::greater<float>());
+        std::fill(values, values + k, -INFINITE);
+        std::fill(tokens, tokens + k, end);
+        for (Index b = 0; b < blocks; b++) {
+            if (maxima[b] < ranked[spare]) continue;
+            for (Index j = b * BLOCK; j < std::min(words, (b + 1) * BLOCK); j++) {
+                if (x[j] <= values[k - 1] || (j < end && j != 1)) continue;
+                Index place = k - 1;
+                for (; place > 0 && x[j] > values[place - 1]; place--) {
+                    values[place] = values[place - 1];
+                    tokens[place] = tokens[place - 1];
+                }
+                values[place] = x[j];
+                tokens[place] = j;
+            }
+        }
+        for (Index j = 0; j < k; j++) values[j] -= normalizer;
+        ends[i] = x[end] - normalizer;
+    }
+}

@@ -1,0 +1,171 @@
+"""Steps of a search in C++ against their references in PyTorch, and whole translations with and without them."""
+
+from collections import Counter
+
+import pytest
+import torch
+from builders import batch, network, pairs_of_choices
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from nmt.foundation.interfaces import BOS, EOS, PAD, Request
+from nmt.inference.networks import Networks
+from nmt.model.layers.numeric import tanh
+from nmt.model.layers.packed import int8_is_native
+from nmt.model.native import native_decoding
+from nmt.model.native.kernel_library import library
+from nmt.search.beam import Beam
+from nmt.search.greedy import Greedy
+from nmt.tokenizer.columns import Columns
+
+pytestmark = pytest.mark.skipif(library() is None, reason="no C++ compiler")
+CLOSE = {"atol": 2e-6, "rtol": 2e-6}
+
+
+@pytest.fixture(autouse=True)
+def _without_gradients():
+    torch.manual_seed(1)
+    with torch.no_grad():
+        yield
+
+
+def test_functions_of_single_numbers():
+    x = torch.cat([torch.linspace(-100, 100, 4001), torch.linspace(-1e-3, 1e-3, 101)])
+    torch.testing.assert_close(native_decoding.tanh(x), torch.tanh(x), **CLOSE)
+
+
+@pytest.mark.parametrize("additive", [False, True])
+@pytest.mark.parametrize("size", [3, 64, 100])
+def test_attention_and_its_sum(size, additive):
+    """Rows of any sentences in any number; padding gets exactly 0, whatever it contains."""
+    mask = torch.arange(6) < torch.tensor([6, 2, 1]).unsqueeze(1)
+    keys, values = torch.randn(3, 6, size), torch.randn(3, 6, size + 1)
+    keys[~mask], values[~mask] = torch.inf, torch.inf
+    sentences = torch.tensor([0, 0, 2, 1, 0])
+    queries, v = torch.randn(len(sentences), size), torch.randn(size)
+    weights = native_decoding.attention(queries, keys, mask, sentences, v if additive else None)
+    sums = native_decoding.weighted_sum(weights, values, sentences)
+    for row, sentence in enumerate(sentences.tolist()):
+        real = int(mask[sentence].sum())
+        k = keys[sentence, :real]
+        scores = torch.tanh(queries[row] + k / 2) @ v if additive else k @ queries[row]
+        expected = scores.softmax(0)
+        torch.testing.assert_close(weights[row, :real], expected, atol=1e-5, rtol=1e-5)
+        assert (weights[row, real:] == 0).all()
+        expected_sum = expected @ values[sentence, :real]
+        torch.testing.assert_close(sums[row], expected_sum, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+@pytest.mark.parametrize("vocabulary", [5, 64, 65, 1000])
+def test_the_best_words_of_each_row(vocabulary, count):
+    logits = 5 * torch.randn(20, vocabulary)
+    logits[:5, [PAD, BOS]] = 50  # the most probable words, if they counted
+    best, best_words, ends = native_decoding.best(logits, count, EOS)
+    log_probs = logits.log_softmax(-1)
+    torch.testing.assert_close(ends, log_probs[:, EOS], atol=1e-5, rtol=1e-5)
+    log_probs[:, [PAD, BOS]] = -torch.inf
+    values, words = log_probs.topk(count, -1)
+    real = values > -torch.inf
+    torch.testing.assert_close(best, values, atol=1e-5, rtol=1e-5)
+    assert torch.equal(best_words[real], words[real])
+
+
+def test_rows_in_8_bits():
+    x = torch.randn(4, 100)
+    x[1], x[2] = 0, 1e4 * x[2]
+    low, largest = native_decoding.quantize(x)
+    again = (low.float() - 128) * largest.unsqueeze(1) / 127
+    assert ((again - x).abs() <= 0.51 * largest.unsqueeze(1) / 127).all()
+    bias = torch.randn(100)
+    expected = x * largest.unsqueeze(1) + bias
+    torch.testing.assert_close(native_decoding.rescale_(x.clone(), largest, bias), expected)
+
+
+def _translations(decoder, score, precision, search, native):
+    model, data = network(decoder, score).float().eval(), batch()
+    networks = Networks([model], Columns(), precision)
+    networks.packed_weights.has_library = native
+    sources = [ids[:n].tolist() for ids, n in zip(data.source, data.source_lengths, strict=True)]
+    requests = [Request(max_length=4 + i) for i in range(len(sources))]
+    memories = networks.memories(sources)
+    with networks.generating():
+        return search(*networks.first_step(memories), requests)
+
+
+@pytest.mark.parametrize(
+    "search", [Greedy(), Beam(width=3, n_best=3, coverage=0.1)], ids=["greedy", "beam"]
+)
+@pytest.mark.parametrize(("decoder", "score"), pairs_of_choices())
+def test_searches_find_the_same(decoder, score, search):
+    if decoder == "fixed" and isinstance(search, Beam):
+        search = Beam(width=3, n_best=3)
+    plain, fast = (
+        _translations(decoder, score, "float32", search, native) for native in (False, True)
+    )
+    for ours, theirs in zip(fast, plain, strict=True):
+        assert [h.tokens for h in ours] == [h.tokens for h in theirs]
+        assert [h.score for h in ours] == pytest.approx([h.score for h in theirs], abs=1e-4)
+
+
+class _Operators(TorchDispatchMode):
+    """Counts operators that compute: views, allocations and conversions to arrays do not."""
+
+    FREE = ("alias", "detach", "empty", "lift_fresh", "reshape", "resolve", "select.int", "split", "squeeze", "to.",
+            "transpose", "unsqueeze", "view")  # fmt: skip
+
+    def __init__(self):
+        super().__init__()
+        self.counts = Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = str(func).removeprefix("aten.").removeprefix("new_")
+        if not name.startswith(self.FREE):
+            self.counts[name] += 1
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    ("decoder", "precision", "width", "most"),
+    [
+        ("luong", "float32", 1, 14),
+        ("luong", "float32", 5, 23),
+        ("luong", "int8", 1, 22),
+        ("bahdanau", "float32", 5, 30),
+    ],
+)
+def test_operators_of_a_step(decoder, precision, width, most, monkeypatch):
+    """Every operator of a step costs microseconds, whatever it computes: they must not become more."""
+    if precision == "int8" and not int8_is_native():
+        pytest.skip("no 8-bit products")
+    calls = Counter()
+    for name, value in vars(native_decoding).copy().items():
+        if getattr(value, "__module__", "") == native_decoding.__name__ and name[0] != "_":
+            monkeypatch.setattr(native_decoding, name, _counted(value, calls))
+    model = network(decoder, "concat" if decoder == "bahdanau" else "general").float().eval()
+    model.output.bias[EOS] = -1e3  # no hypothesis ends before the limit
+    networks = Networks([model], Columns(), precision)
+    counts = []
+    for length in (4, 5, 15):  # the first search packs the weights
+        calls.clear()
+        memories = networks.memories([[5, 6, 7]] * 2)
+        with networks.generating(), _Operators() as operators:
+            search = Greedy() if width == 1 else Beam(width=width)
+            search(*networks.first_step(memories), [Request(max_length=length)] * 2)
+        counts.append(operators.counts + calls)
+    per_step = {name: (n - counts[1][name]) / 10 for name, n in counts[2].items()}
+    assert sum(per_step.values()) <= most, per_step
+
+
+def _counted(function, calls):
+    def counted(*arguments, **options):
+        calls[f"native {function.__name__}"] += 1
+        return function(*arguments, **options)
+
+    return counted
+
+
+def test_tanh_in_generation_is_the_plain_one_with_gradients():
+    x = torch.randn(5, requires_grad=True)
+    with torch.enable_grad():
+        tanh(x).sum().backward()
+    torch.testing.assert_close(x.grad, 1 - torch.tanh(x) ** 2)
