@@ -19,7 +19,8 @@ from nmt.configuration import build
 from nmt.foundation.errors import Stopped, UserError
 from nmt.metric import Metric
 from nmt.storage import checkpoint as ckpt
-from nmt.training import schedule
+from nmt.training import busy_cores, schedule
+from nmt.training.busy_cores import FewerThreads
 from nmt.training.callback import Callback
 from nmt.training.interruption import interruptible
 from nmt.training.memory import Trimming
@@ -559,3 +560,35 @@ def test_a_folder_that_cannot_be_made_is_one_message(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "mkdir", refused)
     with pytest.raises(UserError, match="run_dir=.*cannot be made .Permission denied"):
         claim_fresh(tmp_path / "runs" / "now")
+
+
+def test_fewer_threads_while_other_processes_use_the_cores(monkeypatch, caplog):
+    caplog.set_level("INFO")
+    before = torch.get_num_threads()
+    speeds = {1: 10.0, 2: 19.0, 4: 35.0}
+    monkeypatch.setattr(busy_cores, "_speed", speeds.__getitem__)
+    try:
+        torch.set_num_threads(4)
+        callback = FewerThreads()
+        assert torch.get_num_threads() == 4
+        speeds[4] = 15.0  # a little slower than two threads
+        callback.on_validation(1, 1.0, None, True)
+        assert torch.get_num_threads() == 4
+        speeds[4] = 5.0
+        callback.on_validation(2, 2.0, None, True)
+        assert torch.get_num_threads() == 2
+        assert "2 of 4 threads until the next validation, as they are 3.8 times" in caplog.text
+        speeds[4] = 35.0
+        callback.on_validation(3, 3.0, None, True)
+        assert torch.get_num_threads() == 4
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_speed_with_a_number_of_threads_is_positive(monkeypatch):
+    before = torch.get_num_threads()
+    monkeypatch.setattr(busy_cores, "SECONDS", 0.0)
+    try:
+        assert busy_cores._speed(1) >= 0
+    finally:
+        torch.set_num_threads(before)
