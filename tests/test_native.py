@@ -16,7 +16,7 @@ from nmt.model.layers.cells.gru import gru
 from nmt.model.layers.fused_cross_entropy import linear_cross_entropy
 from nmt.model.native import kernel_library
 from nmt.model.native.kernel_library import library
-from nmt.model.native.native_functions import NativeGRUStep
+from nmt.model.native.native_functions import NativeGRUStep, NativeMemory
 from nmt.training.objective.cross_entropy import CrossEntropy
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no C++ compiler")
@@ -133,6 +133,17 @@ def test_nan_and_infinity_stay(monkeypatch):
     a = torch.randn(3, 15)
     a[1, 2] = torch.nan
     assert NativeGRUStep.apply(a, torch.randn(3, 15), h.requires_grad_()).isnan().any()
+
+
+def test_negligible_weights_have_no_denormal_gradient():
+    keys = torch.tensor([[[0.0], [-80.0], [-200.0]]]).requires_grad_()
+    values = torch.ones(1, 3, 1).cumsum(1).requires_grad_()
+    memory = NativeMemory("product", keys, values, torch.ones(1, 3) > 0, None, torch.float32)
+    weights, context = memory.attend(torch.ones(1, 1, 1))
+    context.sum().backward()
+    assert weights[0, 0, 2] == 0
+    assert 0 < float(weights[0, 0, 1].detach()) < 1e-30
+    assert not keys.grad.any()
 
 
 def test_exponentials_are_exact_to_float32():

@@ -20,6 +20,9 @@
 
 namespace {
 
+// Smaller weights have no gradient: products with them would be denormal numbers, with which processors are slow.
+constexpr float TINY = 1e-20f;
+
 template <typename Q, typename K>
 void forward(bool additive, Index sentences, Index rows, Index length, Index size, Index features, Index stride,
              const Q* query, const K* keys, const K* values, const float* v, const bool* mask, float* weights,
@@ -81,7 +84,7 @@ void backward(bool additive, Index sentences, Index rows, Index length, Index si
             float mean = 0;
             for (Index s = 0; s < length; s++) {
                 float d_alpha = d_weights[row * length + s];
-                if (alpha[s] == 0) continue;
+                if (alpha[s] < TINY) continue;
                 const K* value = values + (b * length + s) * features;
 #pragma omp simd reduction(+ : d_alpha)
                 for (Index d = 0; d < features; d++) d_alpha += load(gamma[d]) * load(value[d]);
@@ -94,7 +97,7 @@ void backward(bool additive, Index sentences, Index rows, Index length, Index si
                 dq[k] = 0;
             }
             for (Index s = 0; s < length; s++) {
-                if (alpha[s] == 0) continue;
+                if (alpha[s] < TINY) continue;
                 float delta = alpha[s] * (d_score[s] - mean);
                 const K* key = keys + (b * length + s) * size;
                 float* d_key = d_keys + (b * length + s) * size;

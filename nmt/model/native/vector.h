@@ -30,9 +30,11 @@ inline void store(BFloat16& place, float x) {
     place.bits = std::uint16_t((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
-// eˣ = 2ⁿ eʳ with |r| ≤ ln 2 / 2, and the Taylor series of eʳ up to r⁷ (relative error below 2·10⁻⁷). NaN stays NaN.
+// eˣ = 2ⁿ eʳ with |r| ≤ ln 2 / 2, and the Taylor series of eʳ up to r⁷ (relative error below 2·10⁻⁷). NaN stays NaN;
+// below −87 the result is 0, as processors are slow with the denormal numbers there.
 inline float exponential(float x) {
-    x = x < -87.0f ? -87.0f : x;
+    bool is_tiny = x < -87.0f;
+    x = is_tiny ? -87.0f : x;
     x = x > 88.0f ? 88.0f : x;
     float n = __builtin_rintf(x * 1.44269504f);
     float r = x - n * 0.693145752f;
@@ -48,7 +50,7 @@ inline float exponential(float x) {
     std::int32_t bits = (std::int32_t(n) + 127) << 23;
     float power;
     std::memcpy(&power, &bits, sizeof power);
-    return series * power;
+    return is_tiny ? 0.0f : series * power;
 }
 
 inline float logistic(float x) { return 1.0f / (1.0f + exponential(-x)); }
