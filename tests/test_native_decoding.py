@@ -8,7 +8,9 @@ from builders import batch, network, pairs_of_choices
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt.foundation.interfaces import BOS, EOS, PAD, Request
+from nmt.inference.model_step import ModelStep
 from nmt.inference.networks import Networks
+from nmt.inference.whole_search import computes
 from nmt.model.layers.numeric import tanh
 from nmt.model.layers.packed import int8_is_native
 from nmt.model.native import native_decoding
@@ -107,6 +109,52 @@ def test_searches_find_the_same(decoder, score, search):
         assert [h.score for h in ours] == pytest.approx([h.score for h in theirs], abs=1e-4)
 
 
+@pytest.mark.parametrize("score", ["dot", "general"])
+@pytest.mark.parametrize("penalty", ["none", "average", "power", "wu", "reward"])
+@pytest.mark.parametrize("width", [1, 2, 9, 30])
+def test_a_whole_search_finds_what_its_steps_find(width, penalty, score):
+    search = Beam(width=width, n_best=min(width, 3), length_penalty=penalty)
+    plain, fast = (
+        _translations("luong", score, "float32", search, native) for native in (False, True)
+    )
+    for ours, theirs in zip(fast, plain, strict=True):
+        assert [h.tokens for h in ours] == [h.tokens for h in theirs]
+        assert [h.score for h in ours] == pytest.approx([h.score for h in theirs], abs=1e-4)
+        assert [h.log_prob for h in ours] == pytest.approx([h.log_prob for h in theirs], abs=1e-4)
+
+
+@pytest.mark.skipif(not torch.cpu.get_capabilities().get("amx_bf16"), reason="no AMX")
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_a_whole_search_in_low_precision_is_close(precision):
+    search = Beam(width=30, length_penalty="none")
+    low, exact = (
+        _translations("luong", "general", name, search, True) for name in (precision, "float32")
+    )
+    for ours, theirs in zip(low, exact, strict=True):
+        assert ours[0].score == pytest.approx(theirs[0].score, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("decoder", "score", "overrides", "is_whole"),
+    [
+        ("luong", "general", (), True),
+        ("luong", "concat", (), False),
+        ("luong", "general", ("decoder.num_layers=2",), False),
+        ("luong", "general", ("decoder.layer_norm=true",), False),
+        ("luong", "general", ("model.lexical=true",), False),
+        ("luong", "general", ("cell=lstm",), False),
+        ("bahdanau", "general", (), False),
+    ],
+)
+def test_other_networks_are_searched_step_by_step(decoder, score, overrides, is_whole):
+    model = network(decoder, score, *overrides).float()
+    networks = Networks([model], Columns(), "float32")
+    [memory] = networks.memories([[5, 6, 7]])
+    assert not computes(model, memory)  # outside of `generating`
+    with networks.generating():
+        assert computes(model, memory) == is_whole
+
+
 class _Operators(TorchDispatchMode):
     """Counts operators that compute: views, allocations and conversions to arrays do not."""
 
@@ -141,6 +189,7 @@ def test_operators_of_a_step(decoder, precision, width, most, monkeypatch):
     for name, value in vars(native_decoding).copy().items():
         if getattr(value, "__module__", "") == native_decoding.__name__ and name[0] != "_":
             monkeypatch.setattr(native_decoding, name, _counted(value, calls))
+    monkeypatch.setattr(ModelStep, "search", lambda *_: None)  # step by step
     model = network(decoder, "concat" if decoder == "bahdanau" else "general").float().eval()
     model.output.bias[EOS] = -1e3  # no hypothesis ends before the limit
     networks = Networks([model], Columns(), precision)

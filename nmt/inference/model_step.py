@@ -15,17 +15,21 @@ from nmt.foundation.interfaces import (
     EOS,
     PAD,
     DecoderOutput,
+    Hypothesis,
     Layout,
     Prediction,
     Prepared,
     RankedPrediction,
+    Request,
     SearchState,
     State,
     Step,
 )
+from nmt.inference.whole_search import computes, whole_search
 from nmt.model.layers.packed import native
 from nmt.model.native import native_decoding
 from nmt.model.seq2seq import Seq2Seq
+from nmt.search.penalty import Penalty
 from nmt.search.top_k import top_k
 
 CACHED = 2**19
@@ -80,6 +84,20 @@ class ModelStep:
             log_probs = self._log_probs(output, layout)
             best = [*top_k(log_probs, count), log_probs[:, EOS]]
         return RankedPrediction(best[0], best[1], best[2], output.state, _weights(output))
+
+    def search(
+        self,
+        state: SearchState,
+        requests: Sequence[Request],
+        width: int,
+        n_best: int,
+        penalty: Penalty,
+    ) -> list[list[Hypothesis]] | None:
+        """A whole beam search, as `breadth_first_search` does it; None where it must go step by step."""
+        if not computes(self.model, self.memory):
+            return None
+        assert isinstance(state, State)
+        return whole_search(self.model, self.memory, state, requests, width, n_best, penalty)
 
     def _log_probs(self, output: DecoderOutput, layout: Layout | None) -> Float[Tensor, "N V"]:
         log_probs = self.model.output_layer.log_probs(output, self.memory, layout).squeeze(1)

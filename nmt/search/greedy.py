@@ -15,6 +15,7 @@ from nmt.foundation.interfaces import (
     Step,
 )
 from nmt.search.constrained import refuse_required
+from nmt.search.penalty import Penalty
 from nmt.search.top_k import ranked
 
 
@@ -28,6 +29,10 @@ class Greedy:
         self, step: Step, state: SearchState, requests: Sequence[Request]
     ) -> list[list[Hypothesis]]:
         refuse_required(requests, "greedy")
+        if hasattr(step, "search"):
+            found = step.search(state, requests, 1, 1, Penalty())
+            if found is not None:
+                return found  # type: ignore[no-any-return]
         limits = np.array([request.max_length for request in requests], dtype=np.int64)
         alive = np.arange(len(requests))  # the sentences still being written, a row each
         words = np.full(len(requests), BOS)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 from collections.abc import Callable, Iterator
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from jaxtyping import Float
@@ -30,19 +30,26 @@ WeightBlock = tuple[Tensor, Tensor | None]
 """A weight [M K], as torch.nn.Linear keeps it, and its bias [M]."""
 
 
+Kept = TypeVar("Kept")
+
+
 class PackedWeights:
     """The packed weights of a model, made when first needed. The weights must not change while these are in use."""
 
     def __init__(self, precision: GenerationPrecision) -> None:
         self.precision = precision
         self.has_library = library() is not None
-        self._made: dict[tuple[nn.Module, str], Packed] = {}
+        self._made: dict[tuple[nn.Module, str], Any] = {}
 
     def get(self, owner: nn.Module, name: str, blocks: tuple[WeightBlock, ...]) -> Packed:
-        weights = self._made.get((owner, name))
-        if weights is None:
-            weights = self._made[owner, name] = Packed(blocks, self.precision)
-        return weights
+        return self.keep(owner, name, lambda: Packed(blocks, self.precision))
+
+    def keep(self, owner: nn.Module, name: str, make: Callable[[], Kept]) -> Kept:
+        """Something made from the owner's weights, when it is first needed."""
+        if (owner, name) not in self._made:
+            self._made[owner, name] = make()
+        result: Kept = self._made[owner, name]
+        return result
 
 
 _current: contextvars.ContextVar[PackedWeights | None] = contextvars.ContextVar(
@@ -58,6 +65,11 @@ def generating(packs: PackedWeights) -> Iterator[None]:
         yield
     finally:
         _current.reset(token)
+
+
+def current_weights() -> PackedWeights | None:
+    """The packed weights in use; None outside `generating`."""
+    return _current.get()
 
 
 def native(x: Tensor) -> bool:

@@ -8,6 +8,7 @@ shows the equations, runs where the kernel cannot, and is what tests/test_native
     attention.cpp        scores, softmax and weighted sum of a step    model/attention, decoder/attention_step.py
     gru.cpp              gates of the gated recurrent unit             layers/cells/gru.py
     cross_entropy.cpp    loss and gradient of rows of logits           layers/fused_cross_entropy.py
+    beam_search.cpp      a whole search of Luong's decoder             inference/whole_search.py, search/
     decoding.cpp         steps of a search                             attention/, layers/packed.py, search/top_k.py
 
 The kernels are compiled on first use. NMT_NATIVE=0 in the environment switches them off.

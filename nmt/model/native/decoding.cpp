@@ -56,9 +56,10 @@ extern "C" void search_attention(Index rows, Index positions, Index size, const 
     }
 }
 
-// Weighted sums [N M] of the values: `average` in model/attention. weights [N S], values [B S M], sentences [N].
+// Weighted sums [N M] of the values: `average` in model/attention. weights [N S], values [B S M], sentences [N];
+// rows of sums are `stride` numbers apart.
 extern "C" void search_weighted_sum(Index rows, Index positions, Index size, const float* weights, const float* values,
-                                    const Index* sentences, float* sums) {
+                                    const Index* sentences, float* sums, Index stride) {
     for (Index i = 0; i < rows; i++) {
         const float *w = weights + i * positions, *first = values + sentences[i] * positions * size;
         for (Index begin = 0; begin < size; begin += BLOCK) {
@@ -74,7 +75,7 @@ extern "C" void search_weighted_sum(Index rows, Index positions, Index size, con
                     for (Index j = 0; j < width; j++) sum[j] += w[s] * value[j];
                 }
             }
-            std::copy(sum, sum + width, sums + i * size + begin);
+            std::copy(sum, sum + width, sums + i * stride + begin);
         }
     }
 }

@@ -48,7 +48,8 @@ def weighted_sum(
     """Weighted sums of the values of each row's sentence."""
     values = values.contiguous()
     sums = torch.empty(len(weights), values.size(2))
-    call("search_weighted_sum", *weights.shape, values.size(2), weights, values, sentences, sums)
+    sizes = (*weights.shape, values.size(2))
+    call("search_weighted_sum", *sizes, weights, values, sentences, sums, values.size(2))
     return sums
 
 

@@ -1,0 +1,185 @@
+// A whole beam search with the decoder of Luong et al. (model/decoder/luong.py) with one layer of gated recurrent units
+// and scores qᵀk: what search/breadth_first.py does step by step, without a word of Python in between.
+//
+// Dimensions: n rows, B sentences, S source positions, Q units, M features of a value, D of a readout, V words,
+// W hypotheses of a sentence.
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include "vector.h"
+
+extern "C" void search_attention(Index, Index, Index, const float*, Index, const float*, const bool*, const Index*,
+                                 const float*, float*);
+extern "C" void search_weighted_sum(Index, Index, Index, const float*, const float*, const Index*, float*, Index);
+extern "C" void search_best(Index, Index, Index, Index, const float*, float*, Index*, float*);
+
+namespace {
+
+// BLAS: sgemm with float32 matrices, or gemm_bf16bf16f32 with bfloat16 matrices and a float32 result.
+using Gemm = void (*)(const char*, const char*, const int*, const int*, const int*, const float*, const void*,
+                      const int*, const void*, const int*, const float*, float*, const int*);
+
+struct Layer {
+    const void* weight;
+    const float* bias;
+    int inputs, outputs;
+};
+
+struct Multiply {
+    Gemm gemm;
+    bool low;  // whether the matrices are bfloat16
+    std::vector<BFloat16> rounded;
+
+    // y = x Wᵀ + b [rows outputs].
+    void operator()(int rows, const Layer& layer, const float* x, std::vector<float>& y) {
+        const float one = 1;
+        const void* matrix = x;
+        y.resize(size_t(rows) * layer.outputs);
+        for (int i = 0; i < rows; i++) std::copy(layer.bias, layer.bias + layer.outputs, &y[size_t(i) * layer.outputs]);
+        if (low) {
+            rounded.resize(size_t(rows) * layer.inputs);
+            for (size_t j = 0; j < rounded.size(); j++) store(rounded[j], x[j]);
+            matrix = rounded.data();
+        }
+        gemm("T", "N", &layer.outputs, &rows, &layer.inputs, &one, layer.weight, &layer.inputs, matrix, &layer.inputs,
+             &one, y.data(), &layer.outputs);
+    }
+};
+
+// h' of gated recurrent units, see gru.cpp.
+void update(Index size, const float* a, const float* u, const float* h, float* next) {
+#pragma omp simd
+    for (Index j = 0; j < size; j++) {
+        float r = logistic(a[j] + u[j]);
+        float z = logistic(a[size + j] + u[size + j]);
+        float n = tanh_of_half(2.0f * (a[2 * size + j] + r * u[2 * size + j]));
+        next[j] = n + z * (h[j] - n);
+    }
+}
+
+struct Hypothesis {
+    Index sentence, parent;
+    double log_prob, score;
+    std::vector<Index> words;
+};
+
+// Score of a hypothesis of `words` words: search/penalty.py.
+double score(Index penalty, double alpha, double log_prob, double words) {
+    switch (penalty) {
+        case 1: return log_prob / words;
+        case 2: return log_prob / std::pow(words, alpha);
+        case 3: return log_prob / std::pow((5 + words) / 6, alpha);
+        case 4: return log_prob + alpha * words;
+        default: return log_prob;
+    }
+}
+
+// Whether nothing with a score of at most `bound` can enter the best `count` different hypotheses.
+bool settled(const std::vector<Hypothesis>& finished, size_t count, double bound) {
+    std::set<std::vector<Index>> different;
+    std::vector<double> scores;
+    for (const Hypothesis& h : finished)
+        if (different.insert(h.words).second) scores.push_back(h.score);
+    if (scores.size() < count) return false;
+    std::nth_element(scores.begin(), scores.begin() + count - 1, scores.end(), std::greater<double>());
+    return bound <= scores[count - 1];
+}
+
+}  // namespace
+
+// Writes the `count` best hypotheses of each sentence, best first: words [B count L] with `end` behind the last one,
+// log_probs and scores [B count], and the number of hypotheses of each sentence [B]. gates [V 3Q] are the products of
+// all words with W_ih; the three weights are bfloat16 if `low`; limits [B] are the largest numbers of words, less than L.
+extern "C" void beam_search(void* gemm_function, bool low, Index sentences, Index positions, Index units, Index features,
+                            Index readout_size, Index vocabulary, Index width, Index count, Index longest, Index begin,
+                            Index end, Index block, Index penalty, float alpha, const float* gates,
+                            const void* state_weight, const float* state_bias, const void* combine_weight,
+                            const float* combine_bias, const void* output_weight, const float* output_bias, const float* keys, const float* values, const bool* mask, const float* first_state,
+                            const Index* limits, Index* words, double* log_probs, double* scores, Index* counts) {
+    Multiply product{reinterpret_cast<Gemm>(gemm_function), low, {}};
+    const Layer recurrent{state_weight, state_bias, int(units), int(3 * units)};
+    const Layer combine{combine_weight, combine_bias, int(features + units), int(readout_size)};
+    const Layer output{output_weight, output_bias, int(readout_size), int(vocabulary)};
+    const Index joined = features + units, best_of = std::min(width, vocabulary);
+    std::vector<Hypothesis> rows;
+    std::vector<std::vector<Hypothesis>> finished(sentences);
+    std::vector<float> h(first_state, first_state + sentences * units), u, context_and_h, weights, readouts, logits;
+    std::vector<float> best_values, ends;
+    std::vector<Index> best_words, sentence_of;
+    for (Index b = 0; b < sentences; b++) rows.push_back({b, b, 0.0, 0.0, {}});
+    for (Index length = 0; !rows.empty(); length++) {
+        const Index n = rows.size();
+        product(n, recurrent, h.data(), u);
+        context_and_h.resize(n * joined), weights.resize(n * positions), sentence_of.resize(n);
+        best_values.resize(n * best_of), best_words.resize(n * best_of), ends.resize(n);
+        for (Index i = 0; i < n; i++) {
+            const Index word = length ? rows[i].words.back() : begin;
+            sentence_of[i] = rows[i].sentence;
+            update(units, gates + word * 3 * units, &u[i * 3 * units], &h[i * units], &context_and_h[i * joined + features]);
+        }
+        search_attention(n, positions, units, &context_and_h[features], joined, keys, mask, sentence_of.data(), nullptr,
+                         weights.data());
+        search_weighted_sum(n, positions, features, weights.data(), values, sentence_of.data(), context_and_h.data(),
+                            joined);
+        product(n, combine, context_and_h.data(), readouts);
+#pragma omp simd
+        for (Index j = 0; j < n * readout_size; j++) readouts[j] = tanh_of_half(2.0f * readouts[j]);
+        for (Index i = 0; i < n; i += block) {
+            const Index some = std::min(block, n - i);
+            product(some, output, &readouts[i * readout_size], logits);
+            search_best(some, vocabulary, best_of, end, logits.data(), &best_values[i * best_of],
+                        &best_words[i * best_of], &ends[i]);
+        }
+        std::vector<Hypothesis> next;
+        for (Index i = 0, stop; i < n; i = stop) {
+            const Index b = rows[i].sentence, limit = limits[b];
+            std::vector<Hypothesis> candidates;  // no words yet
+            for (stop = i; stop < n && rows[stop].sentence == b; stop++)
+                for (Index k = 0; k < (length == limit ? 1 : best_of); k++) {
+                    const Index word = length == limit ? end : best_words[stop * best_of + k];
+                    const float value = length == limit ? ends[stop] : best_values[stop * best_of + k];
+                    candidates.push_back({b, stop, rows[stop].log_prob + value, 0.0, {word}});
+                }
+            auto better = [](const Hypothesis& x, const Hypothesis& y) { return x.log_prob > y.log_prob; };
+            std::stable_sort(candidates.begin(), candidates.end(), better);
+            const size_t first_open = next.size();
+            for (Index k = 0; k < std::min<Index>(width, candidates.size()); k++) {
+                Hypothesis& candidate = candidates[k];
+                const Index word = candidate.words[0];
+                if (candidate.log_prob == -HUGE_VAL) continue;
+                candidate.words = rows[candidate.parent].words;
+                if (word == end) {
+                    candidate.score = score(penalty, alpha, candidate.log_prob, length + 1);
+                    finished[b].push_back(candidate);
+                } else {
+                    candidate.words.push_back(word);
+                    next.push_back(candidate);
+                }
+            }
+            if (next.size() == first_open) continue;
+            const double open = next[first_open].log_prob;
+            const double bound = std::max(score(penalty, alpha, open, length + 2),
+                                          score(penalty, alpha, open, std::max(length + 2, limit + 1)));
+            if (settled(finished[b], count, bound)) next.resize(first_open);
+        }
+        rows = std::move(next);
+        h.resize(rows.size() * units);
+        for (size_t i = 0; i < rows.size(); i++)
+            std::copy_n(&context_and_h[rows[i].parent * joined + features], units, &h[i * units]);
+    }
+    for (Index b = 0; b < sentences; b++) {
+        auto better = [](const Hypothesis& x, const Hypothesis& y) { return x.score > y.score; };
+        std::stable_sort(finished[b].begin(), finished[b].end(), better);
+        counts[b] = std::min<Index>(count, finished[b].size());
+        for (Index k = 0; k < counts[b]; k++) {
+            const Hypothesis& hypothesis = finished[b][k];
+            Index* place = words + (b * count + k) * longest;
+            std::copy(hypothesis.words.begin(), hypothesis.words.end(), place);
+            place[hypothesis.words.size()] = end;
+            log_probs[b * count + k] = hypothesis.log_prob;
+            scores[b * count + k] = hypothesis.score;
+        }
+    }
+}
