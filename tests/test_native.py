@@ -83,18 +83,19 @@ def test_attention(score, steps, dtype, monkeypatch):
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("agreement", [0.0, 2.5])
 @pytest.mark.parametrize("dtype", TOLERANCE)
-def test_cross_entropy(smoothing, dtype, monkeypatch):
+def test_cross_entropy(smoothing, agreement, dtype, monkeypatch):
     torch.manual_seed(0)
-    inputs = torch.randn(37, 12), torch.randn(301, 12), torch.randn(301)
-    targets = torch.randint(301, (37,))
+    inputs = torch.randn(38, 12), torch.randn(301, 12), torch.randn(301)
+    targets = torch.randint(301, (38,))
     results = []
     for native in (True, False):
         with monkeypatch.context() as patch:
             patch.setattr(kernel_library, "library", library if native else lambda: None)
             leaves = [x.clone().requires_grad_() for x in inputs]
             with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
-                loss, nll = linear_cross_entropy(*leaves, targets, smoothing)
+                loss, nll = linear_cross_entropy(*leaves, targets, smoothing, agreement=agreement)
             results.append([loss, nll, *torch.autograd.grad(loss, leaves)])
     for one, other in zip(*results, strict=True):
         close(one, other, dtype)

@@ -195,11 +195,11 @@ def linear_cross_entropy(
         )
     device = x.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
-    is_plain = generated is None and weights is None and not agreement
+    is_plain = generated is None and weights is None
     fits = x.size(0) * weight.size(0) <= LOGITS and usable(x, weight, x.new_empty(0, dtype=dtype))
     with torch.autocast(device, enabled=False):
         if is_plain and fits and torch.is_grad_enabled():
-            return NativeCrossEntropy.apply(x, weight, bias, targets, smoothing, dtype)
+            return NativeCrossEntropy.apply(x, weight, bias, targets, smoothing, agreement, dtype)
         return _LinearCrossEntropy.apply(
             x, weight, bias, targets, smoothing, dtype, generated, copied, weights, agreement
         )

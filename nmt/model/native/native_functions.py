@@ -165,6 +165,7 @@ class NativeCrossEntropy(Function):
     weight, bias: of the output layer [V D] and [V]
     targets: right words [n]
     smoothing: label smoothing
+    agreement: factor of the divergence between rows 2i and 2i + 1; 0: rows are no pairs
     dtype: type of the products
     """
 
@@ -176,6 +177,7 @@ class NativeCrossEntropy(Function):
         bias: Tensor,
         targets: Tensor,
         smoothing: float,
+        agreement: float,
         dtype: torch.dtype,
     ) -> tuple[Tensor, Tensor]:
         low_weight = weight.to(dtype)
@@ -185,7 +187,7 @@ class NativeCrossEntropy(Function):
         d_bias = torch.zeros(PARTS, len(bias))
         call(
             f"cross_entropy_{TYPES[dtype]}",
-            *(len(x), len(bias), PARTS, float(smoothing)),
+            *(len(x), len(bias), PARTS, float(smoothing), float(agreement)),
             *(logits, bias, targets.contiguous(), *losses, d_bias),
         )
         # The kernel has written ∂L/∂logits over them.
@@ -201,4 +203,4 @@ class NativeCrossEntropy(Function):
         # oneDNN multiplies bfloat16 twice as fast if the smaller operand is the transposed one.
         dw = (low @ d_logits).t() if low.dtype == torch.bfloat16 else d_logits.t() @ low.t()
         dw = dw.to(torch.float32, memory_format=torch.contiguous_format)  # [V, D]
-        return (d_logits @ low_weight).float() * d, dw, d_bias * d, None, None, None
+        return (d_logits @ low_weight).float() * d, dw, d_bias * d, None, None, None, None
