@@ -10,7 +10,7 @@ COMMANDS = {
     "align": "word alignments from attention",
     "label": "classes of lines",
     "average": "mean of the weights of several checkpoints",
-    "serve": "HTTP server with a page to look inside",
+    "serve": "HTTP server, and a page that explains translations",
     "export": "ONNX, a page without a server, a hub folder",
     "index": "memory of translations for the server",
     "report": "tables and tests over runs",

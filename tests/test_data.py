@@ -447,7 +447,7 @@ def test_an_empty_slice_is_named(tmp_path):
     data = TextFiles(
         train=f"{tmp_path}/train@5:9", validation=f"{tmp_path}/val", source="en", target="de"
     )
-    with pytest.raises(UserError, match="@5:9: no sentence pairs in it"):
+    with pytest.raises(UserError, match="@5:9: contains no sentence pairs"):
         data.load()
 
 

@@ -429,7 +429,7 @@ def table(tmp_path, form, content):
         ("tsv", b"en\tde\na\rb\tc\n", "line 2.*a carriage return inside a cell"),
         ("csv", b'en,de\n"a,b\n', "cannot be read as a table"),
         ("csv", b"en,en\na,b\n", "two columns have the same name"),
-        ("csv", b"en,de\n", "no rows in it"),
+        ("csv", b"en,de\n", "contains no rows"),
         ("csv", b"en,de\na,\xff\n", "line 2: not UTF-8"),
         ("jsonl", b'{"en": "a", "de": "b"}\n{"en": "a"}\n', "line 2: has no de"),
         ("jsonl", b'{"en": "a", "de": "\xff"}\n', "line 1: not UTF-8"),
@@ -478,7 +478,7 @@ def test_labels_stay_one_line_and_none_is_lost(tmp_path):
 
     assert labels([0, "x\ny", " z "]) == [("0",), ("x y",), ("z",)]
     assert labels([0], separator=",") == [("0",)]
-    with pytest.raises(UserError, match="row 1: one of the labels in column 'label' is null"):
+    with pytest.raises(UserError, match="row 1: a label in column 'label' is null"):
         labels([["x", None]])
 
 

@@ -186,7 +186,7 @@ class Comparison:
             "Repeating: a word or phrase three times in a row. Nothing of the reference: no word of "
             "three letters or more is in it, as in hallucinations."
         )
-        return self._table("What looks wrong", ["output is"], rows, note)
+        return self._table("Suspicious outputs", ["output is"], rows, note)
 
     def _word_table(
         self, title: str, group: Callable[[str], str], names: Sequence[str], note: str

@@ -190,7 +190,7 @@ def _pictures(ranking: Ranking) -> list[Markup]:
             charts.bars(ranking),
         ),
         "Learning curves": (bands, charts.learning_curves(ranking)),
-        "Cost against quality": ("Up and left is better.", charts.cost_against_quality(ranking)),
+        "Cost against quality": ("Upper left is better.", charts.cost_against_quality(ranking)),
     }
     curve = charts.by_length(ranking) if "bleu" in ranking.runs[0].scores else None
     if curve is not None:

@@ -165,7 +165,7 @@ def collect(names: Sequence[str], *, different_data: bool = False) -> CollectedR
             problems.append(f"{folder}: cannot be read ({e!r}); left out")
     if not results and not swept:
         raise UserError(
-            f"{', '.join(names)}: no finished run in it (a run has results.json when it has ended)"
+            f"{', '.join(names)}: no finished run found (a finished run has results.json)"
         )
     of_data = {json.dumps(result.data, sort_keys=True): result.folder for result in results}
     if len(of_data) > 1 and not different_data:

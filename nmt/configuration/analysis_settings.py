@@ -54,6 +54,6 @@ class CompareSettings(Settings):
                     "name a run, a model or a file, as in nmt.compare … A B",
                     [],
                 ),
-                *((True, "systems", "is named twice", name) for name in repeated),
+                *((True, "systems", "appears twice", name) for name in repeated),
             ),
         ]

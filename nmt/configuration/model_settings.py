@@ -84,7 +84,7 @@ class EnsembleSettings(ModelSettings):
     def idle(self) -> dict[str, str]:
         if len(models(self.model)) > 1:
             return {}
-        why = "there is only one model: model=[A,B] makes an ensemble"
+        why = "has no effect with one model; model=[A,B] is an ensemble"
         return {"averaging": why, "shares": why}
 
 
@@ -250,7 +250,7 @@ class ScoreSettings(EnsembleSettings):
                 (
                     (self.target is None) == (self.nbest is None),
                     "target, nbest",
-                    "give one of them, target=FILE (one translation per line) or nbest=FILE "
+                    "give either target=FILE (one translation per line) or nbest=FILE "
                     "(Moses format)",
                 ),
                 (
@@ -321,7 +321,7 @@ class AlignSettings(EnsembleSettings):
     def idle(self) -> dict[str, str]:
         if self.links:
             others = ("symmetrize", "units", "output", "format", "attention_map", "reverse")
-            why = "links=FILE is compared with gold=FILE, and nothing else"
+            why = "with links=FILE, the only other inputs are gold=FILE and the texts"
             return dict.fromkeys((*others, *MODEL_KEYS), why)
         if self.vectors:
             return dict.fromkeys(MODEL_KEYS, "vectors need no model")

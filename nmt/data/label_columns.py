@@ -60,7 +60,7 @@ class LabelColumns:
                 labels += _listed_labels(rows, self.label, self.separator, multi_label)
             texts += rows.texts(self.text)
         if not texts:
-            raise UserError(f"{stream.name}: no texts in it")
+            raise UserError(f"{stream.name}: contains no texts")
         return Labelled(texts, labels, stream.name, multi_label)
 
 
@@ -95,7 +95,7 @@ def _listed_labels(
         if values == [None]:
             values = []  # an empty cell
         if None in values:
-            raise UserError(f"{rows.place(i)}: one of the labels in column {column!r} is null")
+            raise UserError(f"{rows.place(i)}: a label in column {column!r} is null")
         numbers = [value for value in values if classes and isinstance(value, int)]
         for number in numbers:
             if not 0 <= number < len(classes):

@@ -96,7 +96,7 @@ class Stream(Generic[Item]):
     read: Callable[[], Iterator[Item]]
     files: Sequence[Path] = ()
     settings: str = ""
-    empty: str = "no sentence pairs in it"
+    empty: str = "contains no sentence pairs"
 
     @property
     def size(self) -> int:

@@ -45,7 +45,7 @@ def read_vectors(path: str, vocabulary: Collection[str] | None = None) -> dict[s
             vectors[word] = _vector(fields[-size:], place)
     if not size:
         raise UserError(
-            f"{path}: no vectors in it. Is {Path(path).name} a file of words and numbers?"
+            f"{path}: contains no vectors. Is {Path(path).name} a file of words and numbers?"
         )
     return vectors
 

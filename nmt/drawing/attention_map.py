@@ -88,7 +88,7 @@ def write_map(maps: Sequence[AttentionMap], path: Path) -> None:
     """
     maps = [m for m in maps if m.places or (m.weights and len(m.source) > m.ends)]
     if not maps:
-        log.warning("%s is not written: there are only empty lines", path)
+        log.warning("%s is not written: all lines are empty", path)
     elif path.suffix == ".json":
         text = json.dumps([_as_json(m) for m in maps], ensure_ascii=False)
         write_atomically(path, f"{text}\n".encode())

@@ -78,7 +78,7 @@ def write_explanations(
     # Without attention, no word is marked.
     numbers = [i for i, answer in enumerate(answers) if answer.importances is not None]
     if not numbers:
-        log.warning("%s is not written: there are only empty lines", path)
+        log.warning("%s is not written: all lines are empty", path)
     elif path.suffix == ".png":
         from nmt.drawing.plots import save
 

@@ -35,7 +35,7 @@ def export_model(
     """
     path = Path(output)
     if path.exists():
-        raise UserError(f"output={path}: is there already; choose another name")
+        raise UserError(f"output={path}: already exists; choose another name")
     saved = ckpt.read_model(model)
     try:
         if format == "card":

@@ -188,11 +188,11 @@ def _exportable(translator: Translator) -> Seq2Seq:
     tokenizers = [parsed(content) for content in translator.tokenizer.models]
     has_two_cells = getattr(model.encoder, "cell_name", None) != model.decoder.cell_name
     problems = {
-        f"the page does not compute window={window}": window != "window",
-        f"the page does not compute encoder={_name(model.encoder)}": _name(model.encoder)
+        f"the page does not support window={window}": window != "window",
+        f"the page does not support encoder={_name(model.encoder)}": _name(model.encoder)
         not in ("bidirectional", "unidirectional", "alternating"),
-        "the page does not compute different cells of encoder and decoder": has_two_cells,
-        f"the page does not compute cell={model.decoder.cell_name}": model.decoder.cell_name
+        "the page does not support different cells of encoder and decoder": has_two_cells,
+        f"the page does not support cell={model.decoder.cell_name}": model.decoder.cell_name
         not in CELLS,
         "the page keeps text as it is written; this tokenizer changes it "
         "(tokenizer.normalization)": any(

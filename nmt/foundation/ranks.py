@@ -353,7 +353,7 @@ def _reason(ranks: Ranks, store: Any, lost: Lost) -> UserError:
             is_reported = False
     except RuntimeError:  # the store is gone too
         return UserError(
-            f"rank {ranks.number}: the others cannot be reached any more ({lost}). {_remedy(None)}"
+            f"rank {ranks.number}: the others cannot be reached ({lost}). {_remedy(None)}"
         )
     if is_reported or ranks.number != survivors[0]:
         return Silent(message)

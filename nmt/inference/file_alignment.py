@@ -146,7 +146,7 @@ def attention_of_model(
         if not translator.attends:
             raise UserError(f"model={name}: has no attention to align by (decoder=fixed)")
         if not translator.tokenizer.columns.sources:
-            raise UserError(f"model={name}: reads pictures, which have no words to align")
+            raise UserError(f"model={name}: reads pictures, which have no words")
         source, target = translator.languages
         # Unrelated names are no proof of a wrong direction.
         if reverse is not None and reverse().languages == (source, target):

@@ -172,7 +172,7 @@ class FileSink(StreamSink):
             )
         if self._partial.stat().st_size < record.finished_bytes:
             raise UserError(f"{self._partial}: shorter than recorded. Delete it and start again")
-        log.info("%s: going on after %s lines", self._partial, f"{record.finished_lines:,}")
+        log.info("%s: continuing after %s lines", self._partial, f"{record.finished_lines:,}")
         return record
 
     def _save(self, record: PartialRecord) -> None:

@@ -467,7 +467,7 @@ class Translator:
         else:
             maps = self.forced_maps([text], [translation], units)
         if not maps:
-            raise UserError("attention: there are no words in the text")
+            raise UserError("attention: the text contains no words")
         return maps[0]
 
     def attention_maps(

@@ -63,7 +63,7 @@ class Seq2Label(Network):
             )
         if run.parts["encoder"].reads_pictures:
             yield ConfigError(
-                "encoder", "reads pictures, and texts are classified: choose encoder=bidirectional"
+                "encoder", "reads pictures, but texts are classified: choose encoder=bidirectional"
             )
         if not run.joint:
             yield ConfigError(

@@ -318,9 +318,9 @@ class _Teachers:
         theirs = self.translator.tokenizer
         ours = data.tokenizer
         columns = (
-            f"reads {theirs.columns.described}, and the model to train {ours.columns.described}"
+            f"reads {theirs.columns.described}, but the model to train {ours.columns.described}"
         )
-        joint = "needs one vocabulary for both languages, and the teacher has two: set {}"
+        joint = "needs one vocabulary for both languages, but the teacher has two: set {}"
         reader = str(network.encoder.reader)  # "None" without pictures
         readers = [str(teacher.encoder.reader) for teacher in self.translator.models]
         refuse(
@@ -346,7 +346,7 @@ class _Teachers:
                     (
                         of_teacher != reader,
                         key,
-                        f"reads pictures as {of_teacher}, and the model to train as {reader}",
+                        f"reads pictures as {of_teacher}, but the model to train as {reader}",
                         path,
                     )
                     for of_teacher, path in zip(readers, self.paths, strict=True)

@@ -65,7 +65,7 @@ def _read_keys(name: str) -> list[str]:
     lines = read_lines(find_file(name))
     keys = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
     if not keys:
-        raise UserError(f"keys={name}: there is no key in it; write one a line")
+        raise UserError(f"keys={name}: contains no keys; write one key per line")
     return keys
 
 

@@ -322,7 +322,11 @@ def listing(job: TrainingJob, runs: Sequence[Run]) -> list[str]:
     """Text of --dry-run: a line for the sweep, and one for each run with its state."""
     states = {run.name: run.state for run in runs}
     width = max((len(run.name) for run in runs), default=0)
-    summary = overall(runs, states) if job.sweeper.counted else "trials are chosen as they come"
+    summary = (
+        overall(runs, states)
+        if job.sweeper.counted
+        else "each trial is chosen after the earlier ones"
+    )
     lines = [f"{job.folder}: {summary}"]
     for run in runs:
         state = states[run.name]
@@ -336,7 +340,7 @@ def listing(job: TrainingJob, runs: Sequence[Run]) -> list[str]:
         lines.append(f"  {run.name:<{width}}  {state.value}{': ' if detail else ''}{detail}")
     unfinished = any(state is not RunState.FINISHED for state in states.values())
     if unfinished and time_left(runs, states) is None:
-        lines.append("how long it will take is known when one run has finished")
+        lines.append("the remaining time is known when one run has finished")
     return lines
 
 

@@ -130,5 +130,5 @@ def refuse_required(requests: Sequence[Request], search: str) -> None:
     """Raises ValueError if something is required, for searches that cannot promise it."""
     if any(request.required for request in requests):
         raise ValueError(
-            f"words that must appear need search=beam (search={search} cannot promise them)"
+            f"words that must appear need search=beam (search={search} cannot guarantee them)"
         )

@@ -29,7 +29,7 @@ def _sentences(fields: Fields) -> list[str]:
     text = fields["q"]
     sentences = [text[place.start : place.stop] for place in spans(text)]
     if not sentences:
-        raise Refused(400, "there are no words in the text")
+        raise Refused(400, "the text contains no words")
     if fields["sentence"] >= len(sentences):
         raise Refused(400, f"sentence: expected a number from 0 to {len(sentences) - 1}")
     return sentences
@@ -141,7 +141,7 @@ def contrasted(served: Served, fields: Fields) -> dict[str, Any]:
         raise Refused(400, "translations: expected two texts")
     translator = served.model
     if not translator.encode([sentence])[0]:
-        raise Refused(400, "there are no words in the text")
+        raise Refused(400, "the text contains no words")
     probabilities = token_probabilities(translator, [sentence, sentence], texts)
     differences = influence(translator, sentence, *translator.tokenizer.encode_target(texts))
     return {

@@ -111,7 +111,7 @@ class ServedModel(Generic[Model]):
                 raise UserError(f"it is {_kind(model)}, not {_kind(self.model)}")
         # Any error: the watcher continues, and the previous model stays in use.
         except Exception as error:
-            self.status = "the newer checkpoint cannot be used, the one before answers"
+            self.status = "the newer checkpoint cannot be used; the previous one stays in use"
             log.error("%s: %s: %s", self.name, self.status, error)
             return
         self.model = model
@@ -151,7 +151,7 @@ class Models:
         """The first translator for these languages, and of that name unless it is empty. Raises
         Refused if there is none."""
         if not self.translators:
-            raise Refused(400, "no model here translates")
+            raise Refused(400, "no served model translates")
         candidates = [
             served
             for served in self.translators

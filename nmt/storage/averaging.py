@@ -39,7 +39,7 @@ def average_checkpoints(models: Sequence[str], output: str) -> None:
     for saved, other in zip(checkpoints[1:], weights[1:], strict=True):
         if _similarity(weights[0], other) < LEAST_SIMILARITY:
             log.warning(
-                "models: %s and %s are of independent trainings, so their mean does not translate; "
+                "models: %s and %s are of independent trainings, so their mean is not a working model; "
                 "average checkpoints of one run, or of runs that start from one model (init=)",
                 first.path,
                 saved.path,
@@ -72,17 +72,15 @@ def _check_same_network(first: Checkpoint, other: Checkpoint) -> None:
         for saved in (first, other)
     )
     if first_shapes != other_shapes:
-        raise UserError(f"{names} are of different networks, which have no mean")
+        raise UserError(f"{names} are of different networks, which cannot be averaged")
     if ckpt.tokenizer_from(other).models != ckpt.tokenizer_from(first).models:
-        raise UserError(f"{names} have different vocabularies, so their mean does not translate")
+        raise UserError(f"{names} have different vocabularies, so they cannot be averaged")
     first_facts = _facts(first.meta)
     other_facts = _facts(other.meta)
     keys = sorted({*first_facts, *other_facts})
     differing = [key for key in keys if first_facts.get(key) != other_facts.get(key)]
     if differing:
-        raise UserError(
-            f"{names} differ in {', '.join(differing)}, so their mean does not translate"
-        )
+        raise UserError(f"{names} differ in {', '.join(differing)}, so they cannot be averaged")
 
 
 def _facts(meta: Mapping[str, Any]) -> dict[str, Any]:

@@ -129,7 +129,7 @@ def _downloaded(model: str, key: str) -> Path:
         return Path(huggingface_hub.hf_hub_download(name, BEST, revision=revision or None))
     except Exception as error:  # no network, not found, not allowed: errors of many kinds
         reason = first_line(error)
-        raise UserError(f"{key}={model}: cannot be had from the hub ({reason})") from error
+        raise UserError(f"{key}={model}: cannot be downloaded from the hub ({reason})") from error
 
 
 def read_model(model: str, key: str = "model", command: str | None = None) -> Checkpoint:

@@ -347,9 +347,7 @@ class TrainingLoop:
         """Handles a NaN or infinite loss or gradient as `on_nan` states."""
         progress = self.progress
         policy = self.trainer.on_nan
-        problem = (
-            f"the loss or its gradient is not a number any more (update {progress.update + 1:,})"
-        )
+        problem = f"the loss or its gradient is NaN or infinite (update {progress.update + 1:,})"
         if policy == "stop" or self._failures >= PATIENCE:
             raise UserError(f"{problem}: {self._remedy}")
         self.state.skip()
@@ -473,7 +471,7 @@ class TrainingLoop:
         progress = self.progress
         if not self.state.sound():
             raise UserError(
-                f"weights are not numbers any more (update {progress.update:,}): {self._remedy}"
+                f"weights are NaN or infinite (update {progress.update:,}): {self._remedy}"
             )
         now = time.monotonic()
         progress.seconds += now - self._counted_from

@@ -94,7 +94,7 @@ class TrainingRun:
         if self.task.ranks.first:
             self._draw_curve()
         resume = f"python -m nmt.{self.task.command} {typed(resume=self.folder)}"
-        log.warning("stopped and saved. Go on with: %s", resume)
+        log.warning("stopped and saved. Continue with: %s", resume)
 
     def _finish(self, progress: TrainingProgress, callbacks: Sequence[Callback]) -> float:
         """Tests the best weights, and writes and draws the results."""

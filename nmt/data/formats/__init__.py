@@ -126,7 +126,7 @@ def reader(format: str) -> ReadTable:
             yield replace(rows, first=first)
             first += len(rows)
         if first == 1:
-            raise UserError(f"{file}: no rows in it")
+            raise UserError(f"{file}: contains no rows")
 
     return numbered
 

@@ -50,7 +50,7 @@ def _text_name(members: Sequence[str], file: Path, columns: Sequence[str]) -> st
     ]
     if len(texts) == 1:
         return texts[0]
-    contents = ", ".join(members[:SHOWN_MEMBERS]) or "no files in it"
+    contents = ", ".join(members[:SHOWN_MEMBERS]) or "no files"
     if texts:
         contents = f"several: {', '.join(texts)}. Unpack it and use data=text"
     raise UserError(

@@ -148,7 +148,7 @@ class Captions:
         captioned = [row for chunk in rows.read() for row in self._captioned(chunk, file)]
         usable = self._usable(captioned, file)
         if not usable:
-            raise UserError(f"{part}: no sentence pairs in it")
+            raise UserError(f"{part}: contains no sentence pairs")
         return usable
 
     def _captioned(self, rows: Rows, file: Path) -> Iterable[Captioned]:

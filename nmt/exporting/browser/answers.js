@@ -65,7 +65,7 @@ function shortened(line) {
 function explained({ q, sentence = 0, prefix = [], looks = [], translation }) {
   const sentences = sentencesOf(q)
   const line = sentences[Math.min(sentence, sentences.length - 1)]
-  if (!line) throw new Error("there are no words in the text")
+  if (!line) throw new Error("the text contains no words")
   const { ids, memory, limit } = memoryOf(line)
   if (looks.some(([step, position]) => !(step >= 0 && position >= 0 && position <= ids.length)))
     throw new Error(`attention can be directed to positions 0 to ${ids.length} of this text`)
@@ -77,7 +77,7 @@ function explained({ q, sentence = 0, prefix = [], looks = [], translation }) {
     prefix: prefixTokens,
     looks: new Map(looks),
   })
-  if (!hypotheses.length) throw new Error("the search finds no translation that begins so")
+  if (!hypotheses.length) throw new Error("no translation begins with this prefix")
   const children = new Map(nodes.map((node, i) => [`${node.parent} ${node.token}`, i]))
   let bestPath = null
   hypotheses.forEach(({ tokens }, k) => {
@@ -162,7 +162,7 @@ function contrasted({ q, sentence = 0, translations }) {
   const sentences = sentencesOf(q)
   const line = sentences[Math.min(sentence, sentences.length - 1)]
   const ids = source.encode(line ?? "")
-  if (!ids.length) throw new Error("there are no words in the text")
+  if (!ids.length) throw new Error("the text contains no words")
   const tokens = translations.map((text) => target.encode(text))
   const logProbs = tokens.map((targetIds) => forced(ids, targetIds))
   const total = (values) => values.reduce((a, b) => a + b, 0)

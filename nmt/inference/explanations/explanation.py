@@ -80,7 +80,7 @@ def explain(
             state = step.initial_state(state)
         [hypotheses] = translator.search(step, state, [request])
     if not hypotheses:
-        raise UserError("the search finds no translation that begins so")
+        raise UserError("no translation begins with this prefix")
     if sum(node.parent < 0 for node in recorder.nodes) > 1:
         raise UserError("this search draws samples, which have no search tree; choose search=beam")
     path = recorder.finish([hypothesis.tokens for hypothesis in hypotheses])
@@ -102,7 +102,7 @@ def _check(
     attend_to: Mapping[int, int],
 ) -> None:
     if not source:
-        raise UserError("there are no words in the text")
+        raise UserError("the text contains no words")
     if not all(UNK <= token < translator.tokenizer.target_size for token in prefix):
         raise UserError(f"prefix: tokens are numbers below {translator.tokenizer.target_size}")
     if attend_to and (len(translator.models) > 1 or not translator.attends):
