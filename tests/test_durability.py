@@ -191,7 +191,7 @@ def test_a_batch_that_is_bad_in_itself_ends_the_rollbacks():
     task = Known(model, [batch(), batch(), batch(), bad])
     task.objective = objective
     optimizer, store = torch.optim.SGD(model.parameters(), lr=0.1), Store()
-    with pytest.raises(UserError, match="not a number any more"):
+    with pytest.raises(UserError, match="is NaN or infinite"):
         Trainer(max_epochs=3, on_nan="rollback").fit(
             task, optimizer=optimizer, schedule=Constant(), store=store
         )

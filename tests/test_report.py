@@ -238,7 +238,7 @@ def test_a_report_is_written_in_every_form(sweep, tmp_path):
 
 
 def test_bad_folders_are_reported(sweep, tmp_path):
-    failed(run("report", tmp_path), "no finished run in it")
+    failed(run("report", tmp_path), "no finished run found")
     failed(run("report", tmp_path / "nothing"), "no such folder")
     (tmp_path / "file").touch()
     failed(run("report", tmp_path / "file"), "is a file; give the folder of a run or a sweep")

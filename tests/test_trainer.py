@@ -275,7 +275,7 @@ def test_a_loss_that_is_no_number_is_reported():
     model = network("luong", "dot")
     with torch.no_grad():
         model.output.bias[:] = math.nan
-    with pytest.raises(ValueError, match=r"not numbers any more.*lower optimizer\.lr"):
+    with pytest.raises(ValueError, match=r"are NaN or infinite.*lower optimizer\.lr"):
         fit(Trainer(max_epochs=1, log_every=1), model, [batch()])
 
 
