@@ -77,7 +77,7 @@ def load(
         if options:
             raise UserError(f"{first.path}: a model that classifies takes no {', '.join(options)}")
         if len(checkpoints) > 1:
-            raise UserError(f"{first.path}: a model that classifies cannot be one of several")
+            raise UserError(f"{first.path}: a classifier cannot be part of an ensemble")
         return _text_classifier(first, device)
 
 

@@ -297,7 +297,7 @@ def test_the_model_that_translates_fits(whole, text, tmp_path):
     teacher = "objective=distillation", f"objective.teacher={whole}/reverse"
     failed(
         run("train", *text[1], "experiment=null", *teacher, f"run_dir={tmp_path}/student"),
-        "the other way",
+        "the opposite direction",
     )
 
 

@@ -88,7 +88,7 @@ def test_load_gives_what_a_checkpoint_is():
     assert isinstance(nmt.load(str(BEFORE / "classification")), TextClassifier)
     with pytest.raises(nmt.UserError, match="takes no precision"):
         nmt.load(BEFORE / "classification", precision="int8")
-    with pytest.raises(nmt.UserError, match="cannot be one of several"):
+    with pytest.raises(nmt.UserError, match="cannot be part of an ensemble"):
         nmt.load([BEFORE / "classification"] * 2)
     with pytest.raises(nmt.UserError, match="give a run directory"):
         nmt.load([])

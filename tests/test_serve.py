@@ -386,7 +386,7 @@ def test_limits(small_run, pair):
         for fields, status, message in (
             ({"q": "a" * 21, **pair}, 413, "q: 21 characters; at most 20"), ({"q": ["a"] * 4, **pair}, 413, "4 texts"),
             ({"q": "a" * 500, **pair}, 413, "larger than 400 bytes"), ({**pair}, 400, "missing q"), ({"q": "a"}, 400, "missing source"),
-            ({"q": "a", "source": "xx", "target": "yy"}, 400, "xx → yy is not here; there are"), ({"q": 3, **pair}, 400, "text or a list"),
+            ({"q": "a", "source": "xx", "target": "yy"}, 400, "xx → yy: not served; available:"), ({"q": 3, **pair}, 400, "text or a list"),
             ({"q": "a", **pair, "format": "pdf"}, 400, "text or html"), ({"q": "\ud800", **pair}, 400, "half of a character"),
             ({"q": "a", **pair, "alternatives": -1}, 400, "from 0 to 20"), ({"q": "a", **pair, "required": ["ß"]}, 400, "vocabulary"),
         ):  # fmt: skip

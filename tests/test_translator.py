@@ -402,7 +402,7 @@ def test_faults_of_unknown_words_are_reported(few_words, tmp_path):
     failed(
         run("translate", *command, f"lexicon={tmp_path}/bad", stdin="a"),
         "line 2",
-        "not a word, a tab and its translation",
+        "expected a word, a tab and its translation",
     )
     (tmp_path / "good").write_text("a\tb\n")
     failed(

@@ -17,9 +17,9 @@ from nmt.foundation.errors import UserError
 Pair = tuple[str, str]
 """Source and target."""
 Modify = Callable[[Pair, random.Random], list[Pair]]
-"""The pairs that take the place of a pair."""
+"""A function that returns the pairs that replace a pair."""
 Change = Callable[[str, random.Random], str]
-"""A text with one mistake."""
+"""A function that returns a text with one mistake."""
 UNSUPPORTED = {
     "Tags": "needs the alignment of every word",
     "Retokenize": "needs the alignment of every word",

@@ -278,7 +278,7 @@ def features_of(name: str) -> np.ndarray:
     content = _content(name)
     if not isinstance(content, FEATURES):
         raise UserError(
-            f"{name}: no features, which are in .npy, .npz#KEY, .safetensors#KEY or a column of "
+            f"{name}: contains no features; they are in .npy, .npz#KEY, .safetensors#KEY or a column of "
             ".parquet"
         )
     return _grid(name, content)

@@ -40,7 +40,7 @@ def render(template: str, **values: Any) -> Markup:
 
 
 def page(title: str, note: str, sections: Iterable[Markup]) -> bytes:
-    """A whole page.
+    """An HTML page.
 
     title: heading
     note: text below the heading

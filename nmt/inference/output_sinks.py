@@ -180,7 +180,7 @@ class FileSink(StreamSink):
 
 
 def is_complete(name: str, line_count: int, numbered: bool) -> bool:
-    """Whether an earlier run has written all of a file.
+    """Whether an earlier run has written the complete output.
 
     name: output file
     line_count: lines of the input

@@ -113,9 +113,9 @@ def _line(
 
 
 def _of_list(source: Path, nbest: Path, errors: Errors) -> Iterator[ScoredPair]:
-    """Hypotheses of an n-best list, whose numbers must ascend, with their sentences.
+    """Hypotheses of an n-best list, with their source sentences.
 
-    Raises UserError for an empty list, and for other lines.
+    Raises UserError if the list is empty, or its sentence numbers do not ascend.
     """
     sentences = list(stream_lines(source, errors))
     last_number = 0

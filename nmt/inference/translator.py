@@ -503,9 +503,7 @@ class Translator:
         maps = [attention_map(self.tokenizer, pair, units, name) for pair in pairs]
         for other_name, other in (others or {}).items():
             if units == "piece" and other.tokenizer.models != self.tokenizer.models:
-                raise UserError(
-                    f"units=piece: {other_name} cuts texts into other pieces; use units=word"
-                )
+                raise UserError(f"units=piece: {other_name} has another tokenizer; use units=word")
             texts = [pair.text for pair in pairs]
             added = other.forced_maps([pair.line for pair in pairs], texts, units, name=other_name)
             for own_map, other_map in zip(maps, added, strict=True):

@@ -1,9 +1,9 @@
-"""The lexical model (Nguyen & Chiang 2018, section 4): words predicted from the source words attended to, with nothing of
-the sentence around them.
+"""The lexical model (Nguyen & Chiang 2018, section 4): predictions from the attended source words alone, without their
+context.
 
     f_t = tanh Σ_s α_ts e_s        h_t = tanh(W f_t) + f_t        logits_t = W_o readout_t + W_l h_t + b
 
-e_s are the embeddings of the source words. So a rare word is learnt from few examples of its translation.
+e_s are the embeddings of the source words. Few examples are enough to learn the translation of a rare word.
 """
 
 import torch

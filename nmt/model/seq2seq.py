@@ -130,7 +130,7 @@ class Seq2Seq(Network):
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """Options of dropout and factors that the run does not have."""
+        """Keys of dropout and factors without effect, with the reasons."""
         reasons = {}
         if not run.value("model.dropout") and not run.value("model.readout_dropout"):
             reasons["model.variational_dropout"] = (

@@ -328,7 +328,7 @@ class _Teachers:
                 (
                     is_reversed,
                     key,
-                    f"translates from {' to '.join(languages)}, the other way",
+                    f"translates from {' to '.join(languages)}, the opposite direction",
                     self.paths,
                 ),
                 (

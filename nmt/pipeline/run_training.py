@@ -197,7 +197,7 @@ def _for_validation(settings: TrainingSettings, saved: Checkpoint) -> Checkpoint
     changed = [key for key in keys if before.get(key) != after.get(key)]
     if not changed:
         return saved
-    log.info("another %s than before: the next validation is the best so far", ", ".join(changed))
+    log.info("%s changed: the next validation counts as the best so far", ", ".join(changed))
     training = saved.meta["training"]
     progress = {**training["progress"], "best": None, "worse": 0, "snapshots": []}
     return replace(saved, meta={**saved.meta, "training": {**training, "progress": progress}})

@@ -354,7 +354,7 @@ def conclude(job: TrainingJob, runs: Sequence[Run]) -> None:
     for run in failed:
         log.error("%s failed: %s", run.name, run.record().get("failure"))
     if failed:
-        log.error("the same command tries %s again", "them" if len(failed) > 1 else "it")
+        log.error("to repeat %s, type the same command again", "them" if len(failed) > 1 else "it")
     if any(state not in (RunState.FINISHED, RunState.HALTED) for state in states.values()):
         raise SystemExit(1)
 

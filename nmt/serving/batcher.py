@@ -32,7 +32,7 @@ class Batcher(Generic[Item, Result]):
     pool: thread for the work
     wait: seconds that a first item waits for others
     most: largest number of items in a batch
-    size: of an item; a batch has none more than twice as large as the first
+    size: size of an item; the items of a batch are at most twice as large as its first one
 
     Callers take turns: one with many items does not delay one with few.
     """

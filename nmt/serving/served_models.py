@@ -165,7 +165,7 @@ class Models:
                 f"{' → '.join(served.model.languages)} ({served.name})"
                 for served in self.translators
             )
-            raise Refused(400, f"{request} is not here; there are {pairs}")
+            raise Refused(400, f"{request}: not served; available: {pairs}")
         sources = sorted({served.model.languages[0] for served in candidates})
         if len(sources) > 1:
             raise Refused(

@@ -30,7 +30,7 @@ NESTED = {
 }
 """Former encoders of words and pictures, whose keys were in one list, and their encoders of pictures."""
 OF_PICTURES = ("channels", "longest", "widths", "halvings", "norm", "positions", "feature_dropout")
-"""Keys of the encoders of pictures."""
+"""Keys of encoder=grid and encoder=convolution."""
 ANSWERING = ("model", "input", "output", "format", "errors", "explain")
 """Keys of nmt.label that a classifier's configuration had in format 1; dropped on upgrade."""
 SWEEPING = ("grids",)
@@ -47,7 +47,7 @@ def renamed(target: str) -> str:
 
 
 def with_renamed_targets(config: Any) -> Any:
-    """A copy of a configuration with current class paths at any depth, and nested parts."""
+    """A copy of a configuration with current class paths, also in lists and nested groups."""
     if isinstance(config, list):
         return [with_renamed_targets(item) for item in config]
     if not isinstance(config, dict):

@@ -168,7 +168,7 @@ def claim_fresh(base: Path) -> tuple[Path, Lock]:
 
 
 def clear(path: Path) -> None:
-    """Removes what a run has left in its folder that was not yet validated."""
+    """Removes the files of a run that ended without a checkpoint."""
     remove_unfinished(path)
     patterns = (*BEGINNING, *CHECKPOINTS, "validation-*.txt", "events.out.tfevents.*")
     for pattern in patterns:

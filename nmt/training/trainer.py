@@ -73,7 +73,7 @@ class Trainer:
     validate_every_updates: Count = 0
     """Updates between two validations, which count instead of epochs; 0: by epochs."""
     patience: Count = 0
-    """Validations without improvement before training stops; 0: it does not."""
+    """Validations without improvement before training stops; 0: never."""
     ema: Fraction = 0.0
     """Decay of an exponential moving average of the weights, which is validated and kept as best;
     0: none."""

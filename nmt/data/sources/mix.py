@@ -143,7 +143,7 @@ def _corpora(content: Any) -> dict[str, list[str]]:
         raise UserError("needs `datasets`, a file for each name, and `stages`, a list of names")
     stages = list(map(str, stages))
     if len(set(stages)) < len(stages):
-        raise UserError("stages: needs each stage once")
+        raise UserError("stages: each stage must appear once")
     missing = [name for name in stages if name not in content]
     if missing:
         raise UserError(f"stages: {', '.join(missing)} not found: write `{missing[0]}: […]` below")

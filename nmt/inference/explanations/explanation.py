@@ -15,7 +15,7 @@ from nmt.search.constrained import Constrained
 ALTERNATIVES = 12
 """Next tokens shown at each node of the search tree."""
 SPARE_TOKENS = 10
-"""Tokens that may follow a given prefix at least."""
+"""Smallest limit of the tokens after a given prefix."""
 
 
 @dataclass(frozen=True)

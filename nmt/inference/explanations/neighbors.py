@@ -98,7 +98,7 @@ def read_index(file: Path) -> Index:
     except (OSError, SafetensorError, KeyError, UnicodeDecodeError, ValueError) as error:
         raise UserError(f"index={file}: not an index of nmt.index ({error})") from error
     if vectors.ndim != 2 or len(vectors) != len(sources) or len(sources) != len(targets):
-        raise UserError(f"index={file}: its parts do not fit together; make it again by nmt.index")
+        raise UserError(f"index={file}: its parts are inconsistent; create it again with nmt.index")
     return Index(vectors, sources, targets, model)
 
 

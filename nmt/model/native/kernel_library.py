@@ -68,7 +68,7 @@ def library() -> ctypes.CDLL | None:
         return ctypes.CDLL(str(_compiled(os.environ.get("CXX", "c++"))))
     except (subprocess.SubprocessError, OSError) as error:
         reason = (getattr(error, "stderr", None) or str(error)).partition("\n")[0]
-        log.warning("native kernels not compiled (%s): training runs without, more slowly", reason)
+        log.warning("native kernels not compiled (%s): training is slower without them", reason)
         return None
 
 
