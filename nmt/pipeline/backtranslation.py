@@ -55,7 +55,7 @@ OTHER_SIDE = {"source_embedding": "target_embedding", "target_embedding": "sourc
 
 
 def backtranslate(settings: BacktranslateSettings) -> float:
-    """Does all unfinished steps; returns the test score of the final model.
+    """Runs all unfinished steps; returns the test score of the final model.
 
     Raises UserError if the text, the folder or a model cannot be used.
     """
@@ -250,7 +250,7 @@ class Backtranslation:
     corpus: RealPairs
 
     def run(self) -> float:
-        """Does all unfinished steps; returns the test score of the final model."""
+        """Runs all unfinished steps; returns the test score of the final model."""
         if not (self.folder / "model" / "results.json").exists():
             if self.synthetic.model is None:
                 self._train_reverse()
