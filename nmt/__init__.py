@@ -3,7 +3,7 @@
     import nmt
     print(nmt.load("RUN_DIR").translate(["A man in an orange hat."]))
 
-Importing the package costs nothing; what it offers to Python is loaded on first use.
+Importing the package is fast; its functions are loaded on first use.
 """
 
 import importlib

@@ -100,7 +100,7 @@ def compare_systems(
 
 
 def _read_source(source: str | None, reference: Path, count: int) -> list[str] | None:
-    """Lines of the source file, as many as the reference has; None without a file."""
+    """Lines of the source file, one per line of the reference; None without a file."""
     if not source:
         return None
     source_file = find_file(source)

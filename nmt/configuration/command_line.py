@@ -91,7 +91,7 @@ def _flags() -> tuple[argparse.Namespace, list[str]]:
 def _dispatch(
     name: str, run: Callable[[Any], Any], sweep: str | None, instead: Mapping[str, str]
 ) -> None:
-    """Does what the flags and the other words of the command line ask for."""
+    """Runs the action of the flags, or the command itself."""
     flags, words = _flags()
     overrides = _with_a_key(name, [word for word in words if not word.startswith("-")])
     strange = [word for word in words if word.startswith("-")]

@@ -108,7 +108,7 @@ def prefix(
     """Puts some words of the target in front of the source, as terms to be used.
 
     min_words, max_words: number of words.
-    template: text in front of the source; {trg} stands for the words.
+    template: text in front of the source; {trg} is replaced by the words.
     """
     if not 1 <= min_words <= max_words or "{trg}" not in template:
         raise ValueError("needs 1 ≤ min_words ≤ max_words, and {trg} in the template")

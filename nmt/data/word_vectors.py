@@ -1,6 +1,6 @@
 """Word vectors in the text format of word2vec, GloVe and fastText: a word and its numbers per line.
 
-The fields stand between spaces or tabs. Files of word2vec and fastText begin with a line with the
+Fields are separated by spaces or tabs. Files of word2vec and fastText begin with a line with the
 number of words and the size of the vectors.
 """
 

@@ -1,4 +1,4 @@
-"""Configurations of runs as plain containers: their flat form, and what of them changes a run."""
+"""Configurations of runs as plain containers: their flat form, and the settings that change a run."""
 
 import hashlib
 import json

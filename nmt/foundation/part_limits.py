@@ -22,7 +22,7 @@ class ConfigError:
     """One error of a configuration.
 
     key: the key or group that is wrong; "" if the problem names it.
-    problem: what is wrong, and the remedy.
+    problem: the problem and the remedy.
     value: the value of the key as it is typed; None if it does not matter.
     choices: all values or keys that exist.
     nearest: the keys or choices that were probably meant.

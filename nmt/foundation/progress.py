@@ -67,7 +67,7 @@ class ProgressLines:
         self._shown_at = time.monotonic()
 
     def close(self) -> None:
-        """Removes what is drawn."""
+        """Removes the display."""
         if self._live is not None:
             self._live.stop()
 

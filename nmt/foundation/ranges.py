@@ -62,7 +62,7 @@ def _written(number: float) -> str:
 
 Size = Annotated[int, Range(1, 2**31 - 1)]
 Width = Annotated[int, Range(1, 65_536)]
-"""Units of a layer, hypotheses of a search: what memory is proportional to."""
+"""Units of a layer or hypotheses of a search, to which memory is proportional."""
 Depth = Annotated[int, Range(1, 100)]
 """Layers on top of one another."""
 Length = Annotated[int, Range(1, 100_000)]

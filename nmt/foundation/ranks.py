@@ -31,7 +31,7 @@ FOLDER_KEY = "nmt/folder"
 
 
 class Lost(Exception):
-    """An exchange failed: another rank is gone."""
+    """An exchange failed, because another rank has ended."""
 
 
 class Silent(UserError):
@@ -40,7 +40,7 @@ class Silent(UserError):
 
 @contextlib.contextmanager
 def _exchange() -> Iterator[Any]:
-    """torch.distributed for one exchange. Raises Lost if another rank is gone."""
+    """torch.distributed for one exchange. Raises Lost if another rank has ended."""
     import torch.distributed
 
     try:
@@ -278,7 +278,7 @@ def together(cuda: bool) -> Iterator[Ranks]:
     cuda: whether they train on GPUs
 
     A UserError of one rank ends all, and is reported once: by the first rank, or by the one that
-    has it. If a rank is gone, the others raise UserError with its number within seconds.
+    has it. If a rank ends, the others raise UserError with its number within seconds.
     """
     ranks = of_torchrun()
     if not ranks.several:
@@ -330,7 +330,7 @@ def _disconnect() -> None:
 
 
 def _reason(ranks: Ranks, store: Any, lost: Lost) -> UserError:
-    """The error of another rank, or the numbers of those that are gone.
+    """The error of another rank, or the numbers of the ranks that have ended.
 
     It is Silent on all ranks but the one that reports it.
     """

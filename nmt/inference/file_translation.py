@@ -46,7 +46,7 @@ def translate_file(
     model, compare: paths of the models that translate, and of those drawn beside them
     attention_map: file with a drawing of the attention weights, or None
 
-    Raises UserError if the models cannot do what is asked for.
+    Raises UserError if the models do not support the settings.
     """
     if resume and is_complete(str(output), source.count, format == "moses"):
         return None

@@ -129,7 +129,7 @@ class Translation:
     source: ids of the line
     hypotheses: best first; none for a line without words
     texts: text of each hypothesis
-    details: probabilities and attention of the first hypotheses, as many as requested
+    details: probabilities and attention of the first `details_of` hypotheses
     """
 
     source: Sequence[int]

@@ -66,7 +66,7 @@ class Translator:
     shares: weights of the members of an ensemble (default: equal)
     languages: names of source and target, for messages
 
-    Raises UserError if the models cannot do what the options demand.
+    Raises UserError if the models do not support the options.
     """
 
     def __init__(

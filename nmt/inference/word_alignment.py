@@ -47,7 +47,7 @@ def by_word(
 ) -> np.ndarray:
     """Returns weights between words, [target words + </s>, source words + </s>].
 
-    weights: [target pieces + </s>, source pieces + </s>]; words share what their piece gets
+    weights: [target pieces + </s>, source pieces + </s>]; words share the weight of their piece
     source_words, target_words: numbers of the words that each piece is part of, from 0
     sizes: source and target word counts
     """

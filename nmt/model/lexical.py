@@ -17,7 +17,7 @@ from nmt.model.layers.packed import PackableLinear
 
 
 class Lexical(nn.Module):
-    """Features h_t of the words attended to, and what they add to the logits."""
+    """Features h_t of the attended words, and their contribution to the logits."""
 
     def __init__(self, embedding_size: int, vocabulary: int) -> None:
         super().__init__()

@@ -71,7 +71,7 @@ class Seq2Label(Network):
             )
 
     def read(self, batch: TextBatch) -> tuple[Float[Tensor, "B L"], Pooled]:
-        """Unnormalised log-probabilities of the labels, and what the pooling saw."""
+        """Unnormalised log-probabilities of the labels, and the output of the pooling."""
         pooled = self.pooling(self.encoder(batch.tokens, batch.lengths), batch.counts)
         features = (
             pooled.features if self.hidden is None else torch.relu(self.hidden(pooled.features))
@@ -81,7 +81,7 @@ class Seq2Label(Network):
 
 
 def label_loss(network: Seq2Label, batch: TextBatch, update: int = 0, total: int = 0) -> Loss:
-    """An objective: the loss of the right labels in nats; what is minimised also has the pooling's penalty."""
+    """An objective: the loss of the right labels in nats; the minimised loss also has the pooling's penalty."""
     assert batch.labels is not None
     logits, pooled = network.read(batch)
     nll = network.labels.losses(logits, batch.labels).sum()

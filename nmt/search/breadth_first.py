@@ -1,7 +1,7 @@
 """Breadth-first search: several hypotheses per sentence, all of the same length, one token longer at every step.
 
 Beams and samples differ only in how hypotheses are extended; everything else is here. Only unfinished hypotheses are
-rows of the next step. A sentence leaves the batch when none of its unfinished hypotheses can enter its n best any more
+rows of the next step. A sentence leaves the batch when none of its unfinished hypotheses can still enter its n best
 (see `Penalty.bound`); this is exact and never changes the result.
 
 Dimensions: b sentences still searched, W slots per sentence, n rows, L tokens, V vocabulary, S source length.

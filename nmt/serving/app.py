@@ -57,7 +57,7 @@ class Server:
 
     models: models to answer with
     limits: limits of requests
-    show_texts: whether texts may stand in the log
+    show_texts: whether texts are logged
     index: training sentences for /neighbors
     """
 

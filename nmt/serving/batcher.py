@@ -55,7 +55,7 @@ class Batcher(Generic[Item, Result]):
         self._running: asyncio.Task[None] | None = None
 
     async def do(self, items: Sequence[Item]) -> list[Result]:
-        """Results of some items. Raises what `work` raises for one of them. Items that have not
+        """Results of some items. Raises the error of `work` for one of them. Items that have not
         begun are dropped if the caller is cancelled."""
         loop = asyncio.get_running_loop()
         # From the turn of the items that wait already, so that callers take turns from now on.

@@ -8,7 +8,7 @@ from typing import Any
 FIRST = ("experiment", "data", "encoder", "decoder", "attention", "window", "normalizer", "pooling")
 """Groups at the beginning of a name, in this order. The seed is at the end."""
 GROUPS = {*FIRST, "tokenizer", "optimizer", "schedule", "objective", "search", "metric", "trainer"}
-"""Groups whose choices stand in a name without their key."""
+"""Groups whose choices appear in a name without their key."""
 USUAL = ("decoder", "attention", "pooling", "seed")
 """Keys that name a run if no setting differs between runs."""
 LONGEST = 120

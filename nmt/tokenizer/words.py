@@ -14,7 +14,7 @@ from typing import Literal
 SPACE = "▁"
 """Space within a piece."""
 UNKNOWN = "<unk>"
-"""Piece that stands for unknown characters."""
+"""Piece that represents unknown characters."""
 SPACELESS = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
 """First words of the Unicode names of letters in scripts without spaces between words."""
 ALONE = (*SPACELESS, "IDEOGRAPHIC", "FULLWIDTH")
@@ -22,7 +22,7 @@ ALONE = (*SPACELESS, "IDEOGRAPHIC", "FULLWIDTH")
 Split = Callable[[str], list[str]]
 """Cuts a text into units; the spaces between them are left out."""
 Units = Literal["word", "piece", "character", "space"]
-"""Units that the rows and columns of an attention map stand for, and that alignments count."""
+"""Units of the rows and columns of an attention map, and of alignments."""
 
 
 @functools.cache

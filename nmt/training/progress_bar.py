@@ -1,6 +1,6 @@
 """Progress of a training on stderr, and its validations.
 
-`train_loss` is what is minimised, with label smoothing and dropout. `nll` of a validation is the
+`train_loss` is the minimised loss, with label smoothing and dropout. `nll` of a validation is the
 negative log-likelihood per token (or text) in nats, with neither, so the two are not comparable.
 """
 
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 class ProgressBar(Callback):
     """Callback of the trainer, a context manager: shows loss, speed and the time left.
 
-    unit: what the speed counts
+    unit: unit of the speed, e.g. target tokens
     """
 
     def __init__(self, unit: str = "target tokens") -> None:

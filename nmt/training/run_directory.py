@@ -2,7 +2,7 @@
 
 config.yaml          the resolved configuration
 run.json             versions, command, data fingerprint
-train.log            what was printed
+train.log            the printed text
 metrics.jsonl        all figures, one JSON object per line
 events.out.tfevents  the same for TensorBoard
 best.safetensors     the best model (see checkpoint.py)
@@ -94,10 +94,10 @@ def git_commit() -> str | None:
 
 
 def claim(path: Path) -> Lock:
-    """Makes a folder this process's own for a new run.
+    """Claims a folder for a new run of this process.
 
-    A folder without a checkpoint is free: what a run that did not get so far has left in it is
-    removed. Raises UserError if it holds a run, or if another process is writing in it.
+    A folder without a checkpoint is free: files of a run that ended before its first checkpoint
+    are removed. Raises UserError if it holds a run, or if another process is writing in it.
     """
     is_new = not path.exists()
     try:

@@ -171,7 +171,7 @@ class Captions:
             yield Captioned(number, _picture_name(cell, file.parent, place), text, captions)
 
     def _usable(self, rows: list[Captioned], file: Path) -> list[Captioned]:
-        """Rows with a caption and a readable picture, with as many channels as most pictures.
+        """Rows with a caption and a readable picture whose number of channels is the usual one.
 
         A text may have no picture.
         """

@@ -14,7 +14,7 @@ class Removal:
     """Mean decrease of the predicted label's probability when words are removed.
 
     most_important: the words with the greatest importances
-    random: as many random words
+    random: the same number of random words
     texts: number of texts
     """
 

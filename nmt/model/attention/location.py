@@ -1,4 +1,4 @@
-"""Location-based attention (Luong et al. 2015, eq. 3): it scores positions, whatever words stand there.
+"""Location-based attention (Luong et al. 2015, eq. 3): it scores positions and ignores their words.
 
 score(h_t, s) = (W h_t)_s
 """

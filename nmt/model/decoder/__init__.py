@@ -1,7 +1,7 @@
 """Decoders: recurrences over the target words that read the memory.
 
 `forward` serves both training (the whole sentence at once) and generation (T = 1, with the state of the step before). A
-decoder that recurs through attention has a loop over time. The loop contains only what recurs; everything else is
+decoder that recurs through attention has a loop over time. The loop contains only the recurrent part; everything else is
 computed outside of it, for all T at once. A decoder is one file here and one YAML in conf/decoder.
 
 Read: this file, bridge, luong, attention_step, attending, bahdanau, conditional, luong_feed, fixed, stack, readout.

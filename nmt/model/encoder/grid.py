@@ -34,7 +34,7 @@ class Grid(Encoder):
     embedding_size: not used
     hidden_size: M, features of each annotation
     channels: C, features of each position of a picture
-    positions: what is added to the annotation of each position
+    positions: encoding of the position that is added to each annotation
     feature_dropout: dropout of the annotations
 
     Raises ValueError if sinusoidal positions cannot share the features.

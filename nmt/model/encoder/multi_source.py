@@ -18,7 +18,7 @@ from nmt.model.layers.numeric import tanh, to_float, xavier
 
 
 class MultiSource(Encoder):
-    """Reads sources that stand one after another, each with its EOS.
+    """Reads sources that follow one another in a row, each with its EOS.
 
     The annotations have the positions of their words, so the memory has a vector for each position, as with a single
     source. The encoders share nothing but the `input`.

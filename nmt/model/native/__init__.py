@@ -3,7 +3,7 @@
 PyTorch computes it operation by operation, each of which reads and writes all of its tensors. A kernel does all
 operations of a row while the row is in the processor's cache. Its backward pass computes cheap values again
 instead of keeping them. Matrix products stay with PyTorch. Every kernel has a counterpart in plain PyTorch: it
-shows the equations, runs where the kernel cannot, and is what tests/test_native.py compares the kernel with.
+shows the equations, runs where the kernel cannot, and is the reference of tests/test_native.py.
 
     attention.cpp        scores, softmax and weighted sum of a step    model/attention, decoder/attention_step.py
     gru.cpp              gates of the gated recurrent unit             layers/cells/gru.py

@@ -36,7 +36,7 @@ class MinimumRisk:
 
     The network should be trained already (`init=RUN_DIR`). Validation is teacher-forced.
 
-    candidates: translations of each sentence, made without dropout; what comes twice counts once
+    candidates: translations of each sentence, made without dropout; duplicates are removed
     source: whether they are sampled, or found by a beam of that width
     cost: metric of Δ
     sharpness: α

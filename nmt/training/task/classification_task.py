@@ -40,7 +40,7 @@ class ClassificationTask(Task):
     splits: texts with labels.
     labels: the labels of the training part.
     tokenizer: trained on the training part.
-    network: what is trained.
+    network: network to train.
     batching: sizes and order of batches.
     metric: macro_f1, accuracy or loss; it chooses the best weights.
     seed: of order and dropout.

@@ -52,7 +52,7 @@ class TranslationTask(Task):
     """Training to translate.
 
     data: the encoded text, with its tokenizer.
-    network: what is trained.
+    network: network to train.
     objective: the loss.
     batching: sizes and order of batches.
     metric: chooses the best weights.
