@@ -100,7 +100,7 @@ def tests_of(file: Path, tests: dict[Path, str]) -> list[str]:
 
 
 def tried(folder: Path, files: list[str], seconds: float, marker: str) -> str:
-    """What the tests say about the code in a folder: killed, late or survived."""
+    """Result of the tests for the code in a folder: killed, late or survived."""
     options = ["-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-m", marker]
     command = [sys.executable, "-m", "pytest", *options, *files]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(folder)}

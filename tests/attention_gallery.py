@@ -207,7 +207,7 @@ class DecoderStep(nn.Module):
 
 
 class DecoderWithoutMask(DecoderStep):
-    """The same step, as in tutorials that pad and do not mask."""
+    """A decoder step of tutorials that pad and do not mask."""
 
     def forward(self, input, hidden, encoder_outputs):
         everything = torch.ones(encoder_outputs.shape[:2], dtype=torch.bool)

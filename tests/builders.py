@@ -44,7 +44,7 @@ def compose(*overrides: str, name: str = "train") -> dict:
 
 @functools.cache
 def _composed(name: str, overrides: tuple[str, ...], *_) -> dict:
-    """The same as `composition.compose`, but Hydra composes once for each choice, and not once for each combination."""
+    """Composes as `composition.compose` does. Hydra composes once per choice, not once per combination."""
     parsed, _ = composition.parse(overrides)
     groups = composition.groups_of(name)
     choices = {o.key_or_group: o.value() for o in parsed if o.key_or_group in groups}

@@ -79,7 +79,7 @@ def _quiet(logger: logging.Logger) -> None:
 def run_alone(
     module, *arguments, cwd=None, stdin="", env=None
 ) -> subprocess.CompletedProcess[bytes]:
-    """The same in a process of its own."""
+    """Runs a command in a new process."""
     command = [sys.executable, "-m", f"nmt.{module}", *map(str, arguments)]
     variables = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "default", **(env or {})}
     data = stdin if isinstance(stdin, bytes) else stdin.encode()

@@ -65,7 +65,7 @@ UNSEEN = {f"test_{name}" for name in (
     "backtranslate", "choices", "columns", "durability", "fine_tuning", "mix", "objectives", "ranks", "sampling", "store", "sweep",
     "streams", "trainer", "translator",
 )}  # fmt: skip
-"""Files that train often and look at no picture: most of the time of a tiny run would go into drawing."""
+"""Files that train often and test no picture. Drawing would take most of the time of a tiny run."""
 
 
 PICTURES = (
@@ -156,7 +156,7 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    gc.freeze()  # what is imported stays: the collector need not look at it again
+    gc.freeze()  # imported objects stay, so the collector can skip them
 
 
 def pytest_terminal_summary(terminalreporter, config):

@@ -1,4 +1,4 @@
-"""What every decoder must do, as functions of a network and a batch (in float64, in evaluation mode).
+"""Properties of every decoder, as functions of a network and a batch (in float64, in evaluation mode).
 
 `truth` is the output for that batch, if it is known already."""
 
@@ -49,7 +49,7 @@ def padding_changes_nothing(model, data, truth=None):
 
 
 def in_a_mess(pictures):
-    """Three more rows, two more columns, and garbage in all that is no picture."""
+    """Three more rows, two more columns, and garbage outside the pictures."""
     values = F.pad(pictures.values, (0, 0, 0, 2, 0, 3))
     down, right = torch.arange(values.size(1)), torch.arange(values.size(2))
     real = (down < pictures.sizes[:, :1]).unsqueeze(2) & (right < pictures.sizes[:, 1:]).unsqueeze(

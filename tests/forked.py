@@ -1,4 +1,4 @@
-"""Commands in a fork of the test's process, which has imported torch and nmt already: starting Python anew costs three seconds."""
+"""Commands in a fork of the test's process, which has imported torch and nmt already: a new process costs three seconds."""
 
 import contextlib
 import functools

@@ -1,4 +1,4 @@
-"""What Python programs give: texts, lists of texts, anything else; in a process without the types that tests execute."""
+"""Arguments from Python programs: texts, lists of texts, anything else. The process does not check types, unlike other tests."""
 
 import json
 import subprocess

@@ -79,7 +79,7 @@ def test_vectors_start_as_short_as_their_size_asks(name):
     assert limit / 8 < -vector.min() <= limit
 
 
-def test_dot_says_what_to_change_when_sizes_differ():
+def test_sizes_that_dot_cannot_use_are_refused_with_a_remedy():
     from nmt.model.attention.dot import Dot
 
     with pytest.raises(ValueError, match=r"decoder.hidden_size=8.*attention=general"):

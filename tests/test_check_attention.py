@@ -1,4 +1,4 @@
-"""The judge of attention code: a verdict for each known mistake, none for correct code in other conventions."""
+"""Checks of attention code: a verdict for each known mistake, none for correct code in other conventions."""
 
 import re
 
@@ -7,7 +7,7 @@ from attention_gallery import BROKEN, CORRECT
 from builders import choices, compose
 from commands import ROOT, run
 
-from nmt.analysis.attention_laws import LAWS, judge
+from nmt.analysis.attention_laws import LAWS, check_attention
 from nmt.configuration import build
 from nmt.model.attention import Attention
 
@@ -16,7 +16,7 @@ GALLERY = ROOT / "tests" / "attention_gallery.py"
 
 @pytest.mark.parametrize("example", BROKEN, ids=lambda example: example.__name__)
 def test_each_mistake_is_found_and_nothing_else(example):
-    verdict = judge(example)
+    verdict = check_attention(example)
     assert [broken.law for broken in verdict.broken] == BROKEN[example], verdict.text
     assert all(re.search(r"\d|NaN|fails|gradient|same weights", law.text) for law in verdict.broken)
 
@@ -27,7 +27,7 @@ def test_the_gallery_breaks_every_law():
 
 @pytest.mark.parametrize("example", CORRECT, ids=lambda example: example.__name__)
 def test_correct_code_keeps_all_laws(example):
-    verdict = judge(example)
+    verdict = check_attention(example)
     assert not verdict.broken, verdict.text
 
 
@@ -45,7 +45,7 @@ def test_scores_of_this_package(score, normalizer):
         build.make(config, "attention", query_size=8, memory_size=8),
         normalizer=build.make(config, "normalizer"),
     )
-    verdict = judge(attention)
+    verdict = check_attention(attention)
     by_design = {
         "location": {"weights move with the words", "gradients reach query and memory"},
         "uniform": {
@@ -57,7 +57,7 @@ def test_scores_of_this_package(score, normalizer):
     assert {broken.law for broken in verdict.broken} == by_design.get(score, set()), verdict.text
 
 
-def test_a_file_is_judged_on_the_command_line():
+def test_a_file_is_checked_on_the_command_line():
     result = run("check_attention", f"{GALLERY}:Additive", f"{GALLERY}:no_mask")
     text = result.stdout.decode()
     assert result.returncode == 1
@@ -79,4 +79,4 @@ def test_wrong_targets_are_named(target, message):
 
 def test_unknown_parameters_are_named():
     with pytest.raises(ValueError, match="meaning of the parameter alpha is unknown"):
-        judge(lambda alpha, beta: alpha)
+        check_attention(lambda alpha, beta: alpha)

@@ -136,7 +136,7 @@ def test_content_and_rename_are_on_the_disk(tmp_path, monkeypatch):
     assert synced == [path.stat().st_size, "folder"]
 
 
-def test_the_checksum_knows_names_but_not_their_order(tmp_path):
+def test_the_checksum_depends_on_names_but_not_on_their_order(tmp_path):
     first, second = torch.arange(3.0), torch.arange(3)
     for i, tensors in enumerate(({"b": first, "a": second}, {"a": second, "b": first})):
         ckpt.write(tmp_path / f"{i}", {}, tensors)

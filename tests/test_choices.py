@@ -1,4 +1,4 @@
-"""Every choice and every key means something: changed, it changes the outcome, or a message says why it does not. And every
+"""Every choice and every key has an effect: a change changes the outcome, or a message gives the reason. Every
 pair of choices trains, validates and translates, or is refused before anything is done."""
 
 import collections
@@ -94,7 +94,7 @@ def _quick(monkeypatch):
 
 
 def outcome(corpus, *overrides):
-    """Everything that a training leaves behind, but for times; or what it says instead."""
+    """All files of a training without times, or its error message."""
     folder, saves = Path(corpus[0].partition("=")[2]).parent / "run", []
     shutil.rmtree(folder, ignore_errors=True)
     original = RunDirectory.save_last
@@ -146,7 +146,7 @@ def outcome(corpus, *overrides):
 
 
 class InMemory(Callback):
-    """What a training finds, instead of its files. A store and a callback."""
+    """A store and a callback that keep the figures of a training in memory."""
 
     def __init__(self):
         self.figures = []
@@ -163,20 +163,21 @@ class InMemory(Callback):
 
 
 def learnt(corpus, *overrides):
-    """The figures and the last weights of a training in memory; or what it says instead."""
+    """The figures and the last weights of a training in memory, or its error message."""
     try:
         typed = [*TINY, "max_validation=1", *corpus_for(corpus, overrides), *overrides]
-        settings, found = configure("train", typed), InMemory()
+        settings = configure("train", typed)
+        memory = InMemory()
         random.seed(settings.seed)
         np.random.seed(settings.seed)
         torch.manual_seed(settings.seed)
         parts = parts_of(settings, Fresh(), torch.device("cpu"))
         training = {"optimizer": parts.optimizer, "schedule": parts.schedule}
-        parts.trainer.fit(parts.task, **training, store=found, callbacks=[found])
+        parts.trainer.fit(parts.task, **training, store=memory, callbacks=[memory])
     except UserError as error:
         return {"refused": str(error)}
     weights = {name: p.detach().clone() for name, p in parts.task.network.named_parameters()}
-    return {"figures": found.figures, "weights": ckpt.weights_hash(weights)}
+    return {"figures": memory.figures, "weights": ckpt.weights_hash(weights)}
 
 
 def corpus_for(corpus, overrides):
@@ -234,7 +235,7 @@ ELSEWHERE = (
     "search",
     "translation.batch_tokens",
 )
-"""What other tests try: where weights begin, machines, folders, stores, data of every kind; searches with scores, below."""
+"""Keys of other tests: initial weights, machines, folders, stores, data. Searches with scores are tested below."""
 
 
 def keys(group=None, choice=None):
@@ -248,7 +249,7 @@ def keys(group=None, choice=None):
 
 
 def other(key, value, group, choice):
-    """Another value."""
+    """A different value of the same type."""
     if key == "metric.name":
         return "chrf" if choice == "loss" else "loss"
     if key == "tokenizer.vocabulary_size" and choice in ("char", "word"):
@@ -299,7 +300,7 @@ CHOSEN = [
 
 
 def fitting(group, choice):
-    """What else must be chosen so that a choice can be."""
+    """Further choices that a choice requires."""
     if (group, choice) in (("decoder", "fixed"), ("attention", "none")):
         return ["decoder=fixed", "attention=none"]
     if choice in ("unidirectional", "alternating"):

@@ -434,7 +434,7 @@ def test_labels_that_training_has_not_seen_are_missed(tokenizer, caplog):
     config = compose("encoder.hidden_size=4", "network.embedding_size=5", name="classify")
     network = build.classifier(config, tokenizer.source_size, labels).eval()
     with torch.no_grad():
-        network.output.bias[:] = torch.tensor([50.0, -50.0])  # it always says a
+        network.output.bias[:] = torch.tensor([50.0, -50.0])  # it always predicts a
     train = Labelled(["good day", "bad film"], [("a",), ("b",)], "train")
     validation = Labelled(
         ["good", "bad", "film", "day"], [("a",), ("c",), ("c",), ("b",)], "validation"

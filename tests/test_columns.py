@@ -148,7 +148,7 @@ def test_without_factors_it_is_the_plain_network():
     )
 
 
-def test_copying_looks_at_the_word_without_its_factors():
+def test_copying_compares_the_word_without_its_factors():
     model, data = made("bahdanau", TAGGED, "model.copy=true"), with_factors()
     assert torch.equal(
         model.encode(data.source, data.source_lengths).source_words.ids, batch().source

@@ -176,7 +176,7 @@ def test_attention_maps(trained, tmp_path, ending):
 
 @pytest.mark.exhaustive
 def test_attention_side_by_side(trained, corpus, tmp_path, monkeypatch):
-    """Another model with heads and a vocabulary of its own sees the same translations."""
+    """A second model, with several heads and a different vocabulary, is forced to write the same translations."""
     has = frozenset(map(chr, range(256)))
     monkeypatch.setattr(plots, "_characters", lambda file: has)  # whatever is installed here
     other = tmp_path / "heads"
@@ -398,7 +398,7 @@ def test_another_search_may_be_chosen_when_a_run_continues(trained, tmp_path):
 
 
 @pytest.mark.exhaustive
-def test_another_metric_may_judge_when_a_run_continues(corpus, tmp_path):
+def test_a_resumed_run_may_have_another_metric(corpus, tmp_path):
     """The next validation is the best so far, whatever the figures of the old metric were."""
     command = *data_arguments(corpus), *SMALL, "trainer.max_epochs=2", "metric=ter"
     assert run("train", *command, f"run_dir={tmp_path}/run").returncode == 0
@@ -530,7 +530,7 @@ def test_bad_input_to_translation(trained, tmp_path):
 
 @pytest.mark.exhaustive
 def test_a_new_score_is_two_files(tmp_path):
-    """README, "Add a score": one Python file, one YAML, no edits, and everything knows it."""
+    """README, "Add a score": one Python file, one YAML, no edits; all commands, checks and sweeps find it."""
     readme = (ROOT / "README.md").read_text()
     code = re.search(r"```python\n(# nmt/model/attention/cosine\.py.*?)```", readme, re.DOTALL)[1]
     yaml = re.search(r"```yaml\n(# conf/attention/cosine\.yaml.*?)```", readme, re.DOTALL)[1]
@@ -552,7 +552,7 @@ def test_a_new_score_is_two_files(tmp_path):
     failed(wrong, "available: concat, cosine, coverage, dot")
 
 
-def test_scripts_say_what_they_need():
+def test_scripts_name_their_requirements():
     for name in ("setup", "demo", "test", "check"):
         script = ROOT / "scripts" / name
         assert os.access(script, os.X_OK)
@@ -602,7 +602,7 @@ def test_what_was_tested_is_kept_beside_the_answers(trained, corpus):
         "a#b",
     ],
 )
-def test_what_a_message_says_can_be_typed(name):
+def test_advice_of_a_message_can_be_typed(name):
     """A shell and the configuration's grammar both read back what was meant."""
     shell = subprocess.run(
         ["sh", "-c", f"printf '%s' {typed(resume=name)}"], capture_output=True, check=True
@@ -670,7 +670,7 @@ def status_of(monkeypatch, command, *arguments):
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_every_command_completes(command, monkeypatch, capfd):
-    """What `nmt-COMMAND -sc install=SHELL` prints names the command."""
+    """The output of `nmt-COMMAND -sc install=SHELL` names the command."""
     for shell in ("bash", "zsh", "fish"):
         assert status_of(monkeypatch, command, "-sc", f"install={shell}") == 0
         printed = capfd.readouterr().out
@@ -679,7 +679,7 @@ def test_every_command_completes(command, monkeypatch, capfd):
 
 
 def test_an_installed_command_ends_with_status_0(small_run, tmp_path, monkeypatch, capfd):
-    """It exits with what `main` returns: a score of a run is not a failure."""
+    """`main` returns the exit status: the score of a run is not a failure."""
     for command in COMMANDS:
         assert status_of(monkeypatch, command, "--version") == 0
     (tmp_path / "t").write_text("a b c\n")

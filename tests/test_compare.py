@@ -93,7 +93,7 @@ def test_groups_of_lengths_hold_every_sentence_once():
     assert [group.name for group in length_groups(lines, 1)] == ["1–5", "6–10", "11–15", "31–35"]
 
 
-def test_what_looks_wrong():
+def test_suspicious_outputs_are_counted():
     assert repeats(["der", "Hund", "der", "Hund", "der", "Hund"])
     assert repeats(["ja", "ja", "ja"])
     assert not repeats(["der", "Hund", "und", "der", "Hund"])

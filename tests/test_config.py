@@ -49,7 +49,7 @@ PARTNERS = {
 
 
 def file_of(group: str, choice: str) -> dict:
-    """What the choice's own file says, its references still in it."""
+    """The content of the choice's file, with unresolved references."""
     return yaml.safe_load(Path(CONF, group, f"{choice}.yaml").read_text()) or {}
 
 
@@ -117,7 +117,7 @@ def rounds(groups: list[str]) -> list[dict[str, str]]:
     ],
 )
 def test_every_choice_with_every_data_set_is_its_own_file(data):
-    """Without a recipe, a group is what its file says; so is the data. Each data set takes a third of the rounds."""
+    """Without a recipe, a group has the values of its file, and so has the data. Each data set takes a third of the rounds."""
     groups = [group for group in GROUPS if group != "data"]
     for chosen in rounds(groups)[choices("data").index(data) % 3 :: 3]:
         result = unresolved(
@@ -358,7 +358,7 @@ def test_a_fault_that_several_groups_repeat_is_reported_once():
         (["run_dir=${nowhere}"], "run_dir: "),
     ],
 )
-def test_impossible_combinations_say_what_to_change(overrides, remedy):
+def test_impossible_combinations_are_refused_with_a_remedy(overrides, remedy):
     assert remedy in faults(*overrides)
 
 
@@ -367,7 +367,7 @@ def test_an_unusable_device_is_refused():
         find_device("cuda:7")
 
 
-def test_precision_without_hardware_falls_back_and_says_so(monkeypatch, caplog):
+def test_precision_without_hardware_falls_back_with_a_message(monkeypatch, caplog):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": False})
     with caplog.at_level("WARNING", "nmt"):
         assert usable_precision("bfloat16", torch.device("cpu")) == "float32"

@@ -217,7 +217,7 @@ def test_everyday_parts_share_no_sentence_and_depend_on_the_seed_alone():
 
 @pytest.mark.exhaustive
 def test_everyday_in_every_language():
-    """Of every language that Babel knows: no name of a unit or month that stands for a missing word."""
+    """In no language of Babel, a name of a unit or month is a placeholder for a missing word."""
     for name in sorted(name for name in localedata.locale_identifiers() if "_" not in name):
         data = Everyday(target=name, train=40, validation=3, test=3).load()
         faults = [
@@ -228,7 +228,7 @@ def test_everyday_in_every_language():
         assert not faults, (name, faults[:3])
 
 
-def test_everyday_knows_other_languages_and_says_when_it_does_not():
+def test_everyday_has_other_languages_and_names_missing_ones():
     data = Everyday(source="fr", target="ja", train=50, validation=5, test=5).load()
     assert any("月" in line for line in data.train.target)
     with pytest.raises(UserError, match="data.target=klingon"):
@@ -262,7 +262,7 @@ def test_too_large_a_vocabulary_is_reduced_with_a_message(caplog):
     assert "as many as the text supports" in caplog.text
 
 
-def test_too_small_a_vocabulary_says_what_to_do():
+def test_too_small_a_vocabulary_is_refused_with_a_remedy():
     with pytest.raises(UserError, match="tokenizer.vocabulary_size"):
         SentencePiece(vocabulary_size=8).train(LINES, LINES)
 
@@ -354,7 +354,7 @@ def test_padding_share_by_hand():
 
 
 def test_one_gather_is_row_by_row():
-    """Of one part, of several, of empty ones, of rows that repeat; with and without EOS."""
+    """Sequences of one part, of several, of empty parts, and of repeated rows; with and without EOS."""
     draw = np.random.default_rng(3)
     parts = [
         Ragged.of([draw.integers(4, 99, n).tolist() for n in lengths], np.uint16)
@@ -515,7 +515,7 @@ def test_a_big_translation_memory_takes_little_memory(tmp_path, monkeypatch):
     """Units are forgotten as they are read: beyond a chunk, memory does not grow with their number."""
     import tracemalloc
 
-    import nmt.foundation.terminal  # noqa: F401  (what a slow machine would load meanwhile, to say how far it is)
+    import nmt.foundation.terminal  # noqa: F401  (a slow machine would import it meanwhile, for the progress display)
     from nmt.data.formats import tmx as memory
 
     monkeypatch.setattr("nmt.data.lines.CHUNK", 100)
@@ -583,7 +583,7 @@ def test_an_archive_of_aligned_files_is_read(tmp_path, ending):
         build.make(compose(*typed), "data").load()
 
 
-def test_missing_files_and_columns_say_what_was_meant(tmp_path):
+def test_missing_files_and_columns_get_suggestions(tmp_path):
     for name in ("train.en", "train.de", *(f"a{i}" for i in range(12))):
         write(tmp_path / name, "A man .\tEin Mann .\nA dog .\tEin Hund .\n")
 

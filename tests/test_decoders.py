@@ -83,7 +83,7 @@ def test_luong_step_by_step_from_the_paper(feed):
 
 
 def test_the_encoder_reads_both_ways():
-    """The first annotation knows the last word, and the last one the first."""
+    """The first annotation depends on the last word, and the last annotation on the first word."""
     model, data = network("luong", "dot"), batch((5,), (3,))
     memory = model.encode(data.source, data.source_lengths)
     for changed, seen in ((3, 0), (0, 4)):

@@ -1,4 +1,4 @@
-"""What the documentation says can be typed, and the files that it names are there."""
+"""Commands of the documentation can be typed, and the files that it names exist."""
 
 import argparse
 import itertools
@@ -106,7 +106,7 @@ def test_a_documented_resume_is_without_faults(page, command, words, small_run):
 
 @pytest.mark.parametrize("script", sorted(path.stem for path in (ROOT / "scripts").glob("*.py")))
 def test_documented_scripts_take_their_arguments(script, monkeypatch):
-    """What a script's own text and the pages say can be typed, it accepts."""
+    """A script accepts the arguments that its docstring and the pages name."""
     text = "\n".join(
         page.read_text(encoding="utf-8") for page in [*PAGES, ROOT / f"scripts/{script}.py"]
     )

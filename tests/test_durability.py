@@ -100,7 +100,7 @@ def test_an_output_has_one_writer(tmp_path, run_dir):
 
 
 def test_a_dead_start_leaves_its_folder_free(tmp_path):
-    """What a crash between the first file and the first checkpoint leaves is removed; what others wrote is not."""
+    """Files of a run that crashed before its first checkpoint are removed; files of others are not."""
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "run.json").write_text(json.dumps({"commands": [], "versions": {}}))
@@ -143,7 +143,7 @@ def poison(model, at: int):
     return calls
 
 
-def test_a_gradient_that_is_no_number_stops_and_the_last_state_stays_good():
+def test_a_gradient_with_nan_stops_and_the_last_state_stays_valid():
     model = network("luong", "dot")
     poison(model, 3)
     with pytest.raises(UserError, match=r"update 3\).*lower optimizer\.lr or trainer\.clip_norm"):
@@ -239,12 +239,12 @@ def test_what_was_saved_stays_when_training_ends_with_an_error(tmp_path, monkeyp
     assert not (tmp_path / "run0").exists()
 
 
-def test_a_validation_that_is_no_number_is_never_best():
+def test_a_nan_validation_is_never_best():
     with pytest.raises(UserError, match="validation loss or loss is not a number"):
         fit(Trainer(max_epochs=3), network("luong", "dot"), [batch()], [1.0, math.nan])
 
 
-def test_weights_that_are_no_numbers_are_never_loaded(tmp_path, run_dir):
+def test_weights_with_nan_are_never_loaded(tmp_path, run_dir):
     saved = ckpt.read(run_dir / ckpt.BEST)
     bad = {name: t.clone() for name, t in saved.tensors.items()}
     bad["model/output.bias"][0] = math.nan
@@ -365,7 +365,7 @@ def test_a_hostile_configuration_is_refused_before_anything_is_made(
 @pytest.mark.parametrize(
     "config", [None, [], "x", {"model": 1}, {"seed": {"a": 1}}, {"decoder": {}}]
 )
-def test_a_configuration_that_is_none_is_refused(run_dir, tmp_path, config):
+def test_an_invalid_configuration_file_is_refused(run_dir, tmp_path, config):
     saved = ckpt.read(run_dir / ckpt.BEST)
     ckpt.write(tmp_path / "evil.safetensors", {**saved.meta, "config": config}, saved.tensors)
     with pytest.raises(UserError, match=r"evil\.safetensors"):
@@ -443,7 +443,7 @@ def test_a_table_that_is_not_one_names_its_line(tmp_path, form, content, message
         table(tmp_path, form, content).load()
 
 
-def test_a_table_keeps_what_its_cells_say(tmp_path):
+def test_a_table_keeps_the_text_of_its_cells(tmp_path):
     pairs = (
         table(tmp_path, "csv", b'\xef\xbb\xbfen,de\r\n"a, ""b""\nc",N/A\r\n\r\n1.50,null\r\n')
         .load()
@@ -455,7 +455,7 @@ def test_a_table_keeps_what_its_cells_say(tmp_path):
     assert (list(quoted.source), list(quoted.target)) == (['"a'], ['b"'])
 
 
-def test_a_file_with_the_same_time_and_other_content_is_read_anew(tmp_path):
+def test_a_file_with_the_same_time_and_other_content_is_read_again(tmp_path):
     for form, first, second in (
         ("csv", b"en,de\na,b\n", b"en,de\nc,d\n"),
         ("jsonl", b'{"en":"a","de":"b"}', b'{"en":"c","de":"d"}'),
@@ -506,7 +506,7 @@ def test_one_long_line_does_not_stop_a_tokenizer(caplog):
         ("a,1,2\nb,1\n", "line 1: expected a word and its numbers"),
     ],
 )
-def test_vectors_that_are_none_are_named(tmp_path, content, message):
+def test_invalid_vectors_are_named(tmp_path, content, message):
     from nmt.data.word_vectors import read_vectors
 
     (tmp_path / "v").write_text(content)
@@ -600,7 +600,7 @@ def test_hangups_save_as_well(tmp_path, fork):
 
 
 def test_a_signal_during_averaging_is_obeyed(tmp_path, monkeypatch):
-    """It is noticed, the state is saved, and the run ends as one that can continue."""
+    """The run saves its state and ends, and can be resumed."""
     from nmt.foundation.errors import Stopped
     from nmt.training.trainer import TrainingLoop
 
@@ -790,12 +790,12 @@ def test_a_process_that_makes_batches_and_is_killed_is_a_message(tmp_path, monke
 
 
 def test_who_comes_second_by_a_moment_is_reported(tmp_path, monkeypatch):
-    """Both have seen that there is no such folder; the other one has made it and writes in it."""
+    """Both processes find no folder; the other one has created it and writes in it."""
     folder = tmp_path / "run"
-    held = claim(folder)
+    lock = claim(folder)
     monkeypatch.setattr(Path, "exists", lambda path: False)
     with pytest.raises(LockHeld, match=f"process {os.getpid()} .* is writing it"):
         claim(folder)
     monkeypatch.undo()
     assert folder.is_dir()
-    held.release()
+    lock.release()

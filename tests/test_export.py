@@ -149,7 +149,7 @@ def test_a_card_has_what_the_hub_reads_and_the_folder_is_a_model(card, small_run
     ).stat().st_size
 
 
-def test_a_card_says_what_the_model_is(small_run, tmp_path):
+def test_a_card_describes_the_model(small_run, tmp_path):
     """Tags, part and network of a model without attention and without a test part, and of a classifier."""
     import yaml
 

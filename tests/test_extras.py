@@ -105,7 +105,7 @@ print(json.dumps(sorted(name for name in sys.modules)))
     }
 
 
-def test_nobody_is_sent_to_another_project():
+def test_no_message_names_another_project():
     """The name `nmt` on the package index belongs to others: no advice and no card names it."""
     files = [ROOT / "README.md", *ROOT.glob("conf/**/*.*"), *ROOT.glob("nmt/**/*.*")]
     for file in files:

@@ -145,7 +145,7 @@ def test_tied_embeddings_are_frozen_by_any_of_their_names():
         assert model.output.bias.requires_grad == (name != "output")
 
 
-# A tokenizer of one's own
+# A user-supplied tokenizer
 
 
 def sentencepiece_model(path, **options):
@@ -159,7 +159,7 @@ def sentencepiece_model(path, **options):
 @pytest.mark.parametrize(
     "ids", [{}, {"unk_id": 2, "bos_id": 0, "eos_id": 1, "pad_id": 3}, {"bos_id": -1}]
 )
-def test_a_sentencepiece_model_of_ones_own(tmp_path, model, ids):
+def test_a_user_supplied_sentencepiece_model(tmp_path, model, ids):
     """Whatever numbers it gives its special symbols: the same pieces as SentencePiece's, with this project's numbers."""
     file = sentencepiece_model(tmp_path / "own", model_type=model, **ids)
     theirs = sentencepiece.SentencePieceProcessor(model_file=file)

@@ -1,5 +1,5 @@
 """Anything at all, in every place that reads what people give. Each property holds for any input: an answer that is right,
-or one UserError; nothing else. `scripts/fuzz.py` goes on with these for as long as one likes."""
+or one UserError; nothing else. `scripts/fuzz.py` repeats these for any length of time."""
 
 import csv
 import io
@@ -62,7 +62,7 @@ def written(path, content: str | bytes):
 
 
 def allowed(action, *arguments):
-    """What the action returns, None if it refuses in words."""
+    """The result of the action; None if it raises a UserError."""
     try:
         return action(*arguments)
     except UserError as error:

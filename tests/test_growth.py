@@ -84,7 +84,7 @@ print((after.uordblks + after.hblkhd - before.uordblks - before.hblkhd) / 2**20)
 
 @pytest.mark.exhaustive
 def test_products_of_many_sizes_are_not_all_kept():
-    """Megabytes that are in use after 160 products of different sizes: with the bound, a small part of what is kept without."""
+    """Megabytes in use after 160 products of different sizes. The bound reduces them to a small part."""
     if not hasattr(ctypes.CDLL(None), "mallinfo2"):
         pytest.skip("the C library does not say what is in use")
     clean = {

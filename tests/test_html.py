@@ -183,7 +183,7 @@ def shown(browser, small_run, tmp_path_factory):
 
 @pytest.mark.exhaustive
 def test_the_page_around_it_is_that_of_the_server(shown, small_run):
-    """Typing, another word, another look, a contrast: without a server."""
+    """A typed text, another word, other weights and a contrast, without a server."""
     page, file = shown
     page.fill("#text", "a b c d")
     page.wait_for_selector("#target button")

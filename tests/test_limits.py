@@ -108,7 +108,7 @@ CHOICES = {
     "tokenizer/short": "_target_: nmt.tokenizer.SentencePiece\n",
     "metric/short": "name: chrf\n",
 }
-"""YAML files of one's own."""
+"""YAML files of a user."""
 
 
 @pytest.fixture(scope="module")
@@ -306,7 +306,7 @@ def test_a_file_that_is_not_yaml_is_named_without_a_traceback(tmp_path, monkeypa
 
 
 def test_a_whole_number_is_a_float_where_a_float_is_expected():
-    """attention.sharpness=3 of the README's score, and any other key that is no whole number."""
+    """attention.sharpness=3 of the README's score, and any other key with a fraction."""
     from nmt.configuration.check import as_float
 
     for hint in (

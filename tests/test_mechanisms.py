@@ -149,7 +149,7 @@ def test_gradients_of_every_combination(window, score):
     assert torch.autograd.gradcheck(context, inputs, fast_mode=True)
 
 
-def test_local_m_looks_at_the_steps_neighbours():
+def test_local_m_uses_the_neighbours_of_the_step():
     window = LocalM(query_size=SIZE, distance=1)
     scores = torch.randn(B, T, S, dtype=DOUBLE)
     scores[1, :, 3:] = -torch.inf

@@ -17,13 +17,13 @@ from nmt.configuration.faults import ConfigErrors
 
 PACKAGE = Path(nmt.__file__).parent
 GAP = "\0"
-"""Stands for what a message gets at run time."""
+"""Placeholder for a value that a message gets at run time."""
 ADVICE = re.compile(r"(?<![\w.?&/-])([a-z][a-z_]*(?:\.[a-z_]+)*)=(\[[^\]]*\]|[^\s,;:)'\"\]?%]*)")
 NOT_SETTINGS = {
     "class", "hypotheses", "install", "key", "log_prob", "logprob", "lowercase", "nmt", "plugins", "sampling", "tokens", "version",
     "weights",
 }  # fmt: skip
-"""Words before = that are no keys: attributes of pages and of objects, parameters in Python, columns of files."""
+"""Words before = other than keys: attributes of pages and objects, parameters in Python, columns of files."""
 FOREIGN = {"--nproc-per-node", "--max-restarts", "--logdir"}
 """Flags of torchrun and tensorboard."""
 
@@ -35,7 +35,7 @@ def text_of(node) -> str:
 
 def messages() -> list[tuple[str, str]]:
     """Place and text of all strings with a blank that are neither documentation nor HTML."""
-    found = []
+    texts = []
     for path in sorted(PACKAGE.rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         nodes = [*ast.walk(tree)]
@@ -49,8 +49,8 @@ def messages() -> list[tuple[str, str]]:
                 continue
             text = text_of(node)
             if " " in text and "<" not in text and not {"drawing", "native"} & {*path.parts}:
-                found.append((f"{path.relative_to(PACKAGE)}:{node.lineno}", text))
-    return found
+                texts.append((f"{path.relative_to(PACKAGE)}:{node.lineno}", text))
+    return texts
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def hints() -> dict:
 
 
 def wrong(key: str, value: str, hints: dict) -> str | None:
-    """What is wrong with `key=value` as advice."""
+    """The fault of `key=value` as advice; an empty text if there is none."""
     groups = {group for command in COMMANDS for group in compose.groups_of(command)}
     is_open = not value or GAP in value or re.search("[A-Z…(]", value)
     if key in groups:
@@ -133,13 +133,13 @@ def test_flags_and_commands_in_messages_exist():
     ],
 )
 def test_advice_about_quotes_is_followed(command, typed, marker):
-    """What the message says to type, as a shell reads it, is read without this fault."""
+    """The command that the message recommends, as a shell passes it, does not have this fault."""
     with pytest.raises(ConfigErrors) as caught:
         configure(command, [typed])
     key = typed.partition("=")[0]
     line = next(line for line in str(caught.value).splitlines() if marker in line)
-    said = line.partition(marker)[2].partition(";")[0].partition(", such")[0]
-    text = said if said.startswith(key) else f"{key}={said}"
+    advised = line.partition(marker)[2].partition(";")[0].partition(", such")[0]
+    text = advised if advised.startswith(key) else f"{key}={advised}"
     meant = typed.partition("=")[2].strip('"')
     shell = text.replace("'", "") if text.count("'") else text
     [override], faults = compose.parse([shell])

@@ -68,7 +68,7 @@ def test_tokenisers_that_are_not_installed_are_replaced_by_characters(language, 
     assert Metric().of(language).tokenize == "char"
 
 
-def test_the_script_of_the_references_decides_where_the_name_says_nothing(caplog):
+def test_the_script_of_the_references_decides_if_the_name_does_not(caplog):
     metric = Metric().of("target", CHINESE)
     assert metric.tokenize == "zh"
     assert metric.score(CHINESE, CHINESE)["bleu"].score == pytest.approx(100)

@@ -241,7 +241,7 @@ def test_what_is_not_understood_is_refused_by_name(folder, line):
 
 
 @pytest.mark.parametrize("name", ["Tags", "Merge", "Retokenize"])
-def test_modifiers_of_opustrainer_that_are_not_here_say_why(name):
+def test_missing_modifiers_of_opustrainer_are_refused_with_the_reason(name):
     with pytest.raises(UserError, match=f"modifier {name}: not supported, because it "):
         modifier(name, 0.1, {})
 
@@ -272,7 +272,7 @@ def test_a_stored_mixture_is_the_same(folder, tmp_path, monkeypatch):
     assert [pairs.store is None for pairs in disk.mixture.corpora.values()] == [False] * 3
 
 
-def test_tags_are_neither_judged_nor_changed(folder):
+def test_tags_are_neither_filtered_nor_changed(folder):
     """Filters and modifiers see the text behind a tag."""
     filters = Filters(tags=("<m>",), drop_identical=True)
     assert filters.sift(["<m> X Y", "<m>  ", "<m> X", "X Y"], ["X Y", "a", "Y", "X Y"])[0] == [2]

@@ -164,7 +164,7 @@ def test_the_switch_and_a_missing_compiler(monkeypatch, caplog):
     assert "training runs without" in caplog.text
 
 
-def test_a_failing_compiler_is_told(monkeypatch, caplog, tmp_path):
+def test_a_failing_compiler_is_reported(monkeypatch, caplog, tmp_path):
     compiler = tmp_path / "c++"
     compiler.write_text(
         "#!/bin/sh\n[ $1 = --version ] && exit 0\necho unknown option >&2\nexit 1\n"

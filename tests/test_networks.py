@@ -1,4 +1,4 @@
-"""What networks can have beside the papers' plain ones: every decoder with each of it keeps the decoders' contracts, and equals
+"""Extensions of the papers' networks. Every decoder with each extension keeps the decoders' contracts, and equals
 its equation written as a loop."""
 
 import contracts
@@ -242,8 +242,8 @@ def test_bridges_are_their_equations(kind):
                 torch.testing.assert_close(value[row], truth)
 
 
-def test_what_unidirectional_and_alternating_encoders_know():
-    """Left to right: a position knows what is before it. In turns: from the second layer on it knows everything."""
+def test_context_of_unidirectional_and_alternating_encoders():
+    """Unidirectional: a position depends on the words before it. Alternating: from the second layer on, on all words."""
     size = "encoder.hidden_size=8"
     for encoder, layers, ahead in (
         ("unidirectional", 2, False),

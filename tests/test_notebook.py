@@ -1,4 +1,4 @@
-"""What people see in a notebook, and on the pages that commands write."""
+"""Output in notebooks, and pages that commands write."""
 
 import json
 import re

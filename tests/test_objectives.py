@@ -1,4 +1,4 @@
-"""Objectives that look at what the network writes, or at what another network thinks."""
+"""Objectives that use the network's own translations, or the probabilities of another network."""
 
 import itertools
 from dataclasses import replace
@@ -149,7 +149,7 @@ def test_validation_is_the_cross_entropy():
         torch.testing.assert_close((result.total, result.nll), (truth.total, truth.nll))
 
 
-# What proposes and judges
+# Candidates and their costs
 
 
 @pytest.fixture(scope="module")
@@ -171,8 +171,8 @@ def of_lines(translator, lines, references):
 @pytest.mark.parametrize("source", ["sample", "beam"])
 @pytest.mark.parametrize("metric", ["bleu", "chrf"])
 def test_candidates_are_what_the_network_writes(reversing, source, metric):
-    """Different, judged by sacreBLEU on their texts, made without dropout, the same for the same state of the generator; and the
-    network goes on training."""
+    """Candidates differ, are scored by sacreBLEU on their texts, are made without dropout, and are equal for equal states of the
+    generator. The network stays in training mode."""
     model, tokenizer = reversing.models[0].train(), reversing.tokenizer
     lines = ["a b c d e", "i h", "f g h"]
     references = ["e d c b a", "h i", "h g f"]
@@ -185,14 +185,14 @@ def test_candidates_are_what_the_network_writes(reversing, source, metric):
     result = critic(model, data, 5, source, metric)
     assert model.training
     model.eval()
-    judge = BLEU(effective_order=True, tokenize="none") if metric == "bleu" else CHRF()
+    metric_object = BLEU(effective_order=True, tokenize="none") if metric == "bleu" else CHRF()
     for line, each, reference in zip(lines, result, references, strict=True):
         assert 2 <= len({tuple(candidate.tokens) for candidate in each}) == len(each) <= 5
         assert all(len(c.tokens) <= 2 * len(tokenizer.encode_source([line])[0]) + 3 for c in each)
         for candidate in each:
             [text] = tokenizer.decode([candidate.tokens])
             assert candidate.quality == pytest.approx(
-                judge.sentence_score(text, [reference]).score / 100
+                metric_object.sentence_score(text, [reference]).score / 100
             )
     if source == "beam":
         wide = reversing.with_search(nmt.search.beam.Beam(width=5, n_best=5)).translations(lines)
@@ -206,7 +206,7 @@ def test_candidates_are_what_the_network_writes(reversing, source, metric):
 
 
 def test_writing_an_unknown_word_is_never_right(reversing):
-    """Of a word that the tokenizer does not know, the reference keeps a mark that nothing written equals."""
+    """A word outside the vocabulary is a mark in the reference, which no translation contains."""
     model, options = reversing.models[0], {"tokenize": "none", "lowercase": False, "char_order": 6}
     critic = Candidates(
         lambda rows: ["⁇ b" for _ in rows],
@@ -252,11 +252,13 @@ def as_text(rows):
 
 @pytest.mark.exhaustive
 def test_the_risk_falls():
-    """Samples and sentence chrF alone teach three sentences to a network that knows nothing."""
+    """An untrained network learns three sentences from samples and sentence chrF alone."""
     model, data = network("luong", "dot").train(), batch()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
-    judged = {"tokenize": "none", "lowercase": False, "char_order": 6}
-    critic = Candidates(as_text, max_length_factor=1.0, max_length_offset=1, metric_settings=judged)
+    metric_settings = {"tokenize": "none", "lowercase": False, "char_order": 6}
+    critic = Candidates(
+        as_text, max_length_factor=1.0, max_length_offset=1, metric_settings=metric_settings
+    )
     objective = MinimumRisk(candidates=8, cost="chrf", sharpness=1.0, likelihood=0.0, critic=critic)
     risks = []
     for _ in range(100):

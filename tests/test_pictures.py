@@ -1,4 +1,4 @@
-"""Decoders that look at pictures: encoders of grids and images, captions, hard attention by reinforcement, the gate."""
+"""Decoders that attend to pictures: encoders of grids and images, captions, hard attention by reinforcement, the gate."""
 
 import io
 import itertools
@@ -112,7 +112,7 @@ def test_every_window_and_normalizer_takes_places(window):
 # Encoders, from their equations
 
 
-def test_a_grid_is_projected_and_knows_where_it_is():
+def test_a_grid_is_projected_with_its_positions():
     model, data = model_of("grid"), data_of("grid")
     memory, layer = (
         model.encoder(data.source, data.source_lengths, data.pictures),
@@ -246,7 +246,7 @@ def reinforced(**keys):
 
 
 def test_the_gradient_is_that_of_all_choices_together(monkeypatch):
-    """Its expectation, by enumeration of every sequence of choices on a tiny grid, is the gradient of what is minimised."""
+    """The expected estimate, enumerated over every sequence of choices on a tiny grid, is the gradient of the minimised loss."""
     model = reinforced(expected=0, entropy=0, decay=1).train()
     window = model.decoder.attention.window
     with torch.no_grad():
@@ -376,7 +376,7 @@ def image(folder, name, size=(5, 4), mode="RGB", seed=0):
     return folder / name
 
 
-def test_images_have_the_channels_and_the_size_that_are_wanted(tmp_path):
+def test_images_have_the_requested_channels_and_size(tmp_path):
     file = image(tmp_path, "a.png")
     colours = read_image(str(file), 3, 100)
     assert (colours == np.asarray(Image.open(file))).all()
@@ -611,7 +611,7 @@ def test_what_a_table_of_captions_lacks_is_reported(tmp_path):
 # Pages of digits
 
 
-def test_pages_of_digits_show_what_their_captions_say():
+def test_pages_of_digits_show_their_captions():
     data = Digits(train=30, validation=5, test=5).load()
     used = [
         {
@@ -647,7 +647,7 @@ def test_pages_of_digits_show_what_their_captions_say():
     (17, "en", []), (0, "en", [("zero", 0)]), (30, "en", [("thirty", 0)]), (402, "de", []), (4, "fr", [("quatre", 0)]),
     (402, "es", [("cuatrocientos", 0), ("dos", 2)]),
 ])  # fmt: skip
-def test_words_that_tell_a_digit(number, language, told):
+def test_words_that_depend_on_one_digit(number, language, told):
     text = number_words(number, language)
     assert [
         (text[begin:end], digit) for begin, end, digit in digit_words(number, text, language)

@@ -117,7 +117,7 @@ def test_callbacks_are_called_in_the_documented_order_with_the_documented_values
 
 @pytest.mark.usefixtures("findable")
 def test_a_model_file_never_causes_an_import(trained_example, tmp_path):
-    """Not with the record of the plugin removed, nor by its papers."""
+    """No import without the record of the plugin, or through its papers."""
     saved = ckpt.read(trained_example / ckpt.BEST)
     meta = {key: value for key, value in saved.meta.items() if key != "plugins"}
     ckpt.write(tmp_path / "forged.safetensors", meta, saved.tensors)

@@ -1,4 +1,4 @@
-"""Long work says how far it is."""
+"""Progress displays of long work."""
 
 import gzip
 import io
@@ -42,7 +42,7 @@ def test_lines_come_now_and_then_with_the_time_left(clock, caplog):
     assert len(output) == 3
 
 
-def test_short_work_says_nothing_and_unknown_sizes_have_no_end(clock, caplog):
+def test_short_work_shows_no_progress_and_unknown_sizes_have_no_end(clock, caplog):
     caplog.set_level(logging.INFO, "nmt")
     with Progress("scoring", 3, "lines") as step:
         clock[0] += 1
@@ -77,7 +77,7 @@ def test_only_the_outer_of_two_works_is_shown(clock, caplog):
     assert "reading: 5 of 10 bytes" in caplog.text, "the works before are over"
 
 
-def test_work_that_does_not_say_how_far_it_is_counts_seconds(monkeypatch, caplog):
+def test_work_without_progress_counts_seconds(monkeypatch, caplog):
     caplog.set_level(logging.INFO, "nmt")
     monkeypatch.setattr(progress, "PATIENCE", 0.0)
     before = threading.active_count()
@@ -126,7 +126,7 @@ def test_training_and_validation_have_different_names(caplog):
     assert "bleu 20.00  nll 2.00  perplexity 7.39  ← best so far" in caplog.text
 
 
-def test_reading_says_how_far_it_is(tmp_path, clock, caplog, monkeypatch):
+def test_reading_shows_its_progress(tmp_path, clock, caplog, monkeypatch):
     """In bytes of the file as it lies there, compressed or not."""
     caplog.set_level(logging.INFO, "nmt")
     monkeypatch.setattr(progress, "QUIET_SECONDS", 0.0)
@@ -143,7 +143,7 @@ def test_reading_says_how_far_it_is(tmp_path, clock, caplog, monkeypatch):
         assert output and all(f" of {len(content):,} bytes" in text for text in output)
 
 
-def test_whatever_may_take_long_says_so(small_run, tmp_path, monkeypatch, caplog):
+def test_all_long_work_shows_progress(small_run, tmp_path, monkeypatch, caplog):
     caplog.set_level(logging.INFO, "nmt")
     monkeypatch.setattr(progress, "PATIENCE", -1.0)
     lines = [f"{a} {b} {c}" for a in "abc" for b in "abc" for c in "ab"] * 4

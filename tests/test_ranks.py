@@ -90,7 +90,7 @@ def whole(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def found(tmp_path_factory):
-    """What two_ranks.py has found."""
+    """Results of two_ranks.py."""
     file = tmp_path_factory.mktemp("two") / "found.json"
     statuses, output = forks("two_ranks", str(file))
     assert statuses == [0, 0], output
@@ -113,7 +113,7 @@ def test_two_ranks_are_one_with_accumulation(found):
 
 
 @pytest.mark.exhaustive
-def test_what_ranks_tell_one_another(found):
+def test_messages_between_ranks(found):
     assert found["whole"] == [*range(7)]
     assert found["of the first"] == 0
     assert found["sums"] == [1.0, 1.0]
@@ -201,7 +201,7 @@ def kill(process, folder, rank, updates):
 @pytest.mark.exhaustive
 def test_a_death_is_undone_or_ends_all(whole, tmp_path):
     """Rank 1 dies, and torchrun starts all again; rank 0 dies, and there are no restarts left: the others end within a minute,
-    and say who is gone. What is resumed then is bit for bit what it would have been."""
+    and name the lost rank. The resumed run equals an uninterrupted one bit for bit."""
     folder = tmp_path / "run"
     process = start(
         "-m", "nmt.train", *TINY, f"run_dir={folder}", prefix=[*TORCHRUN, "--max-restarts=1"]
@@ -238,7 +238,7 @@ def test_what_is_wrong_is_reported_once_and_ends_all(tmp_path):
     assert f'File "{ROOT / "nmt"}' not in output
 
 
-def test_what_runs_alone_says_so(monkeypatch, small_run):
+def test_commands_of_one_process_are_refused_under_torchrun(monkeypatch, small_run):
     for name, value in (("RANK", "0"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "0")):
         monkeypatch.setenv(name, value)
     assert (

@@ -167,7 +167,7 @@ class Minimal(Recurrent):
         n = tanh(n_a + f * n_u)
         return (torch.lerp(n if update_mask is None else n * update_mask, h, f),)
 """
-"""A minimal gated unit (Zhou et al. 2016), as somebody would add it."""
+"""A minimal gated unit (Zhou et al. 2016), as a user would add it."""
 USE = """
 import contracts
 from builders import batch, network

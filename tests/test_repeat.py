@@ -1,4 +1,4 @@
-"""A run is trained again from its own record; what describes a run says how."""
+"""Training a run again from its own record, and the description of a run."""
 
 import json
 import re

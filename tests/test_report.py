@@ -1,4 +1,4 @@
-"""Reports of runs: grouped right, judged right, and told when something is missing."""
+"""Reports of runs: groups, tests of significance, and missing results."""
 
 import csv
 import io
@@ -130,7 +130,7 @@ def test_seeds_are_one_row_and_only_what_differs_is_a_column(sweep):
     assert means == sorted(means, reverse=True)
 
 
-def test_the_table_marks_what_chance_cannot_tell_from_the_best(sweep):
+def test_the_table_marks_scores_not_significantly_below_the_best(sweep):
     pytest.importorskip("scipy")
     runs = collect([str(sweep)]).finished
     [table] = Report.of(runs, [], None, samples=200, trials=200).tables()
@@ -179,7 +179,7 @@ def test_equal_seeds_do_not_differ():
 
 
 def test_runs_of_different_parts_are_not_in_one_ranking(tmp_path):
-    """A run without a test part has scores of the validation part, and each table says so."""
+    """A run without a test part has scores of the validation part, and each table names the part."""
     make_run(tmp_path / "tested", "luong", 1, 0.5)
     make_run(tmp_path / "validated", "fixed", 1, 0.9, part="validation")
     done = run("report", tmp_path, "samples=50", "trials=0")
@@ -264,7 +264,7 @@ def test_half_written_runs_are_left_out_and_named(sweep, tmp_path):
     assert (tmp_path / "report.csv").read_text().count("\n") == 2
 
 
-def test_a_sweep_that_is_still_running_says_how_far_it_is(tmp_path):
+def test_a_running_sweep_shows_its_progress(tmp_path):
     for seed in (1, 2):
         folder = make_run(tmp_path / f"seed{seed}", "luong", seed, 0.9, unfinished=seed == 2)
         record = {
@@ -319,9 +319,7 @@ def test_the_test_over_seeds_finds_no_more_than_there_is():
     pytest.importorskip("scipy")
     rng = np.random.default_rng(1)
     false = 0
-    for _ in range(
-        60
-    ):  # no difference: at most about 5 % of the families may say that there is one
+    for _ in range(60):  # no difference: the test may find one in at most about 5 % of the families
         result = over_seeds([list(rng.normal(20, 1, 3)) for _ in range(5)])
         false += min(p for p in result if p is not None) < 0.05
     assert false <= 8

@@ -1,4 +1,4 @@
-"""Where later parts attach: wrappers of networks, states of searches, text that is read when asked for, threads."""
+"""Seams for later parts: wrappers of networks, states of searches, text that is read on demand, threads."""
 
 import copy
 import threading
@@ -78,7 +78,7 @@ class OnDemand(Selection):
 
 
 def test_text_may_be_read_when_asked_for():
-    """Filtering, tokenizer, encoding and fingerprint want no more of a text than a sequence of lines."""
+    """Filtering, tokenizer, encoding and fingerprint accept any sequence of lines."""
     lazy, small = Pairs(OnDemand(60), OnDemand(60), "lazy"), Pairs(OnDemand(5), OnDemand(5), "lazy")
     stored = Pairs(list(lazy.source), list(lazy.target), "lazy")
     tokenizer = build.make(compose("tokenizer=char"), "tokenizer")
@@ -181,7 +181,7 @@ def test_workers_share_the_threads_and_keep_the_order():
         assert all(name.startswith("nmt") for _, _, name in seen)
         here = threading.current_thread().name
         assert list(parallel_map(lambda n: threading.current_thread().name, [1], cpu)) == [here]
-        assert threading.active_count() == alive  # nobody is left waiting
+        assert threading.active_count() == alive  # no thread is left
         with pytest.raises(ZeroDivisionError):
             list(parallel_map(lambda n: 1 // n, [1, 0, 2], cpu))
     finally:

@@ -195,7 +195,7 @@ def test_a_batch_is_one_by_one_in_any_order(seeds, width, penalty, data):
     n_best=st.integers(1, 3),
 )
 def test_stopping_early_changes_nothing(seed, width, penalty, n_best):
-    """The same beam that continues until no hypothesis lives."""
+    """A beam search that continues until no hypothesis is unfinished."""
     search, table = beam(penalty, width=max(width, n_best), n_best=n_best), random_table(seed)
     eager = find(search, [table], [6])
     with pytest.MonkeyPatch.context() as patch:

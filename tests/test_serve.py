@@ -201,8 +201,8 @@ def test_the_same_answer_in_any_company(server, small_run):
 
 
 def test_a_batch_is_what_waits(server):
-    """Work that comes while other work is done is done together; an error reaches the one it belongs to; who gives up is left
-    out."""
+    """Requests that arrive during other work are translated together. An error reaches its own request. Cancelled requests are
+    left out."""
     batches, begun, go = [], threading.Event(), threading.Event()
 
     def work(items):
@@ -313,7 +313,7 @@ pieces = st.lists(st.sampled_from(["<b>", "</b>", "<i>", "</i>", "<p>", "</p>", 
 @settings(max_examples=300, deadline=None)
 def test_no_tag_is_lost(parts, draw):
     """Whatever words are aligned: each tag as often as before, each element's begin before its end, or, where it is cut by
-    other words, begun and ended anew."""
+    other words, with new beginnings and ends."""
     import re
 
     text, tag = "".join(parts), re.compile(r"<[^>]*>")
@@ -613,7 +613,7 @@ def test_no_body_is_a_fault_of_the_server(client, body, kind):
     )
 
 
-def test_the_specification_says_what_is_asked(client):
+def test_the_specification_lists_the_fields_of_requests(client):
     result = client.get("/openapi.json").json()
     assert result["openapi"].startswith("3.1")
     for path, methods in result["paths"].items():
@@ -654,7 +654,7 @@ def test_the_tree_is_what_the_search_did(small_run):
 
 
 def test_what_if(small_run):
-    """Another word, and another look: what comes after them is the model's own."""
+    """After a chosen word or directed attention, the rest is the model's own."""
     translator = load(small_run)
     usual = explain(translator, "a b c d")
     other = next(
@@ -905,7 +905,7 @@ def test_the_page_explains(browser, page_of, small_run):
         "text => [...document.querySelectorAll('#target button')].map(b => b.innerText).join(' ') === text",
         arg=" ".join(shown),
     )
-    page.locator("#target button").nth(0).click()  # another look
+    page.locator("#target button").nth(0).click()  # directed attention
     page.locator("#source button").nth(2).click()
     page.wait_for_selector("#target button.looked")
     look = page.locator("#maps tbody tr").nth(0).locator("td").all_inner_texts()

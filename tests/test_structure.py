@@ -173,7 +173,7 @@ def test_the_map_of_the_house_is_the_house():
 
 
 def reach(module: str) -> set[str]:
-    """All that comes with a module, but for what only annotations name."""
+    """All modules that a module imports, except those for annotations only."""
     result, waiting = set[str](), [module]
     while waiting:
         path = MODULES.get(waiting.pop())
@@ -206,13 +206,13 @@ def test_what_a_command_calls_is_there(command):
         assert callable(pkgutil.resolve_name(name))
 
 
-def test_the_search_knows_no_model():
+def test_the_search_imports_no_model():
     for name in MODULES:
         if name.startswith("nmt.search"):
             assert {entry(m) for m in reach(name)} <= {"foundation", "search", "metric"}, name
 
 
-def test_the_trainer_knows_no_model():
+def test_the_trainer_imports_no_model():
     known = reach("nmt.training.trainer")
     assert not {m for m in known if entry(m) in ("inference", "configuration", "pipeline")}
     parts = ("nmt.model.", "nmt.training.task.", "nmt.training.objective.")

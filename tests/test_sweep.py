@@ -35,7 +35,7 @@ def swept(folder, *overrides):
 
 
 def results(folder):
-    """What counts of all runs: scores, to the last digit."""
+    """Scores of all runs, to the last digit."""
     result = {
         file.parent.name: json.loads(file.read_text()) for file in folder.glob("*/results.json")
     }
@@ -46,7 +46,7 @@ def results(folder):
 
 
 def alone(folder, *overrides):
-    """What counts of a run that is no part of any sweep."""
+    """Scores of a run outside any sweep."""
     trained(folder, *TINY, *overrides)
     return results(folder.parent)[folder.name]
 
@@ -259,7 +259,7 @@ def test_what_an_interruption_has_left_is_resumed(tmp_path):
 @pytest.fixture
 def start(tmp_path):
     """Starts a sweep in processes of its own, which are all gone when the test ends: a pool that is killed while it starts its
-    workers leaves one that waits for ever. What it says is in sweep.log."""
+    workers leaves one that waits for ever. Its output is in sweep.log."""
     started = []
 
     def begin(folder, *overrides):
@@ -430,7 +430,7 @@ def test_workers_share_threads_and_gpus(monkeypatch, tmp_path):
         assert alone["CUDA_VISIBLE_DEVICES"] == "3,5"
 
 
-def test_a_launcher_that_is_not_installed_says_how_to_get_it(monkeypatch):
+def test_a_launcher_that_is_not_installed_is_refused_with_its_package(monkeypatch):
     monkeypatch.setattr(launchers, "is_installed", lambda package: False)
     with pytest.raises(UserError, match=r"needs hydra-joblib-launcher: pip install '.\[sweep\]'"):
         launchers.check(["hydra/launcher=workers"], ["basic"])

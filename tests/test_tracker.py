@@ -1,4 +1,4 @@
-"""Trackers: what they are told arrives, and a resumed run continues under its name."""
+"""Trackers receive all figures, and a resumed run continues under its name."""
 
 import json
 
@@ -112,7 +112,7 @@ def test_trackio_keeps_figures_in_its_database(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["wandb", "mlflow", "trackio"])
-def test_a_tracker_that_is_not_installed_says_how_to_get_it(tmp_path, monkeypatch, name):
+def test_a_tracker_that_is_not_installed_is_refused_with_its_package(tmp_path, monkeypatch, name):
     """Before any data is read, by every command that trains."""
     from nmt.foundation import extras
 
@@ -124,7 +124,7 @@ def test_a_tracker_that_is_not_installed_says_how_to_get_it(tmp_path, monkeypatc
         ("train", ["-m", "seed=1,2"]),
         ("backtranslate", [f"synthetic.text={text}"]),
     ):
-        told = failed(run(command, *typed, *more), f"pip install '.[{name}]'")
-        assert str(text) not in told
-        assert "data: " not in told
+        message = failed(run(command, *typed, *more), f"pip install '.[{name}]'")
+        assert str(text) not in message
+        assert "data: " not in message
     assert not (tmp_path / "run").exists()

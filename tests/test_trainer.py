@@ -271,7 +271,7 @@ def test_fewer_snapshots_may_be_averaged_when_a_run_continues(fewer):
     assert progress.best == (0.5 if fewer else 1)
 
 
-def test_a_loss_that_is_no_number_is_reported():
+def test_a_nan_loss_is_reported():
     model = network("luong", "dot")
     with torch.no_grad():
         model.output.bias[:] = math.nan
@@ -380,7 +380,7 @@ def test_a_warmup_that_is_longer_than_the_training_is_reported(caplog):
     assert [text.split(":")[0] for text in caplog.messages] == ["schedule.warmup=4"]
 
 
-def test_validation_every_so_many_updates():
+def test_validation_every_n_updates():
     _, _, watch = fit(
         Trainer(max_epochs=5, validate_every_updates=4),
         network("luong", "dot"),
@@ -461,7 +461,7 @@ def test_dropout_drops_as_often_as_asked_and_keeps_the_mean():
     ],
 )
 def test_every_optimizer_continues_as_if_it_had_never_stopped(name, tmp_path):
-    """Its whole state is in what a checkpoint keeps: plain values and tensors, through files."""
+    """A checkpoint has the whole state of the optimizer: plain values and tensors, through files."""
     small = compose(f"optimizer={name}")
 
     def trained(epochs, resume=None):
@@ -525,7 +525,7 @@ def test_a_repeated_sigterm_is_the_same_stop():
 
 
 class Interrupted(Known):
-    """Receives SIGTERM in its first validation, and looks for it between batches."""
+    """Receives SIGTERM in its first validation, and checks for it between batches."""
 
     def validate(self, interrupted=never):
         os.kill(os.getpid(), signal.SIGTERM)

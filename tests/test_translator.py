@@ -41,7 +41,7 @@ every_search = pytest.mark.parametrize("search", SEARCHES, ids=lambda s: type(s)
 
 @pytest.fixture(scope="module")
 def other_run(small_run, tmp_path_factory):
-    """Another model with the vocabulary of `small_run`: its weights disturbed."""
+    """A model with the vocabulary of `small_run` and disturbed weights."""
     from nmt.storage import checkpoint as ckpt
 
     saved = ckpt.read(ckpt.find_checkpoint(str(small_run)))

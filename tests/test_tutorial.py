@@ -1,4 +1,4 @@
-"""The tutorial runs, and the judge of attention that it uses finds its bugs."""
+"""The tutorial runs, and its checks of attention find the bugs."""
 
 import re
 from dataclasses import replace
@@ -10,7 +10,7 @@ from builders import batch, network
 from commands import ROOT
 
 import nmt
-from nmt.analysis.attention_laws import judge
+from nmt.analysis.attention_laws import check_attention
 
 NOTEBOOK = Path(nmt.__file__).with_name("tutorial.ipynb")
 
@@ -73,5 +73,5 @@ def test_the_score_of_the_readme_keeps_all_laws():
     exec(code, names := {"__name__": "cosine"})
     for seed in range(20):
         torch.manual_seed(seed)
-        verdict = judge(names["Cosine"](query_size=8, memory_size=16))
+        verdict = check_attention(names["Cosine"](query_size=8, memory_size=16))
         assert not verdict.broken, verdict.text

@@ -20,7 +20,7 @@ CORPUS = [KEPT, "hello world", "我爱北京 天安门", "xyz Über"] * 20
 @pytest.mark.parametrize("model", ["unigram", "bpe", "char", "word"])
 @pytest.mark.parametrize("byte_fallback", [False, True])
 def test_text_comes_back_as_it_was_written(model, byte_fallback):
-    """Every character of the training text, none replaced by another that looks like it."""
+    """Every character of the training text, none replaced by a similar one."""
     tokenizer = SentencePiece(model=model, vocabulary_size=500, byte_fallback=byte_fallback).train(
         CORPUS, CORPUS
     )
@@ -129,7 +129,7 @@ def test_pieces_of_several_words_are_shared(any_text, no_dictionary):
     assert seen["<0x9F>"] == [3]
 
 
-def test_unknown_pieces_stand_for_what_the_others_do_not_spell(no_dictionary):
+def test_unknown_pieces_stand_for_text_that_no_other_piece_spells(no_dictionary):
     assert covered([0, 0, 0], ["▁我", "<unk>", "京"], "我爱北京") == [
         range(1),
         range(1, 3),

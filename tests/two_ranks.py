@@ -1,4 +1,4 @@
-"""What one of two processes does for tests/test_ranks.py, alone: torchrun --nproc-per-node=2 tests/two_ranks.py FILE
+"""One of the two processes of tests/test_ranks.py: torchrun --nproc-per-node=2 tests/two_ranks.py FILE
 
 Every network is trained twice for the same updates: by both ranks together, and by the first alone with accumulation. The first
 writes how far the two are from each other."""
@@ -128,12 +128,12 @@ def words():
 
 def risk():
     """Three candidates a sentence, and a figure that depends on them."""
-    judged = {"tokenize": "none", "lowercase": False, "char_order": 6}
+    settings_of_metric = {"tokenize": "none", "lowercase": False, "char_order": 6}
     critic = Candidates(
         lambda rows: [" ".join(map(str, row)) for row in rows],
         max_length_factor=1.0,
         max_length_offset=2,
-        metric_settings=judged,
+        metric_settings=settings_of_metric,
     )
     return MinimumRisk(candidates=3, cost="chrf", critic=critic)
 

@@ -1,4 +1,4 @@
-"""How annotations are executed in the tests: beartype, with whole numbers accepted where a float is asked for."""
+"""Type checks of the tests by beartype, which accept whole numbers for float parameters."""
 
 import contextlib
 from functools import wraps

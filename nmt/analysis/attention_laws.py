@@ -1,7 +1,7 @@
 """Checks attention code against the laws of attention over words, on tiny examples.
 
     import nmt.analysis.attention_laws as laws
-    print(laws.judge(my_attention).text)
+    print(laws.check_attention(my_attention).text)
 
 A law is a function of a probe. It returns a text with numbers if the law is broken, or None.
 """
@@ -60,7 +60,7 @@ class Verdict:
         return "\n\n".join([f"{self.name}: {count}. {self.called}", *paragraphs])
 
 
-def judge(target: Any, name: str | None = None) -> Verdict:
+def check_attention(target: Any, name: str | None = None) -> Verdict:
     """Checks a function, a module, a class of modules, a score or an attention.
 
     A function or `forward` has parameters with usual names for the query [B, P], the memory
@@ -83,20 +83,20 @@ def judge(target: Any, name: str | None = None) -> Verdict:
 
 def print_verdicts(functions: Sequence[str]) -> None:
     """Prints the verdict of each FILE.py:NAME. Raises SystemExit(1) if a law is broken."""
-    verdicts = [judge_file(function) for function in functions]
+    verdicts = [check_file(function) for function in functions]
     print("\n\n".join(verdict.text for verdict in verdicts))
     if any(verdict.broken for verdict in verdicts):
         raise SystemExit(1)
 
 
-def judge_file(target: str) -> Verdict:
+def check_file(target: str) -> Verdict:
     """Checks FILE.py:NAME. Raises UserError if it is not found or cannot be run."""
     path, _, name = target.rpartition(":")
     if not path or not Path(path).is_file():
         raise UserError(
             f"functions={target}: file not found: {path or target}; expected FILE.py:NAME"
         )
-    spec = importlib.util.spec_from_file_location("judged_attention", path)
+    spec = importlib.util.spec_from_file_location("checked_attention", path)
     if spec is None or spec.loader is None:
         raise UserError(f"functions={target}: {path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
@@ -110,7 +110,7 @@ def judge_file(target: str) -> Verdict:
         raise UserError(
             f"functions={target}: {name} not found in {path}; it has {', '.join(names)}"
         )
-    return judge(getattr(module, name), f"{path}:{name}")
+    return check_attention(getattr(module, name), f"{path}:{name}")
 
 
 def _is_own(value: Any, module: str) -> bool:

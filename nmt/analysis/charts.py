@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from nmt.analysis.ranking import Ranking, judge_of
+from nmt.analysis.ranking import Ranking, metric_of
 from nmt.analysis.run_results import Configuration, RunResult
 from nmt.analysis.word_statistics import length_groups
 from nmt.metric import Metric
@@ -108,9 +108,11 @@ def by_length(ranking: Ranking) -> Figure | None:
     Returns None if the runs have no translations.
     """
     figure, [ax] = _axes(1, width=7.5, height=3.8)
-    judge = judge_of(ranking.runs[0])
+    judging_metric = metric_of(ranking.runs[0])
     for configuration, colour in _coloured(ranking.rows):
-        points = [point for run in configuration.runs for point in _scores_by_length(run, judge)]
+        points = [
+            point for run in configuration.runs for point in _scores_by_length(run, judging_metric)
+        ]
         lengths = sorted({length for length, _ in points})
         means = [statistics.fmean(s for at, s in points if at == length) for length in lengths]
         if lengths:
@@ -123,7 +125,7 @@ def by_length(ranking: Ranking) -> Figure | None:
     return figure
 
 
-def _scores_by_length(run: RunResult, judge: Metric) -> list[tuple[float, float]]:
+def _scores_by_length(run: RunResult, judging_metric: Metric) -> list[tuple[float, float]]:
     """Number of source words and BLEU of each length group; none if a file is missing or cut."""
     source = run.lines(".source") or []
     answers = run.lines() or []
@@ -133,7 +135,7 @@ def _scores_by_length(run: RunResult, judge: Metric) -> list[tuple[float, float]
     points = []
     for group in length_groups(source, FEWEST):
         translations = [answers[i] for i in group.sentences]
-        scores = judge.score(translations, [references[i] for i in group.sentences])
+        scores = judging_metric.score(translations, [references[i] for i in group.sentences])
         points.append((group.middle, scores["bleu"].score))
     return points
 

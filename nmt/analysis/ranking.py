@@ -214,12 +214,14 @@ def _over_sentences(
             systems[str(number)] = answers
     if "0" not in systems or len(systems) < 2:
         return {}
-    judge = judge_of(ranked[0].runs[0])
-    results = over_sentences(systems, references, judge, metric, samples=samples, trials=trials)
+    judging_metric = metric_of(ranked[0].runs[0])
+    results = over_sentences(
+        systems, references, judging_metric, metric, samples=samples, trials=trials
+    )
     return {int(number): result for number, result in results.items()}
 
 
-def judge_of(run: RunResult) -> Metric:
+def metric_of(run: RunResult) -> Metric:
     """The metric of a run, from the signature of its scores."""
     entries = run.signatures.get("bleu", "").split("|")
     options = dict(entry.split(":", 1) for entry in entries if ":" in entry)

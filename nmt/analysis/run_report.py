@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nmt.analysis.ranking import Ranking, judge_of
+from nmt.analysis.ranking import Ranking, metric_of
 from nmt.analysis.run_results import RunResult, collect, differing, result_of_file
 from nmt.analysis.significance import as_spread
 from nmt.analysis.tables import ReportTable, latex, markdown, page_table, terminal
@@ -239,9 +239,9 @@ def report_folders(
         )
     finished = list(runs.finished)
     if systems:
-        judge = judge_of(runs.finished[0])
+        judging_metric = metric_of(runs.finished[0])
         finished = [replace(run, settings={"system": "nmt", **run.settings}) for run in finished]
-        finished += [result_of_file(Path(name), runs.finished, judge) for name in systems]
+        finished += [result_of_file(Path(name), runs.finished, judging_metric) for name in systems]
     report = Report.of(finished, runs.swept, metric, samples=samples, trials=trials)
     tables = report.tables(columns)
     if report.state:

@@ -267,7 +267,7 @@ class Backtranslation:
         values["data"] = {
             "_target_": "nmt.data.sources.text.TextFiles",
             "train": str(self.folder / "corpus" / "train"),
-            **self._judged_data,
+            **self._evaluation_data,
             "source": target,
             "target": source,
             # The parts are written already.
@@ -295,7 +295,7 @@ class Backtranslation:
         return {key: value for key, value in self.settings.values.items() if key != "synthetic"}
 
     @property
-    def _judged_data(self) -> dict[str, Any]:
+    def _evaluation_data(self) -> dict[str, Any]:
         """Validation and test parts of both trainings."""
         corpus = self.folder / "corpus"
         return {
@@ -430,7 +430,7 @@ class Backtranslation:
         data = {
             "_target_": "nmt.data.sources.mix.Mix",
             "config": str(self.folder / "mixture.yml"),
-            **self._judged_data,
+            **self._evaluation_data,
             "source": self.corpus.languages[0],
             "target": self.corpus.languages[1],
             "tags": {"synthetic": tag} if tag else None,

@@ -227,8 +227,8 @@ def _use_threads_of(saved: Checkpoint, is_set: bool) -> None:
     now = torch.get_num_threads()
     if isinstance(before, int) and 0 < before <= 4 * (os.cpu_count() or 1) and before != now:
         log.warning(
-            "this run began with %s threads: going on with %s, as set; the results differ in the "
-            "last digits from those of a run without a break"
+            "this run began with %s threads: continuing with %s, as set; the results differ in the "
+            "last digits from those of an uninterrupted run"
             if is_set
             else "this run began with %s threads: using as many, not %s, for the same results",
             before,

@@ -128,7 +128,7 @@ class ClassificationTask(Task):
     def validate(self, interrupted: Callable[[], bool] = never) -> Validation:
         if self.ranks.any(interrupted()):
             raise ValidationStopped
-        figures = self._judge(self.splits.validation)[0]
+        figures = self._evaluate(self.splits.validation)[0]
         return Validation(
             metrics={name: figures[name] for name in ("loss", "macro_f1", "accuracy")}
         )
@@ -136,7 +136,7 @@ class ClassificationTask(Task):
     def better(self, new: float, old: float | None) -> bool:
         return old is None or (new < old if self.metric == "loss" else new > old)
 
-    def _judge(self, part: Labelled) -> tuple[dict[str, Any], np.ndarray]:
+    def _evaluate(self, part: Labelled) -> tuple[dict[str, Any], np.ndarray]:
         """Figures of the model's answers, and the answers as a Boolean table.
 
         Labels that do not occur in training count as missed; the loss (nats per text) leaves them
@@ -158,7 +158,7 @@ class ClassificationTask(Task):
     def test(self, write: Callable[[str, str], None]) -> FinalResult:
         name = "test" if self.splits.test else "validation"
         part = self.splits.test or self.splits.validation
-        figures, answers = self._judge(part)
+        figures, answers = self._evaluate(part)
         label_names = np.array(self.labels.names)
         files = {
             name: [",".join(label_names[row]) for row in answers],
