@@ -130,7 +130,7 @@ class Comparison:
         signatures = "; ".join(tests[first].signature for tests in self.tests.values())
         note = (
             f"± is half of the 95 % interval over sentences. {signatures}. "
-            "length: words for each word of the reference."
+            "length: output words per word of the reference."
         )
         if are_several:
             note += (

@@ -23,7 +23,7 @@ PICTURES = 12
 """Texts drawn in a .png; .html and .json hold all."""
 NOTE = (
     "Stronger colour: more attention, relative to the most important word of the same text; hover, "
-    "tap or move with TAB for the word's share of the attention. The shares of a text sum to 1."
+    "tap or press Tab to see the word's share of the attention. The shares of a text sum to 1."
 )
 
 log = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ def write_explanations(
             save(_figure([answers[i] for i in numbers[:PICTURES]]), path)
     else:
         sections = [_section(answers[i], None if gold is None else gold[i]) for i in numbers]
-        write_atomically(path, page("Which words decided", NOTE, sections))
+        write_atomically(path, page("Words that the model attended to", NOTE, sections))
 
 
 def _figure(answers: Sequence[Classified]) -> Figure:
