@@ -41,7 +41,7 @@ def evaluate_file(
     for file, lines in zip(reference_files, reference_lines, strict=True):
         check_aligned(source_file, len(sentences), file, len(lines))
     if not sentences:
-        raise UserError(f"{source_file}: it is empty")
+        raise UserError(f"{source_file}: is empty")
     hypotheses, scores = scores_of(load(), metric, sentences, reference_lines)
     if output:
         text = "".join(f"{line}\n" for line in hypotheses)

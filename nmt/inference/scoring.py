@@ -135,4 +135,4 @@ def _of_list(source: Path, nbest: Path, errors: Errors) -> Iterator[ScoredPair]:
         entry = f"{number} ||| {fields['text']} ||| {fields['features']}"
         yield ScoredPair(sentences[number], fields["text"], entry)
     if not line_number:
-        raise UserError(f"{nbest}: it is empty")
+        raise UserError(f"{nbest}: is empty")

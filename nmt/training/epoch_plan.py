@@ -43,7 +43,7 @@ class EpochPlan:
 
     @property
     def batches_per_update(self) -> int:
-        """Batches of all ranks."""
+        """Number of batches of all ranks in an update."""
         return self.accumulate * self.ranks.count
 
     @property

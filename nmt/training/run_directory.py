@@ -57,8 +57,8 @@ PACKAGES = (
 """Packages whose version can change a result."""
 LOCK = ".lock"
 BEGINNING = ("run.json", "config.yaml", "metrics.jsonl", "train.log", "learning_curve.png")
-"""Files that a run has written before its first validation is over, beside checkpoints and
-TensorBoard's events."""
+"""Files that a run writes before its first validation ends, except checkpoints and TensorBoard's
+events."""
 CHECKPOINTS = (ckpt.BEST, ckpt.LAST, "last-*.safetensors", "snapshot-*.safetensors")
 
 
