@@ -104,7 +104,7 @@ def test_the_example_translates_as_the_model_does(exported, small_run):
 
 def test_what_cannot_be_exported_is_refused_by_name(small_run, tmp_path, exported):
     for overrides, message in (
-        ([f"model={small_run}", "format=onnx", f"output={exported}"], "is there already"),
+        ([f"model={small_run}", "format=onnx", f"output={exported}"], "already exists"),
         (["model=nowhere", "format=card", f"output={tmp_path}/x"], "no such file or folder"),
     ):  # fmt: skip
         result = run("export", *overrides)
