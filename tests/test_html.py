@@ -272,6 +272,6 @@ def test_files_are_named(small_run, tmp_path):
     (tmp_path / "x.html").write_text("mine")
     failed(
         run("export", f"model={small_run}", "format=html", f"output={tmp_path}/x.html"),
-        "is there already",
+        "already exists",
     )
     assert (tmp_path / "x.html").read_text() == "mine"

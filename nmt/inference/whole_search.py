@@ -99,13 +99,15 @@ def whole_search(
         memory.keys.contiguous(), values, memory.mask, state.cells[0][0].contiguous(),
         limits, words, log_probs, scores, counts,
     )  # fmt: skip
-    found = zip(words.tolist(), log_probs.tolist(), scores.tolist(), counts.tolist(), strict=True)
+    hypotheses_by_sentence = zip(
+        words.tolist(), log_probs.tolist(), scores.tolist(), counts.tolist(), strict=True
+    )
     return [
         [
             Hypothesis(tokens[: tokens.index(EOS)], log_prob, score)
             for tokens, log_prob, score in list(zip(*hypotheses, strict=True))[:count]
         ]
-        for *hypotheses, count in found
+        for *hypotheses, count in hypotheses_by_sentence
     ]
 
 

@@ -57,9 +57,9 @@ class Beam:
         if any(request.required for request in requests):
             extend = partial(allocate, requests)
         elif hasattr(step, "search") and not self.penalty.coverage:
-            found = step.search(state, requests, self.width, self.n_best, self.penalty)
-            if found is not None:
-                return found  # type: ignore[no-any-return]
+            native_result = step.search(state, requests, self.width, self.n_best, self.penalty)
+            if native_result is not None:
+                return native_result  # type: ignore[no-any-return]
         return breadth_first_search(
             step,
             state,

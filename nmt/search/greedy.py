@@ -30,9 +30,9 @@ class Greedy:
     ) -> list[list[Hypothesis]]:
         refuse_required(requests, "greedy")
         if hasattr(step, "search"):
-            found = step.search(state, requests, 1, 1, Penalty())
-            if found is not None:
-                return found  # type: ignore[no-any-return]
+            native_result = step.search(state, requests, 1, 1, Penalty())
+            if native_result is not None:
+                return native_result  # type: ignore[no-any-return]
         limits = np.array([request.max_length for request in requests], dtype=np.int64)
         alive = np.arange(len(requests))  # the sentences still being written, a row each
         words = np.full(len(requests), BOS)

@@ -58,7 +58,8 @@ def with_renamed_targets(config: Any) -> Any:
         else with_renamed_targets(value)
         for key, value in config.items()
     }
-    return _nested(current) if current.get("_target_") in NESTED else current
+    target = current.get("_target_")
+    return _nested(current) if isinstance(target, str) and target in NESTED else current
 
 
 def _nested(encoder: dict[str, Any]) -> dict[str, Any]:
