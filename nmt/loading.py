@@ -51,9 +51,9 @@ def load(
     plugins: packages outside nmt whose code the model needs, and is permitted to run
     options: options of a translator, by default those of the training:
         search: another search, by its name (greedy, beam, sample …) or as an object
-        precision: of matrix products: float32, bfloat16, int8
-        averaging: of ensembles: probability or log_probability
-        shares: of ensembles: a positive weight for each model
+        precision: number format of matrix products: float32, bfloat16, int8
+        averaging: quantity that an ensemble averages: probability or log_probability
+        shares: positive weight of each model of an ensemble
         unknown: mark, drop or copy unknown words
         lexicon: translations of words, for unknown=copy
         batch_tokens: number of source tokens that are translated together

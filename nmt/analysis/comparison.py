@@ -92,7 +92,7 @@ class Comparison:
         }
 
     def tables(self) -> list[ReportTable]:
-        """All tables with rows."""
+        """All tables that are not empty."""
         groups = frequency_class(self.counts)
         note = f"F1 (per cent) of words by their frequency in {self.counted}."
         tables = [

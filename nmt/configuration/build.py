@@ -167,7 +167,7 @@ def faults_of_building(group: str, node: Group, **supplied: Any) -> list[ConfigE
     """The error of an object whose values do not fit together.
 
     group: name of the group
-    node: its keys and values; without an object if one of them is wrong by itself
+    node: keys and values of the group; no object is built if one of them is invalid
     supplied: arguments that are not keys
     """
     return [] if faults_of(group, node) else _raised(make, {group: node}, group, **supplied)

@@ -31,7 +31,7 @@ WORDS: Mapping[Any, str] = {
 def locate(target: str, package: str, key: str, base: type | None = None) -> Callable[..., Any]:
     """The class or function that `_target_` names.
 
-    target: its whole name
+    target: whole name of the class
     package: package that must define it, unless a plugin does, because configurations of
         downloaded checkpoints are not trusted
     key: group of the configuration, for messages

@@ -18,7 +18,7 @@ def configure(command: str, overrides: Sequence[str], again: str | None = None) 
     """The settings of a command.
 
     command: name of the command
-    overrides: its command line
+    overrides: command line
     again: config.yaml of a run to train again, instead of the usual configuration
 
     Raises ConfigErrors with all errors of the command line and of the configuration.

@@ -39,7 +39,7 @@ def help_of(command: str, overrides: Sequence[str]) -> str:
     """Usage, groups with their choices, and all keys with their values and comments.
 
     command: name of the command
-    overrides: its command line, whose values are shown
+    overrides: command line, whose values are shown
 
     Raises ConfigErrors for invalid overrides.
     """

@@ -57,7 +57,7 @@ def train_once(
 ) -> Tokenizer:
     """A tokenizer that the first rank trains for all ranks.
 
-    tokenizer: its settings.
+    tokenizer: settings of the tokenizer.
     source: lines of the source.
     target: lines of the target.
     ranks: all ranks.

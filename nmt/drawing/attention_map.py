@@ -157,7 +157,7 @@ def _section(attention_map: AttentionMap) -> Markup:
 
 
 def _pictures(attention_map: AttentionMap) -> list[dict[str, Any]]:
-    """For each model, the picture once for each word, with the attention over it."""
+    """The picture for each model and each word, with the attention over it."""
     if not attention_map.places:
         return []
     image = source_picture(attention_map.picture)

@@ -32,7 +32,7 @@ def render(template: str, **values: Any) -> Markup:
     """HTML of a template.
 
     template: name of the template, without .html
-    values: its variables; all text is escaped, except for results of this function
+    values: variables of the template; all text is escaped, except for results of this function
     """
     from markupsafe import Markup
 

@@ -171,7 +171,7 @@ def scatter_rows(
 ) -> Shaped[Tensor, "B n X"]:
     """Rows grouped by sentence: n = T · (rows per sentence), with zeros in empty slots.
 
-    rows: in the order of their sentences; without a layout, equally many per sentence
+    rows: rows in the order of their sentences; without a layout, the same number per sentence
     sentences: B
     layout: slots of the rows
     """

@@ -34,7 +34,7 @@ NBEST_LINE = re.compile(
 class ScoredPair:
     """A sentence and a translation of it.
 
-    nbest_entry: of an n-best list, the entry without its score
+    nbest_entry: entry of an n-best list, without its score
     """
 
     source: str

@@ -38,7 +38,7 @@ class TextClassifier:
     """A model in evaluation mode and its tokenizer. The weights must not change while it is in use.
 
     model: classifier
-    tokenizer: its tokenizer
+    tokenizer: tokenizer of the network
     max_tokens: tokens of a text; longer ones are cut, with a warning
     """
 

@@ -46,7 +46,7 @@ def filled(
     """Returns a translation with its unknown words replaced.
 
     text: translation, with a MARK for each unknown token
-    tokens: its ids
+    tokens: ids of the translation
     weights: [tokens + EOS, source pieces + EOS] attention (None: unknown words are dropped)
     piece_words: numbers of the words that each source piece is part of
     words: source words

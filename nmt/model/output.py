@@ -59,7 +59,7 @@ class OutputLayer:
         """Log-probabilities of the next word at each position.
 
         output: features of the network as `readout`, and attention
-        memory: of the same sentences
+        memory: memory of the same sentences
         layout: rows of a search
         """
         logits = self.logits(output.readout)
@@ -94,7 +94,7 @@ class OutputLayer:
         gradient.
 
         output: features of the network as `readout`, and attention
-        memory: of the same sentences
+        memory: memory of the same sentences
         targets: right words, padded with PAD
         smoothing: label smoothing
         weights: factor of the smoothed loss of each word; words with weight 0 are left out of both

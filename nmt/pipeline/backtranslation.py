@@ -398,7 +398,7 @@ class Backtranslation:
     def _write_selected(self, files: list[Path], threshold: float) -> int:
         """Writes the pairs whose score reaches a threshold; returns the number of pairs.
 
-        files: of source and target language
+        files: files of source and target language
         threshold: smallest log-probability per token
         """
         partial = [file.with_name(f"{file.name}.partial") for file in files]

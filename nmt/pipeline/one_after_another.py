@@ -21,7 +21,7 @@ def run_all(
 
     command: name of the command
     run: function of its settings
-    overrides: its command line, with several values for some keys
+    overrides: command line, with several values for some keys
     dry: --dry-run, an error here
 
     Raises UserError for --dry-run and settings of Hydra, which belong to trainings; ConfigErrors

@@ -47,7 +47,7 @@ from nmt.training.training_run import TrainingRun
 
 log = logging.getLogger(__name__)
 TRIAL_UPDATES = 100
-"""With final_test=auto, a run that trainer.max_updates ends earlier is not tested."""
+"""Smallest number of updates of a run that is tested with final_test=auto."""
 
 
 class Trained(NamedTuple):

@@ -59,7 +59,7 @@ def sweep(
 
     command: a command that trains
     run: function of its settings; unused, because each run is a process of its own
-    overrides: its command line, with several values for some keys, and with settings of Hydra such
+    overrides: command line, with several values for some keys, and with settings of Hydra such
         as hydra/launcher=workers
     dry: only lists the runs
 
@@ -87,7 +87,7 @@ class RunDescription:
     """Identity of a run, and the parts of its name.
 
     key: hash of its settings and data
-    config: its configuration, and the choices of groups
+    config: configuration of the run, and the choices of groups
     values: values of the keys that its overrides name
     """
 
@@ -100,7 +100,7 @@ class TrainingJob:
     """Runs of one sweep (see `nmt.sweep.Job`).
 
     command: a command that trains
-    overrides: its command line, with several values for some keys
+    overrides: command line, with several values for some keys
     of_hydra: settings of Hydra
 
     Raises ConfigErrors for errors of all runs.

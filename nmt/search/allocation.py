@@ -66,7 +66,7 @@ def _candidates(
     """The extensions of one hypothesis to consider, by token: log-probability, and number of required tokens met.
 
     prefix: tokens of the hypothesis
-    best: its most probable next tokens with their log-probabilities
+    best: most probable next tokens with their log-probabilities
     log_probs: log-probabilities of all next tokens [V]
     """
     met, advancing = progress(request, prefix)

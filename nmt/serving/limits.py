@@ -31,9 +31,9 @@ class Refused(Exception):
 class Limits:
     """Limits of requests.
 
-    characters: of all texts of a request
-    texts: of a request
-    bytes: of a body
+    characters: largest number of characters of all texts of a request
+    texts: largest number of texts of a request
+    bytes: largest number of bytes of a body
     seconds: until an answer
     open: requests in progress
     per_minute: requests of a caller; 0 for no limit

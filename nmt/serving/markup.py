@@ -83,7 +83,7 @@ class AlignedSentence:
     """A translated sentence of a part.
 
     place: characters of the sentence in the part
-    translation: its translation
+    translation: translation of the sentence
     source_words: for each word of the translation, the number of the aligned word of the sentence
     """
 

@@ -135,7 +135,7 @@ def _downloaded(model: str, key: str) -> Path:
 def read_model(model: str, key: str = "model", command: str | None = None) -> Checkpoint:
     """Finds and reads the checkpoint of a model.
 
-    model: as for `find_checkpoint`
+    model: path or name on the hub, as in `find_checkpoint`
     key: the setting that names the model, for messages
     command: command that must have trained the model (see `check_kind`); None: any
 

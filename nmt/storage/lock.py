@@ -34,7 +34,7 @@ class LockHeld(UserError):
 class Holder:
     """Process that holds a lock.
 
-    process: its number
+    process: number of the process
     host: name of its machine
     since: date and time of the lock
     """

@@ -27,7 +27,7 @@ class Halving(Sweeper):
 
     epochs: length of the first rung
     factor: ratio of the lengths of two rungs
-    grids: as in `GridSearch`
+    grids: strings of overrides, as in `GridSearch`
     """
 
     epochs: Size = 1

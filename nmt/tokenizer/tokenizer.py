@@ -198,7 +198,7 @@ class Tokenizer:
         has the number after the last word.
 
         line: source line.
-        ids: its ids.
+        ids: ids of the line.
         split: cuts a text into words, see words.py.
         """
         texts = self.columns.split(line)[: self.columns.sources]
@@ -219,7 +219,7 @@ class Tokenizer:
         """Units of a source line, and for each piece the numbers of its units.
 
         line: source line.
-        ids: its ids.
+        ids: ids of the line.
         units: words, pieces, characters or parts between spaces.
         """
         if units == "piece":

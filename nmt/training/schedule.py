@@ -87,7 +87,7 @@ class Noam(Schedule):
 
 
 class Cosine(LinearDecay):
-    """As LinearDecay, but along half a cosine (Loshchilov & Hutter 2017, eq. 5, one period)."""
+    """Decay as in LinearDecay, along half a cosine (Loshchilov & Hutter 2017, eq. 5, one period)."""
 
     def decay(self, step: int, total: int, epoch: float) -> float:
         angle = math.pi * self.progress(step, total)

@@ -76,7 +76,7 @@ class TrainingState:
 
     network: the network to train.
     optimizer: one of torch.optim, or sharded (`Ranks.sharded`).
-    schedule: of the learning rate.
+    schedule: schedule of the learning rate.
     ema: decay of the moving average of the weights; 0: no average.
     scale: whether the loss is scaled against underflow (float16).
     ranks: the processes that train together.

@@ -34,7 +34,7 @@ class TrainingRun:
 
     task: network, data, objective and metrics.
     trainer: settings of the training loop.
-    optimizer, schedule: of the network's weights.
+    optimizer, schedule: optimizer of the network's weights and its learning rate.
     files: the run directory.
     callbacks: called after the progress bar and the metrics file.
     checkpoint: the checkpoint to resume from; None for a new run.

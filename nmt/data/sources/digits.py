@@ -47,7 +47,7 @@ _PAGE = re.compile(PREFIX + r"(\d{1,4})x(\d{1,4})((?:/\d+(?:,\d+)*@\d+,\d+)+)")
 class PlacedNumber:
     """A number on a page.
 
-    number: its value.
+    number: value of the number.
     top, left: first row and column, in pixels.
     images: image of each digit, an index of scikit-learn.
     """

@@ -54,7 +54,7 @@ BASIC_NUMBERS = 1000
 class Meaning:
     """A meaning that is written in both languages.
 
-    key: its identity.
+    key: identity of the meaning.
     write: writes it in the language of a locale.
     only_trained: whether it always belongs to the training part.
     """

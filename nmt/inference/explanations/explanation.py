@@ -57,7 +57,7 @@ def explain(
     line: sentence
     prefix: tokens that the translation begins with
     whole: the prefix is the complete translation
-    attend_to: by step, from 0, the only source position that is attended to
+    attend_to: the only source position to attend to, by step from 0
 
     Raises UserError if the line has no words, the prefix is not a sequence of the model's tokens,
     a step or position does not exist, or the search draws several samples.

@@ -108,7 +108,7 @@ def index_files(
     """Writes the index of aligned files.
 
     load: returns the model
-    model: its path, in messages
+    model: path of the model, for messages
     source, target: files with a sentence per line
     output: file of the index
 

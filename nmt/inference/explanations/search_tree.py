@@ -56,7 +56,7 @@ class RecordingStep:
 
     step: the recorded step
     alternatives: number of next tokens recorded at each node
-    attend_to: by depth, the only source position that is attended to; for a single model
+    attend_to: the only source position to attend to, by depth; for a single model
     """
 
     def __init__(self, step: Step, alternatives: int, attend_to: Mapping[int, int]) -> None:

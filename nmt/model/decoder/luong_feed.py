@@ -110,7 +110,7 @@ class LuongFeed(Decoder):
         They are one product if x is h, that is, without residual connection and recurrent dropout.
 
         top: the top layer
-        mask: its mask of recurrent dropout
+        mask: mask of recurrent dropout
         fuse: False for separate products in any case
         """
         combine = (self.combine.weight[:, self.memory_size :], self.combine.bias)

@@ -13,7 +13,7 @@ STEPS = 2**16
 
 
 def dropout(x: Tensor, p: float) -> Tensor:
-    """As torch.nn.functional.dropout, which on CPUs spends most of its time drawing one 32-bit number per feature from a
+    """Dropout as in torch.nn.functional.dropout, which on CPUs spends most of its time drawing one 32-bit number per feature from a
     sequential generator. Here each 64-bit draw decides about four features, with p rounded to a multiple of 2⁻¹⁶."""
     if x.is_cuda:
         return F.dropout(x, p)

@@ -162,7 +162,7 @@ class NativeCrossEntropy(Function):
     """Smoothed loss and −Σ log p_y, summed over n tokens.
 
     x: features [n D]
-    weight, bias: of the output layer [V D] and [V]
+    weight, bias: parameters of the output layer, [V D] and [V]
     targets: right words [n]
     smoothing: label smoothing
     agreement: factor of the divergence between rows 2i and 2i + 1; 0: rows are no pairs

@@ -30,7 +30,7 @@ class Distillation:
 
     teacher: a run directory, or several
     weight: λ
-    label_smoothing: of the reference words
+    label_smoothing: label smoothing of the reference words
     teachers: the trained models
     """
 

@@ -41,7 +41,7 @@ class MinimumRisk:
     cost: metric of Δ
     sharpness: α
     likelihood: λ
-    label_smoothing: of the cross-entropy
+    label_smoothing: label smoothing of the cross-entropy
     critic: makes translations and measures their quality
     """
 

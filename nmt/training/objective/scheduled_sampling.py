@@ -36,8 +36,8 @@ class ScheduledSampling:
     sampled words. Validation is teacher-forced.
 
     decay: formula of the teacher-forcing ratio
-    start: its value at the beginning
-    end: its lower bound
+    start: ratio at the beginning
+    end: lower bound of the ratio
     pace: k as a share of all updates
     updates: k; 0: by `pace`
     """

@@ -65,7 +65,7 @@ class Task(ABC):
     unit: name of the items that batches count.
     metric: name of the figure that chooses the best weights.
     epochs: epochs after which the data ends.
-    seed: of order and dropout.
+    seed: random seed of order and dropout.
     ranks: the processes that train together.
     fingerprints: hashes of the parts of the data.
     meta, tensors: contents of a checkpoint besides the weights.

@@ -43,7 +43,7 @@ class ClassificationTask(Task):
     network: network to train.
     batching: sizes and order of batches.
     metric: macro_f1, accuracy or loss; it chooses the best weights.
-    seed: of order and dropout.
+    seed: random seed of order and dropout.
     max_tokens: longer texts are cut.
     ranks: the processes that train together.
     """

@@ -56,8 +56,8 @@ class TranslationTask(Task):
     objective: the loss.
     batching: sizes and order of batches.
     metric: chooses the best weights.
-    search: of the test part; validation is greedy.
-    seed: of order and dropout.
+    search: search for the test part; validation is greedy.
+    seed: random seed of order and dropout.
     max_validation: most sentences that are translated for a validation; 0: all.
     options: arguments of `Translator`.
     ranks: the processes that train together.
