@@ -73,7 +73,7 @@ class ProgressLines:
 
 
 def _drawing(texts: Sequence[str], share: float | None) -> Any:
-    """Lines of text, the last one behind a bar."""
+    """A display of several lines; the last one has a progress bar."""
     from rich.console import Group
     from rich.progress_bar import ProgressBar
     from rich.table import Table

@@ -13,8 +13,11 @@ STEPS = 2**16
 
 
 def dropout(x: Tensor, p: float) -> Tensor:
-    """Dropout as in torch.nn.functional.dropout, which on CPUs spends most of its time drawing one 32-bit number per feature from a
-    sequential generator. Here each 64-bit draw decides about four features, with p rounded to a multiple of 2⁻¹⁶."""
+    """Dropout as in torch.nn.functional.dropout, with fewer random numbers on CPUs.
+
+    PyTorch draws one 32-bit number per feature from a sequential generator, which takes most of the
+    time. Here each 64-bit number decides about four features, with p rounded to a multiple of 2⁻¹⁶.
+    """
     if x.is_cuda:
         return F.dropout(x, p)
     dropped = min(round(p * STEPS), STEPS - 1)
