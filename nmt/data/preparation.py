@@ -82,7 +82,7 @@ def _shared_model(folder: Path, key: str, train: Callable[[], bytes]) -> bytes:
     """
     file = folder / f"{key}.model" / "sentencepiece"
     if file.is_file():
-        log.info("tokenizer: that of another run on the same text")
+        log.info("tokenizer: reused from another run on the same text")
 
     def build(unfinished: Path) -> dict[str, int]:
         (unfinished / file.name).write_bytes(train())
@@ -169,7 +169,7 @@ def _check_columns(columns: Columns, splits: Splits) -> None:
         )
     if not columns.plain and not columns.picture and columns.names != names:
         log.warning(
-            "data: columns %s are read as the columns %s of the model",
+            "data: the columns %s are used as the columns %s of the model",
             ", ".join(names),
             ", ".join(columns.names),
         )

@@ -22,8 +22,8 @@ needed again."""
 def keep_few_products(count: int = 128) -> None:
     """Bounds the caches of products in bfloat16; call it before the first product.
 
-    By default they keep 1,024, each with its working memory, which batches of all sizes fill with
-    gigabytes. Few of them come again in every batch.
+    By default, PyTorch keeps 1,024 products with their working memory. Batches of many sizes fill
+    gigabytes with them, and few products are used again.
     """
     for name in CACHES:
         os.environ.setdefault(name, str(count))
