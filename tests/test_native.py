@@ -161,7 +161,7 @@ def test_the_switch_and_a_missing_compiler(monkeypatch, caplog):
     monkeypatch.delenv("NMT_NATIVE")
     monkeypatch.setenv("CXX", "/no/such/compiler")
     assert plain() is None
-    assert "training runs without" in caplog.text
+    assert "training is slower without" in caplog.text
 
 
 def test_a_failing_compiler_is_reported(monkeypatch, caplog, tmp_path):
@@ -173,5 +173,5 @@ def test_a_failing_compiler_is_reported(monkeypatch, caplog, tmp_path):
     monkeypatch.setenv("CXX", str(compiler))
     monkeypatch.setenv("NMT_CACHE", str(tmp_path))
     assert library.__wrapped__() is None
-    assert "not compiled (unknown option): training runs without" in caplog.text
+    assert "not compiled (unknown option)" in caplog.text
     assert not list(itertools.chain(tmp_path.glob("native/*")))
