@@ -11,8 +11,9 @@ from nmt.foundation.interfaces import BOS, EOS, PAD, Request
 from nmt.inference.model_step import ModelStep
 from nmt.inference.networks import Networks
 from nmt.inference.whole_search import computes
+from nmt.model.layers.cells.gru import GRU
 from nmt.model.layers.numeric import tanh
-from nmt.model.layers.packed import int8_is_native
+from nmt.model.layers.packed import PackedWeights, generating, int8_is_native
 from nmt.model.native import native_decoding
 from nmt.model.native.kernel_library import library
 from nmt.search.beam import Beam
@@ -33,6 +34,21 @@ def _without_gradients():
 def test_functions_of_single_numbers():
     x = torch.cat([torch.linspace(-100, 100, 4001), torch.linspace(-1e-3, 1e-3, 101)])
     torch.testing.assert_close(native_decoding.tanh(x), torch.tanh(x), **CLOSE)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_both_directions_of_the_encoder(precision):
+    if native_decoding.matrix_product(precision) is None:
+        pytest.skip("no product")
+    layer = GRU(5, 7, directions=2)
+    x, lengths = torch.randn(3, 6, 5), torch.tensor([6, 1, 4])
+    outputs, (last,) = layer(x, lengths=lengths)
+    with generating(PackedWeights(precision)):
+        fast, (fast_last,) = layer(x, lengths=lengths)
+    atol = 2e-6 if precision == "float32" else 0.02
+    torch.testing.assert_close(fast_last, last, atol=atol, rtol=0)
+    for row, length in enumerate(lengths.tolist()):
+        torch.testing.assert_close(fast[row, :length], outputs[row, :length], atol=atol, rtol=0)
 
 
 @pytest.mark.parametrize("additive", [False, True])

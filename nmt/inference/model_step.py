@@ -94,10 +94,9 @@ class ModelStep:
         penalty: Penalty,
     ) -> list[list[Hypothesis]] | None:
         """A whole beam search, as `breadth_first_search` does it; None where it must go step by step."""
-        if not computes(self.model, self.memory):
-            return None
-        assert isinstance(state, State)
-        return whole_search(self.model, self.memory, state, requests, width, n_best, penalty)
+        if isinstance(state, State) and computes(self.model, self.memory):
+            return whole_search(self.model, self.memory, state, requests, width, n_best, penalty)
+        return None
 
     def _log_probs(self, output: DecoderOutput, layout: Layout | None) -> Float[Tensor, "N V"]:
         log_probs = self.model.output_layer.log_probs(output, self.memory, layout).squeeze(1)

@@ -4,10 +4,7 @@ It finds what nmt/search finds with a `ModelStep`. Between two steps there is no
 the time: for single sentences, and where other threads wait for Python's lock.
 """
 
-import ctypes
-import functools
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, get_args
 
 import torch
@@ -17,8 +14,9 @@ from torch.nn import functional as F
 from nmt.foundation.interfaces import BOS, EOS, Hypothesis, Prepared, Request, State
 from nmt.model.decoder.luong import Luong
 from nmt.model.layers.cells.gru import GRU
-from nmt.model.layers.packed import GenerationPrecision, current_weights, native
+from nmt.model.layers.packed import current_weights, native
 from nmt.model.native.kernel_library import call
+from nmt.model.native.native_decoding import matrix_product
 from nmt.model.seq2seq import Seq2Seq
 from nmt.search.penalty import Penalty, PenaltyName
 
@@ -26,22 +24,6 @@ TABLE = 2**24
 """Largest number of entries of the table of gates; 64 MB."""
 LOGITS = 2**19
 """Logits that are ranked at a time: 2 MB stay in the processor's cache."""
-
-
-@functools.cache
-def _matrix_product(precision: GenerationPrecision) -> int | None:
-    """Address of the product of matrices in PyTorch's own library; None where it does not show a fast one.
-
-    Products for int8 are bfloat16, too: the library of PyTorch shows none in 8 bits.
-    """
-    if precision != "float32" and not torch.cpu.get_capabilities().get("amx_bf16"):
-        return None
-    path = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
-    name = "sgemm_" if precision == "float32" else "gemm_bf16bf16f32_"
-    try:
-        return ctypes.cast(getattr(ctypes.CDLL(str(path)), name), ctypes.c_void_p).value
-    except (OSError, AttributeError):
-        return None
 
 
 def computes(model: Seq2Seq, memory: Prepared) -> bool:
@@ -53,7 +35,7 @@ def computes(model: Seq2Seq, memory: Prepared) -> bool:
     attention = decoder.attention
     entries = model.target_embedding.num_embeddings * 3 * decoder.hidden_size
     return (
-        _matrix_product(weights.precision) is not None
+        matrix_product(weights.precision) is not None
         and len(decoder.layers.layers) == 1
         and type(decoder.layers.layers[0]) is GRU
         and decoder.layers.layers[0].is_torch_layer
@@ -93,7 +75,7 @@ def whole_search(
     sizes = (*values.shape[:2], layer.size, values.size(2), decoder.readout_size, vocabulary)
     scoring = (get_args(PenaltyName).index(penalty.name), penalty.alpha)
     call(
-        "beam_search", _matrix_product(weights.precision), is_low, *sizes, width, n_best, longest,
+        "beam_search", matrix_product(weights.precision), is_low, *sizes, width, n_best, longest,
         BOS, EOS, max(32, LOGITS // vocabulary), *scoring,
         *weights.keep(model, "whole search", lambda: _tables(model, is_low)),
         memory.keys.contiguous(), values, memory.mask, state.cells[0][0].contiguous(),
@@ -115,8 +97,7 @@ def _tables(model: Seq2Seq, is_low: bool) -> list[Tensor]:
     """Gates of the input of every word, W_ih E y + b_ih [V 3Q]; weights and biases of the three products of a step."""
     decoder: Any = model.decoder
     layer = decoder.layers.layers[0]
-    blocks = [layer.weight_block("hh")]
-    for linear in (decoder.combine, model.output):
-        blocks.append((linear.weight, linear.bias))
+    layers = (decoder.combine, model.output)
+    blocks = [layer.weight_block("hh"), *((linear.weight, linear.bias) for linear in layers)]
     gates = F.linear(model.target_embedding.weight, *layer.weight_block("ih"))
     return [gates, *(t for w, b in blocks for t in (w.bfloat16() if is_low else w, b))]

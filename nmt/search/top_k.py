@@ -34,6 +34,6 @@ def ranked(
     if hasattr(step, "ranked"):
         return step.ranked(tokens, state, layout, count)
     prediction = step(tokens, state, layout)
-    values, words = top_k(prediction.log_probs, min(count, prediction.log_probs.size(1)))
-    ends = prediction.log_probs[:, EOS]
-    return RankedPrediction(values, words, ends, prediction.state, prediction.weights)
+    log_probs = prediction.log_probs
+    best = top_k(log_probs, min(count, log_probs.size(1)))
+    return RankedPrediction(*best, log_probs[:, EOS], prediction.state, prediction.weights)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 import torch
 from jaxtyping import Float
@@ -48,8 +48,7 @@ class PackedWeights:
         """Something made from the owner's weights, when it is first needed."""
         if (owner, name) not in self._made:
             self._made[owner, name] = make()
-        result: Kept = self._made[owner, name]
-        return result
+        return cast(Kept, self._made[owner, name])
 
 
 _current: contextvars.ContextVar[PackedWeights | None] = contextvars.ContextVar(

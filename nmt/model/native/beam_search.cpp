@@ -1,4 +1,4 @@
-// A whole beam search with the decoder of Luong et al. (model/decoder/luong.py) with one layer of gated recurrent units
+// The encoder's gated recurrent units in both directions, and a whole beam search with the decoder of Luong et al. (model/decoder/luong.py) with one layer of gated recurrent units
 // and scores qᵀk: what search/breadth_first.py does step by step, without a word of Python in between.
 //
 // Dimensions: n rows, B sentences, S source positions, Q units, M features of a value, D of a readout, V words,
@@ -181,5 +181,34 @@ extern "C" void beam_search(void* gemm_function, bool low, Index sentences, Inde
             log_probs[b * count + k] = hypothesis.log_prob;
             scores[b * count + k] = hypothesis.score;
         }
+    }
+}
+
+// Outputs [B T 2Q] and last states [B 2Q] of a layer in both directions: `Recurrent._forward_both` in layers/recurrence.py.
+// x [B T I], lengths [B]; weight and bias of input and state, direction by direction. Padding gets zeros.
+extern "C" void read_both_directions(void* gemm_function, bool low, Index batch, Index steps, Index inputs, Index units,
+                                     const float* x, const Index* lengths, const void* input_0, const float* input_bias_0,
+                                     const void* state_0, const float* state_bias_0, const void* input_1,
+                                     const float* input_bias_1, const void* state_1, const float* state_bias_1,
+                                     float* outputs, float* last) {
+    Multiply product{reinterpret_cast<Gemm>(gemm_function), low, {}};
+    const Layer layers[2][2] = {
+        {{input_0, input_bias_0, int(inputs), int(3 * units)}, {state_0, state_bias_0, int(units), int(3 * units)}},
+        {{input_1, input_bias_1, int(inputs), int(3 * units)}, {state_1, state_bias_1, int(units), int(3 * units)}}};
+    std::vector<float> a, u, h;
+    for (Index direction = 0; direction < 2; direction++) {
+        product(batch * steps, layers[direction][0], x, a);
+        h.assign(batch * units, 0);
+        for (Index t = 0; t < steps; t++) {
+            product(batch, layers[direction][1], h.data(), u);
+            for (Index b = 0; b < batch; b++) {
+                if (t >= lengths[b]) continue;
+                const Index position = b * steps + (direction ? lengths[b] - 1 - t : t);
+                float* output = outputs + (2 * position + direction) * units;
+                update(units, &a[position * 3 * units], &u[b * 3 * units], &h[b * units], output);
+                std::copy_n(output, units, &h[b * units]);
+            }
+        }
+        for (Index b = 0; b < batch; b++) std::copy_n(&h[b * units], units, last + (2 * b + direction) * units);
     }
 }

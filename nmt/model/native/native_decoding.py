@@ -3,6 +3,11 @@
 decoding.cpp names the counterpart of every function in PyTorch. Tensors are float32 numbers on a CPU, without gradients.
 """
 
+import ctypes
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+
 import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
@@ -92,3 +97,50 @@ def best(
     ends = torch.empty(len(logits))
     call("search_best", *logits.shape, count, end, logits, values, words, ends)
     return values, words, ends
+
+
+@functools.cache
+def matrix_product(precision: str) -> int | None:
+    """Address of the product of matrices in PyTorch's own library; None where it does not show a fast one.
+
+    Products for int8 are bfloat16, too: the library of PyTorch shows none in 8 bits.
+    """
+    if precision != "float32" and not torch.cpu.get_capabilities().get("amx_bf16"):
+        return None
+    path = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
+    name = "sgemm_" if precision == "float32" else "gemm_bf16bf16f32_"
+    try:
+        return ctypes.cast(getattr(ctypes.CDLL(str(path)), name), ctypes.c_void_p).value
+    except (OSError, AttributeError):
+        return None
+
+
+def read_both_directions(
+    precision: str,
+    x: Float[Tensor, "B T I"],
+    lengths: Int[Tensor, " B"],
+    weights: Sequence[Tensor],
+) -> tuple[Float[Tensor, "B T H"], Float[Tensor, "B H"]]:
+    """Outputs and last states of gated recurrent units in both directions; padding gets zeros.
+
+    precision: of the products; weights are bfloat16 unless it is float32
+    x: inputs
+    lengths: positions of each sentence
+    weights: weight and bias of input and state, direction by direction
+    """
+    units = weights[2].size(1)
+    outputs = torch.zeros(*x.shape[:2], 2 * units)
+    last = torch.empty(len(x), 2 * units)
+    product = (matrix_product(precision), precision != "float32")
+    call(
+        "read_both_directions",
+        *product,
+        *x.shape,
+        units,
+        x.contiguous(),
+        lengths,
+        *weights,
+        outputs,
+        last,
+    )
+    return outputs, last

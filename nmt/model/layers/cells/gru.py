@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from nmt.model.layers.numeric import tanh
-from nmt.model.layers.packed import native
+from nmt.model.layers.packed import current_weights, native
 from nmt.model.layers.recurrence import CellState, Recurrent
+from nmt.model.native import native_decoding
 from nmt.model.native.kernel_library import usable
 from nmt.model.native.native_functions import NativeGRUStep
 
@@ -23,6 +24,32 @@ class GRU(Recurrent):
     gates = 3
     torch_layer = nn.GRU
     torch_function = staticmethod(torch.gru)
+
+    def _forward_both(
+        self, x: Tensor, lengths: Tensor, mask: Tensor | None
+    ) -> tuple[Tensor, CellState]:
+        packs = current_weights()
+        if (
+            packs is None
+            or mask is not None
+            or not (native(x) and self.is_torch_layer)
+            or native_decoding.matrix_product(packs.precision) is None
+        ):
+            return super()._forward_both(x, lengths, mask)
+        dtype = torch.float32 if packs.precision == "float32" else torch.bfloat16
+        weights = packs.keep(
+            self,
+            "both directions",
+            lambda: [
+                part.to(dtype) if part.dim() == 2 else part
+                for direction in (0, 1)
+                for name in ("ih", "hh")
+                for part in self.weight_block(name, direction=direction)
+                if part is not None
+            ],
+        )
+        outputs, last = native_decoding.read_both_directions(packs.precision, x, lengths, weights)
+        return outputs, (last,)
 
     def cell(
         self, a: Tensor, u: Tensor, state: CellState, update_mask: Tensor | None = None
