@@ -37,6 +37,8 @@ from nmt.serving.passages import joined, spans
 from nmt.storage import checkpoint as ckpt
 from nmt.tokenizer.words import words
 
+pytestmark = pytest.mark.usefixtures("unchecked")  # searches: test_search.py executes signatures
+
 LETTERS = "abcdefgh"
 
 

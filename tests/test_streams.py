@@ -13,6 +13,8 @@ from nmt.data.lines import BOM, LFS_POINTER
 from nmt.foundation.errors import UserError
 from nmt.inference import input_lines, output_sinks
 
+pytestmark = pytest.mark.usefixtures("unchecked")  # searches: test_search.py executes signatures
+
 FORMATS = [("text", 1), ("pharaoh", 1), ("jsonl", 3), ("moses", 3)]
 
 

@@ -29,6 +29,8 @@ from nmt.search.mbr import MBR
 from nmt.search.sample import Sample
 from nmt.tokenizer.words import words
 
+pytestmark = pytest.mark.usefixtures("unchecked")  # searches: test_search.py executes signatures
+
 LINES = [" ".join("abcdefghij"[(i * k) % 10] for k in range(1, 2 + i % 7)) for i in range(64)]
 SEARCHES = [
     Greedy(),
