@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from nmt.configuration import build
 from nmt.data import Pairs
 from nmt.data import ragged as corpus
-from nmt.data.batching import Batching, collate, pad, padding_share
+from nmt.data.batching import Batching, collate, pad, padding_share, prefetched
 from nmt.data.filters import Filters
 from nmt.data.lines import read_lines
 from nmt.data.ragged import Corpus, Ragged, RaggedChain
@@ -660,3 +660,16 @@ def test_few_updates_are_warned_about_with_a_recipe(tmp_path):
         folder = trained(tmp_path / str(is_warned), "data=text", *text, *sizes, *more)
         log = (folder / "train.log").read_text()
         assert ("experiment=low_resource_1k; or raise trainer.max_epochs" in log) is is_warned
+
+
+class VanishedPicture:
+    """Batches that cannot be made."""
+
+    def __getitem__(self, index):
+        raise UserError("a.png: not found")
+
+
+@pytest.mark.parametrize("processes", [0, 1])
+def test_an_error_of_a_batch_has_the_same_text_in_another_process(processes):
+    with pytest.raises(UserError, match=r"^a\.png: not found$"):
+        list(prefetched(VanishedPicture(), range(3), processes))

@@ -14,6 +14,7 @@ import torch.utils.data
 
 from nmt.data.ragged import Corpus, Ragged, RaggedChain, Rows
 from nmt.data.worker_processes import end_with_parent
+from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import BOS, EOS, PAD, Batch, Pictures
 from nmt.foundation.ranges import Count, Size
 
@@ -165,21 +166,37 @@ def prefetched(batches: Any, indices: Sequence[int], processes: int) -> Iterator
     batches: makes a batch by its index.
     indices: indices of the batches.
     processes: number of processes that make them ahead of time; 0: none.
+
+    Raises the UserError of a batch with its own text, from whichever process.
     """
     if not processes or len(indices) < 2:
         return (batches[i] for i in indices)
+
+    def made(index: int) -> Any:
+        try:
+            return batches[index]
+        except UserError as error:
+            return error  # if it were raised, the loader would put a traceback into its text
+
     loader: Any = torch.utils.data.DataLoader(
-        batches,
+        indices,  # type: ignore[arg-type]
         batch_size=None,
-        sampler=indices,
+        sampler=range(len(indices)),
         num_workers=min(processes, len(indices)),
         prefetch_factor=PREFETCHED,
-        collate_fn=lambda batch: batch,  # it is complete
+        collate_fn=made,  # type: ignore[arg-type]
         multiprocessing_context="fork",
         pin_memory=torch.cuda.is_available(),
         worker_init_fn=end_with_parent,
     )
-    return iter(loader)
+    return map(_raised, loader)
+
+
+def _raised(result: Any) -> Any:
+    """A batch. Raises it if it is a UserError."""
+    if isinstance(result, UserError):
+        raise result
+    return result
 
 
 def padding_share(batches: Sequence[np.ndarray], *sides: np.ndarray) -> float:
@@ -189,5 +206,5 @@ def padding_share(batches: Sequence[np.ndarray], *sides: np.ndarray) -> float:
     sides: lengths of all sentences, for each side, without EOS, which counts as real.
     """
     sizes = [lengths[batch] + 1 for batch in batches for lengths in sides]
-    real = sum(int(size.sum()) for size in sizes)
-    return 1 - real / sum(int(size.max()) * len(size) for size in sizes)
+    padded = sum(int(size.max()) * len(size) for size in sizes)
+    return 1 - sum(int(size.sum()) for size in sizes) / padded

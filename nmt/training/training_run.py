@@ -65,7 +65,6 @@ class TrainingRun:
             for callback in (bar, self.files, *self.callbacks)
             if callback.every_rank or self.task.ranks.first
         ]
-        saved = self.checkpoint
         try:
             with bar:
                 progress = self.trainer.fit(
@@ -74,13 +73,19 @@ class TrainingRun:
                     schedule=self.schedule,
                     callbacks=callbacks,
                     store=self.files,
-                    resume=None if saved is None else (saved.meta["training"], saved.tensors),
+                    resume=(
+                        None
+                        if self.checkpoint is None
+                        else (self.checkpoint.meta["training"], self.checkpoint.tensors)
+                    ),
                 )
         except BaseException as error:
             if isinstance(error, Stopped):
                 self._log_stop()
             for callback in callbacks:
                 callback.on_end(None)
+            # The loader has no type for a process that was killed: its signal handler raises a plain
+            # RuntimeError at any line of the program, so that only the text tells.
             if isinstance(error, RuntimeError) and "DataLoader worker" in str(error):
                 raise UserError(
                     "a process that makes batches was killed; is the memory too small? Resume "
@@ -93,8 +98,11 @@ class TrainingRun:
         """Draws the learning curve so far, and logs the command that resumes the run."""
         if self.task.ranks.first:
             self._draw_curve()
-        resume = f"python -m nmt.{self.task.command} {typed(resume=self.folder)}"
-        log.warning("stopped and saved. Continue with: %s", resume)
+        log.warning(
+            "stopped and saved. Continue with: python -m nmt.%s %s",
+            self.task.command,
+            typed(resume=self.folder),
+        )
 
     def _finish(self, progress: TrainingProgress, callbacks: Sequence[Callback]) -> float:
         """Tests the best weights, and writes and draws the results."""

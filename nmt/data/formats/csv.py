@@ -44,6 +44,7 @@ def read_rows(file: Path, columns: Sequence[str], header: bool, **dialect: Any) 
             cells = {name: [row[names.index(name)] for row in chunk] for name in requested}
             yield Rows(str(file), names, cells)
     except csv.Error as error:
+        # csv.Error has neither a type nor a number for each problem; only its text names it.
         is_return = "new-line character" in str(error)
         problem = "a carriage return inside a cell" if is_return else str(error)
         place = f"{file}, line {parsed.line_num:,}"
