@@ -29,17 +29,34 @@ from nmt.model.lexical import Lexical
 from nmt.model.output import OutputLayer
 
 Tying = Literal["none", "output", "all"]
-"""Embeddings with shared weights: none; `output`: target embedding and output layer; `all`: the source's too."""
+"""Embeddings with shared weights.
+
+none: all have their own.
+output: target embedding and output layer.
+all: source embedding, target embedding and output layer.
+"""
 
 
 class Seq2Seq(Network):
     """Embeddings, encoder, decoder and output layer. The caller must match the sizes of the parts.
 
-    `copy`: each word is generated, or copied from the source: see copying.py. `lexical`: words are also predicted from the
-    source words attended to: see lexical.py. `radices`: how many values each factor of
-    the source words has; a factor's vector has `factor_size` features, and the encoder reads them beside the word's.
-    A picture has no words: without a source vocabulary, `tying=all` is that of target and output. Raises ValueError if
-    `tying` would share matrices of different shapes, or if there is no attention, or no word, for `copy` or `lexical`.
+    source_vocabulary: number of source pieces, without factors
+    target_vocabulary: number of target pieces
+    embedding_size: E, features of each word vector
+    encoder: encoder of sources; without words (pictures), there is no source embedding
+    decoder: decoder of target sentences
+    tying: embeddings with shared weights
+    dropout: probability of dropout of embedding features
+    variational_dropout: the same features are dropped at every position
+    word_dropout: probability that a whole word vector is dropped
+    readout_dropout: probability of dropout of readout features
+    copy: whether each word is generated, or copied from the source (copying.py)
+    lexical: whether words are also predicted from the source words attended to (lexical.py)
+    factor_size: features of each factor's vector, which the encoder reads beside the word's
+    radices: number of values of each factor of the source words; empty: no factors
+
+    Raises ValueError if `tying` would share matrices of different shapes, or if `copy` or `lexical`
+    lacks an attention or words of the source.
     """
 
     encoder: Encoder
@@ -65,20 +82,7 @@ class Seq2Seq(Network):
         radices: Sequence[int] = (),
     ) -> None:
         super().__init__()
-        for key, on, uses in (("copy", copy, "copies"), ("lexical", lexical, "translates")):
-            if on and not decoder.attends:
-                raise ValueError(
-                    f"model.{key} {uses} the words attended to, and this decoder has no attention: leave it out"
-                )
-            if on and encoder.reader is not None:
-                raise ValueError(
-                    f"model.{key} {uses} words of the source, and this encoder reads pictures: leave it out"
-                )
-        if tying != "none" and decoder.readout_size != embedding_size:
-            raise ValueError(
-                f"model.tying={tying} makes the output layer ({decoder.readout_size} wide) and the target embedding "
-                f"({embedding_size} wide) one matrix: set decoder.readout_size={embedding_size}, or model.tying=none"
-            )
+        _check(encoder, decoder, embedding_size, tying=tying, copy=copy, lexical=lexical)
         self.source_embedding = (
             embedding(source_vocabulary, embedding_size) if encoder.reads_words else None
         )
@@ -88,9 +92,9 @@ class Seq2Seq(Network):
             self.target_embedding = embedding(target_vocabulary, embedding_size)
         self.encoder, self.decoder = encoder, decoder
         self.output = PackableLinear(decoder.readout_size, target_vocabulary)
-        if self.source_embedding is not None:
-            draw(self.source_embedding)
-        draw(self.target_embedding)
+        # A shared table is drawn twice: the same random numbers are left for the other weights.
+        for embeddings in filter(None, (self.source_embedding, self.target_embedding)):
+            draw(embeddings)
         if tying == "none":
             nn.init.xavier_uniform_(self.output.weight)
         else:
@@ -102,18 +106,18 @@ class Seq2Seq(Network):
         self.output_layer = OutputLayer(self.output, self.lexical, self.copying)
         drops = WordDropout(word_dropout), Dropout(dropout, variational_dropout)
         if self.source_embedding is not None:
-            factored = (
-                Factored(self.source_embedding, radices, factor_size)
-                if radices
-                else self.source_embedding
-            )
-            self.encoder.take_words(Words(factored, *drops))
+            table = self.source_embedding
+            vectors = Factored(table, radices, factor_size) if radices else table
+            self.encoder.take_words(Words(vectors, *drops))
         self.words = Words(self.target_embedding, *drops)
         self.readout_dropout = Dropout(readout_dropout, variational_dropout)
 
     @staticmethod
     def needs_joint(options: Mapping[str, Any]) -> dict[str, str]:
-        """Options that need one vocabulary for both languages, each with the setting that does not."""
+        """Options that need one vocabulary for both languages, with settings that do not.
+
+        options: options of a translation model
+        """
         choices = (("tying", "all", "model.tying=output"), ("copy", True, "model.copy=false"))
         return {
             f"model.{key}": instead for key, value, instead in choices if options.get(key) == value
@@ -125,8 +129,10 @@ class Seq2Seq(Network):
         if run.joint:
             return
         for key, instead in cls.needs_joint(run.value("model")).items():
-            needs = "needs one vocabulary for both languages"
-            yield run.error(key, f"{needs}: set tokenizer.joint=true or {instead}")
+            yield run.error(
+                key,
+                "needs one vocabulary for both languages: set tokenizer.joint=true or " + instead,
+            )
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
@@ -148,9 +154,11 @@ class Seq2Seq(Network):
     ) -> Prepared:
         """Memory of B sources, prepared for the decoder.
 
-        source: ids, padded with PAD
+        source: ids, padded with PAD; with factors, numbers whose digits are word and factors
         lengths: words of each source, EOS included
         pictures: pictures of the sources, if the encoder reads them
+
+        Returns annotations, and source words if the output layer copies or translates them.
         """
         memory = self.decoder.prepare(self.encoder(source, lengths, pictures))
         if self.source_embedding is None or (self.copying is None and self.lexical is None):
@@ -162,18 +170,20 @@ class Seq2Seq(Network):
         return replace(memory, source_words=SourceWords(ids=ids, vectors=vectors))
 
     def start(self, memory: Prepared) -> State:
-        """State before the first word, one row per sentence; in training with new masks of variational dropout."""
+        """State before the first word, one row per sentence.
+
+        memory: memory of B sentences
+
+        Returns a state with new masks of variational dropout in training.
+        """
         state = self.decoder.initial(memory)
         sentences = memory.mask.size(0)
         like = memory.encoded.final_state
         words = self.words.dropout.mask(like, sentences, 1, self.target_embedding.embedding_dim)
         readout = self.readout_dropout.mask(like, sentences, 1, self.decoder.readout_size)
-        masks = dict(state.masks)
-        if words is not None:
-            masks["words"] = words  # [B, 1, E]
-        if readout is not None:
-            masks["readout"] = readout  # [B, 1, D]
-        return replace(state, masks=masks)
+        masks = {"words": words, "readout": readout}  # [B, 1, E], [B, 1, D]
+        drawn = {name: mask for name, mask in masks.items() if mask is not None}
+        return replace(state, masks={**state.masks, **drawn})
 
     def decode(
         self,
@@ -188,6 +198,8 @@ class Seq2Seq(Network):
         state: state before the first of them
         memory: memory of the sentences
         layout: rows of a search (None: equally many rows per sentence)
+
+        Returns readouts [N, T, D], attention weights and the state after the last word.
         """
         embedded = self.words(inputs, state.masks.get("words"))  # [N, T, E]
         output = self.decoder(embedded, state, memory, layout)
@@ -196,6 +208,40 @@ class Seq2Seq(Network):
         return replace(output, readout=self.output_layer.features(output, memory, layout))
 
     def teacher_forcing(self, batch: Batch) -> tuple[DecoderOutput, Prepared]:
-        """Features and attention of a whole batch, read with the right words before each position, and its memory."""
+        """Features and attention of a whole batch, with the reference words as inputs.
+
+        batch: B pairs
+
+        Returns the features of every position, and the memory of the sources.
+        """
         memory = self.encode(batch.source, batch.source_lengths, batch.pictures)
         return self.decode(batch.inputs, self.start(memory), memory), memory
+
+
+def _check(
+    encoder: Encoder,
+    decoder: Decoder,
+    embedding_size: int,
+    *,
+    tying: Tying,
+    copy: bool,
+    lexical: bool,
+) -> None:
+    """Raises ValueError if the parts do not fit the options of the output layer."""
+    for key, is_on, uses in (("copy", copy, "copies"), ("lexical", lexical, "translates")):
+        if is_on and not decoder.attends:
+            raise ValueError(
+                f"model.{key} {uses} the words attended to, and this decoder has no attention: "
+                "leave it out"
+            )
+        if is_on and encoder.reader is not None:
+            raise ValueError(
+                f"model.{key} {uses} words of the source, and this encoder reads pictures: "
+                "leave it out"
+            )
+    if tying != "none" and decoder.readout_size != embedding_size:
+        raise ValueError(
+            f"model.tying={tying} makes the output layer ({decoder.readout_size} wide) and the "
+            f"target embedding ({embedding_size} wide) one matrix: set decoder.readout_size="
+            f"{embedding_size}, or model.tying=none"
+        )

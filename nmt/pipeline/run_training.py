@@ -162,8 +162,7 @@ def resume(
 
 
 def _is_finished(settings: TrainingSettings, progress: TrainingProgress) -> bool:
-    max_updates = settings.trainer["max_updates"]
-    is_at_last_update = 0 < max_updates <= progress.update
+    is_at_last_update = 0 < settings.trainer["max_updates"] <= progress.update
     return progress.epoch >= settings.trainer["max_epochs"] or is_at_last_update
 
 
@@ -257,13 +256,7 @@ def _run(
     config = {**settings.values, "run_dir": str(folder), "resume": None, "sweep": None}
     began = time.monotonic()
     parts = _parts(settings, folder, ranks, saved)
-    hashes = dict(parts.task.fingerprints)
-    ranks.agree("data", hashes, "all machines must see the same files")
-    if saved is not None and saved.meta.get("data") != hashes:
-        raise UserError(
-            f"resume={folder}: the data has changed since this run began; restore it, or start a "
-            "new run"
-        )
+    hashes = _data_hashes(parts, folder, ranks, saved)
     files = _files(parts, folder, config, ranks, getattr(settings, "keep_validations", False))
     update = None if saved is None else _progress(saved).update
     _log_parts(parts, ranks, time.monotonic() - began)
@@ -274,8 +267,13 @@ def _run(
         if update is not None:
             files.drop_records_after(update)
         files.describe(config, hashes)
-    text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
-    tracking = Tracking(parts.trackers, folder, flat(config), text, update)
+    tracking = Tracking(
+        parts.trackers,
+        folder,
+        flat(config),
+        yaml.safe_dump(config, sort_keys=False, allow_unicode=True),
+        update,
+    )
     return TrainingRun(
         task=parts.task,
         trainer=parts.trainer,
@@ -287,6 +285,24 @@ def _run(
         tests=_tests(settings),
         facts={"seed": settings.seed, "data": hashes, "versions": versions()},
     )
+
+
+def _data_hashes(
+    parts: Parts, folder: Path, ranks: Ranks, saved: Checkpoint | None
+) -> dict[str, str]:
+    """Fingerprints of the data, by name.
+
+    Raises UserError if they differ between the ranks, or from those of the checkpoint to continue.
+    """
+    hashes = dict(parts.task.fingerprints)
+    # Before the comparison with the checkpoint: a rank that ends alone keeps the others waiting.
+    ranks.agree("data", hashes, "all machines must see the same files")
+    if saved is not None and saved.meta.get("data") != hashes:
+        raise UserError(
+            f"resume={folder}: the data has changed since this run began; restore it, or start a "
+            "new run"
+        )
+    return hashes
 
 
 def _parts(
