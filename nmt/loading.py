@@ -102,7 +102,7 @@ def _translator(
     _check_options({**options, "search": search, "precision": precision})
     loaded = [_seq2seq(saved) for saved in checkpoints]
     first = checkpoints[0]
-    _, tokenizer, config = loaded[0]
+    tokenizer, config = loaded[0][1:]
     for saved, (_, other, _) in zip(checkpoints, loaded, strict=True):
         if any(
             getattr(other, name) != getattr(tokenizer, name)

@@ -91,7 +91,7 @@ def print_verdicts(functions: Sequence[str]) -> None:
 
 def check_file(target: str) -> Verdict:
     """Checks FILE.py:NAME. Raises UserError if it is not found or cannot be run."""
-    path, _, name = target.rpartition(":")
+    path, name = target.rpartition(":")[::2]
     if not path or not Path(path).is_file():
         raise UserError(
             f"functions={target}: file not found: {path or target}; expected FILE.py:NAME"

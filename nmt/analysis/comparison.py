@@ -183,7 +183,8 @@ class Comparison:
             rows.append([kind, *map(str, counts)])
         note = (
             "Numbers of sentences. Copied: at least four of five words are in the source. "
-            "Repeating: a word or phrase three times in a row. Nothing of the reference: no word of "
+            "Repeating: a word or phrase three times in a row. Nothing of the reference: no word "
+            "of "
             "three letters or more is in it, as in hallucinations."
         )
         return self._table("Suspicious outputs", ["output is"], rows, note)

@@ -39,7 +39,7 @@ def locate(target: str, package: str, key: str, base: type | None = None) -> Cal
 
     Raises ConfigErrors if neither the package nor a permitted plugin defines such a class.
     """
-    module_name, _, name = str(target).rpartition(".")
+    module_name, name = str(target).rpartition(".")[::2]
     inside = module_name == package or module_name.startswith(package + ".")
     home = package if inside else plugins.home_of(module_name)
     problem = f"not a class of {package}"
@@ -185,7 +185,8 @@ def fits(value: Any, hint: Any) -> bool:
 
 
 def bound(target: Callable[..., Any], node: Mapping[str, Any]) -> Callable[..., Any]:
-    """A class or function with the values of its keys as arguments, to be called with the others."""
+    """A class or function with the values of its keys as arguments, to be called with the
+    others."""
     hints, _ = signature(target)
     keys = {key: value for key, value in node.items() if key != "_target_"}
     return partial(target, **{key: _argument(value, hints.get(key)) for key, value in keys.items()})

@@ -104,7 +104,7 @@ def changed(saved: Checkpoint, command: str, changes: Sequence[str]) -> dict[str
     config = copy.deepcopy(saved.config)
     choices = []
     for text in changes:
-        group, _, value = text.partition("=")
+        group, value = text.partition("=")[::2]
         if group in CHOSEN_ANEW and value in options(group):
             choices.append(text)
             # Another choice has its own keys, so the saved values of the group are dropped.

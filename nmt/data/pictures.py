@@ -161,7 +161,7 @@ def _content(name: str) -> Any:
         if row >= len(values):
             raise UserError(f"{cell[1]}: row {row:,} does not exist; it has {len(values):,} rows")
         return values[row].as_py()
-    file, _, key = name.partition("#")
+    file, key = name.partition("#")[::2]
     ending = Path(file).suffix.lower()
     if ending not in (".npy", *ARCHIVES):
         return Path(name)

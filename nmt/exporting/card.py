@@ -175,7 +175,7 @@ def _choice(group: Any) -> str:
 
 def _attends(config: Mapping[str, Any]) -> bool:
     pooling = config.get("pooling") or {}
-    module, _, name = str(pooling.get("_target_", "")).rpartition(".")
+    module, name = str(pooling.get("_target_", "")).rpartition(".")[::2]
     # The configuration is data of a file: only modules of the package are imported.
     if module.startswith("nmt.model.pooling."):
         return bool(getattr(getattr(importlib.import_module(module), name), "attends", False))

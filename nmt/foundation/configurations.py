@@ -1,4 +1,5 @@
-"""Configurations of runs as plain containers: their flat form, and the settings that change a run."""
+"""Configurations of runs as plain containers: their flat form, and the settings that change a
+run."""
 
 import hashlib
 import json

@@ -254,8 +254,8 @@ class Prepared:
         """Heads as extra positions, so that one batched product serves all heads."""
         if self.heads == 1:
             return values
-        heads = values.unflatten(-1, (self.heads, -1))  # [B, S, H, X]
-        return heads.transpose(1, 2).flatten(1, 2)
+        # [B, S, H·X] → [B, S, H, X] → [B, H, S, X] → [B, H·S, X]
+        return values.unflatten(-1, (self.heads, -1)).transpose(1, 2).flatten(1, 2)
 
     def select(self, sentences: Int[Tensor, " b"]) -> Prepared:
         """Memory of some of the sentences."""

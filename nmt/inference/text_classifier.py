@@ -57,7 +57,11 @@ class TextClassifier:
         return self.model.pooling.attends
 
     @overload
-    def classify(self, lines: str, units: Units = "word") -> Classified: ...  # type: ignore[overload-overlap]
+    def classify(  # type: ignore[overload-overlap]
+        self,
+        lines: str,
+        units: Units = "word",
+    ) -> Classified: ...
     @overload
     def classify(self, lines: Sequence[str], units: Units = "word") -> list[Classified]: ...
     def classify(

@@ -9,7 +9,8 @@ from nmt.model.seq2seq import Seq2Seq
 from nmt.tokenizer.columns import Columns
 
 Make = Callable[..., Any]
-"""A function that builds a part from the name of its group, and from arguments that are not keys."""
+"""A function that builds a part from the name of its group, and from arguments that are not
+keys."""
 
 
 def translation_model(

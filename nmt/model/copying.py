@@ -2,8 +2,9 @@
 
     g_t = σ(w · readout_t + b)        p(y) = g_t p_vocabulary(y) + (1 − g_t) Σ_{s: x_s = y} α_ts
 
-The paper computes g_t from context, state and word before; all three are in the readout. Source and target share one
-vocabulary of subwords, which can spell unknown words, so no word is added to it for one sentence.
+The paper computes g_t from context, state and word before; all three are in the readout. Source and
+target share one vocabulary of subwords, which can spell unknown words, so no word is added to it
+for one sentence.
 """
 
 import torch
@@ -16,7 +17,10 @@ from nmt.model.layers.packed import PackableLinear
 
 
 class Copying(nn.Module):
-    """Mixes the distribution over the vocabulary with attention over source words."""
+    """Mixes the distribution over the vocabulary with attention over source words.
+
+    readout_size: features from which the probability g is computed
+    """
 
     def __init__(self, readout_size: int) -> None:
         super().__init__()
@@ -25,7 +29,10 @@ class Copying(nn.Module):
         nn.init.constant_(self.gate.bias, 2.0)  # what is attended to makes sense only after a while
 
     def generated(self, readout: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows 1"]:
-        """g: the probability that a word is not copied."""
+        """Probabilities g that words are not copied.
+
+        readout: features of the output layer
+        """
         return torch.sigmoid(to_float(self.gate(readout))).clamp(1e-6, 1 - 1e-6)
 
     def copied(
@@ -35,7 +42,13 @@ class Copying(nn.Module):
         words: Int[Tensor, "N T"],
         layout: Layout | None = None,
     ) -> Float[Tensor, "N T"]:
-        """The attention that all occurrences of each of the words get."""
+        """Attention that all occurrences of each word in the source get.
+
+        output: attention of the decoder
+        memory: memory of the sentences, with source words
+        words: words whose probability of being copied is needed
+        layout: rows of a search (None: equally many rows per sentence)
+        """
         assert output.weights is not None
         assert memory.source_words is not None
         source = memory.source_words.ids  # [B, S]
@@ -51,6 +64,13 @@ class Copying(nn.Module):
         memory: Prepared,
         layout: Layout | None = None,
     ) -> Float[Tensor, "N T V"]:
+        """Log-probabilities of the next word: the mixture of generating and copying.
+
+        logits: logits of the vocabulary
+        output: features and attention of the decoder
+        memory: memory of the sentences, with source words
+        layout: rows of a search (None: equally many rows per sentence)
+        """
         assert output.weights is not None
         assert memory.source_words is not None
         ids = memory.source_words.ids  # [B, S]

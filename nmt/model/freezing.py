@@ -11,8 +11,9 @@ TABLES = ("source_embedding", "target_embedding", "output")
 
 
 def frozen_tables(network: nn.Module) -> list[str]:
-    """Tables of words whose weights are not trained, by whatever name they were
-    frozen.
+    """Names of the tables of words that are not trained, by whatever name they were frozen.
+
+    network: network after `freeze`
     """
     tables = {name: getattr(network, name, None) for name in TABLES}
     return [
@@ -25,6 +26,7 @@ def frozen_tables(network: nn.Module) -> list[str]:
 def freeze(network: nn.Module, names: Sequence[str]) -> None:
     """Excludes parameters from training. Tied embeddings have several names.
 
+    network: network whose parameters are changed in place
     names: parts of the network or parameters
 
     Raises UserError for names that no parameter has, or if nothing is left to train.
@@ -47,7 +49,9 @@ def freeze(network: nn.Module, names: Sequence[str]) -> None:
 
 
 def shared_tables(network: nn.Module, names: Sequence[str]) -> list[str]:
-    """Tables of words that are frozen without being named, because they share weights with a part
-    that is.
+    """Names of the tables that are frozen only because they share weights with a named part.
+
+    network: network after `freeze`
+    names: parts that were frozen by name
     """
     return [table for table in frozen_tables(network) if table not in names]

@@ -1,9 +1,11 @@
-"""The lexical model (Nguyen & Chiang 2018, section 4): predictions from the attended source words alone, without their
-context.
+"""The lexical model (Nguyen & Chiang 2018, section 4): predictions from the attended source words
+alone, without their context.
 
-    f_t = tanh Σ_s α_ts e_s        h_t = tanh(W f_t) + f_t        logits_t = W_o readout_t + W_l h_t + b
+    f_t = tanh Σ_s α_ts e_s        h_t = tanh(W f_t) + f_t
+    logits_t = W_o readout_t + W_l h_t + b
 
-e_s are the embeddings of the source words. Few examples are enough to learn the translation of a rare word.
+e_s are the embeddings of the source words. Few examples are enough to learn the translation of a
+rare word.
 """
 
 import torch
@@ -17,7 +19,11 @@ from nmt.model.layers.packed import PackableLinear
 
 
 class Lexical(nn.Module):
-    """Features h_t of the attended words, and their contribution to the logits."""
+    """Features h_t of the attended words, and their contribution to the logits.
+
+    embedding_size: E, features of a source word
+    vocabulary: V, number of target pieces
+    """
 
     def __init__(self, embedding_size: int, vocabulary: int) -> None:
         super().__init__()

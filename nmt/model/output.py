@@ -1,10 +1,12 @@
-"""The output layer: distribution of the next word, from the features of a decoder, and the loss of the right words.
+"""The output layer: distribution of the next word, from the features of a decoder, and the loss of
+the right words.
 
     plain       p(y) = softmax(W_o readout + b)
     lexical     p(y) = softmax(W_o readout + W_l h + b)      with h of lexical.py
     copying     g p(y) + (1 − g) Σ_{s: x_s = y} α_s          with g of copying.py
 
-Lexical model and copying can be combined. The features are the readout, with h beside it in a lexical model.
+Lexical model and copying can be combined. The features are the readout, with h beside it in a
+lexical model.
 """
 
 from dataclasses import dataclass, replace
@@ -40,13 +42,21 @@ class OutputLayer:
     def features(
         self, output: DecoderOutput, memory: Prepared, layout: Layout | None = None
     ) -> Float[Tensor, "N T F"]:
-        """Features from which words are predicted, from the readout and the attention."""
+        """Features from which words are predicted.
+
+        output: readout and attention of the decoder
+        memory: memory of the sentences
+        layout: rows of a search (None: equally many rows per sentence)
+        """
         if self.lexical is None or output.weights is None:
             return output.readout
         return torch.cat([output.readout, self.lexical(output.weights, memory, layout)], -1)
 
     def logits(self, features: Float[Tensor, "N T F"]) -> Float[Tensor, "N T V"]:
-        """Unnormalised log-probabilities of the words of the vocabulary."""
+        """Unnormalised log-probabilities of the words of the vocabulary.
+
+        features: result of `features`
+        """
         if self.lexical is None:
             return to_float(self.linear(features))
         sizes = [self.linear.in_features, self.lexical.output.in_features]
@@ -70,7 +80,12 @@ class OutputLayer:
     def log_probs_of(
         self, output: DecoderOutput, memory: Prepared, words: Int[Tensor, "N T"]
     ) -> Float[Tensor, "N T"]:
-        """Log-probabilities of given words, a slice of positions at a time."""
+        """Log-probabilities of given words, computed for a slice of positions at a time.
+
+        output: features of the network as `readout`, and attention
+        memory: memory of the same sentences
+        words: word at each position
+        """
         steps = max(1, LOGITS // (self.linear.out_features * len(words)))
         slices = []
         for start in range(0, words.size(1), steps):
@@ -90,16 +105,17 @@ class OutputLayer:
         weights: Float[Tensor, "N T"] | None = None,
         agreement: float = 0.0,
     ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-        """Cross-entropy of the targets that are not padding: (smoothed, plain), sums in nats. Only the first has a
-        gradient.
+        """Cross-entropy of the targets that are not padding.
 
         output: features of the network as `readout`, and attention
         memory: memory of the same sentences
         targets: right words, padded with PAD
         smoothing: label smoothing
         weights: factor of the smoothed loss of each word; words with weight 0 are left out of both
-        agreement: factor of the divergence between the distributions of rows 2i and 2i + 1, two passes over the same
-            sentence (see fused_cross_entropy.py); 0: each row is a sentence
+        agreement: factor of the divergence between the distributions of rows 2i and 2i + 1, two
+            passes over the same sentence (see fused_cross_entropy.py); 0: each row is a sentence
+
+        Returns the smoothed and the plain loss, sums in nats. Only the first has a gradient.
         """
         is_counted = targets != PAD  # [N, T]
         if weights is not None:

@@ -13,7 +13,11 @@ AnyPrecision = TypeVar("AnyPrecision", Precision, GenerationPrecision)
 
 
 def usable_precision(name: AnyPrecision, device: torch.device) -> AnyPrecision:
-    """The precision itself, or float32, with a warning, where the device would only emulate it."""
+    """The precision itself, or float32, with a warning, where the device would only emulate it.
+
+    name: precision that is set
+    device: device of the network
+    """
     if name == "float32" or _is_native(name, device):
         return name
     log.warning("precision %s is not native to this processor: running in float32", name)

@@ -1,4 +1,5 @@
-"""The network that classifies: embedding → encoder → pooling → optional hidden layer → linear layer."""
+"""The network that classifies: embedding → encoder → pooling → optional hidden layer → linear
+layer."""
 
 from collections.abc import Iterator
 from typing import Annotated
@@ -22,8 +23,19 @@ Hidden = Annotated[int, Range(0, 100_000)]
 
 
 class Seq2Label(Network):
-    """`embedding_size`; `dropout` of embeddings, `word_dropout` of whole words, `feature_dropout` before the last layer.
-    `hidden_size`: rectified linear units between pooling and last layer (Lin et al. 2017: 2,000; 0: none)."""
+    """Network from a text to its labels.
+
+    vocabulary: number of pieces
+    labels: names of the labels, and whether a text may have several
+    embedding_size: E, features of each piece
+    encoder: encoder of the pieces
+    pooling: from the annotations of a text to one vector
+    dropout: probability of dropout of embedding features
+    word_dropout: probability that a whole word vector is dropped
+    feature_dropout: probability of dropout before the last layer
+    hidden_size: rectified linear units between pooling and last layer (Lin et al. 2017: 2,000); 0:
+        no such layer
+    """
 
     encoder: Encoder
     pooling: Pooling
@@ -71,7 +83,10 @@ class Seq2Label(Network):
             )
 
     def read(self, batch: TextBatch) -> tuple[Float[Tensor, "B L"], Pooled]:
-        """Unnormalised log-probabilities of the labels, and the output of the pooling."""
+        """Logits of the labels, and the result of the pooling.
+
+        batch: B texts
+        """
         pooled = self.pooling(self.encoder(batch.tokens, batch.lengths), batch.counts)
         features = (
             pooled.features if self.hidden is None else torch.relu(self.hidden(pooled.features))
@@ -81,7 +96,14 @@ class Seq2Label(Network):
 
 
 def label_loss(network: Seq2Label, batch: TextBatch, update: int = 0, total: int = 0) -> Loss:
-    """An objective: the loss of the right labels in nats; the minimised loss also has the pooling's penalty."""
+    """Objective of a classifier: loss of the right labels, plus the pooling's penalty.
+
+    network: the classifier
+    batch: texts with labels
+    update, total: not used; part of every objective
+
+    Returns the loss in nats; `nll` is without the penalty.
+    """
     assert batch.labels is not None
     logits, pooled = network.read(batch)
     nll = network.labels.losses(logits, batch.labels).sum()

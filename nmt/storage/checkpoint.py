@@ -124,7 +124,7 @@ def _downloaded(model: str, key: str) -> Path:
         raise UserError(advice("huggingface_hub"))
     import huggingface_hub
 
-    name, _, revision = model.removeprefix(HUB).partition("@")
+    name, revision = model.removeprefix(HUB).partition("@")[::2]
     try:
         return Path(huggingface_hub.hf_hub_download(name, BEST, revision=revision or None))
     except Exception as error:  # no network, not found, not allowed: errors of many kinds
@@ -191,7 +191,7 @@ def _is_intact(header: str, version: int, tensors: Mapping[str, Tensor]) -> bool
         for name in sorted(tensors):
             checksum = zlib.crc32(_bytes_of(tensors[name]), checksum)
         return json.loads(header).get("checksum") in (None, checksum)
-    text, _, stated = header.rpartition(CHECKSUM)
+    text, stated = header.rpartition(CHECKSUM)[::2]
     return stated == f"{_checksum(tensors, text + '}')}}}"
 
 

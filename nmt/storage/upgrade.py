@@ -28,7 +28,8 @@ NESTED = {
     "nmt.model.encoder.multi_modal.BidirectionalGrid": "nmt.model.encoder.grid.Grid",
     "nmt.model.encoder.multi_modal.BidirectionalConvolution": "nmt.model.encoder.convolution.Convolution",
 }
-"""Former encoders of words and pictures, whose keys were in one list, and their encoders of pictures."""
+"""Former encoders of words and pictures, whose keys were in one list, and their encoders of
+pictures."""
 OF_PICTURES = ("channels", "longest", "widths", "halvings", "norm", "positions", "feature_dropout")
 """Keys of encoder=grid and encoder=convolution."""
 ANSWERING = ("model", "input", "output", "format", "errors", "explain")

@@ -129,8 +129,7 @@ class Tokenizer:
         ids = self._encode(self._source, texts, seed)
         if columns.picture:
             words = ids if columns.sources else [list[int]() for _ in lines]
-            names = (row[-1].strip() for row in rows)
-            return [*map(Pictured, words, names)]
+            return [*map(Pictured, words, (row[-1].strip() for row in rows))]
         if columns.factors:
             self._warn_of_values(rows)
             return [

@@ -1,8 +1,8 @@
 """Fewer threads while other processes use the processor's cores.
 
-The threads of an operation wait for one another, busily. If another process holds one of their cores, all of them
-wait for it, at every operation. Two threads beside several busy processes may train many times more slowly than one
-thread.
+The threads of an operation wait for one another, busily. If another process holds one of their
+cores, all of them wait for it, at every operation. Two threads beside several busy processes may
+train many times more slowly than one thread.
 """
 
 import logging
@@ -20,7 +20,8 @@ GAIN = 1.5
 
 
 class FewerThreads(Callback):
-    """Callback that chooses the number of threads by a short measurement, now and after each validation."""
+    """Callback that chooses the number of threads by a short measurement, now and after each
+    validation."""
 
     every_rank = True
 

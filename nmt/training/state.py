@@ -129,7 +129,8 @@ class TrainingState:
             nn.utils.clip_grad_value_(self.parameters, clip_value)
         gradient = [p.grad for p in self.parameters if p.grad is not None]
         norm = nn.utils.get_total_norm(gradient)
-        # Without this condition every gradient would be multiplied by 1, a tenth of the update's memory traffic.
+        # Without this condition every gradient would be multiplied by 1, a tenth of the update's
+        # memory traffic.
         if clip_norm and not norm + 1e-6 <= clip_norm:
             nn.utils.clip_grads_with_norm_(self.parameters, clip_norm, norm)
         return norm
@@ -240,7 +241,7 @@ class TrainingState:
         values = {int(index): dict(plain) for index, plain in state["plain"].items()}
         for name, tensor in tensors.items():
             if name.startswith("optimizer/"):
-                _, index, key = name.split("/")
+                index, key = name.split("/")[1:]
                 _expect(name, tensor, _optimizer_tensor(key, self.optimized[int(index)]))
                 values.setdefault(int(index), {})[key] = tensor
         configured = [

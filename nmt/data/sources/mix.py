@@ -208,7 +208,7 @@ def _stage(name: str, lines: Any, files: Mapping[str, Any]) -> Stage:
 
 def _weight(line: str, files: Mapping[str, Any]) -> tuple[str, Fraction]:
     """Corpus and weight of a line such as `clean 0.8`."""
-    corpus, _, number = line.strip().rpartition(" ")
+    corpus, number = line.strip().rpartition(" ")[::2]
     corpus = corpus.strip()
     if corpus not in files:
         raise UserError(f"`{line}`: dataset {corpus!r} not found (datasets: {', '.join(files)})")

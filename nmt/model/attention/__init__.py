@@ -1,12 +1,14 @@
-"""Attention: score + window + normaliser + weighted sum (Bahdanau et al. 2015, eq. 5-6; Luong et al. 2015, eq. 7).
+"""Attention: score + window + normaliser + weighted sum (Bahdanau et al. 2015, eq. 5-6; Luong et
+al. 2015, eq. 7).
 
     α_ts = normalise_s(score(q_t, h_s)), within the window        c_t = β_t Σ_s α_ts h_s
 
-β is 1, or the gate of Xu et al. 2015 (section 4.2.1), σ(f(q_t)): how much the context counts for the next word.
+β is 1, or the gate of Xu et al. 2015 (section 4.2.1), σ(f(q_t)): how much the context counts for
+the next word.
 
-Score, window and normaliser are independent of each other: a score is a file beside this one, a window a file in
-window/, a normaliser a file in normalizer/. Each has a YAML in conf/. With H heads, a row of weights has H·S entries,
-head by head.
+Score, window and normaliser are independent of each other: a score is a file beside this one, a
+window a file in window/, a normaliser a file in normalizer/. Each has a YAML in conf/. With H
+heads, a row of weights has H·S entries, head by head.
 
 Laws that every attention keeps: nmt/analysis/attention_laws.py.
 
@@ -37,19 +39,25 @@ from nmt.model.native.kernel_library import usable
 from nmt.model.native.native_functions import Form, NativeMemory
 
 AttentionState = tuple[tuple[Tensor, ...], ...]
-"""State of the score, total weights so far [N S] if it recurs, and state of the window; rows first."""
+"""State of the score, total weights so far [N S] if it recurs, and state of the window; rows
+first."""
 
 
 class Score(nn.Module):
-    """Base of all scores: how well each query fits each position of the memory. By itself the dot product.
+    """Base of all scores, which measure how well each query fits each position of the memory. By
+    itself it is the dot product.
 
-    A score is built with `query_size` and `memory_size`. Two parts are computed before `forward`: `keys`, once per
-    sentence, and the product with `query_layer`. Decoders that recur through attention multiply by `query_layer` and by
-    their own recurrent weights in one product.
+    Two parts are computed before `forward`: `keys`, once per sentence, and the product with
+    `query_layer`. Decoders that recur through attention multiply by `query_layer` and by their own
+    recurrent weights in one product.
+
+    Every constructor has the arguments `query_size` (Q, features of a query) and `memory_size` (M,
+    features of an annotation).
 
     query_layer: linear map of the query (None: the query is used as it is)
     heads: number of heads H, each with its own scores and perhaps its own values
-    recurs: whether the score depends on the weights of earlier steps, so that it is called step by step
+    recurs: whether the score depends on the weights of earlier steps, so that it is called step by
+        step
     """
 
     heads = 1
@@ -61,11 +69,17 @@ class Score(nn.Module):
         self.query_layer = None
 
     def keys(self, values: Float[Tensor, "B S M"]) -> Float[Tensor, "B S K"]:
-        """The annotations as they are compared with queries."""
+        """Annotations in the form that is compared with queries.
+
+        values: annotations of B sources
+        """
         return values
 
     def values(self, values: Float[Tensor, "B S M"]) -> Float[Tensor, "B S HM"]:
-        """The annotations as they are summed, heads side by side."""
+        """Annotations in the form that is summed, heads side by side.
+
+        values: annotations of B sources
+        """
         return values
 
     def forward(
@@ -89,7 +103,8 @@ class Score(nn.Module):
 
     @property
     def direction(self) -> Float[Tensor, " K"] | None:
-        """The vector that the hidden units of additive scores are multiplied by; None for products."""
+        """The vector that the hidden units of additive scores are multiplied by; None for
+        products."""
         return None
 
 
@@ -102,15 +117,17 @@ class ProjectedQuery(NamedTuple):
 
 
 class Attention(nn.Module):
-    """Attention weights of each query over the real positions of its sentence's memory. Stateless between calls.
+    """Attention weights of each query over the real positions of its sentence's memory.
 
-    All rows of one sentence (the hypotheses of a beam) are queries of the same memory, which is never copied.
+    It has no state between calls. All rows of one sentence (the hypotheses of a beam) are queries
+    of the same memory, which is never copied.
 
     score: how well queries fit positions
     window: positions that each query may attend to (None: all)
     normalizer: function from scores to weights (None: softmax)
 
-    Raises ValueError if several heads are combined with a window, or a normaliser with a window that does not normalise.
+    Raises ValueError if several heads are combined with a window, or a normaliser with a window
+    that does not normalise.
     """
 
     def __init__(
@@ -132,7 +149,10 @@ class Attention(nn.Module):
             )
 
     def add_gate(self, query_size: int) -> None:
-        """Adds the gate β of the context; the constructor of a decoder calls this."""
+        """Adds the gate β of the context; the constructor of a decoder calls this.
+
+        query_size: Q, features of a decoder state
+        """
         self.gate = xavier(nn.Linear(query_size, 1))
 
     @property
@@ -141,7 +161,10 @@ class Attention(nn.Module):
         return self.score.recurs or self.window.recurs
 
     def prepare(self, encoded: Encoded) -> Prepared:
-        """Keys and values of an encoder's output, once per sentence."""
+        """Keys and values of B sources, computed once.
+
+        encoded: output of an encoder
+        """
         values = self.score.values(encoded.values)  # [B, S, H·M]
         return Prepared(
             encoded=encoded,
@@ -152,7 +175,11 @@ class Attention(nn.Module):
         )
 
     def initial_attention_state(self, memory: Prepared, rows: int) -> AttentionState:
-        """State before the first step, for `rows` rows."""
+        """State before the first step.
+
+        memory: memory of the sentences
+        rows: N, equally many for each sentence
+        """
         window_state = self.window.initial_state(memory.encoded, rows)
         if not self.score.recurs:
             return (), window_state
@@ -174,7 +201,10 @@ class Attention(nn.Module):
         return [layer for layer in layers if layer is not None]
 
     def query_blocks(self) -> list[WeightBlock]:
-        """Weight blocks whose products with the query `query` needs; none if the query is used as it is."""
+        """Weight blocks whose products with a decoder state `query` needs.
+
+        The list is empty if the state is used as it is.
+        """
         return [(layer.weight, layer.bias) for layer in self._query_layers]
 
     def query(self, query: Float[Tensor, "*rows Q"], *products: Tensor) -> Float[Tensor, "*rows P"]:
@@ -187,7 +217,10 @@ class Attention(nn.Module):
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
     def project(self, query: Float[Tensor, "N T Q"]) -> Float[Tensor, "N T P"]:
-        """The query's projections for score, window and gate, side by side."""
+        """Projections of queries for score, window and gate, side by side.
+
+        query: decoder states
+        """
         return self.query(query, *(layer(query) for layer in self._query_layers))
 
     def _split(self, query: Float[Tensor, "N T P"]) -> ProjectedQuery:
@@ -253,7 +286,13 @@ class Attention(nn.Module):
         state: AttentionState,
         layout: Layout | None = None,
     ) -> tuple[Float[Tensor, "N T HS"], Float[Tensor, "N T M"], AttentionState]:
-        """Weights, contexts, and the state after the last step; arguments as of `attend`."""
+        """Weights, contexts, and the state after the last step.
+
+        query: projected queries
+        memory: memory of the sentences
+        state: state before the first step
+        layout: rows of a search (None: equally many rows per sentence)
+        """
         native = self.native_memory(memory, memory.values, layout)
         if native is not None:
             return *native.attend(query), state
@@ -294,20 +333,30 @@ class Attention(nn.Module):
         return weights, state
 
     def weights(self, query: Float[Tensor, "N T P"], memory: Prepared) -> Float[Tensor, "N T S"]:
-        """Weights of all steps, starting at the first step, without the gate; the mean over the heads."""
+        """Weights of all steps from the first step on: the mean over the heads, without the gate.
+
+        query: projected queries
+        memory: memory of the sentences
+        """
         start = self.initial_attention_state(memory, query.size(0))
         weights, _ = self.attend(query, memory, start)
         return self.mean_over_heads(weights)
 
     def mean_over_heads(self, weights: Float[Tensor, "N T HS"]) -> Float[Tensor, "N T S"]:
-        """Weight of each position over all heads, without the gate; each row sums to 1."""
+        """Weight of each position, without the gate; each row sums to 1.
+
+        weights: weights of all heads, result of `attend`
+        """
         weights = self._without_gate(weights)
         if self.score.heads == 1:
             return weights
         return weights.unflatten(-1, (self.score.heads, -1)).sum(-2)
 
     def by_head(self, weights: Float[Tensor, "N T HS"]) -> Float[Tensor, "N H T S"] | None:
-        """Weights of each head, without the gate; each row sums to 1. None if there is only one head."""
+        """Weights of each head, without the gate; each row sums to 1. None for a single head.
+
+        weights: weights of all heads, result of `attend`
+        """
         heads = self.score.heads
         if heads == 1:
             return None
@@ -319,17 +368,27 @@ class Attention(nn.Module):
 
 
 def check_unused(window: Window | None, normalizer: Normalizer | None) -> None:
-    """Raises ValueError if a network without attention has a window or a normaliser that is not the default."""
+    """Raises ValueError if a network without attention has settings of attention.
+
+    window: window, which must be the default
+    normalizer: normaliser, which must be the default
+    """
     if type(window) not in (Window, type(None)) or not isinstance(normalizer, Softmax | None):
         raise ValueError(
-            "attention=none uses no window or normalizer: leave window=global and normalizer=softmax"
+            "attention=none uses no window or normalizer: leave window=global and "
+            "normalizer=softmax"
         )
 
 
 def average(
     weights: Float[Tensor, "N T HS"], memory: Prepared, layout: Layout | None = None
 ) -> Float[Tensor, "N T M"]:
-    """Weighted sums of the memory's values, one for each row and step."""
+    """Contexts: weighted sums of the memory's values, one for each row and step.
+
+    weights: attention weights, result of `Attention.attend`
+    memory: memory of the sentences
+    layout: rows of a search (None: equally many rows per sentence)
+    """
     return sums(weights, memory.values, memory, layout)
 
 
@@ -339,7 +398,13 @@ def sums(
     memory: Prepared,
     layout: Layout | None = None,
 ) -> Float[Tensor, "N T X"]:
-    """Weighted sums of values of each position of the memory, one for each row and step."""
+    """Weighted sums of vectors of the source positions, one for each row and step.
+
+    weights: attention weights, result of `Attention.attend`
+    values: vectors of each position, heads side by side
+    memory: memory of the sentences
+    layout: rows of a search (None: equally many rows per sentence)
+    """
     if weights.size(1) == 1 and memory.heads == 1 and native(weights):
         sentences = sentences_of_rows(len(weights), memory, layout)
         return native_decoding.weighted_sum(weights.squeeze(1), values, sentences).unsqueeze(1)

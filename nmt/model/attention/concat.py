@@ -2,8 +2,8 @@
 
     score(q, h) = vᵀ tanh(W q + U h + b)
 
-Luong's one matrix on the concatenation [q; h] is W and U side by side. On CPUs, PyTorch's logistic is faster than its
-tanh, so the hidden units are computed as tanh(x) = 2σ(2x) − 1.
+Luong's one matrix on the concatenation [q; h] is W and U side by side. On CPUs, PyTorch's logistic
+is faster than its tanh, so the hidden units are computed as tanh(x) = 2σ(2x) − 1.
 """
 
 import torch
@@ -16,8 +16,8 @@ from nmt.model.layers.packed import PackableLinear
 from nmt.model.native.native_functions import Form
 
 CACHED = 2**18
-"""Numbers of the hidden tensor that are computed at a time when no gradient is needed: 1 MB stays in the
-processor's cache."""
+"""Numbers of the hidden tensor that are computed at a time when no gradient is needed: 1 MB stays
+in the processor's cache."""
 
 
 class Concat(Score):

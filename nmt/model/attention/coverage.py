@@ -1,4 +1,5 @@
-"""Additive attention with past attention as an input (Tu et al. 2016, eq. 8; linguistic coverage, eq. 6 and 7).
+"""Additive attention with past attention as an input (Tu et al. 2016, eq. 8; linguistic coverage,
+eq. 6 and 7).
 
     score(q_t, h_s) = vᵀ tanh(W q_t + U h_s + V C_{t−1,s} + b)
     C_{t,s} = Σ_{i≤t} α_is / Φ_s        Φ_s = N σ(U_f h_s)
@@ -36,7 +37,7 @@ class Coverage(Score):
         self.coverage = nn.Parameter(torch.empty(size).uniform_(-1, 1) * size**-0.5)
 
     def keys(self, values: Float[Tensor, "B S M"]) -> Float[Tensor, "B S K"]:
-        """U h + b, and Φ as the last feature."""
+        """U h + b, and the fertility Φ as the last feature."""
         hidden = self.key_layer(values)  # [B, S, size]
         fertility = self.fertility * torch.sigmoid(self.fertility_layer(values))  # [B, S, 1]
         return torch.cat([hidden, fertility], -1)

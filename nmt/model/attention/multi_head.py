@@ -1,9 +1,9 @@
 """Several scaled dot-product attentions side by side (Vaswani et al. 2017, section 3.2.2).
 
-    context = Σ_i O_i Σ_s softmax_s((Q_i q)ᵀ K_i h_s / √d) V_i h_s        for heads i, each of size d
+    context = Σ_i O_i Σ_s softmax_s((Q_i q)ᵀ K_i h_s / √d) V_i h_s    for heads i, each of size d
 
-The context is linear in the weights, so O_i V_i h_s is computed once per sentence. For the decoders, the heads are
-further positions to sum over.
+The context is linear in the weights, so O_i V_i h_s is computed once per sentence. For the
+decoders, the heads are further positions to sum over.
 """
 
 from jaxtyping import Float

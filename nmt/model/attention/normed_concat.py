@@ -1,5 +1,5 @@
-"""Additive attention with weight normalisation of v (Salimans & Kingma 2016, eq. 2; "normed Bahdanau" of
-tensorflow/nmt).
+"""Additive attention with weight normalisation of v (Salimans & Kingma 2016, eq. 2; "normed
+Bahdanau" of tensorflow/nmt).
 
     score(q, h) = g vᵀ/‖v‖ tanh(W q + U h + b)
 """
@@ -12,7 +12,10 @@ from nmt.model.attention.concat import Concat
 
 
 class NormedConcat(Concat):
-    """Additive attention whose v has a length g and a direction that are learnt separately; g starts at ‖v‖."""
+    """Additive attention whose v has a length g and a direction that are learnt separately.
+
+    size: number of hidden units K; g starts at ‖v‖
+    """
 
     def __init__(self, *, query_size: int, memory_size: int, size: Width) -> None:
         super().__init__(query_size=query_size, memory_size=memory_size, size=size)

@@ -1,4 +1,5 @@
-"""The control without a choice: the same weight for every position. The gain of a model over it is due to attention.
+"""The control without a choice: the same weight for every position. The gain of a model over it is
+due to attention.
 
 score(q, h) = 0
 """

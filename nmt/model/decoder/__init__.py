@@ -1,10 +1,12 @@
 """Decoders: recurrences over the target words that read the memory.
 
-`forward` serves both training (the whole sentence at once) and generation (T = 1, with the state of the step before). A
-decoder that recurs through attention has a loop over time. The loop contains only the recurrent part; everything else is
-computed outside of it, for all T at once. A decoder is one file here and one YAML in conf/decoder.
+`forward` serves both training (the whole sentence at once) and generation (T = 1, with the state of
+the step before). A decoder that recurs through attention has a loop over time. The loop contains
+only the recurrent part; everything else is computed outside of it, for all T at once. A decoder is
+one file here and one YAML in conf/decoder.
 
-Read: this file, bridge, luong, attention_step, attending, bahdanau, conditional, luong_feed, fixed, stack, readout.
+Read: this file, bridge, luong, attention_step, attending, bahdanau, conditional, luong_feed, fixed,
+    stack, readout.
 """
 
 from collections.abc import Mapping
@@ -118,7 +120,11 @@ class Decoder(nn.Module):
         raise NotImplementedError
 
     def recurrent(self, input_size: int, depth: int | None = None) -> Recurrent:
-        """A layer with this decoder's cell; `depth` instead of `transition_depth`."""
+        """A layer with this decoder's cell and recurrent dropout.
+
+        input_size: features of its input
+        depth: cells in each step; None: `transition_depth`
+        """
         return recurrent(
             self.cell_name,
             input_size,
@@ -129,13 +135,20 @@ class Decoder(nn.Module):
         )
 
     def stack(self, input_size: int, first: int = 0) -> Stack:
-        """Layers on top of one another, from number `first` on; layer 0 has inputs of `input_size`."""
+        """Layers on top of one another.
+
+        input_size: features of the input of layer 0
+        first: number of the lowest of the layers in the whole decoder
+        """
         sizes = [input_size] + [self.hidden_size] * (self.num_layers - 1)
         layers = [self.recurrent(size) for size in sizes[first:]]
         return Stack(layers, self.dropout, self.residual, first)
 
     def prepare(self, encoded: Encoded) -> Prepared:
-        """Tensors that the decoder needs once per source."""
+        """Memory of B sources: all that the decoder needs once per source.
+
+        encoded: output of the encoder
+        """
         decoder_init = self.bridge.input(encoded)  # [B, M]
         memory = self.attention.prepare(encoded)
         return Prepared(
@@ -147,18 +160,30 @@ class Decoder(nn.Module):
         )
 
     def project(self, memory: Prepared) -> Float[Tensor, "B S HG"]:
-        """Values multiplied by the matrix of the context in a loop; the values themselves without a loop."""
+        """Values multiplied by the matrix of the context in a loop.
+
+        Decoders without such a loop use the values themselves.
+
+        memory: memory of the sentences
+        """
         return memory.values
 
     def multiply_values(
         self, memory: Prepared, weight: Float[Tensor, "G M"]
     ) -> Float[Tensor, "B S HG"]:
-        """The values of each head multiplied by a matrix."""
+        """Values of each head multiplied by a matrix.
+
+        memory: memory of the sentences
+        weight: the matrix
+        """
         by_head = memory.values.unflatten(-1, (memory.heads, -1))  # [B, S, H, M]
         return to_float(linear(self, "inputs", by_head, (weight, None)).flatten(-2))
 
     def initial(self, memory: Prepared) -> State:
-        """State before the first word, one row per sentence; in training with new dropout masks."""
+        """State before the first word, one row per sentence; in training with new dropout masks.
+
+        memory: memory of the sentences
+        """
         cells = self.bridge.states(memory.decoder_init)
         masks = self.masks(cells[0][0])
         if not self.attends:
@@ -167,7 +192,10 @@ class Decoder(nn.Module):
         return State(cells=cells, attention=attention, masks=masks)
 
     def masks(self, like: Float[Tensor, "N Q"]) -> Mapping[str, Tensor]:
-        """New masks: "between i" of the input of layer i, "inside i" of its recurrent products."""
+        """New dropout masks: "between i" of layer i's input, "inside i" of its recurrent products.
+
+        like: tensor that has the rows, the type and the device of the masks
+        """
         masks: dict[str, Tensor | None] = {}
         for i in range(self.num_layers):
             if i:
@@ -197,7 +225,12 @@ class Decoder(nn.Module):
         state: State,
         weights: Float[Tensor, "N T HS"] | None = None,
     ) -> DecoderOutput:
-        """The last part of every decoder: normalisation of the readout, weights over all heads and of each head."""
+        """Last part of every decoder: normalises the readout, and splits the weights into heads.
+
+        readout: readouts of the steps
+        state: state after the last step
+        weights: weights of all heads; None without attention
+        """
         readout = self.norm(readout)
         if weights is None:
             return DecoderOutput(readout=readout, weights=None, state=state)

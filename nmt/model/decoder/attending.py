@@ -1,4 +1,5 @@
-"""Base of the decoders whose lowest layer attends within its update: one loop over time for all of them."""
+"""Base of the decoders whose lowest layer attends within its update: one loop over time for all of
+them."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,8 +16,8 @@ from nmt.model.decoder.stack import Stack
 from nmt.model.layers.recurrence import CellState, Recurrent
 
 Update = Callable[[Tensor, CellState, AttentionState], tuple[CellState, Attended]]
-"""Function of the gates of the embedding [N G], the state of the layer and that of the attention. It returns the new
-state of the layer, and the attention."""
+"""Function of the gates of the embedding [N G], the state of the layer and that of the attention.
+It returns the new state of the layer, and the attention."""
 
 
 class AttendingDecoder(Decoder):
@@ -30,7 +31,10 @@ class AttendingDecoder(Decoder):
     readout: nn.Module
 
     def embedded_gates(self, embedded: Float[Tensor, "N T E"]) -> Float[Tensor, "N T G"]:
-        """Part of the lowest layer's gates that depends on the embeddings alone."""
+        """Part of the lowest layer's gates that depends on the embeddings alone.
+
+        embedded: vectors of the words before those to predict
+        """
         raise NotImplementedError
 
     def update(self, attend: AttentionStep, mask: Tensor | None) -> Update:
@@ -44,7 +48,12 @@ class AttendingDecoder(Decoder):
     def attend_then_update(
         self, layer: Recurrent, attend: AttentionStep, mask: Tensor | None
     ) -> Update:
-        """A function that attends with the state of a layer, then updates it on the gates and the context."""
+        """Function that attends with the state of a layer, then updates it on gates and context.
+
+        layer: the layer
+        attend: attention of the step
+        mask: mask of recurrent dropout of the layer
+        """
         loop = layer.loop(*self.attention.query_blocks(), mask=mask)
 
         def update(
@@ -58,7 +67,10 @@ class AttendingDecoder(Decoder):
         return update
 
     def predict(self, features: Float[Tensor, "N T F"]) -> Float[Tensor, "N T D"]:
-        """Readout of the concatenation [state of the top layer; embedding; context]."""
+        """Readouts of the steps.
+
+        features: concatenation [state of the top layer; embedding; context]
+        """
         return self.readout(features)
 
     def forward(

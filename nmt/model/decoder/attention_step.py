@@ -1,7 +1,8 @@
 """One step of attention in a decoder's loop over time.
 
-A loop would multiply each context by a matrix W of the decoder. Since W c_t = Σ_s α_ts (W h_s), the values are
-multiplied once per sentence, outside of the loop (`Decoder.project`), and the step sums the results.
+A loop would multiply each context by a matrix W of the decoder. Since W c_t = Σ_s α_ts (W h_s), the
+values are multiplied once per sentence, outside of the loop (`Decoder.project`), and the step sums
+the results.
 """
 
 from collections.abc import Sequence

@@ -3,12 +3,13 @@
     c_t = attend(s_{t-1})        s_t = GRU([E y_{t-1}; c_t], s_{t-1})
     readout_t = maxout(U s_t + V E y_{t-1} + C c_t)
 
-The readout uses s_t, as the paper's eq. 4 does (its appendix writes s_{t-1}). Unlike the paper's GRU, this one resets
-after the product (see nmt/model/layers/cells/gru.py). With several layers the first one attends; the others are plain
-recurrences on top.
+The readout uses s_t, as the paper's eq. 4 does (its appendix writes s_{t-1}). Unlike the paper's
+GRU, this one resets after the product (see nmt/model/layers/cells/gru.py). With several layers the
+first one attends; the others are plain recurrences on top.
 
-Only s recurs, so the loop contains only one product of s_{t-1} with [W_hh | W_query], the scores, and α_t times the
-memory already projected to the gates (W_c h_s, once per sentence, instead of W_c c_t at every step).
+Only s recurs, so the loop contains only one product of s_{t-1} with [W_hh | W_query], the scores,
+and α_t times the memory already projected to the gates (W_c h_s, once per sentence, instead of W_c
+c_t at every step).
 """
 
 from jaxtyping import Float

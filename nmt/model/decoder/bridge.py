@@ -1,12 +1,14 @@
-"""The bridge from encoder to decoder: the state before the first word, made from the encoder's output.
+"""The bridge from encoder to decoder: the state before the first word, made from the encoder's
+output.
 
-    tanh      s_0 = tanh(W [→h_S; ←h_1] + b)          Bahdanau et al. 2015, appendix A.2.2, with both directions
+    tanh      s_0 = tanh(W [→h_S; ←h_1] + b)      Bahdanau et al. 2015, A.2.2, with both directions
     linear    s_0 = W [→h_S; ←h_1] + b
-    mean      s_0 = tanh(W (1/S) Σ_s h_s + b)         Sennrich et al. 2017 (Nematus)
-    last      s_0 = [→h_S; ←h_1]                      Luong et al. 2015; encoder and decoder have the same size
+    mean      s_0 = tanh(W (1/S) Σ_s h_s + b)     Sennrich et al. 2017 (Nematus)
+    last      s_0 = [→h_S; ←h_1]                  Luong et al. 2015; needs Q = M
     none      s_0 = 0
 
-for every layer. An LSTM's c_0 is made likewise, but `last` leaves it 0: it is h that the encoder hands over.
+for every layer. An LSTM's c_0 is made likewise, but `last` leaves it 0: it is h that the encoder
+hands over.
 """
 
 from typing import Literal
@@ -54,14 +56,20 @@ class Bridge(nn.Module):
             self.bias = layer.bias
 
     def input(self, encoded: Encoded) -> Float[Tensor, "B M"]:
-        """Summary of each source from which the states are made."""
+        """Summary of each source, from which the states are made.
+
+        encoded: output of the encoder
+        """
         if self.kind != "mean":
             return encoded.final_state
         real = encoded.mask.unsqueeze(-1)  # [B, S, 1]
         return (encoded.values * real).sum(1) / real.sum(1)
 
     def states(self, summary: Float[Tensor, "B M"]) -> tuple[CellState, ...]:
-        """State of each layer, tensors [B Q]."""
+        """State of each layer, tensors [B Q].
+
+        summary: result of `input`
+        """
         if self.kind in ("last", "none"):
             summary = to_float(summary)  # the type of the states that follow
             zeros = summary.new_zeros(summary.size(0), self.hidden_size)

@@ -1,14 +1,14 @@
-"""The conditional GRU of Nematus (Sennrich et al. 2017, section 2): update, attend with the new state, update with the
-context.
+"""The conditional GRU of Nematus (Sennrich et al. 2017, section 2): update, attend with the new
+state, update with the context.
 
     s'_t = GRU_1(E y_{t-1}, s_{t-1})        c_t = attend(s'_t)        s_t = GRU_2(c_t, s'_t)
     readout_t = tanh(U s_t + V E y_{t-1} + C c_t)
 
-With `transition_depth`, more steps without an input follow GRU_2 (Miceli Barone et al. 2017). With several layers the
-first one attends; the others are plain recurrences on top.
+With `transition_depth`, more steps without an input follow GRU_2 (Miceli Barone et al. 2017). With
+several layers the first one attends; the others are plain recurrences on top.
 
-The loop contains the products of s_{t-1} with GRU_1's W_hh and of s'_t with [W_query | GRU_2's W_hh], the scores, and
-α_t times the memory already projected to GRU_2's gates.
+The loop contains the products of s_{t-1} with GRU_1's W_hh and of s'_t with [W_query | GRU_2's
+W_hh], the scores, and α_t times the memory already projected to GRU_2's gates.
 """
 
 from jaxtyping import Float

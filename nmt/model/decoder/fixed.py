@@ -1,7 +1,8 @@
-"""The encoder-decoder without attention: one fixed vector for the whole sentence (Cho et al. 2014, appendix A; the
-baseline of Bahdanau et al. 2015, there called RNNencdec).
+"""The encoder-decoder without attention: one fixed vector for the whole sentence (Cho et al. 2014,
+appendix A; the baseline of Bahdanau et al. 2015, there called RNNencdec).
 
-    s_t = GRU([E y_{t-1}; c], s_{t-1})        readout_t = maxout(U s_t + V E y_{t-1} + C c)        c = summary
+    s_t = GRU([E y_{t-1}; c], s_{t-1})
+    readout_t = maxout(U s_t + V E y_{t-1} + C c)        c = summary
 """
 
 from dataclasses import replace
@@ -17,7 +18,8 @@ from nmt.model.decoder.readout import Maxout
 
 
 class Fixed(Decoder):
-    """Reads the summary vector at every step; nothing recurs through attention, so all T run at once."""
+    """Reads the summary vector at every step; nothing recurs through attention, so all T run at
+    once."""
 
     attends: ClassVar[bool] = False
 

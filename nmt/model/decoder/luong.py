@@ -1,8 +1,10 @@
 """The decoder of Luong et al. 2015 (section 3) without input feeding: update first, then attend.
 
-    h_t = GRU(E y_{t-1}, h_{t-1})        c_t = attend(h_t)        readout_t = h̃_t = tanh(W_c [c_t; h_t])
+    h_t = GRU(E y_{t-1}, h_{t-1})        c_t = attend(h_t)
+    readout_t = h̃_t = tanh(W_c [c_t; h_t])
 
-Nothing recurs through attention: training is one pass of the recurrence and one batched attention over all T.
+Nothing recurs through attention: training is one pass of the recurrence and one batched attention
+over all T.
 """
 
 from dataclasses import replace

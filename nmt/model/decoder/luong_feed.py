@@ -1,16 +1,18 @@
-"""The decoder of Luong et al. 2015 with input feeding (section 3.3): the attentional vector is part of the next input.
+"""The decoder of Luong et al. 2015 with input feeding (section 3.3): the attentional vector is part
+of the next input.
 
-    h_t = GRU([E y_{t-1}; h̃_{t-1}], h_{t-1})        c_t = attend(h_t)        readout_t = h̃_t = tanh(W_c [c_t; h_t])
+    h_t = GRU([E y_{t-1}; h̃_{t-1}], h_{t-1})        c_t = attend(h_t)
+    readout_t = h̃_t = tanh(W_c [c_t; h_t])
 
-h and h̃ recur, so they are in the loop. W_ih [E y; h̃] is the sum of two products, and so is W_c [c; h]. The products with
-E y and with the memory are computed outside of the loop. The loop multiplies
+h and h̃ recur, so they are in the loop. W_ih [E y; h̃] is the sum of two products, and so is W_c
+[c; h]. The products with E y and with the memory are computed outside of the loop. The loop's are:
 
     h̃_{t-1}  by its part of W_ih        gates of the input
     h_t      by W_hh                    gates of the state at t + 1
     h_t      by the right half of W_c   readout
     h_t      by W_query                 attention
 
-and `_top_products` makes the last three one product.
+`_top_products` makes the last three one product.
 """
 
 from collections.abc import Callable
@@ -104,8 +106,8 @@ class LuongFeed(Decoder):
     def _top_products(
         self, top: Recurrent, mask: Tensor | None, fuse: bool = True
     ) -> tuple[Loop, Callable[[Tensor, Tensor], tuple[Tensor, ...]]]:
-        """The loop of the top layer, and a function from its h and its output x [N Q] to the products of a step:
-        (gates of the state, W_c x, query projections …).
+        """The loop of the top layer, and a function from its h and its output x [N Q] to the
+        products of a step: (gates of the state, W_c x, query projections …).
 
         They are one product if x is h, that is, without residual connection and recurrent dropout.
 

@@ -11,7 +11,11 @@ from nmt.model.layers.packed import PackableLinear
 
 
 class Maxout(nn.Module):
-    """A linear layer on the concatenated inputs, then the element-wise maximum of its two halves."""
+    """Linear layer, then the element-wise maximum of its two halves.
+
+    input_size: features of the concatenated inputs
+    size: features of the readout
+    """
 
     def __init__(self, input_size: int, size: int) -> None:
         super().__init__()

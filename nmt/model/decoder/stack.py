@@ -10,7 +10,8 @@ from nmt.model.layers.recurrence import CellState, Recurrent
 
 
 class Stack(nn.Module):
-    """h^l = RNN^l(h^{l-1}), plus h^{l-1} if `residual` (Wu et al. 2016). Without layers it is the identity.
+    """h^l = RNN^l(h^{l-1}), plus h^{l-1} if `residual` (Wu et al. 2016). Without layers it is the
+    identity.
 
     layers: the layers, lowest first
     dropout: dropout before every layer except layer 0 of the decoder

@@ -1,6 +1,7 @@
 """Encoders: from a source to its memory. An encoder is one file here and one YAML in conf/encoder.
 
-Read: this file, rnn_encoder, bidirectional, unidirectional, alternating, multi_source, grid, convolution, multi_modal.
+Read: this file, rnn_encoder, bidirectional, unidirectional, alternating, multi_source, grid,
+    convolution, multi_modal.
 """
 
 from collections.abc import Iterator
@@ -20,7 +21,8 @@ BOTH = "bidirectional+grid or bidirectional+convolution"
 
 
 class Encoder(nn.Module):
-    """Base of all encoders. An encoder owns its input layer, so no other part depends on the kind of source.
+    """Base of all encoders. An encoder owns its input layer, so that no other part depends on the
+    kind of source.
 
     reads_words: whether the network supplies an embedding, which the decoder may share
     reads_pictures: whether the encoder has a `reader` of pictures
@@ -63,7 +65,13 @@ class Encoder(nn.Module):
         return idle_layers(run, "encoder")
 
     def take_words(self, words: nn.Module) -> None:
-        """Sets the module that turns ids into vectors."""
+        """Sets the input layer of an encoder of words; the network that owns both calls this once.
+
+        The network draws the words' weights after those of the encoder, and may share them with the
+        decoder, so it makes them itself.
+
+        words: module from ids [B S] to vectors [B S E]
+        """
         self.input = words
 
     def forward(

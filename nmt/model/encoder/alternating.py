@@ -13,9 +13,10 @@ from nmt.model.layers.recurrence import reversal, take
 
 
 class Alternating(RNNEncoder):
-    """Even layers, from 0, read from left to right, odd ones from right to left; memory size hidden_size.
+    """Layers that read in turn: even ones, from 0, from left to right, odd ones from right to left.
 
-    The summary is the state of the top layer when it has read the sentence.
+    The memory size is hidden_size. The summary is the state of the top layer when it has read the
+    sentence.
     """
 
     def run(

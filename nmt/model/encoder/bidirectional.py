@@ -12,7 +12,10 @@ from nmt.model.encoder.rnn_encoder import RNNEncoder
 
 
 class Bidirectional(RNNEncoder):
-    """Every layer reads in both directions, and both directions of the layer below; memory size 2·hidden_size."""
+    """Layers that read in both directions; each reads both directions of the layer below.
+
+    The memory size is 2·hidden_size.
+    """
 
     directions: ClassVar[int] = 2
 

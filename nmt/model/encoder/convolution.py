@@ -1,9 +1,11 @@
-"""A small convolutional network for images, trained from scratch. Its last layer is the grid of annotations.
+"""A small convolutional network for images, trained from scratch. Its last layer is the grid of
+annotations.
 
     x ← pool(relu(W * x + b))        for each layer, W of 3 x 3
 
-The first `halvings` layers take the maximum of 2 x 2 positions. Outside of an image, every layer has zeros, also where a
-larger image of the batch has pixels, so an image has the same annotations in every batch.
+The first `halvings` layers take the maximum of 2 x 2 positions. Outside of an image, every layer
+has zeros, also where a larger image of the batch has pixels, so an image has the same annotations
+in every batch.
 """
 
 from typing import Annotated, Literal

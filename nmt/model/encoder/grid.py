@@ -1,11 +1,12 @@
-"""The encoder of Xu et al. 2015 (section 3.1.1): the annotations of a picture are features of its positions, such as the
-last convolutional layer of a network that was trained to recognise objects.
+"""The encoder of Xu et al. 2015 (section 3.1.1): the annotations of a picture are features of its
+positions, such as the last convolutional layer of a network that was trained to recognise objects.
 
     h_p = W x_p + b + position(row, column)        summary = mean_p h_p
 
-The decoder's first state is made from the mean annotation, as in section 3.1.2. The attention of the paper needs no
-positions. With them, the decoder can learn an order of reading. `sinusoidal` are the features of Vaswani et al.
-2017, section 3.5, half of them for the row and half for the column. `learnt` is a vector for each row and each column.
+The decoder's first state is made from the mean annotation, as in section 3.1.2. The attention of
+the paper needs no positions. With them, the decoder can learn an order of reading. `sinusoidal` are
+the features of Vaswani et al. 2017, section 3.5, half of them for the row and half for the column.
+`learnt` is a vector for each row and each column.
 """
 
 import math
@@ -73,7 +74,10 @@ class Grid(Encoder):
     def features(
         self, pictures: Pictures
     ) -> tuple[Float[Tensor, "B rows columns C"], Int[Tensor, "B 2"]]:
-        """Features of each position, and the number of rows and columns of each picture."""
+        """Features of each position, and the number of rows and columns of each picture.
+
+        pictures: B pictures
+        """
         return pictures.values, pictures.sizes
 
     def forward(
@@ -82,7 +86,10 @@ class Grid(Encoder):
         lengths: Int[Tensor, " B"],
         pictures: Pictures | None = None,
     ) -> Encoded:
-        """Memory of B pictures; the source has no words.
+        """Memory of B pictures.
+
+        source, lengths: not used; a picture has no words
+        pictures: the pictures
 
         Raises ValueError for pictures with more rows or columns than learnt vectors.
         """
@@ -101,7 +108,13 @@ class Grid(Encoder):
     def position(
         self, rows: int, columns: int, like: Tensor
     ) -> Float[Tensor, "rows columns M"] | Float[Tensor, ""]:
-        """Vectors that are added to the annotations of each position, with the type and device of `like`."""
+        """Vectors that are added to the annotations of each position; 0 without positions.
+
+        rows, columns: size of the grid
+        like: tensor that has the type and the device of the result
+
+        Raises ValueError if there are more rows or columns than learnt vectors.
+        """
         if self.positions == "none":
             return like.new_zeros(())
         if self.positions == "sinusoidal":
@@ -118,7 +131,11 @@ class Grid(Encoder):
 
 
 def inside(sizes: Int[Tensor, "B 2"], rows: int, columns: int) -> Bool[Tensor, "B rows columns"]:
-    """Positions that are in the picture, for pictures of some `sizes` in a grid of some rows and columns."""
+    """Whether each position of a grid is in the picture.
+
+    sizes: rows and columns of each picture
+    rows, columns: size of the grid
+    """
     in_row = torch.arange(rows, device=sizes.device) < sizes[:, :1]  # [B, rows]
     in_column = torch.arange(columns, device=sizes.device) < sizes[:, 1:]  # [B, columns]
     return in_row.unsqueeze(2) & in_column.unsqueeze(1)
@@ -128,13 +145,21 @@ def real_first(values: Float[Tensor, "B P M"], mask: Bool[Tensor, "B P"]) -> tup
     """Values and mask with the real positions first, in their order, and all padding after them.
 
     Scores and windows that count positions then find the same in every batch.
+
+    values: annotations
+    mask: positions that are in the picture
     """
     order = (~mask).long().sort(stable=True, dim=1).indices  # [B, P]
     return values.gather(1, order.unsqueeze(-1).expand_as(values)), mask.gather(1, order)
 
 
 def waves(count: int, size: int, like: Tensor) -> Float[Tensor, "count size"]:
-    """Sines and cosines of 0, 1, 2 … at `size`/2 frequencies, with the type and device of `like`."""
+    """Sines and cosines of 0, 1, 2 … at size / 2 frequencies.
+
+    count: number of positions
+    size: features of each position
+    like: tensor that has the type and the device of the result
+    """
     exponents = torch.arange(0, size, 2, device=like.device) * (-math.log(10_000.0) / size)
     angles = torch.arange(count, device=like.device).unsqueeze(1) * torch.exp(exponents)
     return torch.cat([angles.sin(), angles.cos()], -1).to(like.dtype)

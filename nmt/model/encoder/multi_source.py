@@ -1,7 +1,8 @@
-"""An encoder for each of several sources with the same meaning (Zoph & Knight 2016). The decoder attends to all of them
-in one distribution (Libovický & Helcl 2017, section 3.2, "flat").
+"""An encoder for each of several sources with the same meaning (Zoph & Knight 2016). The decoder
+attends to all of them in one distribution (Libovický & Helcl 2017, section 3.2, "flat").
 
-    h = [h^1; h^2; …] along the positions        final state = tanh(W [final state^1; final state^2; …])
+    h = [h^1; h^2; …] along the positions
+    final state = tanh(W [final state^1; final state^2; …])
 """
 
 from collections.abc import Sequence
@@ -20,8 +21,8 @@ from nmt.model.layers.numeric import tanh, to_float, xavier
 class MultiSource(Encoder):
     """Reads sources that follow one another in a row, each with its EOS.
 
-    The annotations have the positions of their words, so the memory has a vector for each position, as with a single
-    source. The encoders share nothing but the `input`.
+    The annotations have the positions of their words, so the memory has a vector for each position,
+    as with a single source. The encoders share nothing but the `input`.
 
     encoders: one for each source
     """

@@ -84,7 +84,11 @@ class RNNEncoder(Encoder):
         return outputs, at_end(outputs, lengths)
 
     def encode(self, x: Float[Tensor, "B S E"], lengths: Int[Tensor, " B"]) -> Encoded:
-        """Memory of B sources, from their input vectors."""
+        """Memory of B sources.
+
+        x: input vectors
+        lengths: words of each source
+        """
         for i, norm in enumerate(self.norms):
             y, final_state = self.run(i, self.dropout(x) if i else x, lengths)  # [B, S, M], [B, M]
             y = norm(y)

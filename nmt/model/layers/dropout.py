@@ -1,5 +1,5 @@
-"""Dropout (Srivastava et al. 2014), its variational form with one mask for all time steps (Gal & Ghahramani 2016), and
-dropout of whole words (the embedding matrix's rows, token by token)."""
+"""Dropout (Srivastava et al. 2014), its variational form with one mask for all time steps (Gal &
+Ghahramani 2016), and dropout of whole words (the embedding matrix's rows, token by token)."""
 
 import torch
 from jaxtyping import Float
@@ -13,10 +13,13 @@ STEPS = 2**16
 
 
 def dropout(x: Tensor, p: float) -> Tensor:
-    """Dropout as in torch.nn.functional.dropout, with fewer random numbers on CPUs.
+    """Dropout as torch.nn.functional.dropout, faster on CPUs.
 
-    PyTorch draws one 32-bit number per feature from a sequential generator, which takes most of the
-    time. Here each 64-bit number decides about four features, with p rounded to a multiple of 2⁻¹⁶.
+    PyTorch spends most of the time there drawing one 32-bit number per feature from a sequential
+    generator. Here each 64-bit draw decides about four features.
+
+    x: features
+    p: probability of zero, rounded to a multiple of 2⁻¹⁶
     """
     if x.is_cuda:
         return F.dropout(x, p)
@@ -27,15 +30,24 @@ def dropout(x: Tensor, p: float) -> Tensor:
 
 
 class Dropout(nn.Module):
-    """Zeroes features with probability `p`, scales the others by 1/(1-p); `variational`: the same features at every t. What
-    is called step by step draws a `mask` for each sentence first, and gives it to every call."""
+    """Zeroes features in training, and scales the others by 1/(1-p).
+
+    Callers that go step by step draw a `mask` for each sentence first, and pass it to every call.
+
+    p: probability of zero
+    variational: the same features are zero at every t
+    """
 
     def __init__(self, p: Fraction, variational: bool = False) -> None:
         super().__init__()
         self.p, self.variational = p, variational
 
     def mask(self, like: Tensor, *shape: int) -> Tensor | None:
-        """The factors of the features at every t; None if nothing is dropped, or if every t drops others."""
+        """Factors of the features at every t; None if none is dropped, or if each t drops others.
+
+        like: tensor that has the type and the device of the mask
+        shape: its shape
+        """
         if not self.training or self.p == 0 or not self.variational:
             return None
         return dropout(torch.ones(shape, dtype=like.dtype, device=like.device), self.p)
@@ -51,7 +63,10 @@ class Dropout(nn.Module):
 
 
 class WordDropout(nn.Module):
-    """Zeroes whole word vectors with probability `p`, scales the others by 1/(1-p)."""
+    """Zeroes whole word vectors in training, and scales the others by 1/(1-p).
+
+    p: probability of zero
+    """
 
     def __init__(self, p: Fraction) -> None:
         super().__init__()
@@ -64,7 +79,13 @@ class WordDropout(nn.Module):
 
 
 def idle_layers(run: RunView, group: str) -> dict[str, str]:
-    """Keys of a stack of layers that are set without effect, because it has one layer or no dropout."""
+    """Keys of a stack of layers that are set without effect: it has one layer, or no dropout.
+
+    run: settings of the run
+    group: group of the stack, such as `encoder`
+
+    Returns the reason for each key.
+    """
     single = (run.value(f"{group}.num_layers") or 1) == 1
     reasons = {}
     if single:

@@ -11,7 +11,11 @@ from nmt.model.layers.dropout import Dropout, WordDropout
 
 
 def embedding(vocabulary: int, size: int) -> nn.Embedding:
-    """An embedding table, to be initialised by `draw`; the vector of PAD is all zeros."""
+    """Embedding table, to be initialised by `draw`; the vector of PAD is all zeros.
+
+    vocabulary: V, number of pieces
+    size: E, features of each vector
+    """
     return nn.Embedding(vocabulary, size, padding_idx=PAD)
 
 
@@ -22,8 +26,16 @@ def draw(table: nn.Embedding) -> None:
 
 
 class Factored(nn.Module):
-    """A table beside those of the factors of each word: an id is a number whose digits are the word and its factors, each of
-    `radices` values (nmt/tokenizer/columns.py). The vectors are side by side (Sennrich & Haddow 2016, eq. 3)."""
+    """Table of words beside tables of their factors (Sennrich & Haddow 2016, eq. 3).
+
+    The vectors are side by side.
+
+    An id is a number whose digits are the word and its factors (nmt/tokenizer/columns.py).
+
+    table: vectors of the words
+    radices: number of values of each factor
+    size: features of each factor's vector
+    """
 
     def __init__(self, table: nn.Embedding, radices: Sequence[int], size: int) -> None:
         super().__init__()
@@ -43,7 +55,12 @@ class Factored(nn.Module):
 
 
 class Words(nn.Module):
-    """The input of an encoder or a decoder: embedding, then dropout of whole words, then dropout of features."""
+    """Input layer of a network: embedding, dropout of whole words, dropout of features.
+
+    table: vectors of the words
+    word_dropout: dropout of whole words
+    dropout: dropout of features
+    """
 
     def __init__(
         self, table: nn.Embedding | Factored, word_dropout: WordDropout, dropout: Dropout

@@ -1,21 +1,28 @@
-"""Output layer and cross-entropy in one, a slice of rows at a time: no [tokens x vocabulary] matrix is ever held.
+"""Output layer and cross-entropy in one, a slice of rows at a time: no [tokens x vocabulary] matrix
+is ever held.
 
-For each token with features x, logits l = x Wᵀ + b, p = softmax(l), gold word y and smoothing ε (Szegedy et al. 2016):
+For each token with features x, logits l = x Wᵀ + b, p = softmax(l), gold word y and smoothing ε
+(Szegedy et al. 2016):
 
     loss = −(1−ε) log p_y − ε/V Σ_v log p_v          ∂loss/∂l = p − (1−ε) 1_y − ε/V
 
-With copying, the gold word y may also be copied, with probability c; g is the probability that it is not:
+With copying, the gold word y may also be copied, with probability c; g is the probability that it
+is not:
 
     loss = −(1−ε) log m − ε/V Σ_v log p_v        m = g p_y + (1−g) c        w = g p_y / m
-    ∂loss/∂l = ((1−ε) w + ε) p − (1−ε) w 1_y − ε/V        ∂loss/∂g = (1−ε) (c − p_y) / m        ∂loss/∂c = −(1−ε) (1−g) / m
+    ∂loss/∂l = ((1−ε) w + ε) p − (1−ε) w 1_y − ε/V
+    ∂loss/∂g = (1−ε) (c − p_y) / m        ∂loss/∂c = −(1−ε) (1−g) / m
 
-With an agreement λ (Liang et al. 2021, eq. 2), tokens come in pairs, the same token seen twice; p and q are the two
-distributions, and each pair adds half the sum of both Kullback-Leibler divergences:
+With an agreement λ (Liang et al. 2021, eq. 2), tokens come in pairs, the same token seen twice; p
+and q are the two distributions, and each pair adds half the sum of both Kullback-Leibler
+divergences:
 
-    λ/2 Σ_v (p_v − q_v) a_v        a = log p − log q        ∂/∂l_p = λ/2 (p (a − Σ_v p_v a_v) + p − q)
+    λ/2 Σ_v (p_v − q_v) a_v        a = log p − log q
+    ∂/∂l_p = λ/2 (p (a − Σ_v p_v a_v) + p − q)
 
-The gradient is known as soon as the loss is, so it is computed in the forward pass, while the slice is in the cache. A
-slice needs three products in total (logits, ∂x, ∂W); none is repeated. Backward only scales the results.
+The gradient is known as soon as the loss is, so it is computed in the forward pass, while the slice
+is in the cache. A slice needs three products in total (logits, ∂x, ∂W); none is repeated. Backward
+only scales the results.
 """
 
 from typing import Any
@@ -182,12 +189,21 @@ def linear_cross_entropy(
     weights: Float[Tensor, " n"] | None = None,
     agreement: float = 0.0,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """(smoothed loss, plain negative log-likelihood), both summed over n tokens, in nats; only the first has a gradient.
+    """Cross-entropy of n tokens from the features that predict them.
 
-    Under autocast the products run in autocast's type, all sums in float32. `targets` must not contain padding. With
-    copying, `generated` is the probability that a token is not copied, `copied` that of the gold token if it is.
-    `weights` multiply the loss of each token, not its plain one. With an `agreement`, rows 2i and 2i+1 are a pair, and
-    there is no copying.
+    Under autocast the products run in autocast's type, all sums in float32.
+
+    x: features
+    weight, bias: output layer
+    targets: gold tokens, without padding
+    smoothing: ε, share of the target distribution that is uniform
+    generated: probability that each token is not copied; None: no copying
+    copied: probability of each gold token if it is copied
+    weights: factors of the smoothed losses
+    agreement: λ; rows 2i and 2i + 1 are a pair
+
+    Returns the smoothed loss and the negative log-likelihood, sums in nats; only the first has a
+    gradient. Raises ValueError for an agreement with copying.
     """
     if agreement and generated is not None:
         raise ValueError(

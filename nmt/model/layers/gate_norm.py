@@ -9,7 +9,8 @@ from nmt.model.layers.numeric import to_float
 
 
 class GateNorm(nn.Module):
-    """Normalises each of several gates over its units, with a gain and a bias for each unit: [… G·Q] → [… G·Q].
+    """Normalises each of several gates over its units, with a gain and a bias for each unit.
+    Shapes: [… G·Q] → [… G·Q].
 
     gates: G
     size: Q

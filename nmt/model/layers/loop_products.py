@@ -4,15 +4,16 @@ A recurrence spends its time on products of a small state with one fixed matrix,
 
     y_t = x_t W,        t = 1 … T.
 
-The forward pass cannot avoid T small products. The backward pass has twice as many, but T of them can be joined into
-one. With d_t = ∂L/∂y_t,
+The forward pass cannot avoid T small products. The backward pass has twice as many, but T of them
+can be joined into one. With d_t = ∂L/∂y_t,
 
     ∂L/∂x_t = d_t Wᵀ            is needed at once, because x_t came from step t-1;
     ∂L/∂W   = Σ_t x_tᵀ d_t      is not needed inside the loop.
 
-Stack the x_t and the d_t over time, and ∂L/∂W is *one* large product, [x_1; …; x_T]ᵀ [d_1; …; d_T], instead of T small
-ones that each read and write all of ∂L/∂W. `LoopProduct` does that for any loop written in plain PyTorch. W may be a
-weight matrix [K M] of all rows, or a memory [B S M] of all queries of a sentence (then x_t are attention weights).
+Stack the x_t and the d_t over time, and ∂L/∂W is *one* large product, [x_1; …; x_T]ᵀ [d_1; …; d_T],
+instead of T small ones that each read and write all of ∂L/∂W. `LoopProduct` does that for any loop
+written in plain PyTorch. W may be a weight matrix [K M] of all rows, or a memory [B S M] of all
+queries of a sentence (then x_t are attention weights).
 """
 
 from collections.abc import Callable
@@ -31,7 +32,8 @@ Products = Callable[[Tensor], tuple[Tensor, ...]]
 
 
 class _CollectGradient(Function):
-    """Identity on the operand. Its backward runs after the backward of all steps and computes the one large product."""
+    """Identity on the operand. Its backward runs after the backward of all steps and computes the
+    one large product."""
 
     @staticmethod
     def forward(ctx: Any, operand: Tensor, bias: Tensor | None, tape: Tape) -> Any:
@@ -54,7 +56,8 @@ class _CollectGradient(Function):
 
 
 class _Step(Function):
-    """x @ operand + bias of one step; its backward leaves (x, d) on the tape for `_CollectGradient`."""
+    """x @ operand + bias of one step; its backward leaves (x, d) on the tape for
+    `_CollectGradient`."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, operand: Tensor, bias: Tensor | None, tape: Tape) -> Tensor:
@@ -80,9 +83,11 @@ def _multiply(x: Tensor, operand: Tensor, bias: Tensor | None) -> Tensor:
 
 
 class LoopProduct:
-    """x @ operand + bias for the x of every step of a loop; the gradient of the operand is one product.
+    """x @ operand + bias for the x of every step of a loop; the gradient of the operand is one
+    product.
 
-    Under autocast the products and their results have autocast's type; the operand is converted once.
+    Under autocast the products and their results have autocast's type; the operand is converted
+    once.
 
     operand: [K M] for x [N K], or [B S M] for x [B n S]
     bias: [M] or [B 1 M]

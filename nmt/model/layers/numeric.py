@@ -17,7 +17,10 @@ def to_float(x: Tensor) -> Tensor:
 
 
 def tanh(x: Tensor) -> Tensor:
-    """Hyperbolic tangent; 2σ(2x) − 1 on CPUs, where PyTorch's logistic is four times as fast as its tanh."""
+    """Hyperbolic tangent.
+
+    On CPUs it is 2σ(2x) − 1, because PyTorch's logistic is four times as fast as its tanh.
+    """
     if native(x):
         return native_decoding.tanh(x)
     return torch.tanh(x) if x.is_cuda else torch.sigmoid(2 * x).mul(2).sub(1)

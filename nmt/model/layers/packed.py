@@ -1,13 +1,15 @@
-"""Matrix products with fixed weights, for generation, where every step multiplies a few rows by the same weights.
+"""Matrix products with fixed weights, for generation, where every step multiplies a few rows by the
+same weights.
 
-The blocks that multiply the same rows are joined and packed once, in the precision asked for, and kept. Input and
-output rows are float32; the bias is added in float32.
+The blocks that multiply the same rows are joined and packed once, in the precision asked for, and
+kept. Input and output rows are float32; the bias is added in float32.
 
     float32     the joined matrix as it is
     bfloat16    rows and matrix rounded to 8 bits of mantissa, products summed in float32
     int8        w ≈ s_w · [-127 … 127] with a scale for each output, made once. x ≈ s_x · [-127 … 127] with a scale for
-                each row, made at each call, so that a row's weights does not depend on its neighbours. Products are summed
-                exactly in 32 bits (Jacob et al. 2018, eq. 2-4). For CPUs with VNNI instructions
+                each row, made at each call, so that a row's weights does not depend on its
+                neighbours. Products are summed exactly in 32 bits (Jacob et al. 2018, eq. 2-4). For
+                CPUs with VNNI instructions
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ Kept = TypeVar("Kept")
 
 
 class PackedWeights:
-    """The packed weights of a model, made when first needed. The weights must not change while these are in use."""
+    """The packed weights of a model, made when first needed. The weights must not change while
+    these are in use."""
 
     def __init__(self, precision: GenerationPrecision) -> None:
         self.precision = precision
@@ -72,7 +75,8 @@ def current_weights() -> PackedWeights | None:
 
 
 def native(x: Tensor) -> bool:
-    """Whether native_decoding.py computes with this tensor: float32 on a CPU, inside `generating`, without gradients."""
+    """Whether native_decoding.py computes with this tensor: float32 on a CPU, inside `generating`,
+    without gradients."""
     packs = _current.get()
     if packs is None or torch.is_grad_enabled() or x.dtype != torch.float32 or not x.is_cpu:
         return False
@@ -80,7 +84,8 @@ def native(x: Tensor) -> bool:
 
 
 def packed(owner: nn.Module, name: str, *blocks: WeightBlock) -> Packed | None:
-    """The packed form of some of the owner's weights; None outside `generating`, and where gradients are required."""
+    """The packed form of some of the owner's weights; None outside `generating`, and where
+    gradients are required."""
     packs = _current.get()
     return None if packs is None or torch.is_grad_enabled() else packs.get(owner, name, blocks)
 

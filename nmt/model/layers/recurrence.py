@@ -4,8 +4,9 @@
     u_t = W_hh h_{t-1} + b_hh      gates of the state
     h_t = cell(a_t, u_t, h_{t-1})
 
-A cell is a subclass of `Recurrent` in cells/. Padding never enters the backward direction: each sentence is reversed by
-itself, so that in both directions the padding comes last, where nothing reads it.
+A cell is a subclass of `Recurrent` in cells/. Padding never enters the backward direction: each
+sentence is reversed by itself, so that in both directions the padding comes last, where nothing
+reads it.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +26,8 @@ from nmt.model.layers.packed import WeightBlock, linear
 CellState = tuple[Tensor, ...]
 """State of one layer: (h,) of a GRU, (h, c) of an LSTM."""
 DropoutOf = Literal["state", "update"]
-"""Target of recurrent dropout: features of the state in the recurrent products, or of the new part of the state."""
+"""Target of recurrent dropout: features of the state in the recurrent products, or of the new part
+of the state."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,13 @@ class Loop:
 
 
 class RecurrentWeights(nn.Module):
-    """Parameters of a layer, with the names of torch.nn.GRU, for cells that PyTorch does not have."""
+    """Parameters of a layer, with the names of torch.nn.GRU, for cells that PyTorch does not have.
+
+    gates: G, blocks of the weights
+    input_size: features of x
+    size: Q, features of h per direction
+    directions: 1 or 2
+    """
 
     def __init__(self, gates: int, input_size: int, size: int, directions: int) -> None:
         super().__init__()
@@ -57,7 +65,13 @@ class RecurrentWeights(nn.Module):
 
 
 class Transition(nn.Module):
-    """A further cell of each step, without an input of its own: the gates of its input are a bias."""
+    """Further cell of each step, without an input of its own: the gates of its input are a bias.
+
+    gates: G, blocks of the weights
+    size: Q, features of h per direction
+    directions: 1 or 2
+    norm: normalisation of the gates of the state
+    """
 
     def __init__(self, gates: int, size: int, directions: int, norm: nn.Module) -> None:
         super().__init__()
@@ -75,18 +89,19 @@ class Transition(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """Base of all recurrent layers. A subclass is one cell: its number of gates and its equation, `cell`.
+    """Base of all recurrent layers. A subclass is one cell: its number of gates and its `cell`.
 
-    On GPUs PyTorch's own layer, if it has the cell, runs the whole sequence (cuDNN). On CPUs, and with normalised gates,
-    depth or dropout, the loop does, both directions in the same step.
+    On GPUs PyTorch's own layer, if it has the cell, runs the whole sequence (cuDNN). On CPUs, and
+    with normalised gates, depth or dropout, the loop does, both directions in the same step.
 
     input_size: features of x
     hidden_size: features of h per direction, Q
     directions: 1 or 2
-    depth: cells one after another in each step, of which only the first has an input (deep transition, Pascanu et al.
-        2014; Miceli Barone et al. 2017)
+    depth: cells one after another in each step, of which only the first has an input (deep
+        transition, Pascanu et al. 2014; Miceli Barone et al. 2017)
     dropout: probability of recurrent dropout, with the same mask at all steps of a sentence
-    dropout_of: state (Gal & Ghahramani 2016) or update (Semeniuta et al. 2016); what the cell carries over stays whole
+    dropout_of: state (Gal & Ghahramani 2016) or update (Semeniuta et al. 2016); what the cell
+        carries over stays whole
     """
 
     gates: ClassVar[int]
@@ -143,7 +158,8 @@ class Recurrent(nn.Module):
         raise NotImplementedError
 
     def initialize(self) -> None:
-        """Initial parameters: orthogonal for the state, Xavier for the input, gate by gate; biases 0."""
+        """Initial parameters: orthogonal for the state, Xavier for the input, gate by gate; biases
+        0."""
         for name, parameter in self.rnn.named_parameters():
             for gate in parameter.data.split(self.size):
                 if name.startswith("weight_hh"):
@@ -154,7 +170,8 @@ class Recurrent(nn.Module):
                     nn.init.zeros_(gate)
 
     def gate_norm(self) -> nn.Module:
-        """Normalisation of the gates of the input or of the state; the identity if they are not normalised."""
+        """Normalisation of the gates of the input or of the state; the identity if they are not
+        normalised."""
         if not self.normalized:
             return nn.Identity()
         return GateNorm(self.gates, self.size, self.directions)
@@ -162,7 +179,12 @@ class Recurrent(nn.Module):
     def weight_block(
         self, name: str, columns: slice = slice(None), direction: int = 0
     ) -> WeightBlock:
-        """Weight and bias of the input ("ih") or of the state ("hh"); `columns` of the weight."""
+        """Weight and bias of the input or of the state.
+
+        name: "ih" (input) or "hh" (state)
+        columns: part of the weight
+        direction: 0 forwards, 1 backwards
+        """
         suffix = f"{name}_l0{('', '_reverse')[direction]}"
         weight: Tensor = getattr(self.rnn, f"weight_{suffix}")
         bias: Tensor = getattr(self.rnn, f"bias_{suffix}")
@@ -172,16 +194,16 @@ class Recurrent(nn.Module):
         """Weights [2 K M] and biases [2 1 M] of both directions."""
         weight, bias = self.weight_block(name)
         weight_back, bias_back = self.weight_block(name, direction=1)
-        weights = torch.stack([weight, weight_back]).transpose(1, 2)
-        biases = torch.stack([bias, bias_back]).unsqueeze(1)  # type: ignore[list-item]
-        return weights, biases
+        biases = torch.stack([bias, bias_back])  # type: ignore[list-item]
+        return torch.stack([weight, weight_back]).transpose(1, 2), biases.unsqueeze(1)
 
     def mask(self, *rows: int) -> Tensor | None:
         """New mask of recurrent dropout [*rows Q]; None if nothing is dropped."""
         return self.dropout.mask(self.rnn.weight_hh_l0, *rows, self.size)  # type: ignore[arg-type]
 
     def loop(self, *blocks: WeightBlock, mask: Tensor | None = None) -> Loop:
-        """Functions of a loop in one direction. The gates of the input must have passed `input_norm`.
+        """Functions of a loop in one direction. The gates of the input must have passed
+        `input_norm`.
 
         blocks: further weights that multiply h, in the same product as the gates of the state
         mask: mask of recurrent dropout [N Q]
@@ -221,14 +243,17 @@ class Recurrent(nn.Module):
         lengths: Int[Tensor, " B"] | None = None,
         mask: Tensor | None = None,
     ) -> tuple[Float[Tensor, "B T H"], CellState]:
-        """Outputs [B T directions·Q], and the state after each sentence's last token, tensors [B directions·Q].
+        """Outputs of all positions, and the state after each sentence's last token.
 
         x: inputs
         state: initial state; zeros if None
-        lengths: tokens of each sentence, at least 1; needed for two directions, without it every position counts
+        lengths: tokens of each sentence, at least 1; needed for two directions, without it every
+            position counts
         mask: mask of recurrent dropout; if None, a new one is drawn where needed
+
+        Returns outputs [B T directions·Q], and tensors [B directions·Q] of the state.
         """
-        batch, steps, _ = x.shape
+        batch, steps = x.shape[:2]
         if mask is None:
             mask = self.mask(batch) if self.directions == 1 else self.mask(2, batch)
         if x.is_cuda and self.is_torch_layer and mask is None:
@@ -265,7 +290,8 @@ class Recurrent(nn.Module):
         return torch.cat([forward, take(backward, order)], -1), (final,)
 
     def _forward_onnx(self, x: Tensor, lengths: Tensor | None) -> tuple[Tensor, CellState]:
-        """Each direction as one operation, of any length, for the graph of an encoder; of the last state, only h."""
+        """Each direction as one operation, of any length, for the graph of an encoder; of the last
+        state, only h."""
         assert self.torch_function is not None, "exporting refuses other cells"
         if lengths is None:
             lengths = x.new_full((x.size(0),), x.size(1), dtype=torch.int64)
@@ -314,19 +340,31 @@ class Recurrent(nn.Module):
 
 
 def reversal(lengths: Int[Tensor, " B"], size: int) -> Int[Tensor, "B T"]:
-    """Positions that reverse each sentence and leave its padding where it is."""
+    """Positions that reverse each sentence and leave its padding where it is.
+
+    lengths: tokens of each sentence
+    size: T, with padding
+    """
     positions = torch.arange(size, device=lengths.device)
     reversed_positions = lengths.unsqueeze(1) - 1 - positions
     return torch.where(reversed_positions >= 0, reversed_positions, positions)
 
 
 def take(x: Float[Tensor, "B T H"], order: Int[Tensor, "B T"]) -> Float[Tensor, "B T H"]:
-    """x in another order of its positions."""
+    """Vectors in another order of their positions.
+
+    x: vectors
+    order: position of each result
+    """
     return x.gather(1, order.unsqueeze(-1).expand(-1, -1, x.size(-1)))
 
 
 def at_end(x: Float[Tensor, "B T H"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B H"]:
-    """x at each sentence's last position."""
+    """Vector at each sentence's last position.
+
+    x: vectors
+    lengths: tokens of each sentence
+    """
     last = (lengths - 1).view(-1, 1, 1)
     return x.gather(1, last.expand(-1, 1, x.size(-1))).squeeze(1)
 

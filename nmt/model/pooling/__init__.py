@@ -1,5 +1,5 @@
-"""Pooling: one vector for a whole text, by an attention without a query. A pooling is one file here and one YAML in
-conf/pooling.
+"""Pooling: one vector for a whole text, by an attention without a query. A pooling is one file here
+and one YAML in conf/pooling.
 
     α_s = softmax_s(score(h_s))        features = Σ_s α_s h_s
 
@@ -21,8 +21,8 @@ class Pooled:
     """Features of B texts in N rows.
 
     features: F numbers for each text
-    weights: attention of H hops over the positions of each row; for each hop they sum to 1 over all rows of a text, and
-        padding gets exactly 0 (None: the pooling has no weights)
+    weights: attention of H hops over the positions of each row; for each hop they sum to 1 over all
+        rows of a text, and padding gets exactly 0 (None: the pooling has no weights)
     penalty: a term of the loss for each text
     """
 
@@ -49,20 +49,34 @@ class Pooling(nn.Module):
         self.feature_size = memory_size
 
     def scores(self, memory: Encoded) -> Float[Tensor, "N S H"]:
-        """Scores of each position for each of H hops, before the softmax."""
+        """Scores of each position for each of H hops, before the softmax.
+
+        memory: annotations of N rows
+        """
         raise NotImplementedError
 
     def weights(self, memory: Encoded) -> Float[Tensor, "N H S"]:
-        """Softmax of the scores over the real positions of each row."""
+        """Softmax of the scores over the real positions of each row.
+
+        memory: annotations of N rows
+        """
         scores = to_float(self.scores(memory)).masked_fill(~memory.mask.unsqueeze(-1), -torch.inf)
         return scores.softmax(1).transpose(1, 2)
 
     def forward(self, memory: Encoded, counts: Int[Tensor, " B"]) -> Pooled:
-        """Features of the texts in a memory; `counts` are the numbers of rows of each text."""
+        """Features of B texts.
+
+        memory: annotations of N rows
+        counts: number of rows of each text
+        """
         weights = self.weights(memory)
         return Pooled(gather(weights, memory), weights)
 
 
 def gather(weights: Float[Tensor, "N H S"], memory: Encoded) -> Float[Tensor, "N HM"]:
-    """Weighted sums of each hop, side by side."""
+    """Weighted sums of the annotations for each hop, side by side.
+
+    weights: attention of each hop
+    memory: annotations of N rows
+    """
     return torch.bmm(weights.to(memory.values.dtype), memory.values).flatten(1)

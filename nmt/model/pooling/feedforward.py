@@ -2,8 +2,9 @@
 
     score(h_s) = tanh(wᵀ h_s + b)
 
-The bias is one number for all positions, so that texts of any length can be read. Since scores lie between −1 and 1, no
-weight of T words exceeds e² / (e² + T − 1): in a long text, no single word can get most of the weight.
+The bias is one number for all positions, so that texts of any length can be read. Since scores lie
+between −1 and 1, no weight of T words exceeds e² / (e² + T − 1): in a long text, no single word can
+get most of the weight.
 """
 
 from jaxtyping import Float

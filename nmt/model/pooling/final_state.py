@@ -1,4 +1,5 @@
-"""Dot-product attention whose query is the encoder's last state (Luong et al. 2015, eq. 8, within one text).
+"""Dot-product attention whose query is the encoder's last state (Luong et al. 2015, eq. 8, within
+one text).
 
 score(h_s) = h_sᵀ [→h_S; ←h_1]
 """

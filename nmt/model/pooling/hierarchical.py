@@ -1,10 +1,11 @@
-"""Hierarchical attention (Yang et al. 2016, section 2.2): words form sentences, sentences form the text.
+"""Hierarchical attention (Yang et al. 2016, section 2.2): words form sentences, sentences form the
+text.
 
     v_i = Σ_s α_is h_is        g_i = BiRNN(v_i, …)        features = Σ_i β_i g_i
 
-Each sentence i is encoded by itself and pooled by `word_context`, with weights α. A second bidirectional recurrent
-network reads the vectors of the sentences, and a second `word_context` pools its outputs, with weights β. A word's weight
-is β_i α_is.
+Each sentence i is encoded by itself and pooled by `word_context`, with weights α. A second
+bidirectional recurrent network reads the vectors of the sentences, and a second `word_context`
+pools its outputs, with weights β. A word's weight is β_i α_is.
 """
 
 import torch

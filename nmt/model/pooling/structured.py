@@ -1,6 +1,8 @@
 """Structured self-attention (Lin et al. 2017, eq. 5-8).
 
-A = softmax_s(W₂ tanh(W₁ Hᵀ))        features = A H, a row for each of r hops        penalty ‖A Aᵀ − I‖²
+A = softmax_s(W₂ tanh(W₁ Hᵀ))
+features = A H, a row for each of r hops
+penalty = ‖A Aᵀ − I‖²
 
 The penalty keeps the hops apart; without it they all attend to the same words.
 """

@@ -52,7 +52,7 @@ class RDrop:
         names = ("word_dropout", "readout_dropout", "recurrent_dropout", "feature_dropout")
         network = {group: run.value(group) or {} for group in ("model", "encoder", "decoder")}
         for key, value in flat(network).items():
-            part, _, name = key.rpartition(".")
+            part, name = key.rpartition(".")[::2]
             # Dropout of encoder and decoder acts between layers.
             between = part == "model" or (run.value(f"{part}.num_layers") or 1) > 1
             if value and (name in names or (name == "dropout" and between)):

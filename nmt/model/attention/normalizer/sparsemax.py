@@ -1,9 +1,10 @@
-"""Sparsemax (Martins & Astudillo 2016): the point of the simplex nearest to the scores; it can have exact zeros.
+"""Sparsemax (Martins & Astudillo 2016): the point of the simplex nearest to the scores; it can have
+exact zeros.
 
     p_s = max(0, z_s − τ),  Σ_s p_s = 1
 
-With z sorted from the largest, τ = (Σ_{j≤k} z_j − 1) / k for the largest k with 1 + k z_k > Σ_{j≤k} z_j (algorithm 1).
-Gradient, over the support: ∂L/∂z = g − mean(g) (eq. 12).
+With z sorted from the largest, τ = (Σ_{j≤k} z_j − 1) / k for the largest k with 1 + k z_k > Σ_{j≤k}
+z_j (algorithm 1). Gradient, over the support: ∂L/∂z = g − mean(g) (eq. 12).
 """
 
 from typing import Any

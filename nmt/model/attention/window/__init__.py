@@ -1,8 +1,9 @@
 """Windows: restrictions of the positions that attention may weight.
 
-A window changes the scores of a query before they are normalised, or the weights after it. It gets the scores of N rows
-at T steps, −∞ at padding, and gives weights that sum to 1. Its state from step to step is passed in and returned, as
-tensors whose first dimension is the row. A window is one file here and one YAML in conf/window.
+A window changes the scores of a query before they are normalised, or the weights after it. It gets
+the scores of N rows at T steps, −∞ at padding, and gives weights that sum to 1. Its state from step
+to step is passed in and returned, as tensors whose first dimension is the row. A window is one file
+here and one YAML in conf/window.
 
 Read: this file, local_m, local_p, hard, monotonic.
 """
@@ -55,7 +56,11 @@ class Window(nn.Module):
             )
 
     def initial_state(self, encoded: Encoded, rows: int) -> WindowState:
-        """State before the first step, for `rows` rows."""
+        """State before the first step.
+
+        encoded: output of the encoder
+        rows: N, equally many for each sentence
+        """
         return ()
 
     def forward(
@@ -87,5 +92,8 @@ class Window(nn.Module):
 
 
 def source_lengths(scores: Float[Tensor, "N T S"]) -> Int[Tensor, "N 1"]:
-    """Numbers of real positions."""
+    """Numbers of real positions of each row.
+
+    scores: −∞ at padding
+    """
     return (scores[:, 0] > -torch.inf).sum(-1, keepdim=True)

@@ -1,15 +1,17 @@
-"""Hard attention (Xu et al. 2015, section 4.1): one position per step, sampled from the weights in training, the most
-probable one in generation. The choice has no gradient, so an estimator takes its place:
+"""Hard attention (Xu et al. 2015, section 4.1): one position per step, sampled from the weights in
+training, the most probable one in generation. The choice has no gradient, so an estimator takes its
+place:
 
-straight_through    the backward pass treats the sampled one-hot vector as the weights it was sampled from (Bengio et al.
-                    2013): little variance, some bias
-reinforce           the gradient of the paper's bound, without bias: its eq. 11 and 12. Choices s̃ that made the words y
-                    more probable than usual become more probable:
+straight_through    the backward pass treats the sampled one-hot vector as the weights it was
+                    sampled from (Bengio et al. 2013): little variance, some bias
+reinforce           the gradient of the paper's bound, without bias: its eq. 11 and 12. Choices s̃
+                    that made the words y more probable than usual become more probable:
 
-    ∂ log p(y|s̃) + λ_r (log p(y|s̃) − b) ∂ log p(s̃) + λ_e ∂ H[s̃]         b ← 0.9 b + 0.1 log p(y|s̃)
+    ∂ log p(y|s̃) + λ_r (log p(y|s̃) − b) ∂ log p(s̃) + λ_e ∂ H[s̃]
+    b ← 0.9 b + 0.1 log p(y|s̃)
 
-where λ_r = `reward`, λ_e = `entropy`, 0.9 = `decay`. A share `expected` of the sentences is trained with the weights
-themselves, which lowers the variance further.
+where λ_r = `reward`, λ_e = `entropy`, 0.9 = `decay`. A share `expected` of the sentences is trained
+with the weights themselves, which lowers the variance further.
 """
 
 from typing import Literal
@@ -59,7 +61,8 @@ class Hard(Window):
         self.expected = expected
         self.decay = decay
         if self.needs_reward:
-            # Decayed sums of the rewards and of their weights. A parameter is saved with the weights.
+            # Decayed sums of the rewards and of their weights. A parameter is saved with the
+            # weights.
             self.usual = nn.Parameter(torch.zeros(2), requires_grad=False)
             self.estimates = ("usual",)
 
@@ -72,8 +75,11 @@ class Hard(Window):
         return dict.fromkeys(keys, "belongs to window.estimator=reinforce")
 
     def initial_state(self, encoded: Encoded, rows: int) -> WindowState:
-        """State of `reinforce` in training: which rows use the weights themselves [N], log-probabilities of the
-        choices [N T] and entropies [N T] of the steps so far."""
+        """State of `reinforce` in training; empty otherwise.
+
+        It has three tensors: which rows use the weights themselves [N], log-probabilities of the
+        choices so far [N T], and entropies of the steps so far [N T].
+        """
         if not (self.needs_reward and self.training):
             return ()
         empty = encoded.final_state.new_zeros(rows, 0)  # [N, 0]
@@ -105,7 +111,7 @@ class Hard(Window):
     def reinforce_loss(
         self, state: WindowState, log_likelihood: Float[Tensor, " N"], real: Bool[Tensor, "N T"]
     ) -> Float[Tensor, ""]:
-        _, log_probs, entropies = state
+        log_probs, entropies = state[1:]  # [N, T]
         mean = log_likelihood.mean()
         usual = self.usual[0] / self.usual[1] if self.usual[1] > 0 else mean
         advantage = log_likelihood - usual  # [N]

@@ -1,10 +1,11 @@
 """Local attention with predictive alignment (local-p of Luong et al. 2015, eq. 9 and 10).
 
-    p_t = S · σ(v_pᵀ tanh(W_p h_t))        α_t(s) ∝ align(h_t, h_s) · exp(−(s − p_t)² / 2σ²),  |s − p_t| ≤ D,  σ = D / 2
+    p_t = S · σ(v_pᵀ tanh(W_p h_t))
+    α_t(s) ∝ align(h_t, h_s) · exp(−(s − p_t)² / 2σ²),  |s − p_t| ≤ D,  σ = D / 2
 
-Positions count from 0 to S − 1. The paper leaves the product as it is, so that the weights sum to less than 1
-(`normalized` = false). By default they are normalised again (the Gaussian's logarithm is added to the scores) and
-remain a distribution.
+Positions count from 0 to S − 1. The paper leaves the product as it is, so that the weights sum to
+less than 1 (`normalized` = false). By default they are normalised again (the Gaussian's logarithm
+is added to the scores) and remain a distribution.
 """
 
 import torch
@@ -33,7 +34,11 @@ class LocalP(Window):
         self.v = nn.Parameter(torch.empty(query_size).uniform_(-1, 1) * query_size**-0.5)
 
     def centres(self, query: Float[Tensor, "N T P"], lengths: Tensor) -> Float[Tensor, "N T"]:
-        """p_t, from the outputs of `query_layer` and the source lengths [N 1]."""
+        """Predicted positions p_t.
+
+        query: outputs of `query_layer`
+        lengths: source lengths [N 1]
+        """
         return lengths * torch.sigmoid(torch.tanh(query) @ self.v)
 
     def forward(

@@ -1,4 +1,5 @@
-"""Monotonic attention (Raffel et al. 2017): from the position of the last step, go right and stop at s with probability
+"""Monotonic attention (Raffel et al. 2017): from the position of the last step, go right and stop
+at s with probability
 
     p_ts = σ(e_ts + r + noise)
 
@@ -6,10 +7,12 @@ In training, the weights are the expectation over all paths (eq. 8):
 
     α_ts = p_ts Σ_{j≤s} α_{t−1,j} Π_{j≤l<s} (1 − p_tl)        α_0 = (1, 0, 0, …)
 
-In generation, attention stops at the first position with p_ts > 1/2; this takes linear time for the whole sentence.
+In generation, attention stops at the first position with p_ts > 1/2; this takes linear time for the
+whole sentence.
 
-Noise (standard normal, in training only) rewards scores far from the threshold. If no position is chosen, attention goes
-to the last position (in the paper, to none), so the weights remain a distribution.
+Noise (standard normal, in training only) rewards scores far from the threshold. If no position is
+chosen, attention goes to the last position (in the paper, to none), so the weights remain a
+distribution.
 """
 
 import torch
@@ -70,7 +73,12 @@ class Monotonic(Window):
 
 
 def expectation(p: Float[Tensor, "N S"], previous: Float[Tensor, "N S"]) -> Float[Tensor, "N S"]:
-    """α_t from p_t and α_{t−1}. The products for all pairs j ≤ s are differences of cumulative sums of logarithms."""
+    """Expected weights α_t. The products of all pairs j ≤ s are differences of cumulative sums of
+    logarithms.
+
+    p: p_t, probability to stop at each position
+    previous: α_{t−1}
+    """
     logs = torch.log1p(-p.clamp(max=1 - torch.finfo(p.dtype).eps))
     # Σ_{l<s} log(1 − p_l)
     sums = torch.cat([logs.new_zeros(len(p), 1), logs.cumsum(-1)[:, :-1]], 1)  # [N, S]

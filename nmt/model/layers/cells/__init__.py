@@ -19,7 +19,10 @@ else:
 
 
 def cell_class(name: CellName) -> type[Recurrent]:
-    """The recurrent layer with the cell of this name: the only subclass of `Recurrent` that its file defines."""
+    """Class of the layer with a cell: the only subclass of `Recurrent` in the cell's file.
+
+    name: name of the file
+    """
     module = importlib.import_module(f"{__name__}.{name}")
     [result] = [
         value
@@ -32,5 +35,9 @@ def cell_class(name: CellName) -> type[Recurrent]:
 
 
 def recurrent(name: CellName, *sizes: int, **options: Any) -> Recurrent:
-    """A recurrent layer with the cell of this name; see `Recurrent` for the sizes and options."""
+    """Recurrent layer with a cell.
+
+    name: name of the cell
+    sizes, options: arguments of `Recurrent`
+    """
     return cell_class(name)(*sizes, **options)

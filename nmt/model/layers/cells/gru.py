@@ -1,4 +1,5 @@
-"""The gated recurrent unit (Cho et al. 2014), in the variant of cuDNN and torch.nn.GRU: reset after the product.
+"""The gated recurrent unit (Cho et al. 2014), in the variant of cuDNN and torch.nn.GRU: reset after
+the product.
 
 With a = x W_ihᵀ + b_ih, which is computed outside of the loop, and u = h W_hhᵀ + b_hh:
 

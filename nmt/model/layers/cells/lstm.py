@@ -1,4 +1,5 @@
-"""The long short-term memory (Hochreiter & Schmidhuber 1997; forget gate of Gers et al. 2000), with a second state c.
+"""The long short-term memory (Hochreiter & Schmidhuber 1997; forget gate of Gers et al. 2000), with
+a second state c.
 
 With the gates a of the input and u of the state, in the order i, f, g, o of torch.nn.LSTM:
 
@@ -28,8 +29,8 @@ class LSTM(Recurrent):
         super().initialize()
         for name, parameter in self.rnn.named_parameters():
             if name.startswith("bias_ih"):
-                forget = parameter.data.split(self.size)[1]
-                nn.init.ones_(forget)  # remember by default (Jozefowicz et al. 2015)
+                # The forget gate: remember by default (Jozefowicz et al. 2015).
+                nn.init.ones_(parameter.data.split(self.size)[1])
 
     def cell(
         self, a: Tensor, u: Tensor, state: CellState, update_mask: Tensor | None = None

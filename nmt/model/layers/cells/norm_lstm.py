@@ -1,5 +1,5 @@
-"""The long short-term memory with layer normalisation (Ba et al. 2016, eq. 20-22 and supplementary material; gate by gate as
-in Chen et al. 2018, RNMT+).
+"""The long short-term memory with layer normalisation (Ba et al. 2016, eq. 20-22 and supplementary
+material; gate by gate as in Chen et al. 2018, RNMT+).
 
 Every gate of a and of u is normalised over its units before they are added, and c' before its tanh:
 
