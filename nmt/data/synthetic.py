@@ -48,7 +48,8 @@ class Synthetic:
             return
         if not run.value("synthetic.text"):
             yield ConfigError(
-                "synthetic.text", "give a file with text of the target language, a sentence a line"
+                "synthetic.text",
+                "give a file with text of the target language, one sentence per line",
             )
         # Such a run is made for one direction; the other direction needs a model of its own.
         initial = next(filter(run.value, ("init", "objective.teacher")), None)

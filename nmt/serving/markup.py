@@ -15,7 +15,7 @@ from nmt.serving.passages import locate, separator
 from nmt.tokenizer.words import words
 
 RAW_TEXT = frozenset({"script", "style", "textarea"})
-"""Elements without elements in them."""
+"""Elements whose content is text only."""
 UNTRANSLATED = RAW_TEXT | {"pre", "code", "kbd", "samp", "math", "svg", "template", "noscript"}
 """Elements with untranslated content."""
 INLINE = frozenset({

@@ -149,7 +149,7 @@ class SentencePiece:
         return model
 
     def _fit(self, texts: list[str], shared: Shared | None) -> bytes:
-        """A SentencePiece model, the shared one if there is one of this text."""
+        """A SentencePiece model of a text: trained, or shared by earlier runs on the same text."""
         if shared is None:
             return self._fitted(texts)
         # Settings and text determine the model.

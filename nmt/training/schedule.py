@@ -107,7 +107,7 @@ class StepDecay(Schedule):
 
 @dataclass(kw_only=True)
 class Exponential(Schedule):
-    """Multiplied by `shrink` in the course of each epoch, a little at every update."""
+    """Exponential decay: every update multiplies the rate, and an epoch multiplies it by `shrink`."""
 
     shrink: Fraction = 0.9
 

@@ -33,7 +33,7 @@ from nmt.model.layers.recurrence import Loop, Recurrent
 
 @dataclass(frozen=True, kw_only=True)
 class FeedState(State):
-    """Adds the attentional vector h̃ of the previous step, zeros at the start."""
+    """Decoder state with the attentional vector h̃ of the previous step, which is 0 at the start."""
 
     feed: Float[Tensor, "N D"]
 
