@@ -24,7 +24,7 @@ COMMANDS = {
 def main() -> None:
     """Prints all commands."""
     for name, purpose in COMMANDS.items():
-        print(f"  python -m nmt.{name:<14}{purpose}")
+        print(f"  python -m nmt.{name:<16}{purpose}")
     print(
         "\n--help after a command shows its choices and keys, --help WORD those that contain a "
         "word."

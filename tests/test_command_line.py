@@ -138,7 +138,7 @@ def test_a_map_of_empty_lines_is_no_failure(trained, tmp_path):
     )
     assert result.returncode == 0
     assert result.stdout == b"\n\n"
-    assert b"only empty lines" in result.stderr
+    assert b"all lines are empty" in result.stderr
 
 
 @pytest.mark.parametrize("ending", ["html", "png", "json"])
@@ -268,7 +268,7 @@ def test_score(trained, corpus, tmp_path):
             features[1] != "0"
         ):  # the same model, hence the same numbers; but text can be cut into pieces in several ways
             assert features[2] == features[3]
-    failed(run("score", f"model={trained}", pair[0]), "target, nbest: give one of them")
+    failed(run("score", f"model={trained}", pair[0]), "target, nbest: give either target=FILE")
     failed(run("score", f"model={trained}", pair[0], f"target={corpus}/train.de"), "not aligned")
     nbest.write_text("7 ||| x ||| y\n3 ||| x ||| y\n")
     failed(

@@ -244,9 +244,9 @@ def test_sentences_end_where_they_end_for_the_server(shown):
 
 
 @pytest.mark.parametrize(("overrides", "message"), [
-    (("luong", "general", "encoder.cell=lstm", "decoder.cell=gru"), "does not compute different cells"),
-    (("luong", "general", "window=local_m"), "does not compute window=localm"),
-    (("luong", "general", "encoder=grid", "encoder.channels=4"), "does not compute encoder=grid"),
+    (("luong", "general", "encoder.cell=lstm", "decoder.cell=gru"), "does not support different cells"),
+    (("luong", "general", "window=local_m"), "does not support window=localm"),
+    (("luong", "general", "encoder=grid", "encoder.channels=4"), "does not support encoder=grid"),
 ])  # fmt: skip
 def test_what_cannot_be_exported_is_refused_by_name(overrides, message, tokenizer, tmp_path):
     model = network(*overrides, vocabulary=tokenizer.target_size).float()
