@@ -94,7 +94,7 @@ class ModelStep:
         penalty: Penalty,
     ) -> list[list[Hypothesis]] | None:
         """A whole beam search, as `breadth_first_search` does it; None where it must go step by step."""
-        if isinstance(state, State) and computes(self.model, self.memory):
+        if requests and isinstance(state, State) and computes(self.model, self.memory):
             return whole_search(self.model, self.memory, state, requests, width, n_best, penalty)
         return None
 
