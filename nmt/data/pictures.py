@@ -278,8 +278,8 @@ def features_of(name: str) -> np.ndarray:
     content = _content(name)
     if not isinstance(content, FEATURES):
         raise UserError(
-            f"{name}: contains no features; they are in .npy, .npz#KEY, .safetensors#KEY or a column of "
-            ".parquet"
+            f"{name}: contains no features; they are in .npy, .npz#KEY, .safetensors#KEY or a "
+            "column of .parquet"
         )
     return _grid(name, content)
 

@@ -367,7 +367,7 @@ class Translator:
         batch_size = max(1, FORCED_TOKENS // max(1, *source_lengths, *target_lengths))
         for start in range(0, len(rows), batch_size):
             batch = rows[start : start + batch_size]
-            sentences = torch.tensor([i for i, _ in batch], device=self.networks.device)
+            sentences = torch.tensor([i for i, _ in batch], device=self.networks.device)  # [b]
             decodings = self.networks.force(
                 memories=[memory.select(sentences) for memory in memories],
                 sources=[translations[i].source for i, _ in batch],

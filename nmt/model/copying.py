@@ -33,6 +33,7 @@ class Copying(nn.Module):
 
         readout: features of the output layer
         """
+        # The loss takes the logarithms of g and of 1 − g.
         return torch.sigmoid(to_float(self.gate(readout))).clamp(1e-6, 1 - 1e-6)
 
     def copied(
@@ -53,9 +54,10 @@ class Copying(nn.Module):
         assert memory.source_words is not None
         source = memory.source_words.ids  # [B, S]
         same = scatter_rows(words.unsqueeze(2), source.size(0), layout) == source.unsqueeze(1)
-        weights = scatter_rows(output.weights, source.size(0), layout)
+        weights = scatter_rows(output.weights, source.size(0), layout)  # [B, n, S]
+        # Rounded sums may exceed 1.
         mass = (weights * same).sum(2, keepdim=True).clamp(max=1.0)
-        return gather_rows(mass, words.size(1), layout).squeeze(2)
+        return gather_rows(mass, words.size(1), layout).squeeze(2)  # [B, n, 1] → [N, T]
 
     def log_probs(
         self,
@@ -74,12 +76,13 @@ class Copying(nn.Module):
         assert output.weights is not None
         assert memory.source_words is not None
         ids = memory.source_words.ids  # [B, S]
-        weights = scatter_rows(output.weights.to(logits.dtype), ids.size(0), layout)
-        source = ids.unsqueeze(1).expand(-1, weights.size(1), -1)
+        weights = scatter_rows(output.weights.to(logits.dtype), ids.size(0), layout)  # [B, n, S]
+        source = ids.unsqueeze(1).expand(-1, weights.size(1), -1)  # [B, n, S]
+        # [B, n, V]; occurrences of the same word are added
         mass = weights.new_zeros(*weights.shape[:2], logits.size(-1)).scatter_add_(
             2, source, weights
         )
-        g = self.generated(output.readout)
+        g = self.generated(output.readout)  # [N, T, 1]
         return (
             (g * torch.softmax(logits, -1) + (1 - g) * gather_rows(mass, logits.size(1), layout))
             .clamp(min=1e-38)

@@ -74,6 +74,7 @@ class OutputLayer:
         """
         logits = self.logits(output.readout)
         if self.copying is None:
+            # In a search, the logits are not used again: the result takes their memory.
             return torch.log_softmax(logits, -1, out=None if torch.is_grad_enabled() else logits)
         return self.copying.log_probs(logits, output, memory, layout)
 
@@ -90,7 +91,7 @@ class OutputLayer:
         slices = []
         for start in range(0, words.size(1), steps):
             positions = slice(start, start + steps)
-            weights = None if output.weights is None else output.weights[:, positions]
+            weights = None if output.weights is None else output.weights[:, positions]  # [N, t, S]
             sliced = replace(output, readout=output.readout[:, positions], weights=weights)
             log_probs = self.log_probs(sliced, memory)  # [N, t, V]
             slices.append(log_probs.gather(2, words[:, positions].unsqueeze(2)).squeeze(2))
@@ -134,7 +135,7 @@ class OutputLayer:
             copied = counted(self.copying.copied(output, memory, targets))  # [n]
         weight = self.linear.weight  # [V, F]
         if self.lexical is not None:
-            weight = torch.cat([weight, self.lexical.output.weight], 1)
+            weight = torch.cat([weight, self.lexical.output.weight], 1)  # [V, D + E]
         return linear_cross_entropy(
             features,
             weight,

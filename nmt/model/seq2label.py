@@ -91,7 +91,7 @@ class Seq2Label(Network):
         features = (
             pooled.features if self.hidden is None else torch.relu(self.hidden(pooled.features))
         )
-        features = self.feature_dropout(features.unsqueeze(1)).squeeze(1)
+        features = self.feature_dropout(features.unsqueeze(1)).squeeze(1)  # [B, F]
         return to_float(self.output(features)), pooled
 
 
@@ -106,6 +106,6 @@ def label_loss(network: Seq2Label, batch: TextBatch, update: int = 0, total: int
     """
     assert batch.labels is not None
     logits, pooled = network.read(batch)
-    nll = network.labels.losses(logits, batch.labels).sum()
+    nll = network.labels.losses(logits, batch.labels).sum()  # in nats
     loss = nll if pooled.penalty is None else nll + pooled.penalty.sum()
     return Loss(total=loss, nll=nll.detach(), num_tokens=batch.num_tokens)

@@ -1,9 +1,10 @@
 """Words that must appear, by dynamic beam allocation (Post & Vilar 2018).
 
-The slots of a sentence are divided among banks: bank c is for hypotheses that contain c of the required tokens. Each
-hypothesis is extended by the most probable tokens and by every token that moves it to a higher bank. Only a hypothesis
-that contains all required tokens may end. Slots that a bank cannot fill go to the highest bank that can. So the most
-advanced hypothesis always survives, and the constraints are met, however improbable they are under the model.
+The slots of a sentence are divided among banks: bank c is for hypotheses that contain c of the
+required tokens. Each hypothesis is extended by the most probable tokens and by every token that
+moves it to a higher bank. Only a hypothesis that contains all required tokens may end. Slots that a
+bank cannot fill go to the highest bank that can. So the most advanced hypothesis always survives,
+and the constraints are met, however improbable they are under the model.
 """
 
 from collections import defaultdict
@@ -20,7 +21,8 @@ from nmt.search.top_k import top_k
 
 
 class BankCandidate(NamedTuple):
-    """An extension: its log-probability, the slot that it extends, and the token. Sorted in this order."""
+    """An extension: its log-probability, the slot that it extends, and the token. Sorted in this
+    order."""
 
     total: float
     slot: int
@@ -28,14 +30,19 @@ class BankCandidate(NamedTuple):
 
 
 def allocate(requests: Sequence[Request], beam: BeamState, log_probs: Tensor) -> Extension:
-    """`most_probable`, with slots reserved in the sentences in which something is required."""
+    """Extensions of a beam, with slots reserved in the sentences in which something is required.
+
+    requests: one per sentence
+    beam: unfinished hypotheses
+    log_probs: log-probabilities of the next tokens [n V]
+    """
     extension = most_probable(beam, log_probs)
     values, tokens = top_k(log_probs, min(beam.width + 1, log_probs.size(1)))  # [n, k]
     best = [
         dict(zip(row_tokens, row_values, strict=True))
         for row_tokens, row_values in zip(tokens.tolist(), values.tolist(), strict=True)
     ]
-    prefixes = beam.prefixes[:, 1:].tolist()
+    prefixes = beam.prefixes[:, 1:].tolist()  # without BOS
     banks: list[dict[int, list[BankCandidate]]] = [defaultdict(list) for _ in beam.sentences]
     for row, slot in enumerate(beam.slots.tolist()):
         i, slot_of_sentence = divmod(slot, beam.width)
@@ -63,7 +70,8 @@ def allocate(requests: Sequence[Request], beam: BeamState, log_probs: Tensor) ->
 def _candidates(
     request: Request, prefix: list[int], best: dict[int, float], log_probs: Tensor
 ) -> dict[int, tuple[float, int]]:
-    """The extensions of one hypothesis to consider, by token: log-probability, and number of required tokens met.
+    """The extensions of one hypothesis to consider, by token: log-probability, and number of
+    required tokens met.
 
     prefix: tokens of the hypothesis
     best: most probable next tokens with their log-probabilities
@@ -84,7 +92,10 @@ def _candidates(
 def _share_out(
     banks: dict[int, list[BankCandidate]], width: int, required: int
 ) -> list[BankCandidate]:
-    """The best of every bank, as many as its share; slots left over go to the highest banks that can fill them."""
+    """The best of every bank, as many as its share.
+
+    Slots that remain go to the highest banks that can fill them.
+    """
     share, rest = divmod(width, required + 1)
     within_share = []
     surplus = []

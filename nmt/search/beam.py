@@ -1,8 +1,9 @@
 """Beam search with length and coverage penalties, exact early stopping, and words that must appear.
 
-At each step every unfinished hypothesis of a sentence is extended by every token, and the best `width` extensions
-survive. Those that end in EOS are finished, and their slots are empty at the next step. So width 1 is greedy search,
-and a beam with room for all hypotheses is exhaustive search.
+At each step every unfinished hypothesis of a sentence is extended by every token, and the best
+`width` extensions survive. Those that end in EOS are finished, and their slots are empty at the
+next step. So width 1 is greedy search, and a beam with room for all hypotheses is exhaustive
+search.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,6 +1,8 @@
-"""A step that enforces a request: the output begins with the prefix, and forbidden sequences never appear.
+"""A step that enforces a request: the output begins with the prefix, and forbidden sequences never
+appear.
 
-Any search can use it. Probabilities are not renormalised, so a hypothesis keeps the score that the model gives it.
+Any search can use it. Probabilities are not renormalised, so a hypothesis keeps the score that the
+model gives it.
 """
 
 from __future__ import annotations
@@ -27,7 +29,11 @@ class Written:
 
 
 class Constrained:
-    """A step with log-probabilities of -inf for the words that a sentence's request rules out."""
+    """A step with log-probabilities of -inf for the words that a sentence's request rules out.
+
+    step: the step without constraints
+    requests: one per sentence
+    """
 
     def __init__(self, step: Step, requests: Sequence[Request]) -> None:
         self.step, self.requests = step, requests
@@ -37,7 +43,10 @@ class Constrained:
         )
 
     def initial_state(self, state: SearchState) -> Written:
-        """The initial state, made from that of the other step."""
+        """State before the first token.
+
+        state: initial state of the step without constraints
+        """
         return Written(
             state, torch.empty(len(self.requests), 0, dtype=torch.long, device=self.device)
         )
@@ -46,7 +55,7 @@ class Constrained:
         self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None = None
     ) -> Prediction:
         assert isinstance(state, Written)
-        words = torch.cat([state.words, tokens.unsqueeze(1)], 1)
+        words = torch.cat([state.words, tokens.unsqueeze(1)], 1)  # [N, L + 1]
         prediction = self.step(tokens, state.inner, layout)
         per_sentence = max(1, len(tokens) // len(self.requests))
         places = range(len(tokens)) if layout is None else layout.slots.tolist()
@@ -86,7 +95,11 @@ class Constrained:
 
 
 def beginning_tokens(request: Request, written: Sequence[int]) -> list[int]:
-    """Tokens that continue the prescribed beginning of an output; none where it is complete."""
+    """Tokens that continue the prescribed beginning of an output; none where it is complete.
+
+    request: the prescription
+    written: tokens of the output so far
+    """
     if len(written) < len(request.prefix):
         return [request.prefix[len(written)]]
     position = 0
@@ -98,10 +111,15 @@ def beginning_tokens(request: Request, written: Sequence[int]) -> list[int]:
 
 
 def progress(request: Request, tokens: Sequence[int]) -> tuple[int, list[int]]:
-    """Number of required tokens in `tokens`, including those of a sequence just begun, and the words that would add one.
+    """Number of required tokens in an output, those of a sequence just begun included.
 
-    Required sequences are matched the longest first and do not overlap. A match does not count if a continuation piece
-    follows it.
+    Required sequences are matched the longest first and do not overlap. A match does not count if a
+    continuation piece follows it.
+
+    request: required sequences
+    tokens: tokens of the output so far
+
+    Returns the number, and the tokens that would add one.
     """
     unmet: dict[int, list[tuple[int, ...]]] = {}  # by first token
     for sequence in sorted(request.required, key=len, reverse=True):
@@ -127,7 +145,11 @@ def progress(request: Request, tokens: Sequence[int]) -> tuple[int, list[int]]:
 
 
 def refuse_required(requests: Sequence[Request], search: str) -> None:
-    """Raises ValueError if something is required, for searches that cannot promise it."""
+    """Raises ValueError if something is required, for searches that cannot promise it.
+
+    requests: one per sentence
+    search: name of the search, for the message
+    """
     if any(request.required for request in requests):
         raise ValueError(
             f"words that must appear need search=beam (search={search} cannot guarantee them)"

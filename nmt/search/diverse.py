@@ -1,6 +1,7 @@
-"""Diverse beam search (Vijayakumar et al. 2018, eq. 7, with Hamming diversity): several beams (groups) per sentence,
-extended one after another at each step. A token loses `diversity` of log-probability each time that an earlier group
-has chosen it at this step. The penalty affects only the choice: hypotheses keep the model's log-probability.
+"""Diverse beam search (Vijayakumar et al. 2018, eq. 7, with Hamming diversity): several beams
+(groups) per sentence, extended one after another at each step. A token loses `diversity` of
+log-probability each time that an earlier group has chosen it at this step. The penalty affects only
+the choice: hypotheses keep the model's log-probability.
 """
 
 from collections.abc import Iterator, Sequence
@@ -40,7 +41,8 @@ class Diverse:
     ) -> None:
         if width % groups:
             raise ValueError(
-                f"search.width={width} cannot be divided into search.groups={groups} groups of equal size"
+                f"search.width={width} cannot be divided into search.groups={groups} groups of "
+                "equal size"
             )
         if n_best > width:
             raise ValueError(
@@ -94,7 +96,7 @@ class Diverse:
             )
             extension = most_probable(group, log_probs[in_group] - self.diversity * uses[sentence])
             used = (extension.totals > -torch.inf).to(uses.dtype)  # [b, size]
-            penalties = self.diversity * uses.gather(1, extension.tokens)
+            penalties = self.diversity * uses.gather(1, extension.tokens)  # [b, size]
             uses.scatter_add_(1, extension.tokens, used)
             groups.append(
                 Extension(

@@ -1,9 +1,12 @@
-"""Minimum Bayes risk: of many candidates, the one that is most similar to all others (Kumar & Byrne 2004; with samples
-as in Eikema & Aziz 2020).
+"""Minimum Bayes risk: of many candidates, the one that is most similar to all others (Kumar & Byrne
+2004; with samples as in Eikema & Aziz 2020).
 
-    score(y) = Σ_{y'} p(y') utility(y, y')        p: 1/N for N samples; for a beam, ∝ the model's probability
+    score(y) = Σ_{y'} p(y') utility(y, y')
 
-Utilities compare texts, by sacreBLEU's sentence chrF or BLEU, so the choice is made after detokenisation, in `rerank`.
+p is 1/N for N samples; for a beam, it is proportional to the model's probability.
+
+Utilities compare texts, by sacreBLEU's sentence chrF or BLEU, so the choice is made after
+detokenisation, in `rerank`.
 """
 
 import math
@@ -22,8 +25,16 @@ EPSILON = 0.02
 
 
 class MBR:
-    """`candidates` hypotheses per sentence, sampled (nmt/search/sample.py) or found by a beam of that width. Returns
-    the `n_best` with the highest expected utility; this is their score (0 to 100)."""
+    """Hypotheses with the highest expected utility, which is their score (0 to 100).
+
+    candidates: hypotheses per sentence to choose from
+    source: sampled (nmt/search/sample.py), or found by a beam of that width
+    utility: sentence metric that compares two texts
+    n_best: number of different hypotheses returned
+    temperature, epsilon, seed: options of the samples
+
+    Raises ValueError for options of samples with a beam, or more results than candidates.
+    """
 
     def __init__(
         self,
@@ -60,13 +71,17 @@ class MBR:
     def rerank(
         self, hypotheses: Sequence[Hypothesis], texts: Sequence[str]
     ) -> list[tuple[Hypothesis, str]]:
-        """The best of one sentence's candidates and their texts, each text once."""
+        """The best of one sentence's candidates with their texts, each text once.
+
+        hypotheses: all candidates
+        texts: their texts
+        """
         weights: defaultdict[str, float] = defaultdict(float)
         for hypothesis, text in zip(hypotheses, texts, strict=True):
             weights[text] += (
                 math.exp(hypothesis.log_prob - hypotheses[0].log_prob) if self.weighted else 1.0
             )
-        utility = similarity(self.utility)
+        utility = similarity(self.utility)  # 0 to 100
         first = {
             text: hypothesis
             for hypothesis, text in reversed(list(zip(hypotheses, texts, strict=True)))

@@ -1,10 +1,12 @@
-"""Ancestral sampling: each word is drawn from the model's distribution, which can be sharpened or truncated.
+"""Ancestral sampling: each word is drawn from the model's distribution, which can be sharpened or
+truncated.
 
-    p_v ∝ exp(l_v / temperature). A word is kept if it is among the `top_k` most probable, belongs to the smallest set
-    with probability ≥ `top_p` (Holtzman et al. 2020), and has a probability of at least `epsilon` (Hewitt et al. 2022).
-    The most probable word is always kept.
+    p_v ∝ exp(l_v / temperature). A word is kept if it is among the `top_k` most probable, belongs
+    to the smallest set with probability ≥ `top_p` (Holtzman et al. 2020), and has a probability of
+    at least `epsilon` (Hewitt et al. 2022). The most probable word is always kept.
 
-The random numbers of a sentence depend only on `seed` and the sentence, so neither the batch nor the order matters.
+The random numbers of a sentence depend only on `seed` and the sentence, so neither the batch nor
+the order matters.
 """
 
 from collections.abc import Sequence
@@ -76,8 +78,10 @@ class Sample:
     def _extend(self, draws: list[Tensor], beam: BeamState, log_probs: Tensor) -> Extension:
         sentences, width = beam.totals.shape
         step = beam.prefixes.size(1) - 1
+        # [b·W], one for each slot; sentences at their limit end whatever the number
         numbers = torch.cat([draws[i][min(step, len(draws[i]) - 1)] for i in beam.sentences])
         numbers = numbers.to(log_probs.device)[beam.slots]  # [n], uniform in [0, 1)
+        # In float32, the sums of a large vocabulary would be too coarse.
         cumulative = self.distribution(log_probs).cumsum(-1, dtype=torch.float64)  # [n, V]
         target = numbers.unsqueeze(1) * cumulative[:, -1:]  # [n, 1]
         sampled = torch.searchsorted(cumulative, target, right=True)  # [n, 1]
@@ -93,15 +97,20 @@ class Sample:
         )
 
     def distribution(self, log_probs: Float[Tensor, "n V"]) -> Float[Tensor, "n V"]:
-        """Probabilities of the words that may be drawn, not renormalised; 0 for the others."""
-        p = torch.softmax(log_probs / self.temperature, -1)
+        """Probabilities of the words that may be drawn, not renormalised; 0 for the others.
+
+        log_probs: log-probabilities of the next words
+        """
+        p = torch.softmax(log_probs / self.temperature, -1)  # [n, V]
         if not self.epsilon and not self.top_k and self.top_p == 1:
             return p
         allowed = p >= self.epsilon  # [n, V]
         if self.top_k or self.top_p < 1:
-            ranked, order = p.sort(-1, descending=True)
+            ranked, order = p.sort(-1, descending=True)  # [n, V], [n, V]
+            # A word is allowed if those before it have less than `top_p`; the first one always is.
             allowed_by_rank = ranked.cumsum(-1) - ranked < self.top_p
             if self.top_k:
                 allowed_by_rank[:, self.top_k :] = False
             allowed &= torch.zeros_like(allowed).scatter_(1, order, allowed_by_rank)
+        # The most probable word always stays: `epsilon` might rule out all.
         return p * allowed.scatter_(1, p.argmax(-1, keepdim=True), True)

@@ -1,5 +1,6 @@
-"""The k largest of many numbers, by blocks: on CPUs torch.topk uses a comparison sort over all numbers, while a maximum
-runs at the speed of memory. The k largest numbers lie in the k blocks with the largest maxima."""
+"""The k largest of many numbers, by blocks: on CPUs torch.topk uses a comparison sort over all
+numbers, while a maximum runs at the speed of memory. The k largest numbers lie in the k blocks with
+the largest maxima."""
 
 import torch
 from jaxtyping import Float, Int
@@ -11,19 +12,25 @@ BLOCK = 128
 
 
 def top_k(x: Float[Tensor, "N V"], k: int) -> tuple[Float[Tensor, "N k"], Int[Tensor, "N k"]]:
-    """Values and indices of the k largest numbers of each row, largest first, as torch.topk."""
+    """Values and indices of the k largest numbers of each row, largest first, as torch.topk.
+
+    x: the numbers
+    k: how many
+    """
     blocks, tail = divmod(x.size(1), BLOCK)
     if x.is_cuda or blocks < 4 * k:
         return x.topk(k, -1)
-    maxima = x[:, : blocks * BLOCK].unflatten(1, (blocks, BLOCK)).amax(-1)
+    maxima = x[:, : blocks * BLOCK].unflatten(1, (blocks, BLOCK)).amax(-1)  # [N, blocks]
     if tail:
         maxima = torch.cat([maxima, x[:, -tail:].amax(-1, keepdim=True)], 1)
+    # The k blocks with the largest maxima contain the k largest numbers.
     first = maxima.topk(k, -1).indices * BLOCK
+    # [N, k·BLOCK]
     indices = (first.unsqueeze(-1) + torch.arange(BLOCK, device=x.device)).flatten(1)
     candidates = x.gather(1, indices.clamp(max=x.size(1) - 1)).masked_fill_(
         indices >= x.size(1), -torch.inf
     )
-    values, places = candidates.topk(k, -1)
+    values, places = candidates.topk(k, -1)  # [N, k], [N, k]
     return values, indices.gather(1, places)
 
 

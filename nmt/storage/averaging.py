@@ -39,8 +39,9 @@ def average_checkpoints(models: Sequence[str], output: str) -> None:
     for saved, other in zip(checkpoints[1:], weights[1:], strict=True):
         if _similarity(weights[0], other) < LEAST_SIMILARITY:
             log.warning(
-                "models: %s and %s are of independent trainings, so their mean is not a working model; "
-                "average checkpoints of one run, or of runs that start from one model (init=)",
+                "models: %s and %s are of independent trainings, so their mean is not a "
+                "working model; average checkpoints of one run, or of runs that start from one "
+                "model (init=)",
                 first.path,
                 saved.path,
             )

@@ -43,7 +43,10 @@ class Callback:
     every_rank: ClassVar[bool] = False
 
     def on_update(self, update: Update) -> None:
-        """Figures of the updates since the last call."""
+        """Figures of the updates since the last call.
+
+        update: number of the last of them, with its figures
+        """
 
     def on_validation(self, update: int, epoch: float, validation: Validation, best: bool) -> None:
         """A validation, before the checkpoint is saved.
@@ -55,7 +58,13 @@ class Callback:
         """
 
     def on_epoch(self, epoch: int) -> None:
-        """The end of an epoch, after its validation. `epoch`: number of epochs done."""
+        """The end of an epoch, after its validation.
+
+        epoch: number of epochs done
+        """
 
     def on_end(self, results: Mapping[str, float] | None) -> None:
-        """The end of the run, after the test. `results`: final scores; None: stopped or failed."""
+        """The end of the run, after the test.
+
+        results: final scores; None: stopped or failed
+        """

@@ -58,8 +58,8 @@ RANGES: Mapping[str, Any] = {
 }
 """Valid ranges of settings, by name or Class.name; PyTorch accepts lr=inf and momentum=2."""
 NOT_SETTINGS = ("params", "foreach", "capturable", "differentiable", "fused", "maximize", "t0")
-"""Arguments that are not keys: parameters, variants of the implementation, `maximize`, and t0 of ASGD,
-whose average is trainer.ema."""
+"""Arguments that are not keys: parameters, variants of the implementation, `maximize`, and t0 of
+ASGD, whose average is trainer.ema."""
 
 
 def __getattr__(name: str) -> Callable[..., torch.optim.Optimizer]:

@@ -147,8 +147,12 @@ def run_record(path: Path) -> dict[str, Any]:
 
 
 def claim_fresh(base: Path) -> tuple[Path, Lock]:
-    """A new folder of a name, with a number behind it if the name is taken, and its lock. Raises
-    UserError."""
+    """A new folder, and its lock.
+
+    base: its name, which gets a number if it is taken
+
+    Raises UserError if the folder cannot be made.
+    """
     for number in itertools.count(1):
         path = base if number == 1 else base.with_name(f"{base.name}-{number}")
         try:

@@ -30,7 +30,12 @@ class Schedule:
         return warm * self.decay(step, total, epoch)
 
     def decay(self, step: int, total: int, epoch: float) -> float:
-        """The factor without the warm-up."""
+        """Factor of the learning rate without the warm-up.
+
+        step: number of the update, from 0
+        total: updates of the training
+        epoch: epochs that are done
+        """
         return 1.0
 
     def observe(self, improved: bool) -> None:
@@ -57,7 +62,11 @@ class LinearDecay(Schedule):
     final: Ratio = 0.0
 
     def progress(self, step: int, total: int) -> float:
-        """From 0 after the warm-up to 1 after the last update."""
+        """Progress of the decay, from 0 after the warm-up to 1 after the last update.
+
+        step: number of the update, from 0
+        total: updates of the training
+        """
         return min(1.0, max(0, step - self.warmup) / max(1, total - self.warmup))
 
     def decay(self, step: int, total: int, epoch: float) -> float:
@@ -87,7 +96,8 @@ class Noam(Schedule):
 
 
 class Cosine(LinearDecay):
-    """Decay as in LinearDecay, along half a cosine (Loshchilov & Hutter 2017, eq. 5, one period)."""
+    """Decay as in LinearDecay, along half a cosine (Loshchilov & Hutter 2017, eq. 5, one
+    period)."""
 
     def decay(self, step: int, total: int, epoch: float) -> float:
         angle = math.pi * self.progress(step, total)

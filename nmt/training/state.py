@@ -116,14 +116,24 @@ class TrainingState:
         return self.optimizer.param_groups[0]["lr"]
 
     def set_rate(self, total: int, epoch: float) -> None:
-        """Sets the learning rates of the next update."""
+        """Sets the learning rates of the next update.
+
+        total: updates of the training
+        epoch: epochs that are done
+        """
         factor = self.schedule.factor(self.progress.update, total, epoch)
         factor *= 0.5**self.progress.halvings
         for group, rate in zip(self.optimizer.param_groups, self.base_rates, strict=True):
             group["lr"] = rate * factor
 
     def gradient_norm(self, clip_norm: float, clip_value: float) -> Tensor:
-        """Clips the values of the gradient, then its norm; returns the norm between the two."""
+        """Clips the values of the gradient, then its norm.
+
+        clip_norm: largest norm; 0: no limit
+        clip_value: largest absolute value; 0: no limit
+
+        Returns the norm between the two.
+        """
         self.scaler.unscale_(self.optimizer)
         if clip_value:
             nn.utils.clip_grad_value_(self.parameters, clip_value)

@@ -127,7 +127,12 @@ class Trainer:
     ) -> TrainingProgress:
         """Trains the task's network to the end.
 
-        resume: state and tensors of the checkpoint to continue from.
+        task: network, data and objective.
+        optimizer: optimizer of the network's weights.
+        schedule: schedule of its learning rate.
+        store: saves checkpoints.
+        callbacks: called after updates, validations and epochs.
+        resume: state and tensors of the checkpoint to continue from; None: a new training.
 
         Raises Stopped, after saving, if it is interrupted; UserError if the loss is NaN or
         infinite.

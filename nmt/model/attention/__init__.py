@@ -227,6 +227,7 @@ class Attention(nn.Module):
         gate = None
         window = None
         if self.gate is not None:
+            # The order of `_query_layers`, from the end: gate, window, score.
             query, gate = query.split([query.size(-1) - 1, 1], -1)
         if self.window.query_layer is not None:
             size = self.window.query_layer.out_features
@@ -309,7 +310,7 @@ class Attention(nn.Module):
             weights = native_decoding.attention(
                 query.squeeze(1), memory.keys, memory.mask, rows, self.score.direction
             )
-            return weights.unsqueeze(1), state
+            return weights.unsqueeze(1), state  # [N, 1, S]
         attended, window_state = state
         parts = self._split(to_float(query))
         scores = self.score(
@@ -320,12 +321,13 @@ class Attention(nn.Module):
         is_padding = ~memory.mask.unsqueeze(1)  # [B, 1, S]
         if heads > 1:
             is_padding = is_padding.repeat(1, 1, heads)  # [B, 1, H·S]
-        scores = scores.masked_fill(is_padding, -torch.inf)
+        scores = scores.masked_fill(is_padding, -torch.inf)  # [B, n, H·S]
         scores = gather_rows(scores, query.size(1), layout)  # [N, T, H·S]
         if heads == 1:
             weights, window_state = self.window(scores, parts.window, window_state, self.normalizer)
         else:
             by_head = self.normalizer(scores.unflatten(-1, (heads, -1)))  # [N, T, H, S]
+            # All heads together sum to 1.
             weights = by_head.flatten(-2) / heads
         state = tuple(total + weights.squeeze(1) for total in attended), window_state
         if parts.gate is not None:
@@ -350,7 +352,7 @@ class Attention(nn.Module):
         weights = self._without_gate(weights)
         if self.score.heads == 1:
             return weights
-        return weights.unflatten(-1, (self.score.heads, -1)).sum(-2)
+        return weights.unflatten(-1, (self.score.heads, -1)).sum(-2)  # [N, T, H, S] → [N, T, S]
 
     def by_head(self, weights: Float[Tensor, "N T HS"]) -> Float[Tensor, "N H T S"] | None:
         """Weights of each head, without the gate; each row sums to 1. None for a single head.
@@ -361,6 +363,7 @@ class Attention(nn.Module):
         if heads == 1:
             return None
         by_head = self._without_gate(weights).unflatten(-1, (heads, -1))  # [N, T, H, S]
+        # The weights of a head sum to 1/H.
         return heads * by_head.transpose(1, 2)
 
     def _without_gate(self, weights: Tensor) -> Tensor:

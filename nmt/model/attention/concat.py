@@ -54,6 +54,7 @@ class Concat(Score):
         if torch.is_grad_enabled() or torch.onnx.is_in_onnx_export():
             return self._score(query, keys)
         sentences = max(1, CACHED // (query.size(1) * keys.size(1) * keys.size(2)))
+        # [b, T, K], [b, S, K]
         slices = zip(query.split(sentences), keys.split(sentences), strict=True)
         return torch.cat([self._score(q, k) for q, k in slices])
 

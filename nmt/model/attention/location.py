@@ -29,6 +29,7 @@ class Location(Score):
         keys: Float[Tensor, "B S K"],
         *attended: Float[Tensor, "B T S"],
     ) -> Float[Tensor, "B T S"]:
+        # [S]
         positions = torch.arange(keys.size(1), device=query.device).clamp(max=query.size(-1) - 1)
         rows = F.embedding(positions, query.permute(2, 0, 1).flatten(1))  # [S, B·T]
         return rows.T.reshape(*query.shape[:2], -1)

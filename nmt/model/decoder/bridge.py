@@ -72,11 +72,11 @@ class Bridge(nn.Module):
         """
         if self.kind in ("last", "none"):
             summary = to_float(summary)  # the type of the states that follow
-            zeros = summary.new_zeros(summary.size(0), self.hidden_size)
+            zeros = summary.new_zeros(summary.size(0), self.hidden_size)  # [B, Q]
             h = summary if self.kind == "last" else zeros
             return tuple((h, zeros)[: self.parts] for _ in range(self.num_layers))
         states = to_float(linear(self, "states", summary, (self.weight, self.bias)))
         if self.kind != "linear":
-            states = tanh(states)
+            states = tanh(states)  # [B, layers · parts · Q]
         parts = states.split(self.hidden_size, -1)  # layers · parts of [B, Q]
         return tuple(tuple(parts[i : i + self.parts]) for i in range(0, len(parts), self.parts))

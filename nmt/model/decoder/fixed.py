@@ -48,7 +48,7 @@ class Fixed(Decoder):
         width = embedded.size(0) // summary.size(0) if layout is None else layout.width
         slots = summary.unsqueeze(1).expand(-1, width, -1)  # [B, W, M]
         context = gather_rows(slots, 1, layout).expand(-1, embedded.size(1), -1)  # [N, T, M]
-        inputs = torch.cat([embedded, context], -1)
+        inputs = torch.cat([embedded, context], -1)  # [N, T, E + M]
         hidden, cells = self.layers(inputs, state.cells, state.masks)  # [N, T, Q]
         readout = self.readout(torch.cat([hidden, embedded, context], -1))  # [N, T, D]
         return self.output(readout, replace(state, cells=cells))

@@ -53,7 +53,7 @@ class LuongFeed(Decoder):
     def initial(self, memory: Prepared) -> FeedState:
         start = super().initial(memory)
         h = start.cells[0][0]  # [B, Q]
-        feed = h.new_zeros(h.size(0), self.readout_size)
+        feed = h.new_zeros(h.size(0), self.readout_size)  # [B, D]
         return FeedState(cells=start.cells, attention=start.attention, masks=start.masks, feed=feed)
 
     def forward(
@@ -84,18 +84,18 @@ class LuongFeed(Decoder):
         readouts = []
         weights = []
         for a in embedded_gates.unbind(1):
-            a = layers[0].input_norm(a + feed_gates(feed)[0])
+            a = layers[0].input_norm(a + feed_gates(feed)[0])  # [N, G]
             x = cells[0][0]
             for i, loop in enumerate(loops):
                 if i:
                     below = self.dropout(x.unsqueeze(1), state.masks.get(f"between {i}")).squeeze(1)
-                    a = layers[i].input_norm(layer_gates[i - 1](below)[0])
-                u = u_top if loop is top else loop.products(cells[i][0])[0]
+                    a = layers[i].input_norm(layer_gates[i - 1](below)[0])  # [N, G]
+                u = u_top if loop is top else loop.products(cells[i][0])[0]  # [N, G]
                 cells[i] = loop.step(a, u, cells[i])
                 h = cells[i][0]  # [N, Q]
                 x = x + h if self.residual and i else h
             u_top, combined, *query = top_products(h, x)
-            attended = attend(x, query, attention_state)
+            attended = attend(x, query, attention_state)  # weights [N, 1, H·S]
             attention_state = attended.state
             feed = tanh(combined + attended.projected_context)  # [N, D]
             readouts.append(feed)

@@ -94,12 +94,14 @@ class Grid(Encoder):
         Raises ValueError for pictures with more rows or columns than learnt vectors.
         """
         assert pictures is not None, "the data names pictures: see Seq2Seq"
-        features, sizes = self.features(pictures)
+        features, sizes = self.features(pictures)  # [B, rows, columns, C], [B, 2]
         rows, columns = features.shape[1:3]
         is_real = inside(sizes, rows, columns)  # [B, rows, columns]
+        # [B, rows, columns, M]
         values = self.input(features) + self.position(rows, columns, features)
         values = self.dropout((values * is_real.unsqueeze(-1)).flatten(1, 2))  # [B, P, M]
         mask = is_real.flatten(1)  # [B, P]
+        # A picture may have no position at all.
         summary = values.sum(1) / mask.sum(1, keepdim=True).clamp(min=1)  # [B, M]
         if not pictures.even:
             values, mask = real_first(values, mask)
@@ -160,6 +162,8 @@ def waves(count: int, size: int, like: Tensor) -> Float[Tensor, "count size"]:
     size: features of each position
     like: tensor that has the type and the device of the result
     """
+    # [size/2]
     exponents = torch.arange(0, size, 2, device=like.device) * (-math.log(10_000.0) / size)
+    # [count, size/2]
     angles = torch.arange(count, device=like.device).unsqueeze(1) * torch.exp(exponents)
     return torch.cat([angles.sin(), angles.cos()], -1).to(like.dtype)

@@ -63,6 +63,7 @@ class MultiModal(Encoder):
         words = self.words(source, lengths)
         places = self.places(source, lengths, pictures)
         values = torch.cat([words.values, places.values.to(words.values.dtype)], 1)  # [B, W + P, M]
+        # Windows and location scores count positions from the first real one.
         values, mask = real_first(values, torch.cat([words.mask, places.mask], 1))
         final_state = words.final_state + self.join(places.final_state)  # [B, M]
         return Encoded(values=values, mask=mask, final_state=final_state, grids=places.grids)

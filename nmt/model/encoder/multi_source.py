@@ -41,7 +41,7 @@ class MultiSource(Encoder):
         pictures: Pictures | None = None,
     ) -> Encoded:
         mask = torch.arange(source.size(1), device=source.device) < lengths.unsqueeze(1)  # [B, S]
-        ends = ((source == EOS) & mask).long()
+        ends = ((source == EOS) & mask).long()  # [B, S]
         source_number = (ends.cumsum(1) - ends).masked_fill(~mask, -1)  # [B, S]
         values: Any = 0
         final_states = []
@@ -50,10 +50,12 @@ class MultiSource(Encoder):
             is_of_source = source_number == k  # [B, S]
             source_lengths = is_of_source.sum(1)  # [B]
             longest = max(1, int(source_lengths.max()))  # s
-            order = (~is_of_source).long().sort(stable=True, dim=1).indices
+            order = (~is_of_source).long().sort(stable=True, dim=1).indices  # [B, S]
             positions = order[:, :longest]  # [B, s], positions of source k first
+            # [B, s]
             is_word = torch.arange(longest, device=source.device) < source_lengths.unsqueeze(1)
             words = source.gather(1, positions).masked_fill(~is_word, PAD)  # [B, s]
+            # An empty source is read as one padding position, and its annotations become 0.
             encoded = encoder.encode(self.input(words), source_lengths.clamp(min=1))
             annotations = encoded.values * is_word.unsqueeze(-1)  # [B, s, M]
             if k == 0:

@@ -46,7 +46,7 @@ class Factored(nn.Module):
 
     def forward(self, ids: Int[Tensor, "B T"]) -> Float[Tensor, "B T E"]:
         vectors = [self.table(ids % self.table.num_embeddings)]
-        rest = ids // self.table.num_embeddings
+        rest = ids // self.table.num_embeddings  # digits of the factors
         for factor in self.factors:
             radix: int = factor.num_embeddings  # type: ignore[assignment]
             vectors.append(factor(rest % radix))

@@ -102,7 +102,8 @@ class _LinearCrossEntropy(Function):
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor, low_out: Tensor, out: Tensor) -> None:
-    """Writes x Wᵀ + b to `out`; the product is made in the type of `low_out`, which may be `out`."""
+    """Writes x Wᵀ + b to `out`; the product is made in the type of `low_out`, which may be
+    `out`."""
     torch.mm(x, weight.t(), out=low_out)
     if out.dtype != low_out.dtype:
         out.copy_(low_out)
@@ -126,7 +127,8 @@ def _losses(
     copied: Tensor | None,
     weights: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
-    """(loss, −Σ log p_y, ∂loss/∂logits in the memory of the logits, (∂loss/∂g, ∂loss/∂c)) of n rows of logits [n V]."""
+    """(loss, −Σ log p_y, ∂loss/∂logits in the memory of the logits, (∂loss/∂g, ∂loss/∂c)) of n rows
+    of logits [n V]."""
     sums, gold_logits, largest = (
         logits.sum(-1, keepdim=True),
         logits.gather(1, gold),
@@ -134,7 +136,8 @@ def _losses(
     )
     apart = logits[0::2] - logits[1::2] if agreement else None
     p = torch.softmax(logits, -1, out=logits)
-    # The largest p is exp(largest − log Σ exp) and never rounds to 0, so log Σ exp needs no other pass of exp.
+    # The largest p is exp(largest − log Σ exp) and never rounds to 0, so log Σ exp needs no other
+    # pass of exp.
     normalizer = largest - p.amax(-1, keepdim=True).log()
     gold_log_p, share, of_copying = gold_logits - normalizer, None, tuple[Tensor, ...]()
     if generated is not None and copied is not None:
@@ -168,7 +171,8 @@ def _with_copying(log_p: Tensor, g: Tensor, c: Tensor) -> tuple[Tensor, Tensor, 
 
 
 def _divergence(p: Tensor, apart: Tensor) -> tuple[Tensor, Tensor]:
-    """Half the sum of both divergences of pairs of rows, and its gradient for the logits, from log p − log q [n/2 V]."""
+    """Half the sum of both divergences of pairs of rows, and its gradient for the logits, from log
+    p − log q [n/2 V]."""
     between = p[0::2] - p[1::2]
     pull = torch.empty_like(p)
     for rows, sign in ((slice(0, None, 2), 1), (slice(1, None, 2), -1)):

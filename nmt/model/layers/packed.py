@@ -6,10 +6,10 @@ kept. Input and output rows are float32; the bias is added in float32.
 
     float32     the joined matrix as it is
     bfloat16    rows and matrix rounded to 8 bits of mantissa, products summed in float32
-    int8        w ≈ s_w · [-127 … 127] with a scale for each output, made once. x ≈ s_x · [-127 … 127] with a scale for
-                each row, made at each call, so that a row's weights does not depend on its
-                neighbours. Products are summed exactly in 32 bits (Jacob et al. 2018, eq. 2-4). For
-                CPUs with VNNI instructions
+    int8        w ≈ s_w · [-127 … 127] with a scale for each output, made once. x ≈ s_x · [-127 …
+                127] with a scale for each row, made at each call, so that a row does not depend on
+                its neighbours. Products are summed exactly in 32 bits (Jacob et al. 2018, eq. 2-4).
+                For CPUs with VNNI instructions
 """
 
 from __future__ import annotations
@@ -119,8 +119,9 @@ def _bfloat16(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 def _int8(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
+    # [outputs]; the bound is for weights that are all 0
     scales = weight.abs().amax(1).float().clamp(min=1e-12) / 127
-    whole = (weight / scales.unsqueeze(1)).round().to(torch.int8)
+    whole = (weight / scales.unsqueeze(1)).round().to(torch.int8)  # [outputs, K]
     prepacked = torch.ops.onednn.qlinear_prepack(whole, None)
     scales = scales / 127  # `multiply` scales each row to a largest number of 127
     zeros = torch.zeros_like(scales, dtype=torch.int32)
@@ -132,13 +133,13 @@ def _int8(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
         )
 
     def multiply(x: Tensor) -> Tensor:
-        rows = x.reshape(-1, x.size(-1))
+        rows = x.reshape(-1, x.size(-1))  # [n, K]
         if native(rows):
             low, factors = native_decoding.quantize(rows)
             return native_decoding.rescale_(product(low), factors, bias).view(*x.shape[:-1], -1)
-        largest = rows.abs().amax(-1, keepdim=True).clamp_(min=1e-12)
+        largest = rows.abs().amax(-1, keepdim=True).clamp_(min=1e-12)  # [n, 1]
         low = torch.addcdiv(rounding, rows, largest, value=127).to(torch.uint8)
-        y = product(low)
+        y = product(low)  # [n, outputs]
         return torch.addcmul(bias, y, largest, out=y).view(*x.shape[:-1], -1)
 
     return multiply

@@ -272,10 +272,10 @@ class Recurrent(nn.Module):
     ) -> tuple[Tensor, CellState]:
         """Both directions in one loop: the tensors of a step have the directions first, [2 B …]."""
         batch, steps, features = x.shape
-        order = reversal(lengths, steps)
+        order = reversal(lengths, steps)  # [B, T]
         both = torch.stack([x, take(x, order)]).transpose(1, 2)  # [2, T, B, I]
         weight, bias = self._both_directions("ih")
-        a = torch.matmul(both.reshape(2, steps * batch, features), weight) + bias
+        a = torch.matmul(both.reshape(2, steps * batch, features), weight) + bias  # [2, T·B, G·Q]
         a = a.view(2, steps, batch, -1).transpose(0, 1)  # [T, 2, B, G·Q]
         first = _alone(LoopProduct(*self._both_directions("hh")))
         deeper = [
@@ -295,7 +295,7 @@ class Recurrent(nn.Module):
         assert self.torch_function is not None, "exporting refuses other cells"
         if lengths is None:
             lengths = x.new_full((x.size(0),), x.size(1), dtype=torch.int64)
-        order = reversal(lengths, x.size(1))
+        order = reversal(lengths, x.size(1))  # [B, T]
         outputs = []
         finals = []
         for direction in range(self.directions):
@@ -332,6 +332,7 @@ class Recurrent(nn.Module):
         if lengths is None:
             outputs, final = self.rnn(x, initial)
         else:
+            # PyTorch takes these lengths from the CPU alone.
             packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
             packed, final = self.rnn(packed, initial)
             outputs, _ = pad_packed_sequence(packed, batch_first=True, total_length=x.size(1))
@@ -345,8 +346,8 @@ def reversal(lengths: Int[Tensor, " B"], size: int) -> Int[Tensor, "B T"]:
     lengths: tokens of each sentence
     size: T, with padding
     """
-    positions = torch.arange(size, device=lengths.device)
-    reversed_positions = lengths.unsqueeze(1) - 1 - positions
+    positions = torch.arange(size, device=lengths.device)  # [T]
+    reversed_positions = lengths.unsqueeze(1) - 1 - positions  # [B, T], negative at padding
     return torch.where(reversed_positions >= 0, reversed_positions, positions)
 
 
@@ -365,7 +366,7 @@ def at_end(x: Float[Tensor, "B T H"], lengths: Int[Tensor, " B"]) -> Float[Tenso
     x: vectors
     lengths: tokens of each sentence
     """
-    last = (lengths - 1).view(-1, 1, 1)
+    last = (lengths - 1).view(-1, 1, 1)  # [B, 1, 1]
     return x.gather(1, last.expand(-1, 1, x.size(-1))).squeeze(1)
 
 

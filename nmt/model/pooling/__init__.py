@@ -60,6 +60,7 @@ class Pooling(nn.Module):
 
         memory: annotations of N rows
         """
+        # [N, S, H]
         scores = to_float(self.scores(memory)).masked_fill(~memory.mask.unsqueeze(-1), -torch.inf)
         return scores.softmax(1).transpose(1, 2)
 

@@ -38,12 +38,13 @@ class Hierarchical(Pooling):
         self.sentences = WordContext(memory_size=self.feature_size, hidden_size=hidden_size)
 
     def forward(self, memory: Encoded, counts: Int[Tensor, " B"]) -> Pooled:
-        words = self.words(memory, counts)
+        words = self.words(memory, counts)  # features [N, M], weights [N, 1, S]
         longest = int(counts.max())  # C
         mask = torch.arange(longest, device=counts.device) < counts.unsqueeze(1)  # [B, C]
         sentences = words.features.new_zeros(*mask.shape, words.features.size(1))  # [B, C, M]
+        # Row i of the features is the i-th sentence of all texts, in the order of the mask.
         sentences = sentences.masked_scatter(mask.unsqueeze(-1), words.features)
-        values, (summary, *_) = self.encoder(sentences, lengths=counts)
+        values, (summary, *_) = self.encoder(sentences, lengths=counts)  # [B, C, M], [B, M]
         text = self.sentences(Encoded(values=values, mask=mask, final_state=summary), counts)
         sentence_weights = text.weights.squeeze(1)[mask]  # [N]
         return Pooled(text.features, words.weights * sentence_weights.view(-1, 1, 1))

@@ -19,6 +19,7 @@ class Max(Pooling):
     """The maximum over all positions, without parameters."""
 
     def forward(self, memory: Encoded, counts: Int[Tensor, " B"]) -> Pooled:
+        # [N, S, M]
         values = to_float(memory.values).masked_fill(~memory.mask.unsqueeze(-1), -torch.inf)
         largest = values.max(1)  # values and positions, [N, M] each
         shares = F.one_hot(largest.indices, memory.mask.size(1)).to(values.dtype).mean(1)  # [N, S]

@@ -86,4 +86,4 @@ class Distillation:
             teacher.output_layer.log_probs(*teacher.teacher_forcing(batch)).exp()
             for teacher in self.teachers
         ]
-        return sum(others, first) / len(self.teachers)
+        return sum(others, first) / len(self.teachers)  # mean of the distributions

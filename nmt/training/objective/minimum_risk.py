@@ -85,7 +85,7 @@ class MinimumRisk:
         scale = batch.num_tokens / len(proposed)
         risk = self._risk(model, state, memory, proposed, scale)
         if not self.likelihood:
-            nll = torch.full_like(risk, torch.nan).detach()
+            nll = torch.full_like(risk, torch.nan).detach()  # no word of the reference was read
             return Loss(total=risk, nll=nll, num_tokens=batch.num_tokens)
         output = model.decode(batch.inputs, state, memory)
         loss, nll = model.output_layer.loss(output, memory, batch.targets, self.label_smoothing)
@@ -108,22 +108,25 @@ class MinimumRisk:
             candidates += [*of_sentence, *[Candidate([], 0.0)] * (count - len(of_sentence))]
         counts = torch.tensor([len(of_sentence) for of_sentence in proposed], device=device)
         is_real = torch.arange(count, device=device) < counts.unsqueeze(1)  # [B, C]
+        # [B C]
         qualities = torch.tensor([candidate.quality for candidate in candidates], device=device)
         costs = 1 - qualities.view(-1, count)  # [B, C]
         tokens = [torch.tensor([*candidate.tokens, EOS]) for candidate in candidates]
         targets = pad_sequence(tokens, batch_first=True, padding_value=PAD).to(device)  # [B C, T]
-        inputs = torch.cat([torch.full_like(targets[:, :1], BOS), targets[:, :-1]], 1)
+        inputs = torch.cat([torch.full_like(targets[:, :1], BOS), targets[:, :-1]], 1)  # [B C, T]
         rows = torch.arange(len(proposed), device=device).repeat_interleave(count)  # [B C]
         output = model.decode(inputs, state.select(rows), memory)
         with torch.no_grad():
             token_log_probs = model.output_layer.log_probs_of(output, memory, targets)  # [B C, T]
             log_probs = (token_log_probs * (targets != PAD)).sum(1).view(-1, count)  # [B, C]
+            # [B, C]
             q = torch.softmax((self.sharpness * log_probs).masked_fill(~is_real, -torch.inf), 1)
             risk = (q * costs.to(q.dtype)).sum(1)  # [B]
             weights = self.sharpness * q * (costs - risk.unsqueeze(1))  # ∂R/∂ log P
-            token_weights = (scale * weights).view(-1, 1).expand_as(targets)
+            token_weights = (scale * weights).view(-1, 1).expand_as(targets)  # [B C, T]
         # −Σ weight · log P
         likelihood, _ = model.output_layer.loss(
             output, memory, targets, 0.0, token_weights.to(output.readout.dtype)
         )
+        # The value is the risk, the gradient that of −likelihood.
         return scale * risk.sum().to(likelihood.dtype) + likelihood.detach() - likelihood

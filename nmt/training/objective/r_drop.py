@@ -62,7 +62,7 @@ class RDrop:
     def __call__(self, model: Seq2Seq, batch: Batch, step: int, total: int = 0) -> Loss:
         if not model.training:
             return CrossEntropy()(model, batch, step)
-        twice = batch.repeated(2)
+        twice = batch.repeated(2)  # rows 2i and 2i + 1 are the same pair
         output, memory = model.teacher_forcing(twice)
         loss, nll = likelihood_loss(
             model, output, memory, twice.targets, self.label_smoothing, self.agreement

@@ -20,8 +20,17 @@ def likelihood_loss(
     smoothing: float,
     agreement: float = 0.0,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """`OutputLayer.loss`; in training with label smoothing, and with the REINFORCE loss of a
-    sampling window, if the attention has one."""
+    """Loss of the output layer, plus the REINFORCE loss of a sampling window if there is one.
+
+    model: the network
+    output: features and attention of the batch
+    memory: memory of its sources
+    targets: right words, padded with PAD
+    smoothing: label smoothing, in training only
+    agreement: factor of the divergence between two passes over the same sentence
+
+    Returns the smoothed and the plain loss, sums in nats.
+    """
     if not model.training:
         smoothing = 0.0
     loss, nll = model.output_layer.loss(output, memory, targets, smoothing, agreement=agreement)

@@ -66,7 +66,11 @@ class ScheduledSampling:
         return {"objective.pace": f"the pace is objective.updates={updates}"} if updates else {}
 
     def ratio(self, step: int, total: int = 0) -> float:
-        """The teacher-forcing ratio ε after `step` of `total` updates."""
+        """The teacher-forcing ratio ε.
+
+        step: updates done so far
+        total: updates of the training
+        """
         k = self.updates or max(1, round(self.pace * total))
         if self.decay == "constant":
             return self.start
@@ -102,11 +106,11 @@ def _sampled_inputs(model: Seq2Seq, batch: Batch, ratio: float) -> tuple[Decoder
         with torch.no_grad():  # the choice of a word is not differentiated
             log_probs = model.output_layer.log_probs(outputs[-1], memory)  # [B, 1, V]
             log_probs[..., [PAD, BOS]] = -torch.inf  # no search would choose them
-            sampled = torch.distributions.Categorical(logits=log_probs).sample()
-            takes_reference = torch.rand(reference.shape, device=reference.device) < ratio
+            sampled = torch.distributions.Categorical(logits=log_probs).sample()  # [B, 1]
+            takes_reference = torch.rand(reference.shape, device=reference.device) < ratio  # [B, 1]
             inputs = torch.where(takes_reference | (reference == PAD), reference, sampled)
     outputs.append(model.decode(inputs, state, memory))
-    readout = torch.cat([output.readout for output in outputs], 1)
+    readout = torch.cat([output.readout for output in outputs], 1)  # [B, T, D]
     all_weights = [output.weights for output in outputs if output.weights is not None]
     weights = torch.cat(all_weights, 1) if all_weights else None
     return replace(outputs[-1], readout=readout, weights=weights, heads=None), memory

@@ -106,7 +106,11 @@ class Task(ABC):
 
     @abstractmethod
     def better(self, new: float, old: float | None) -> bool:
-        """Whether the metric has improved."""
+        """Whether the metric has improved.
+
+        new: score of the last validation
+        old: best score before; None: there is none
+        """
 
     @abstractmethod
     def test(self, write: Callable[[str, str], None]) -> FinalResult:

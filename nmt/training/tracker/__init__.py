@@ -45,17 +45,34 @@ class Tracker(ABC):
 
     @abstractmethod
     def figures(self, figures: Mapping[str, float], update: int) -> None:
-        """Numbers by names such as validation/bleu."""
+        """Records numbers.
+
+        figures: numbers by names such as validation/bleu
+        update: update to which they belong
+        """
 
     def text(self, name: str, text: str, update: int) -> None:  # noqa: B027 (not all have it)
-        """Markdown."""
+        """Records a text.
+
+        name: name of the text
+        text: Markdown
+        update: update to which it belongs
+        """
 
     def picture(self, name: str, figure: Any, update: int) -> None:  # noqa: B027
-        """A matplotlib figure."""
+        """Records a picture.
+
+        name: name of the picture
+        figure: a matplotlib figure
+        update: update to which it belongs
+        """
 
     @abstractmethod
     def close(self, results: Mapping[str, float] | None) -> None:
-        """The run has ended, with final scores, or was stopped (None)."""
+        """Ends the record of the run.
+
+        results: final scores; None: stopped or failed
+        """
 
 
 def known(folder: Path) -> str | None:
@@ -67,6 +84,10 @@ def known(folder: Path) -> str | None:
 
 
 def remember(folder: Path, name: str) -> str:
-    """Keeps the tracker's name of a run; returns it."""
+    """Keeps the tracker's name of a run; returns it.
+
+    folder: run directory
+    name: name that the tracker has given
+    """
     write_atomically(folder / KNOWN, json.dumps({"id": name}).encode())
     return name

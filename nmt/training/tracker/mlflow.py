@@ -15,7 +15,8 @@ class MLflow(Tracker):
     """Records a run on a tracking server or in a folder.
 
     experiment: name of the experiment
-    uri: address of the server or folder; None: mlruns beside the run directory, which needs no server
+    uri: address of the server or folder; None: mlruns beside the run directory, which needs no
+        server
     """
 
     package = "mlflow"

@@ -25,10 +25,10 @@ class _Entmax15(Function):
         # Nothing below −1 is in the support. The bound makes masked scores finite.
         ranked = x.sort(-1, descending=True).values.clamp(min=-2.0)  # [… S]
         k = torch.arange(1, x.size(-1) + 1, device=x.device, dtype=x.dtype)  # [S]
-        mean = ranked.cumsum(-1) / k
+        mean = ranked.cumsum(-1) / k  # [… S], of the k largest scores
         mean_square = (ranked**2).cumsum(-1) / k
         spread = (1 - k * (mean_square - mean**2)) / k
-        taus = mean - spread.clamp(min=0).sqrt()
+        taus = mean - spread.clamp(min=0).sqrt()  # [… S], the threshold of a support of k
         size = (taus <= ranked).sum(-1, keepdim=True)  # [… 1], of the support
         p = (x - taus.gather(-1, size - 1)).clamp(min=0) ** 2
         ctx.save_for_backward(p)
@@ -37,6 +37,7 @@ class _Entmax15(Function):
     @staticmethod
     def backward(ctx: Any, d: Tensor) -> Tensor:
         q = ctx.saved_tensors[0].sqrt()  # [… S]
+        # q is √p, which is 0 outside of the support.
         return q * (d - (q * d).sum(-1, keepdim=True) / q.sum(-1, keepdim=True))
 
 

@@ -22,9 +22,9 @@ class _Sparsemax(Function):
         # Nothing below −1 is in the support. The bound makes masked scores finite.
         ranked = z.sort(-1, descending=True).values.clamp(min=-2.0)  # [… S]
         k = torch.arange(1, z.size(-1) + 1, device=z.device, dtype=z.dtype)  # [S]
-        sums = ranked.cumsum(-1)
+        sums = ranked.cumsum(-1)  # [… S], of the k largest scores
         size = (1 + k * ranked > sums).sum(-1, keepdim=True)  # [… 1], of the support
-        tau = (sums.gather(-1, size - 1) - 1) / size
+        tau = (sums.gather(-1, size - 1) - 1) / size  # [… 1], the threshold
         p = (z - tau).clamp(min=0)
         ctx.save_for_backward(p)
         return p
@@ -32,6 +32,7 @@ class _Sparsemax(Function):
     @staticmethod
     def backward(ctx: Any, d: Tensor) -> Tensor:
         support = (ctx.saved_tensors[0] > 0).to(d.dtype)  # [… S]
+        # [… 1]
         mean = (d * support).sum(-1, keepdim=True) / support.sum(-1, keepdim=True)
         return (d - mean) * support
 

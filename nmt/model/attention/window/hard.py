@@ -98,14 +98,16 @@ class Hard(Window):
         if not self.training:
             return one_hot, state
         if not state:
+            # The value is the one-hot vector, the gradient that of the weights.
             return one_hot + (weights - weights.detach()), state
         expected, log_probs, entropies = state
+        # Sparse weights and padding are 0; −∞ times 0 would be NaN.
         log_weights = weights.clamp(min=torch.finfo(weights.dtype).tiny).log()
         log_prob = log_weights.gather(-1, choice.unsqueeze(-1)).squeeze(-1)  # [N, T]
         # No choice was made in rows that use the weights themselves.
         log_probs = torch.cat([log_probs, log_prob.masked_fill(expected.unsqueeze(1), 0.0)], 1)
-        entropies = torch.cat([entropies, -(weights * log_weights).sum(-1)], 1)
-        weights = torch.where(expected[:, None, None], weights, one_hot)
+        entropies = torch.cat([entropies, -(weights * log_weights).sum(-1)], 1)  # [N, steps]
+        weights = torch.where(expected[:, None, None], weights, one_hot)  # [N, T, S]
         return weights, (expected, log_probs, entropies)
 
     def reinforce_loss(

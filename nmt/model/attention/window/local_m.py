@@ -43,5 +43,5 @@ class LocalM(Window):
         centres = torch.minimum(steps, source_lengths(scores) - 1).unsqueeze(-1)  # [N, T, 1]
         positions = torch.arange(scores.size(2), device=scores.device)  # [S]
         is_outside = (positions - centres).abs() > self.distance  # [N, T, S]
-        weights = normalizer(scores.masked_fill(is_outside, -torch.inf))
+        weights = normalizer(scores.masked_fill(is_outside, -torch.inf))  # [N, T, S]
         return weights, (first + scores.size(1),)

@@ -51,8 +51,8 @@ class LocalP(Window):
         assert query is not None
         centres = self.centres(query, source_lengths(scores)).unsqueeze(-1)  # [N, T, 1]
         offsets = torch.arange(scores.size(2), device=scores.device) - centres  # [N, T, S]
-        gaussian = -(offsets**2) / (2 * (self.distance / 2) ** 2)
-        is_outside = offsets.abs() > self.distance
+        gaussian = -(offsets**2) / (2 * (self.distance / 2) ** 2)  # [N, T, S], its logarithm
+        is_outside = offsets.abs() > self.distance  # [N, T, S]
         if self.normalized:
             return normalizer((scores + gaussian).masked_fill(is_outside, -torch.inf)), state
         return normalizer(scores.masked_fill(is_outside, -torch.inf)) * gaussian.exp(), state

@@ -45,7 +45,7 @@ class Monotonic(Window):
     def initial_state(self, encoded: Encoded, rows: int) -> WindowState:
         """Weights of the step before the first [N S]: all on the first position."""
         dtype = torch.promote_types(encoded.values.dtype, torch.float32)
-        weights = encoded.values.new_zeros(rows, encoded.mask.size(1), dtype=dtype)
+        weights = encoded.values.new_zeros(rows, encoded.mask.size(1), dtype=dtype)  # [N, S]
         weights[:, 0] = 1.0
         return (weights,)
 
@@ -65,7 +65,7 @@ class Monotonic(Window):
                 energies = energies + torch.randn_like(energies)
             weights = expectation(torch.sigmoid(energies).masked_fill(is_last, 1.0), previous)
         else:
-            stops = (energies > 0) | is_last
+            stops = (energies > 0) | is_last  # [N, S]; p > 1/2 where the energy is positive
             is_ahead = previous.cumsum(-1) > 0.5  # at the previous position, or right of it
             position = (stops & is_ahead).int().argmax(-1)  # [N]
             weights = F.one_hot(position, scores.size(2)).to(scores.dtype)  # [N, S]
@@ -79,6 +79,7 @@ def expectation(p: Float[Tensor, "N S"], previous: Float[Tensor, "N S"]) -> Floa
     p: p_t, probability to stop at each position
     previous: α_{t−1}
     """
+    # [N, S], finite also where p is 1
     logs = torch.log1p(-p.clamp(max=1 - torch.finfo(p.dtype).eps))
     # Σ_{l<s} log(1 − p_l)
     sums = torch.cat([logs.new_zeros(len(p), 1), logs.cumsum(-1)[:, :-1]], 1)  # [N, S]

@@ -70,10 +70,10 @@ def gru(a: Tensor, u: Tensor, state: CellState, update_mask: Tensor | None = Non
     if update_mask is None and (torch.is_grad_enabled() or native(h)) and usable(a, u, h):
         return (NativeGRUStep.apply(a, u, h),)
     sizes = [2 * h.size(-1), h.size(-1)]
-    a_rz, a_n = a.to(h.dtype).split(sizes, -1)
+    a_rz, a_n = a.to(h.dtype).split(sizes, -1)  # [… 2Q], [… Q]
     u_rz, u_n = u.to(h.dtype).split(sizes, -1)
-    r, z = torch.sigmoid(a_rz + u_rz).chunk(2, -1)
-    n = tanh(torch.addcmul(a_n, r, u_n))
+    r, z = torch.sigmoid(a_rz + u_rz).chunk(2, -1)  # [… Q], [… Q]
+    n = tanh(torch.addcmul(a_n, r, u_n))  # [… Q]
     if update_mask is not None:
         n = n * update_mask
-    return (torch.lerp(n, h, z),)
+    return (torch.lerp(n, h, z),)  # h_t = (1 − z) n + z h

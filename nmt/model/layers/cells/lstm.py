@@ -56,10 +56,10 @@ def lstm(
     h, c = state
     size = h.size(-1)
     gates = a + u.to(h.dtype)  # [… 4Q]
-    i, f = torch.sigmoid(gates[..., : 2 * size]).chunk(2, -1)
+    i, f = torch.sigmoid(gates[..., : 2 * size]).chunk(2, -1)  # [… Q], [… Q]
     g = tanh(gates[..., 2 * size : 3 * size])
     o = torch.sigmoid(gates[..., 3 * size :])
     if update_mask is not None:
         g = g * update_mask
-    c = torch.addcmul(i * g, f, c)
+    c = torch.addcmul(i * g, f, c)  # c_t = i g + f c
     return o * tanh(c if norm is None else norm(c)), c
