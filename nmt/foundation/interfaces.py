@@ -429,7 +429,7 @@ class Step(Protocol):
     device: device of the tensors
     mask: real source positions of the sentences (None without attention)
 
-    A step may have a method `ranked` for the most probable tokens alone: see nmt/search/top_k.py.
+    A step may offer faster ways: see nmt/search/shortcuts.py.
     """
 
     device: torch.device

@@ -47,7 +47,7 @@ def _exchange() -> Iterator[Any]:
         yield torch.distributed
     except RuntimeError as error:
         # gloo has no type for a lost peer: its C++ exceptions all arrive as RuntimeError, so that
-        # only the text tells them from errors of the program, such as shapes that differ.
+        # only the text distinguishes them from errors of the program, such as shapes that differ.
         if any(word in str(error) for word in CONNECTION_ERRORS):
             raise Lost(first_line(error)) from error
         raise

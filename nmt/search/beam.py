@@ -15,6 +15,7 @@ from nmt.foundation.ranges import NonNegative, Width
 from nmt.search.allocation import allocate
 from nmt.search.breadth_first import Extend, breadth_first_search, most_probable
 from nmt.search.penalty import ALPHA, Penalty, PenaltyName
+from nmt.search.shortcuts import whole_search
 
 
 class Beam:
@@ -57,10 +58,17 @@ class Beam:
         extend: Extend = most_probable
         if any(request.required for request in requests):
             extend = partial(allocate, requests)
-        elif hasattr(step, "search") and not self.penalty.coverage:
-            native_result = step.search(state, requests, self.width, self.n_best, self.penalty)
-            if native_result is not None:
-                return native_result  # type: ignore[no-any-return]
+        else:
+            whole = whole_search(
+                step,
+                state,
+                requests,
+                width=self.width,
+                n_best=self.n_best,
+                penalty=self.penalty,
+            )
+            if whole is not None:
+                return whole
         return breadth_first_search(
             step,
             state,

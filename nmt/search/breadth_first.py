@@ -30,7 +30,8 @@ from nmt.foundation.interfaces import (
     Step,
 )
 from nmt.search.penalty import Penalty
-from nmt.search.top_k import ranked, top_k
+from nmt.search.shortcuts import ranked
+from nmt.search.top_k import top_k
 
 
 @dataclass(frozen=True)

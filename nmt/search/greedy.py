@@ -16,7 +16,7 @@ from nmt.foundation.interfaces import (
 )
 from nmt.search.constrained import refuse_required
 from nmt.search.penalty import Penalty
-from nmt.search.top_k import ranked
+from nmt.search.shortcuts import ranked, whole_search
 
 
 class Greedy:
@@ -29,10 +29,9 @@ class Greedy:
         self, step: Step, state: SearchState, requests: Sequence[Request]
     ) -> list[list[Hypothesis]]:
         refuse_required(requests, "greedy")
-        if hasattr(step, "search"):
-            native_result = step.search(state, requests, 1, 1, Penalty())
-            if native_result is not None:
-                return native_result  # type: ignore[no-any-return]
+        whole = whole_search(step, state, requests, width=1, n_best=1, penalty=Penalty())
+        if whole is not None:
+            return whole
         limits = np.array([request.max_length for request in requests], dtype=np.int64)
         alive = np.arange(len(requests))  # the sentences still being written, a row each
         words = np.full(len(requests), BOS)

@@ -6,8 +6,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nmt.foundation.interfaces import EOS, Layout, RankedPrediction, SearchState, Step
-
 BLOCK = 128
 
 
@@ -32,15 +30,3 @@ def top_k(x: Float[Tensor, "N V"], k: int) -> tuple[Float[Tensor, "N k"], Int[Te
     )
     values, places = candidates.topk(k, -1)  # [N, k], [N, k]
     return values, indices.gather(1, places)
-
-
-def ranked(
-    step: Step, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None, count: int
-) -> RankedPrediction:
-    """The `count` most probable next tokens of each row, by `step.ranked` if the step has it."""
-    if hasattr(step, "ranked"):
-        return step.ranked(tokens, state, layout, count)
-    prediction = step(tokens, state, layout)
-    log_probs = prediction.log_probs
-    best = top_k(log_probs, min(count, log_probs.size(1)))
-    return RankedPrediction(*best, log_probs[:, EOS], prediction.state, prediction.weights)

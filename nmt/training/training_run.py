@@ -85,7 +85,7 @@ class TrainingRun:
             for callback in callbacks:
                 callback.on_end(None)
             # The loader has no type for a process that was killed: its signal handler raises a
-            # plain RuntimeError at any line of the program, so that only the text tells.
+            # plain RuntimeError at any line of the program, so that only the text shows it.
             if isinstance(error, RuntimeError) and "DataLoader worker" in str(error):
                 raise UserError(
                     "a process that makes batches was killed; is the memory too small? Resume "
