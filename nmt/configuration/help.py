@@ -48,7 +48,7 @@ def help_of(command: str, overrides: Sequence[str]) -> str:
     usage, defaults, keys = _read(command)
     # A command may include the groups and keys of another one.
     for included in re.findall(r"^  - ([a-z]+)$", defaults, re.MULTILINE):
-        _, further_defaults, further_keys = _read(included)
+        further_defaults, further_keys = _read(included)[1:]
         names = re.findall(r"^(\w+):", keys, re.MULTILINE)
         added = [line for line in further_keys.splitlines() if line.partition(":")[0] not in names]
         defaults = f"{defaults}\n{further_defaults}"

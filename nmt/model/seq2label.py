@@ -58,7 +58,7 @@ class Seq2Label(Network):
         self.embedding = embedding(vocabulary, embedding_size)
         draw(self.embedding)
         self.encoder, self.pooling = encoder, pooling
-        self.encoder.input = Words(self.embedding, WordDropout(word_dropout), Dropout(dropout))
+        self.encoder.take_words(Words(self.embedding, WordDropout(word_dropout), Dropout(dropout)))
         self.hidden = nn.Linear(pooling.feature_size, hidden_size) if hidden_size else None
         self.output = nn.Linear(hidden_size or pooling.feature_size, len(labels.names))
         for layer in filter(None, (self.hidden, self.output)):

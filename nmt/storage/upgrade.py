@@ -26,7 +26,9 @@ RENAMED = {
 """New prefixes of class paths by the old ones; the longest matching prefix applies."""
 NESTED = {
     "nmt.model.encoder.multi_modal.BidirectionalGrid": "nmt.model.encoder.grid.Grid",
-    "nmt.model.encoder.multi_modal.BidirectionalConvolution": "nmt.model.encoder.convolution.Convolution",
+    "nmt.model.encoder.multi_modal.BidirectionalConvolution": (
+        "nmt.model.encoder.convolution.Convolution"
+    ),
 }
 """Former encoders of words and pictures, whose keys were in one list, and their encoders of
 pictures."""
