@@ -361,6 +361,24 @@ def test_align(trained, corpus, tmp_path):
     failed(run("align", vectors, *pair), "s.vec, line 2")
 
 
+def test_align_without_a_model(tmp_path):
+    (tmp_path / "s").write_text("the house\nThe book\na book\n")
+    (tmp_path / "t").write_text("Haus das\nBuch das\nBuch ein\n")
+    (tmp_path / "gold").write_text("0-1 1-0\n" * 3)
+    pair = f"source={tmp_path}/s", f"target={tmp_path}/t"
+    train = f"train=[{tmp_path}/s,{tmp_path}/t]"
+    for method in ("ibm1", "hmm"):
+        result = run("align", f"method={method}", *pair, train, f"gold={tmp_path}/gold")
+        assert result.stdout.decode().splitlines() == ["0-1 1-0"] * 3, result.stderr.decode()
+        assert b"alignment error rate 0.0" in result.stderr
+    failed(
+        run("align", "method=ibm1", *pair, "model=x", "reverse=y"),
+        "give one of",
+        "reverse: vectors",
+    )
+    failed(run("align", "method=ibm1", *pair, "train=[x]"), "give two files")
+
+
 def test_translations_of_validations_are_kept_if_asked(corpus, tmp_path):
     command = (
         *data_arguments(corpus),

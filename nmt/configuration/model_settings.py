@@ -11,6 +11,7 @@ from nmt.configuration.faults import ConfigError, broken
 from nmt.configuration.settings import Settings
 from nmt.data import as_list
 from nmt.data.lines import Errors
+from nmt.data.word_aligner import AlignerName
 from nmt.foundation.extras import advice, installed
 from nmt.foundation.ranges import Count, NonNegative, Positive, Range, Size
 from nmt.inference.model_step import Averaging
@@ -278,6 +279,8 @@ class AlignSettings(EnsembleSettings):
     model: Models | None = None  # type: ignore[assignment]  # not with vectors
     vectors: list[str] | None = None
     links: str | None = None
+    method: Literal["attention"] | AlignerName
+    train: list[str] | None = None
     reverse: Models | None = None
     symmetrize: Symmetrization
     units: Units
@@ -288,15 +291,26 @@ class AlignSettings(EnsembleSettings):
     format: Literal["pharaoh", "json"]
     attention_map: str | None = None
 
+    @property
+    def _aligner(self) -> str | None:
+        """The word aligner, if one is used."""
+        return None if self.method == "attention" else self.method
+
     def conflicts(self) -> Iterable[ConfigError]:
         return [
             *super().conflicts(),
             *map_name("attention_map", self.attention_map),
             *broken(
                 (
-                    [self.model, self.vectors, self.links].count(None) != 2,
+                    [self.model, self.vectors, self.links, self._aligner].count(None) != 3,
                     "model, vectors, links",
-                    "give one of them, model=RUN_DIR, vectors=[SOURCE,TARGET] or links=FILE",
+                    "give one of them, model=RUN_DIR, vectors=[SOURCE,TARGET] or links=FILE, "
+                    "or method=ibm1 or hmm alone",
+                ),
+                (
+                    self.train is not None and len(self.train) != 2,
+                    "train",
+                    "give two files, [SOURCE,TARGET]",
                 ),
                 (self.links and not self.gold, "links", "are compared with gold=FILE; give it too"),
                 (
@@ -305,14 +319,14 @@ class AlignSettings(EnsembleSettings):
                     "give two files, [SOURCE,TARGET]",
                 ),
                 (
-                    self.vectors and self.reverse,
+                    (self.vectors or self._aligner) and self.reverse,
                     "reverse",
-                    "vectors align in both directions; leave it out",
+                    "vectors, ibm1 and hmm align in both directions; leave it out",
                 ),
                 (
-                    self.vectors and self.units == "piece",
+                    (self.vectors or self._aligner) and self.units == "piece",
                     "units",
-                    "vectors are of words, not of pieces; leave it out",
+                    "vectors, ibm1 and hmm are of words, not of pieces; leave it out",
                     "piece",
                 ),
             ),
@@ -322,10 +336,13 @@ class AlignSettings(EnsembleSettings):
         if self.links:
             others = ("symmetrize", "units", "output", "format", "attention_map", "reverse")
             why = "with links=FILE, the only other inputs are gold=FILE and the texts"
-            return dict.fromkeys((*others, *MODEL_KEYS), why)
+            return dict.fromkeys((*others, "train", *MODEL_KEYS), why)
+        if self._aligner:
+            return dict.fromkeys(MODEL_KEYS, f"method={self.method} needs no model")
+        reasons = {} if self.vectors else super().idle()
+        reasons["train"] = "attention is trained already: give method=ibm1 or hmm"
         if self.vectors:
-            return dict.fromkeys(MODEL_KEYS, "vectors need no model")
-        reasons = super().idle()
+            return {**reasons, **dict.fromkeys(MODEL_KEYS, "vectors need no model")}
         if not self.reverse:
             reasons["symmetrize"] = "there is one direction: give reverse=RUN_DIR too"
         return reasons

@@ -1,4 +1,4 @@
-"""Word alignments of given sentence pairs, by the attention of models or by word vectors."""
+"""Word alignments of given sentence pairs, by the attention of models, by word vectors, or by a word aligner."""
 
 import json
 import logging
@@ -11,6 +11,7 @@ import numpy as np
 from nmt.data.gold_links import GoldLinks, read_gold_links
 from nmt.data.lines import check_aligned, find_file, read_lines
 from nmt.data.links import Links, write_links
+from nmt.data.word_aligner import AlignerName, WordAligner
 from nmt.data.word_vectors import nearest, read_vectors
 from nmt.drawing.attention_map import AttentionMap, write_map
 from nmt.foundation.errors import UserError
@@ -193,6 +194,32 @@ def attention_of_vectors(source_file: str, target_file: str, units: Units) -> At
                     source_vectors[has_source], target_vectors[has_target]
                 )
             yield AttentionMap(source_words, target_words, {"": weights}, ends=False)
+
+    return attend
+
+
+def alignment_by_counts(
+    method: AlignerName, units: Units, train: tuple[str, str] | None = None
+) -> Attend:
+    """Attention of a word aligner, which is trained on the pairs that it aligns.
+
+    method: model of the aligner
+    units: rule that splits text into words, which are compared in lower case
+    train: files of more source and target sentences to train on (None: there are none)
+    """
+    split = SPLITS[units]
+
+    def attend(sources: Sequence[str], targets: Sequence[str]) -> Iterator[AttentionMap]:
+        texts = [list(sources), list(targets)]
+        if train is not None:
+            files = [find_file(name) for name in train]
+            added = [read_lines(file) for file in files]
+            check_aligned(files[0], len(added[0]), files[1], len(added[1]))
+            texts = [text + more for text, more in zip(texts, added, strict=True)]
+        words = [[split(line.lower()) for line in text] for text in texts]
+        weights = WordAligner(*words, method=method).weights()
+        for source, target, table in zip(sources, targets, weights, strict=False):
+            yield AttentionMap(split(source), split(target), {"": table}, ends=False)
 
     return attend
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from nmt.data.links import Links
 
-Symmetrization = Literal["intersection", "union", "grow_diag"]
+Symmetrization = Literal["intersection", "union", "grow_diag", "forward", "backward"]
 NEIGHBORS = ((-1, -1), (-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0), (1, 1))
 """Steps from a link to its neighbours in the table of source and target words."""
 
@@ -82,14 +82,18 @@ def merge(
 def symmetrize(forward: Links, backward: Links, how: Symmetrization) -> Links:
     """Combines the alignments of both directions into one (Och & Ney 2003).
 
-    grow_diag starts from the intersection. It adds links of the union that are neighbours (diagonal
-    ones too) of a link it has, if their source word or their target word has no link yet (Koehn et
-    al. 2003).
+    forward and backward are one direction alone. grow_diag starts from the intersection. It adds
+    links of the union that are neighbours (diagonal ones too) of a link it has, if their source
+    word or their target word has no link yet (Koehn et al. 2003).
     """
     if how == "intersection":
         return forward & backward
     if how == "union":
         return forward | backward
+    if how == "forward":
+        return forward
+    if how == "backward":
+        return backward
     return _grow_diagonally(forward & backward, forward | backward)
 
 

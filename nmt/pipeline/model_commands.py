@@ -21,6 +21,7 @@ from nmt.exporting.export_model import export_model
 from nmt.inference.explanations.neighbors import index_files
 from nmt.inference.file_alignment import (
     align_files,
+    alignment_by_counts,
     attention_of_model,
     attention_of_vectors,
     compare_files,
@@ -87,6 +88,11 @@ def align(settings: AlignSettings) -> float | None:
         source_vectors, target_vectors = settings.vectors
         forward = attention_of_vectors(source_vectors, target_vectors, settings.units)
         backward = attention_of_vectors(target_vectors, source_vectors, settings.units)
+    elif settings.method != "attention":
+        counts = partial(alignment_by_counts, settings.method, settings.units)
+        source_train, target_train = settings.train or (None, None)
+        forward = counts(source_train and (source_train, target_train))
+        backward = counts(target_train and (target_train, source_train))
     else:
         load_reverse = None
         if settings.reverse:

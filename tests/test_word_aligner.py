@@ -1,0 +1,97 @@
+"""IBM model 1 and the hidden Markov model, against loops over words and an EM step by hand."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from nmt.data.word_aligner import NULL_SHARE, WordAligner, forward_backward
+from nmt.inference.word_alignment import symmetrize
+
+SOURCES = [["the", "house"], ["the", "book"], ["a", "book"], ["house"], [], ["a"]]
+TARGETS = [["das", "Haus"], ["das", "Buch"], ["ein", "Buch"], ["Haus"], ["leer"], []]
+
+
+def table(aligner):
+    """p(y | x) by (x, y); None is NULL."""
+    x, y = aligner.pairs
+    sources = list(aligner.source_words)
+    targets = list(aligner.target_words)
+    return {
+        (sources[i], targets[j]): p for i, j, p in zip(x, y, aligner.probabilities, strict=True)
+    }
+
+
+def test_an_em_step_of_model_1_by_hand():
+    """Uniform at first: each target word counts 1/3 for each of two source words and NULL, or 1/2 for one word and NULL."""
+    found = table(WordAligner(SOURCES, TARGETS, iterations=1))
+    assert found["the", "das"] == pytest.approx(2 / 4)  # c = 1/3 + 1/3; all of `the`: 4/3
+    assert found["house", "Haus"] == pytest.approx((1 / 3 + 1 / 2) / (2 / 3 + 1 / 2))
+    assert found[None, "Haus"] == pytest.approx((1 / 3 + 1 / 2) / (6 / 3 + 1 / 2))
+    assert ("the", "ein") not in found
+
+
+def test_model_1_is_its_equation():
+    found = table(WordAligner(SOURCES, TARGETS, iterations=4))
+    pairs = [([None, *s], t) for s, t in zip(SOURCES, TARGETS, strict=True) if s and t]
+    p = {(x, y): 1.0 for s, t in pairs for x in s for y in t}
+    for _ in range(4):
+        counts = dict.fromkeys(p, 0.0)
+        for source, target in pairs:
+            for y in target:
+                for x in source:
+                    counts[x, y] += p[x, y] / sum(p[other, y] for other in source)
+        p = {(x, y): c / sum(counts[k] for k in p if k[0] == x) for (x, y), c in counts.items()}
+    assert found == pytest.approx(p)
+
+
+def test_the_hidden_markov_model_is_a_sum_over_all_alignments():
+    """Posteriors and expected jumps by enumeration; states 0 … S−1 are words, S … 2S−1 NULL after such a word."""
+    size, steps = 3, 4
+    rng = np.random.default_rng(1)
+    emissions = rng.uniform(0.1, 1, (2, steps, size + 1))
+    emissions[1, 2:] = 1.0  # padding
+    is_word = np.array([[True] * 4, [True, True, False, False]])
+    jumps = rng.uniform(0.1, 1, 2 * size + 1)
+    posterior, expected = forward_backward(emissions, is_word, jumps)
+    all_jumps = np.zeros_like(jumps)
+    for row, length in ((0, 4), (1, 2)):
+        total, sums, moved = 0.0, np.zeros((length, size + 1)), np.zeros_like(jumps)
+        for states in itertools.product(range(2 * size), repeat=length):
+            p, made, before = 1.0, np.zeros_like(jumps), -1
+            for t, state in enumerate(states):
+                s, is_null = state % size, state >= size
+                if is_null:
+                    stays = 1 / size if t == 0 else float(s == before)
+                    p *= NULL_SHARE * stays * emissions[row, t, 0]
+                else:
+                    total_jump = sum(jumps[r - before + size] for r in range(size))
+                    p *= (1 - NULL_SHARE) * jumps[s - before + size] / total_jump
+                    p *= emissions[row, t, s + 1]
+                    made[s - before + size] += t > 0
+                before = s
+            total += p
+            moved += p * made
+            for t, state in enumerate(states):
+                sums[t, 0 if state >= size else state + 1] += p
+        assert np.allclose(posterior[row, :length], sums / total)
+        all_jumps += moved / total
+    assert np.allclose(expected, all_jumps)
+
+
+@pytest.mark.parametrize("method", ["ibm1", "hmm"])
+def test_words_are_aligned(method):
+    aligner = WordAligner(SOURCES, TARGETS, method=method, iterations=10)
+    weights = aligner.weights()
+    assert [w.shape for w in weights] == [(2, 2), (2, 2), (2, 2), (1, 1), (1, 0), (0, 1)]
+    assert (weights[0].argmax(1) == [0, 1]).all() and (weights[2].argmax(1) == [0, 1]).all()
+    sums = np.bincount(aligner.pairs[0], aligner.probabilities)
+    assert all(math.isclose(total, 1) for total in sums)
+    assert WordAligner([], [], method=method).weights() == []
+
+
+def test_one_direction_is_not_combined():
+    forward, backward = frozenset({(0, 0)}), frozenset({(1, 1)})
+    assert symmetrize(forward, backward, "forward") == forward
+    assert symmetrize(forward, backward, "backward") == backward
