@@ -133,20 +133,19 @@ def forward_backward(
     is_word: False at padding
     jumps: j(d), up to a factor, of the distances −D … D; D ≥ S
     """
-    pairs, steps, states = emissions.shape
-    size = states - 1
     null = emissions[:, :, :1]  # [N, T, 1]
     words = emissions[:, :, 1:]  # [N, T, S]
+    steps, size = words.shape[1:]
     distances = np.arange(size) - np.arange(-1, size)[:, None]  # [S+1, S], from −1 first
     distances += len(jumps) // 2  # index in `jumps`
     moves = jumps[distances]
     moves = (1 - NULL_SHARE) * moves / moves.sum(1, keepdims=True)
     start, moves = moves[0], moves[1:]
-    linked = np.zeros((pairs, steps, size))  # p(a_t = s | y_1 … y_t)
-    unlinked = np.zeros((pairs, steps, size))  # p(a_t = NULL, position s | y_1 … y_t)
+    linked = np.zeros(words.shape)  # p(a_t = s | y_1 … y_t)
+    unlinked = np.zeros(words.shape)  # p(a_t = NULL, position s | y_1 … y_t)
     linked[:, 0] = start * words[:, 0]
     unlinked[:, 0] = NULL_SHARE / size * null[:, 0]
-    scale = np.ones((pairs, steps, 1))
+    scale = np.ones(null.shape)
     for t in range(steps):
         if t:
             before = linked[:, t - 1] + unlinked[:, t - 1]  # [N, S]
@@ -155,7 +154,7 @@ def forward_backward(
         scale[:, t] = (linked[:, t] + unlinked[:, t]).sum(1, keepdims=True)
         linked[:, t] /= scale[:, t]
         unlinked[:, t] /= scale[:, t]
-    after = np.ones((pairs, steps, size))  # p(y_{t+1} … | a_t = s) / p(y_{t+1} … | y_1 … y_t)
+    after = np.ones(words.shape)  # p(y_{t+1} … | a_t = s) / p(y_{t+1} … | y_1 … y_t)
     for t in range(steps - 1, 0, -1):
         by_word = (words[:, t] * after[:, t]) @ moves.T
         by_null = NULL_SHARE * null[:, t] * after[:, t]

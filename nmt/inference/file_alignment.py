@@ -198,20 +198,18 @@ def attention_of_vectors(source_file: str, target_file: str, units: Units) -> At
     return attend
 
 
-def alignment_by_counts(
-    method: AlignerName, units: Units, train: tuple[str, str] | None = None
-) -> Attend:
+def alignment_by_counts(method: AlignerName, units: Units, train: Sequence[str] = ()) -> Attend:
     """Attention of a word aligner, which is trained on the pairs that it aligns.
 
     method: model of the aligner
     units: rule that splits text into words, which are compared in lower case
-    train: files of more source and target sentences to train on (None: there are none)
+    train: two files of more source and target sentences to train on, or nothing
     """
     split = SPLITS[units]
 
     def attend(sources: Sequence[str], targets: Sequence[str]) -> Iterator[AttentionMap]:
         texts = [list(sources), list(targets)]
-        if train is not None:
+        if train:
             files = [find_file(name) for name in train]
             added = [read_lines(file) for file in files]
             check_aligned(files[0], len(added[0]), files[1], len(added[1]))

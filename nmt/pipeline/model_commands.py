@@ -90,9 +90,9 @@ def align(settings: AlignSettings) -> float | None:
         backward = attention_of_vectors(target_vectors, source_vectors, settings.units)
     elif settings.method != "attention":
         counts = partial(alignment_by_counts, settings.method, settings.units)
-        source_train, target_train = settings.train or (None, None)
-        forward = counts(source_train and (source_train, target_train))
-        backward = counts(target_train and (target_train, source_train))
+        train = settings.train or []
+        forward = counts(train)
+        backward = counts(train[::-1])
     else:
         load_reverse = None
         if settings.reverse:
