@@ -1,4 +1,4 @@
-"""Statistical word alignment: IBM model 1 and the hidden Markov model, trained on sentence pairs by EM, without a network.
+"""Statistical word alignment: IBM model 1 and the hidden Markov model, trained by EM, no network.
 
 Each target word y_t comes from a source word x_s, or from the empty word x_0 (NULL).
 
@@ -6,12 +6,14 @@ Model 1 (Brown et al. 1993): every source word is equally probable.
 
     p(a_t = s | x, y) = p(y_t | x_s) / Σ_s' p(y_t | x_s')
 
-The hidden Markov model (Vogel et al. 1996; NULL by Och & Ney 2003): the distance to the source word before counts.
+The hidden Markov model (Vogel et al. 1996; NULL by Och & Ney 2003): the probability depends on the
+distance to the source word before.
 
     p(a_t = s | a_{t−1} = s') = (1 − p_0) j(s − s') / Σ_r j(r − s')      p(a_t = NULL) = p_0
 
-Both count c(y, x), the sum of p(a_t = s | x, y) over all positions with y_t = y and x_s = x. Each iteration of EM sets
-p(y | x) = c(y, x) / Σ_y' c(y', x), and j(d) = 1 + the expected number of moves by d.
+Both count c(y, x), the sum of p(a_t = s | x, y) over all positions with y_t = y and x_s = x. Each
+iteration of EM sets p(y | x) = c(y, x) / Σ_y' c(y', x), and j(d) = 1 + the expected number of moves
+by d.
 
 All positions of the pairs with equally many source words are one array.
 """
@@ -85,7 +87,7 @@ class WordAligner:
                 self._iterate()
 
     def weights(self) -> list[Float[np.ndarray, "T S"]]:
-        """p(a_t = s) of each pair; rows of zeros where NULL is more probable than each source word."""
+        """p(a_t = s) of each pair; a row of zeros where NULL is the most probable."""
         weights = [np.zeros(shape) for shape in self._shapes]
         for group in self._groups:
             for row, posterior in zip(group.rows, self._posterior(group)[0], strict=True):
@@ -176,7 +178,10 @@ def _numbered(words: Sequence[Hashable], numbers: dict[Hashable, int]) -> Int[np
 def _grouped(
     sources: Sequence[np.ndarray], targets: Sequence[np.ndarray], target_vocabulary: int
 ) -> tuple[list[Group], Int[np.ndarray, " K"]]:
-    """Groups of the pairs with words on both sides, and the key x · target_vocabulary + y of each table entry."""
+    """Groups of the pairs with words on both sides, and the key of each table entry.
+
+    A key is x · target_vocabulary + y, with the numbers of source word and target word.
+    """
     rows = [i for i, (s, t) in enumerate(zip(sources, targets, strict=True)) if len(s) and len(t)]
     rows.sort(key=lambda i: (len(sources[i]), len(targets[i])))
     keys: list[np.ndarray] = []

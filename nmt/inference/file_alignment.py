@@ -1,4 +1,4 @@
-"""Word alignments of given sentence pairs, by the attention of models, by word vectors, or by a word aligner."""
+"""Word alignments of given sentence pairs, by attention, word vectors or a word aligner."""
 
 import json
 import logging
