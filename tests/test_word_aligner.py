@@ -25,15 +25,15 @@ def table(aligner):
 
 def test_an_em_step_of_model_1_by_hand():
     """Uniform at first: each target word counts 1/3 for each of two source words and NULL, or 1/2 for one word and NULL."""
-    found = table(WordAligner(SOURCES, TARGETS, iterations=1))
-    assert found["the", "das"] == pytest.approx(2 / 4)  # c = 1/3 + 1/3; all of `the`: 4/3
-    assert found["house", "Haus"] == pytest.approx((1 / 3 + 1 / 2) / (2 / 3 + 1 / 2))
-    assert found[None, "Haus"] == pytest.approx((1 / 3 + 1 / 2) / (6 / 3 + 1 / 2))
-    assert ("the", "ein") not in found
+    probabilities = table(WordAligner(SOURCES, TARGETS, iterations=1))
+    assert probabilities["the", "das"] == pytest.approx(2 / 4)  # c = 1/3 + 1/3; all of `the`: 4/3
+    assert probabilities["house", "Haus"] == pytest.approx((1 / 3 + 1 / 2) / (2 / 3 + 1 / 2))
+    assert probabilities[None, "Haus"] == pytest.approx((1 / 3 + 1 / 2) / (6 / 3 + 1 / 2))
+    assert ("the", "ein") not in probabilities
 
 
 def test_model_1_is_its_equation():
-    found = table(WordAligner(SOURCES, TARGETS, iterations=4))
+    probabilities = table(WordAligner(SOURCES, TARGETS, iterations=4))
     pairs = [([None, *s], t) for s, t in zip(SOURCES, TARGETS, strict=True) if s and t]
     p = {(x, y): 1.0 for s, t in pairs for x in s for y in t}
     for _ in range(4):
@@ -43,7 +43,7 @@ def test_model_1_is_its_equation():
                 for x in source:
                     counts[x, y] += p[x, y] / sum(p[other, y] for other in source)
         p = {(x, y): c / sum(counts[k] for k in p if k[0] == x) for (x, y), c in counts.items()}
-    assert found == pytest.approx(p)
+    assert probabilities == pytest.approx(p)
 
 
 def test_the_hidden_markov_model_is_a_sum_over_all_alignments():

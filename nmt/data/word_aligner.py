@@ -214,10 +214,10 @@ def _entries(
     """Groups with table entries in place of keys, and the sorted keys."""
     if not keys:
         return [], np.zeros(0, np.int64)
-    found = np.unique(np.concatenate([np.unique(group) for group in keys]))
-    found = found[found != PADDING]
+    sorted_keys = np.unique(np.concatenate([np.unique(group) for group in keys]))
+    sorted_keys = sorted_keys[sorted_keys != PADDING]
     groups = []
     for numbers, group in zip(rows, keys, strict=True):
-        entries = np.where(group == PADDING, PADDING, np.searchsorted(found, group))
+        entries = np.where(group == PADDING, PADDING, np.searchsorted(sorted_keys, group))
         groups.append(Group(numbers, entries.astype(np.int32)))
-    return groups, found
+    return groups, sorted_keys

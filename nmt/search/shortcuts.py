@@ -42,7 +42,7 @@ class SearchingStep(Protocol):
         n_best: int,
         penalty: Penalty,
     ) -> list[list[Hypothesis]] | None:
-        """What `breadth_first_search` returns; None for networks that it cannot compute."""
+        """Hypotheses as `breadth_first_search` returns them; None for networks that it cannot compute."""
         ...
 
 
