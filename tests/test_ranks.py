@@ -43,18 +43,21 @@ def start(*arguments, prefix=TORCHRUN, folder=None):
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
 
 
-def forks(module, *arguments):
-    """Two ranks, which are forks with torchrun's variables: their exit statuses, and what they print."""
+def forks(module, *arguments, second=None):
+    """Two ranks, which are forks with torchrun's variables: their exit statuses, and what they print.
+
+    second: arguments of rank 1 (None: the same)"""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
+    words = {"0": arguments, "1": second or arguments}
     world = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
     ranks = []
     with tempfile.TemporaryFile("w+") as output:
         for rank in ("0", "1"):
             variables = {**world, "RANK": rank, "LOCAL_RANK": rank, "MASTER_PORT": port}
             process = forked.popen(
-                [sys.executable, "-m", module, *arguments],
+                [sys.executable, "-m", module, *words[rank]],
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, "PYTHONPATH": PATH, **variables},
@@ -243,7 +246,7 @@ def test_commands_of_one_process_are_refused_under_torchrun(monkeypatch, small_r
         monkeypatch.setenv(name, value)
     assert (
         b"runs in one process: start it without torchrun"
-        in command("translate", f"model={small_run}").stderr
+        in command("export", f"model={small_run}", "format=onnx", "output=x").stderr
     )
     assert b"start it without torchrun" in command("train", "-m", "seed=1,2").stderr
 

@@ -1,4 +1,4 @@
-"""Training on several processes that torchrun starts: the number of each, and their exchanges.
+"""Work on several processes that torchrun starts: the number of each, and their exchanges.
 
 Every process is a *rank*, with a number from 0. Without torchrun there is one rank, whose exchanges
 return what they get, so that callers need no second path.
@@ -26,6 +26,10 @@ ROLL_CALL_SECONDS = 3.0
 """Seconds in which the survivors of a lost rank report."""
 CONNECTION_ERRORS = ("gloo", "Gloo", "NCCL", "Connection", "connection", "peer")
 """Words of PyTorch's messages about lost connections, for which gloo raises plain RuntimeErrors."""
+CLAIMS = "claims"
+"""Key of the number of claimed items in torchrun's store."""
+NO_MORE = 1 << 40
+"""Claimed items, more than there can be."""
 FOLDER_KEY = "nmt/folder"
 """Key of the run's folder in torchrun's store."""
 
@@ -158,6 +162,25 @@ class Ranks:
             items[number :: self.count] = its_items
         return items
 
+    def claimed(self, items: Sequence[Item]) -> Iterator[Item]:
+        """Items that this rank takes: the next one, each time, that no rank has taken."""
+        if not self.several:
+            yield from items
+            return
+        store = self._claims()
+        while (place := store.add(CLAIMS, 1) - 1) < len(items):
+            yield items[place]
+
+    def end_claims(self) -> None:
+        """Leaves no more items to `claimed`, on every rank."""
+        if self.several:
+            self._claims().add(CLAIMS, NO_MORE)
+
+    def _claims(self) -> Any:
+        from torch.distributed import PrefixStore
+
+        return PrefixStore(f"nmt/{self.attempt}", _store_of_torchrun())
+
     def agree(self, what: str, value: object, remedy: str) -> None:
         """Raises UserError on every rank unless all have the same value.
 
@@ -171,7 +194,7 @@ class Ranks:
             return
         ranks, have = ("ranks", "have") if len(others) > 1 else ("rank", "has")
         raise UserError(
-            f"{self.count} processes train together, and {ranks} {', '.join(map(str, others))} of "
+            f"{self.count} processes work together, and {ranks} {', '.join(map(str, others))} of "
             f"them {have} another {what} than rank 0"
             f"{_difference(values[others[0]], values[0])}: {remedy}"
         )
@@ -274,10 +297,11 @@ def _store_of_torchrun() -> Any:
 
 
 @contextlib.contextmanager
-def together(cuda: bool) -> Iterator[Ranks]:
-    """The connected ranks of this training: by gloo, with GPUs by nccl too.
+def together(cuda: bool, remedy: str | None = None) -> Iterator[Ranks]:
+    """The connected ranks of this command: by gloo, with GPUs by nccl too.
 
-    cuda: whether they train on GPUs
+    cuda: whether they compute on GPUs
+    remedy: advice in messages about lost ranks; None: that of a training
 
     A UserError of one rank ends all, and is reported once: by the first rank, or by the one that
     has it. If a rank ends, the others raise UserError with its number within seconds.
@@ -308,7 +332,7 @@ def together(cuda: bool) -> Iterator[Ranks]:
         with contextlib.suppress(ValueError):  # not in the main thread
             # torchrun ends the survivors; before, they report the reason.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        raise _reason(ranks, store, lost) from lost
+        raise _reason(ranks, store, lost, remedy) from lost
     except UserError as error:
         with contextlib.suppress(RuntimeError):
             store.set(f"error/{ranks.number}", str(error))
@@ -331,7 +355,7 @@ def _disconnect() -> None:
         distributed.destroy_process_group()
 
 
-def _reason(ranks: Ranks, store: Any, lost: Lost) -> UserError:
+def _reason(ranks: Ranks, store: Any, lost: Lost, remedy: str | None) -> UserError:
     """The error of another rank, or the numbers of the ranks that have ended.
 
     It is Silent on all ranks but the one that reports it.
@@ -350,12 +374,12 @@ def _reason(ranks: Ranks, store: Any, lost: Lost) -> UserError:
             gone = ", ".join(str(number) for number in numbers if number not in survivors)
             message = (
                 f"rank {gone} of {ranks.count} is gone (killed, out of memory, or its machine is "
-                f"down). {_remedy(noted_folder())}"
+                f"down). {remedy or _remedy(noted_folder())}"
             )
             is_reported = False
     except RuntimeError:  # the store is gone too
         return UserError(
-            f"rank {ranks.number}: the others cannot be reached ({lost}). {_remedy(None)}"
+            f"rank {ranks.number}: the others cannot be reached ({lost}). {remedy or _remedy(None)}"
         )
     if is_reported or ranks.number != survivors[0]:
         return Silent(message)

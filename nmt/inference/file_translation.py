@@ -10,11 +10,13 @@ from nmt.data.pictures import check_picture
 from nmt.drawing.attention_map import write_map
 from nmt.foundation.errors import UserError
 from nmt.foundation.progress import Progress
+from nmt.foundation.ranks import Ranks
 from nmt.inference.input_lines import InputLines
 from nmt.inference.output_formats import FormatName, details_needed
 from nmt.inference.output_formats import lines as formatted
-from nmt.inference.output_sinks import OnFailure, StreamSink, is_complete, open_sink
+from nmt.inference.output_sinks import OnFailure, StreamSink, is_complete
 from nmt.inference.prompt import at_terminal
+from nmt.inference.shared_output import sink_of
 from nmt.inference.translation import Translation
 from nmt.inference.translator import Translator
 from nmt.tokenizer.columns import Columns
@@ -28,6 +30,7 @@ def translate_file(
     load: Callable[[str | None], Translator],
     source: InputLines,
     *,
+    ranks: Ranks,
     output: str | None,
     work: Mapping[str, str],
     resume: bool,
@@ -40,6 +43,7 @@ def translate_file(
     """Writes the translations of all lines.
 
     load: returns the translator of a path, or, for None, the one that translates
+    ranks: all processes of the translation
     output, work: file (None: stdout); names and hashes of everything that it depends on
     resume: continues an interrupted output
     format, units: form of the output lines; words or pieces in alignments
@@ -48,10 +52,16 @@ def translate_file(
 
     Raises UserError if the models do not support the settings.
     """
+    if ranks.several and source.is_stdin:
+        raise UserError("input=stdin: several processes cannot share it; give input=FILE")
+    if ranks.several and attention_map:
+        raise UserError("attention_map: needs all sentences in one process; leave torchrun out")
     if resume and is_complete(str(output), source.count, format == "moses"):
         return None
     on_failure: OnFailure = "keep" if source.is_stdin else "resume"
-    with open_sink(output, work=work, resume=resume, on_failure=on_failure) as sink:
+    with sink_of(
+        ranks, output, source.count, work=work, resume=resume, on_failure=on_failure
+    ) as sink:
         translator = load(None)
         source.require(partial(_check_line, translator.tokenizer.columns))
         compared = {path: load(path) for path in compare}
@@ -61,7 +71,7 @@ def translate_file(
         if is_dialogue and format == "text" and not attention_map:
             return at_terminal(translator, units)
         # No progress between lines on a terminal.
-        total = 0 if to_terminal else source.count - sink.finished_lines
+        total = 0 if to_terminal else (source.count - sink.finished_lines) // ranks.count
         keep = bool(attention_map)
         lines = _translate(translator, source, sink, format, units, total=total, keep=keep)
     if attention_map:
@@ -91,9 +101,8 @@ def _translate(
     """
     translated: Translated = []
     details = max(details_needed(format), 1 if keep else 0)
-    number = sink.finished_lines
     with Progress("translating", total, "lines") as step:
-        for chunk in source.chunks(skip=number):
+        for chunk in sink.own(source.chunks(skip=sink.finished_lines)):
             try:
                 translations = translator.translations(
                     chunk.lines, chunk.constraints, details, step if total > 0 else _quiet
@@ -101,10 +110,9 @@ def _translate(
             except ValueError as error:  # impossible for this search or model
                 raise UserError(str(error)) from error
             written = formatted(
-                format, translator.tokenizer, number, chunk.lines, translations, units
+                format, translator.tokenizer, chunk.first, chunk.lines, translations, units
             )
             sink.write(written, input_lines=len(chunk.lines))
-            number += len(chunk.lines)
             if keep:
                 translated += zip(chunk.lines, translations, strict=True)
     return translated

@@ -31,8 +31,12 @@ LineCheck = Callable[[str], object]
 
 @dataclass(frozen=True)
 class InputChunk:
-    """Some lines, and the constraints on their translations (None: no constraints)."""
+    """Some lines, and the constraints on their translations (None: no constraints).
 
+    first: number of the first line, from 0
+    """
+
+    first: int
     lines: list[str]
     constraints: list[Constraint] | None
 
@@ -95,15 +99,16 @@ class InputLines:
     def chunks(self, skip: int = 0) -> Iterator[InputChunk]:
         """All lines but the first `skip`."""
         if self._file is None:
-            yield from (
-                InputChunk(lines, None) for lines in _stdin_chunks(self.errors, self._check)
-            )
+            for chunk in _stdin_chunks(self.errors, self._check):
+                yield InputChunk(skip, chunk, None)
+                skip += len(chunk)
             return
         lines = itertools.islice(stream_lines(self._file, self.errors), skip, None)
         constraints = itertools.islice(self._constraints(), skip, None)
         while chunk := list(itertools.islice(lines, CHUNK)):
             chunk_constraints = list(itertools.islice(constraints, len(chunk)))
-            yield InputChunk(chunk, chunk_constraints if self._constraint_files else None)
+            yield InputChunk(skip, chunk, chunk_constraints if self._constraint_files else None)
+            skip += len(chunk)
 
     def _count_lines(self, file: Path) -> int:
         return sum(1 for _ in stream_lines(file, self.errors))

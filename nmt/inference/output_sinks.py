@@ -6,17 +6,19 @@ import contextlib
 import json
 import logging
 import os
+import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from nmt.foundation.errors import UserError
 from nmt.storage.files import sync_folder, write_atomically
 from nmt.storage.lock import Lock
 
 log = logging.getLogger(__name__)
+Chunk = TypeVar("Chunk")
 OnFailure = Literal["delete", "keep", "resume"]
 DELETE_IT = "Delete it, or choose another output"
 
@@ -49,6 +51,8 @@ class StreamSink:
 
     finished_lines = 0
     """Lines of the input that an earlier, interrupted run has finished."""
+    sums: Sequence[float] = ()
+    """Sums of figures of all lines; see `add`."""
 
     def __init__(self, path: Path | None) -> None:
         self.name = f"output={path or 'stdout'}"
@@ -70,6 +74,21 @@ class StreamSink:
         with self._named_errors():
             self._file.write("".join(f"{line}\n" for line in lines).encode("utf-8", "replace"))
             self._file.flush()
+
+    def own(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+        """The chunks of the input whose output belongs to this sink. Each is written before the
+        next one is taken."""
+        return iter(chunks)
+
+    def add(self, *figures: float) -> None:
+        """Adds figures of a chunk, such as its number of tokens, to `sums`."""
+        before = self.sums or [0.0] * len(figures)
+        self.sums = [x + y for x, y in zip(before, figures, strict=True)]
+
+    def copy(self, file: Path) -> None:
+        """Writes the content of a file. Raises UserError if that fails."""
+        with self._named_errors(), open(file, "rb") as opened:
+            shutil.copyfileobj(opened, self._file)
 
     def __enter__(self) -> StreamSink:
         return self
@@ -156,13 +175,12 @@ class FileSink(StreamSink):
             return PartialRecord(self.work)
         try:
             record = PartialRecord(**json.loads(self._record.read_text(encoding="utf-8")))
-            names = sorted({*record.work, *self.work})
-            differences = [name for name in names if record.work.get(name) != self.work.get(name)]
+            others = differences(record.work, self.work)
         except (OSError, ValueError, TypeError, AttributeError):
-            differences = ["origin unknown"]
-        if differences:
+            others = ["origin unknown"]
+        if others:
             raise UserError(
-                f"{self._partial}: part of other work (other {', '.join(differences)}). {DELETE_IT}"
+                f"{self._partial}: part of other work (other {', '.join(others)}). {DELETE_IT}"
             )
         if not resume and record.finished_lines:
             is_resumable = self.on_failure == "resume"
@@ -177,6 +195,11 @@ class FileSink(StreamSink):
 
     def _save(self, record: PartialRecord) -> None:
         write_atomically(self._record, json.dumps(asdict(record), indent=1).encode())
+
+
+def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Names of the models, inputs and settings in which two works differ."""
+    return [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
 
 
 def is_complete(name: str, line_count: int, numbered: bool) -> bool:

@@ -1,6 +1,10 @@
 """Commands that use trained models: settings become one call of the package that does the work."""
 
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache, partial
+from typing import TypeVar
 
 from nmt.analysis.evaluation import evaluate_file
 from nmt.analysis.system_comparison import compare_systems
@@ -12,12 +16,15 @@ from nmt.configuration.model_settings import (
     ExportSettings,
     IndexSettings,
     LabelSettings,
+    ModelSettings,
     ScoreSettings,
     TranslateSettings,
     models,
 )
 from nmt.data import as_list
 from nmt.exporting.export_model import export_model
+from nmt.foundation.devices import device_of, find_device
+from nmt.foundation.ranks import ALONE, Ranks, of_torchrun, together
 from nmt.inference.explanations.neighbors import index_files
 from nmt.inference.file_alignment import (
     align_files,
@@ -33,24 +40,42 @@ from nmt.inference.scoring import score_files
 from nmt.loading import text_classifier, translator, translator_for
 from nmt.pipeline.fingerprint import fingerprint
 
+Placed = TypeVar("Placed", bound=ModelSettings)
+
+
+@contextlib.contextmanager
+def _ranks(settings: Placed) -> Iterator[tuple[Ranks, Placed]]:
+    """All processes that torchrun has started, and the settings with the device of this one."""
+    if not of_torchrun().several:
+        yield ALONE, settings
+        return
+    is_on_gpu = find_device(settings.device).type == "cuda"
+    with together(is_on_gpu, "The same command continues its work") as ranks:
+        yield ranks, replace(settings, device=str(device_of(ranks, settings.device)))
+
 
 def translate(settings: TranslateSettings) -> None:
     """Translates a file or stdin."""
-    source = InputLines(
-        settings.input, settings.errors, prefix=settings.prefix, constraints=settings.constraints
-    )
-    translate_file(
-        partial(translator_for, settings),
-        source,
-        output=settings.output,
-        work=fingerprint(settings),
-        resume=settings.resume,
-        format=settings.format,
-        units=settings.units,
-        model=models(settings.model),
-        compare=models(settings.compare),
-        attention_map=settings.attention_map,
-    )
+    with _ranks(settings) as (ranks, placed):
+        source = InputLines(
+            settings.input,
+            settings.errors,
+            prefix=settings.prefix,
+            constraints=settings.constraints,
+        )
+        translate_file(
+            partial(translator_for, placed),
+            source,
+            ranks=ranks,
+            output=settings.output,
+            work=fingerprint(settings),
+            resume=settings.resume,
+            format=settings.format,
+            units=settings.units,
+            model=models(settings.model),
+            compare=models(settings.compare),
+            attention_map=settings.attention_map,
+        )
 
 
 def score(settings: ScoreSettings) -> float:

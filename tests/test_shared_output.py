@@ -1,0 +1,157 @@
+"""Several processes translate as one: the same bytes, whatever is killed; and one message for what they cannot share."""
+
+import itertools
+import json
+import os
+import random
+import signal
+
+import pytest
+from commands import failed, run
+from test_ranks import forks
+
+from nmt.foundation.errors import UserError
+from nmt.foundation.ranks import ALONE
+from nmt.inference import input_lines, shared_output
+
+GREEDY = ["search=greedy", "device=cpu"]
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """Chunks of four lines; each is a part."""
+    for module in (input_lines, shared_output):
+        monkeypatch.setattr(module, "CHUNK", 4)
+
+
+@pytest.fixture
+def text(tmp_path):
+    draw = random.Random(1)
+    lines = [" ".join(draw.choices("abcdefgh", k=draw.randint(1, 7))) for _ in range(43)]
+    file = tmp_path / "in.txt"
+    file.write_text("".join(f"{line}\n" for line in lines))
+    return file
+
+
+def work(small_run, file, output, *more):
+    return [f"model={small_run}", f"input={file}", f"output={output}", *GREEDY, *more]
+
+
+@pytest.mark.parametrize("form", ["text", pytest.param("moses", marks=pytest.mark.exhaustive)])
+def test_two_ranks_write_what_one_process_writes(small_run, text, tmp_path, form):
+    assert (
+        run("translate", *work(small_run, text, tmp_path / "one", f"format={form}")).returncode == 0
+    )
+    words = work(small_run, text, tmp_path / "two", f"format={form}")
+    statuses, printed = forks("nmt.translate", *words)
+    assert statuses == [0, 0], printed
+    assert (tmp_path / "two").read_bytes() == (tmp_path / "one").read_bytes()
+    assert {file.name for file in tmp_path.iterdir()} == {"in.txt", "one", "two"}
+
+
+def test_a_folder_keeps_the_parts_and_what_is_there_is_not_done_again(small_run, text, tmp_path):
+    run("translate", *work(small_run, text, tmp_path / "one"))
+    words = work(small_run, text, f"{tmp_path}/parts/")
+    assert run("translate", *words).returncode == 0
+    parts = sorted((tmp_path / "parts").glob("part-*"))
+    assert len(parts) == 11
+    assert b"".join(part.read_bytes() for part in parts) == (tmp_path / "one").read_bytes()
+    before = parts[0].stat().st_mtime_ns
+    parts[3].unlink()
+    assert run("translate", *words).returncode == 0
+    assert b"".join(part.read_bytes() for part in parts) == (tmp_path / "one").read_bytes()
+    assert parts[0].stat().st_mtime_ns == before
+    failed(run("translate", *words, "format=jsonl"), "parts: parts of other work (other settings)")
+
+
+def test_a_part_of_unknown_origin(small_run, text, tmp_path):
+    (tmp_path / "two.parts").mkdir()
+    (tmp_path / "two.parts" / "part-00000").write_text("nonsense\n")
+    words = work(small_run, text, tmp_path / "two")
+    statuses, printed = forks("nmt.translate", *words)
+    assert statuses == [1, 1]
+    assert printed.count("contains part-00000, not parts of this output. Delete it") == 1, printed
+    assert printed.count("The same command") == 0
+
+
+def test_ranks_with_another_input(small_run, text, tmp_path):
+    other = tmp_path / "other.txt"
+    other.write_text(text.read_text().replace("a", "b"))
+    statuses, printed = forks(
+        "nmt.translate",
+        *work(small_run, text, tmp_path / "two"),
+        second=work(small_run, other, tmp_path / "two"),
+    )
+    assert statuses == [1, 1]
+    assert printed.count("rank 1 of them has another work than rank 0 (input: ") == 1, printed
+    assert not (tmp_path / "two.parts").exists()
+
+
+def test_a_full_disk_on_one_rank(small_run, text, tmp_path, monkeypatch):
+    original = shared_output.write_atomically
+
+    def full(path, data):
+        if os.environ.get("RANK") == "1":
+            raise UserError(f"{path}: cannot be written (No space left on device)")
+        original(path, data)
+
+    monkeypatch.setattr(shared_output, "write_atomically", full)
+    words = work(small_run, text, tmp_path / "two")
+    statuses, printed = forks("nmt.translate", *words)
+    assert statuses == [1, 1]
+    assert printed.count("No space left on device") == 1, printed
+    assert "rank 1: " in printed
+    monkeypatch.setattr(shared_output, "write_atomically", original)
+    run("translate", *work(small_run, text, tmp_path / "one"))
+    statuses, printed = forks("nmt.translate", *words)
+    assert statuses == [0, 0], printed
+    assert (tmp_path / "two").read_bytes() == (tmp_path / "one").read_bytes()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("change", [{"input": None}, {"output": None}, {"attention_map": "a.html"}])
+def test_what_ranks_cannot_share(small_run, text, tmp_path, change):
+    settings = {"model": small_run, "input": text, "output": tmp_path / "two"} | change
+    words = [f"{key}={value}" for key, value in settings.items() if value is not None]
+    statuses, printed = forks("nmt.translate", *words, *GREEDY)
+    assert statuses == [1, 1]
+    assert printed.count("several processes") + printed.count("one process") == 1, printed
+
+
+def test_blocks_of_a_long_input(tmp_path):
+    """Every line belongs to one part, in order; blocks are taken in any order."""
+    for lines, size in ((0, 1), (1, 1), (400, 1), (401, 2), (10_000, 10)):
+        folder = tmp_path / str(lines)
+        folder.mkdir()
+        chunks = [range(start, min(start + 4, lines)) for start in range(0, lines, 4)]
+        sink = shared_output.PartsSink(folder, len(chunks), size, ALONE)
+        for chunk in sink.own(chunks):
+            sink.write([str(number) for number in chunk])
+        written = "".join(part.read_text() for part in sink.parts)
+        assert written == "".join(f"{number}\n" for number in range(lines))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("quarter", range(4))
+def test_a_kill_in_each_quarter(small_run, text, tmp_path, monkeypatch, quarter):
+    run("translate", *work(small_run, text, tmp_path / "one"))
+    original = shared_output.write_atomically
+    count = itertools.count()
+
+    def killed(path, data):
+        original(path, data)
+        if os.environ.get("RANK") == "1" and next(count) >= quarter:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    words = work(small_run, text, tmp_path / "two")
+    with monkeypatch.context() as patch:
+        patch.setattr(shared_output, "write_atomically", killed)
+        statuses, printed = forks("nmt.translate", *words)
+    assert statuses == [1, -signal.SIGKILL], printed
+    assert printed.count("rank 1 of 2 is gone") == 1
+    assert "The same command continues its work" in printed
+    manifest = json.loads((tmp_path / "two.parts" / "manifest.json").read_text())
+    assert manifest["lines per part"] == "4"
+    statuses, printed = forks("nmt.translate", *words)
+    assert statuses == [0, 0], printed
+    assert (tmp_path / "two").read_bytes() == (tmp_path / "one").read_bytes()
