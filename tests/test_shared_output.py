@@ -12,7 +12,7 @@ from test_ranks import forks
 
 from nmt.foundation.errors import UserError
 from nmt.foundation.ranks import ALONE
-from nmt.inference import input_lines, shared_output
+from nmt.inference import input_lines, scoring, shared_output
 
 GREEDY = ["search=greedy", "device=cpu"]
 
@@ -20,7 +20,7 @@ GREEDY = ["search=greedy", "device=cpu"]
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Chunks of four lines; each is a part."""
-    for module in (input_lines, shared_output):
+    for module in (input_lines, scoring, shared_output):
         monkeypatch.setattr(module, "CHUNK", 4)
 
 
@@ -62,6 +62,17 @@ def test_a_folder_keeps_the_parts_and_what_is_there_is_not_done_again(small_run,
     assert b"".join(part.read_bytes() for part in parts) == (tmp_path / "one").read_bytes()
     assert parts[0].stat().st_mtime_ns == before
     failed(run("translate", *words, "format=jsonl"), "parts: parts of other work (other settings)")
+
+
+def test_two_ranks_score_as_one_process(small_run, text, tmp_path):
+    words = [f"model={small_run}", f"source={text}", f"target={text}", "device=cpu"]
+    alone = run("score", *words, f"output={tmp_path}/one")
+    statuses, printed = forks("nmt.score", *words, f"output={tmp_path}/two")
+    assert statuses == [0, 0], printed
+    assert (tmp_path / "two").read_bytes() == (tmp_path / "one").read_bytes()
+    total = alone.stderr.decode().partition("log-probability")[2].strip()
+    assert total
+    assert printed.count(total) == 1, printed
 
 
 def test_a_part_of_unknown_origin(small_run, text, tmp_path):

@@ -25,7 +25,7 @@ from nmt.foundation.errors import Stopped, UserError, quoted
 from nmt.foundation.ranks import Silent, connected, of_torchrun
 
 SHELLS = ("bash", "zsh", "fish")
-TOGETHER = ("train", "classify", "translate")
+TOGETHER = ("train", "classify", "translate", "score")
 """Commands that may run in several processes."""
 FIRST_TELLS = 5.0
 """Seconds that other ranks wait, so that rank 0 reports a common error."""

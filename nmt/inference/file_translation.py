@@ -16,7 +16,7 @@ from nmt.inference.output_formats import FormatName, details_needed
 from nmt.inference.output_formats import lines as formatted
 from nmt.inference.output_sinks import OnFailure, StreamSink, is_complete
 from nmt.inference.prompt import at_terminal
-from nmt.inference.shared_output import sink_of
+from nmt.inference.shared_output import in_parts, sink_of
 from nmt.inference.translation import Translation
 from nmt.inference.translator import Translator
 from nmt.tokenizer.columns import Columns
@@ -54,8 +54,8 @@ def translate_file(
     """
     if ranks.several and source.is_stdin:
         raise UserError("input=stdin: several processes cannot share it; give input=FILE")
-    if ranks.several and attention_map:
-        raise UserError("attention_map: needs all sentences in one process; leave torchrun out")
+    if in_parts(ranks, output) and attention_map:
+        raise UserError("attention_map: needs one process that writes to a file or to stdout")
     if resume and is_complete(str(output), source.count, format == "moses"):
         return None
     on_failure: OnFailure = "keep" if source.is_stdin else "resume"

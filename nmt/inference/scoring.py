@@ -12,9 +12,10 @@ from typing import Literal
 from nmt.data.lines import Errors, check_aligned, find_file, stream_lines
 from nmt.foundation.errors import UserError
 from nmt.foundation.progress import Progress
+from nmt.foundation.ranks import Ranks
 from nmt.inference.input_lines import CHUNK
 from nmt.inference.output_formats import decoding_record
-from nmt.inference.output_sinks import open_sink
+from nmt.inference.shared_output import sink_of
 from nmt.inference.translation import ForcedDecoding, perplexity
 from nmt.inference.translator import Translator
 from nmt.tokenizer import Tokenizer
@@ -45,6 +46,7 @@ class ScoredPair:
 def score_files(
     load: Callable[[], Translator],
     *,
+    ranks: Ranks,
     source: str,
     target: str | None,
     nbest: str | None,
@@ -57,6 +59,7 @@ def score_files(
     """Writes the log-probability of each translation, and returns the perplexity of all.
 
     load: returns the translator
+    ranks: all processes of the scoring
     source, target, nbest: files of sentences, of translations, or an n-best list in Moses format
     errors: treatment of lines that are not UTF-8
     output, work: file (None: stdout); names and hashes of everything that it depends on
@@ -78,19 +81,20 @@ def score_files(
         count = sum(1 for _ in _of_list(source_file, target_file, errors))
         pairs = _of_list(source_file, target_file, errors)
     translator = load()
-    total = 0.0
-    tokens = 0
-    with open_sink(output, work=work) as sink, Progress("scoring", count, "lines") as step:
-        while chunk := list(islice(pairs, CHUNK)):
+    chunks = iter(lambda: list(islice(pairs, CHUNK)), [])
+    step = Progress("scoring", count // ranks.count, "lines")
+    with sink_of(ranks, output, count, work=work) as sink, step:
+        for chunk in sink.own(chunks):
             sources = translator.encode([pair.source for pair in chunk])
             targets = translator.tokenizer.encode_target([pair.target for pair in chunk])
             results = translator.force(sources, targets, attention=False, progress=step)
             rows = zip(chunk, targets, results, strict=True)
             sink.write([_line(translator.tokenizer, *row, format, normalize) for row in rows])
-            total += sum(result.log_prob for result in results)
-            tokens += sum(len(result.log_probs) for result in results)
-    mean = perplexity(total, tokens)
-    log.info("log-probability %.2f of %s tokens: perplexity %.3f", total, f"{tokens:,}", mean)
+            token_count = sum(len(result.log_probs) for result in results)
+            sink.add(sum(result.log_prob for result in results), token_count)
+    total, tokens = sink.sums or (0.0, 0)
+    mean = perplexity(total, int(tokens))
+    log.info("log-probability %.2f of %s tokens: perplexity %.3f", total, f"{tokens:,.0f}", mean)
     return mean
 
 

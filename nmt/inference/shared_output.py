@@ -35,6 +35,11 @@ MANIFEST = "manifest.json"
 """File that describes the work of a folder of parts."""
 
 
+def in_parts(ranks: Ranks, output: str | None) -> bool:
+    """Whether no process has the output of all lines."""
+    return ranks.several or str(output).endswith("/")
+
+
 def sink_of(
     ranks: Ranks,
     output: str | None,
@@ -53,7 +58,7 @@ def sink_of(
 
     Raises UserError as `open_sink`, and if ranks have other work or cannot share this one.
     """
-    if output is not None and (ranks.several or output.endswith("/")):
+    if output is not None and in_parts(ranks, output):
         return _shared(ranks, output, line_count, work)
     if ranks.several:
         raise UserError(

@@ -80,17 +80,19 @@ def translate(settings: TranslateSettings) -> None:
 
 def score(settings: ScoreSettings) -> float:
     """Scores given translations; returns their perplexity."""
-    return score_files(
-        partial(translator_for, settings),
-        source=settings.source,
-        target=settings.target,
-        nbest=settings.nbest,
-        output=settings.output,
-        work=fingerprint(settings),
-        format=settings.format,
-        normalize=settings.normalize,
-        errors=settings.errors,
-    )
+    with _ranks(settings) as (ranks, placed):
+        return score_files(
+            partial(translator_for, placed),
+            ranks=ranks,
+            source=settings.source,
+            target=settings.target,
+            nbest=settings.nbest,
+            output=settings.output,
+            work=fingerprint(settings),
+            format=settings.format,
+            normalize=settings.normalize,
+            errors=settings.errors,
+        )
 
 
 def evaluate(settings: EvaluateSettings) -> float:
