@@ -799,3 +799,19 @@ def test_who_comes_second_by_a_moment_is_reported(tmp_path, monkeypatch):
     monkeypatch.undo()
     assert folder.is_dir()
     lock.release()
+
+
+def test_the_same_command_starts_and_resumes(tmp_path):
+    """resume=auto: a new run, then the rest of it, then nothing; a fixed setting is not changed by the way."""
+    folder = tmp_path / "run"
+    command = [*TINY, f"run_dir={folder}", "resume=auto"]
+    first = run("train", *command, "trainer.stop_after=1")
+    assert first.returncode == 0, first.stderr
+    failed(
+        run("train", *command, "attention.size=5"), "attention.size", "cannot change when resuming"
+    )
+    second = run("train", *command)
+    assert second.returncode == 0, second.stderr
+    assert b"resuming" in second.stderr
+    assert b"is finished" in run("train", *command).stderr
+    failed(run("train", "resume=auto"), "resume=auto", "needs run_dir=FOLDER")

@@ -2,16 +2,27 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from nmt.configuration.check import mismatch
 from nmt.configuration.commands import COMMANDS
 from nmt.configuration.compose import compose_partly, parse, resolve
 from nmt.configuration.faults import ConfigError, ConfigErrors, broken, refuse, shown
-from nmt.configuration.saved_runs import changed, repeated, saved_run, with_network_of
+from nmt.configuration.saved_runs import (
+    changed,
+    refuse_changes,
+    repeated,
+    saved_run,
+    with_network_of,
+)
 from nmt.configuration.settings import Settings
 from nmt.configuration.training_settings import BacktranslateSettings, TrainingSettings
 from nmt.foundation.errors import UserError
+from nmt.storage import checkpoint as ckpt
+
+AUTO = "auto"
+"""Value of `resume` that starts a run, or resumes the one in its folder."""
 
 
 def configure(command: str, overrides: Sequence[str], again: str | None = None) -> Settings:
@@ -64,6 +75,8 @@ def _configured(command: str, overrides: Sequence[str], again: str | None) -> Se
         # The last resume= counts, as with every key.
         [*_, value] = [None, *(override.value() for override in parse(resumes)[0])]
         path = _path("resume", value)
+        if path == AUTO:
+            return _continued(command, [*changes, "resume=null"])
         if path is not None:
             config = changed(saved_run(path, command), command, changes)
             return _effective(kind.of({**config, "resume": path}), changes)
@@ -78,6 +91,17 @@ def _configured(command: str, overrides: Sequence[str], again: str | None) -> Se
         return _effective(kind.of(config, also=errors), overrides)
     except ConfigErrors as error:
         raise ConfigErrors([*error.faults, *_usual_data(error.faults, overrides)]) from None
+
+
+def _continued(command: str, overrides: Sequence[str]) -> Settings:
+    """The settings of a new run, which resume it if its folder has a checkpoint (resume=auto)."""
+    settings = _configured(command, overrides, None)
+    folder = getattr(settings, "run_dir", None)
+    refuse(broken((folder is None, "resume", "needs run_dir=FOLDER, to start or resume", AUTO)))
+    if not (Path(str(folder)) / ckpt.LAST).is_file():
+        return settings
+    refuse_changes(saved_run(str(folder), command), settings.values)
+    return replace(settings, resume=folder)  # type: ignore[call-arg]  # of trainings
 
 
 def _path(key: str, value: Any) -> str | None:

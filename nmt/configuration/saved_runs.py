@@ -10,6 +10,7 @@ import yaml
 from nmt.configuration.compose import compose, options, parse, reason
 from nmt.configuration.faults import ConfigError, ConfigErrors, broken, refuse, shown, unknown
 from nmt.foundation import plugins
+from nmt.foundation.configurations import NOT_LEARNT, flat
 from nmt.foundation.part_limits import RunView
 from nmt.storage import checkpoint as ckpt
 from nmt.storage.checkpoint import Checkpoint
@@ -49,6 +50,27 @@ def saved_run(path: str, command: str) -> Checkpoint:
     saved = ckpt.read_model(str(file), "resume", command)
     plugins.refuse_missing(saved.meta, f"resume={path}")
     return saved
+
+
+def refuse_changes(saved: Checkpoint, config: Mapping[str, Any]) -> None:
+    """Raises ConfigErrors if a configuration differs from that of a run in keys that are fixed.
+
+    saved: checkpoint of the run
+    config: configuration with which it is to continue
+    """
+    before = flat(saved.config)
+    now = flat(config)
+    errors = []
+    for key in sorted({*before, *now}):
+        group = key.partition(".")[0]
+        is_free = group in (*CHOSEN_ANEW, *NOT_LEARNT) or (group in CHANGEABLE and key not in FIXED)
+        if not is_free and before.get(key) != now.get(key):
+            problem = (
+                f"cannot change when resuming: it was {shown(before.get(key))} when this run began;"
+                " restore it, or choose another run_dir"
+            )
+            errors.append(ConfigError(key, problem, shown(now.get(key))))
+    refuse(errors)
 
 
 def read_initial(path: str) -> Checkpoint:
