@@ -52,16 +52,11 @@ def translate_file(
 
     Raises UserError if the models do not support the settings.
     """
-    if ranks.several and source.is_stdin:
-        raise UserError("input=stdin: several processes cannot share it; give input=FILE")
-    if in_parts(ranks, output) and attention_map:
-        raise UserError("attention_map: needs one process that writes to a file or to stdout")
+    _check_shared(source, in_parts(ranks, output), attention_map)
     if resume and is_complete(str(output), source.count, format == "moses"):
         return None
     on_failure: OnFailure = "keep" if source.is_stdin else "resume"
-    with sink_of(
-        ranks, output, source.count, work=work, resume=resume, on_failure=on_failure
-    ) as sink:
+    with sink_of(ranks, output, source.count, work, resume, on_failure) as sink:
         translator = load(None)
         source.require(partial(_check_line, translator.tokenizer.columns))
         compared = {path: load(path) for path in compare}
@@ -132,6 +127,14 @@ def _check_line(columns: Columns, line: str) -> None:
     columns.split(line)
     if columns.picture_in(line):
         check_picture(columns.picture_in(line))
+
+
+def _check_shared(source: InputLines, in_parts: bool, attention_map: str | None) -> None:
+    """Raises UserError for work that needs one process or one output."""
+    if in_parts and source.is_stdin:
+        raise UserError("input=stdin: several processes cannot share it; give input=FILE")
+    if in_parts and attention_map:
+        raise UserError("attention_map: needs one process that writes to a file or to stdout")
 
 
 def _check_models(

@@ -68,18 +68,11 @@ def score_files(
 
     Raises UserError if the files do not belong together.
     """
-    source_file = find_file(source)
-    target_file = find_file(str(target or nbest))
-    if target:
-        count = sum(1 for _ in stream_lines(target_file, errors))
-        source_count = sum(1 for _ in stream_lines(source_file, errors))
-        check_aligned(source_file, source_count, target_file, count)
-        lines = (stream_lines(file, errors) for file in (source_file, target_file))
-        pairs: Iterator[ScoredPair] = map(ScoredPair, *lines)
-    else:
-        # All of the list is read once, so that its errors come before any output.
-        count = sum(1 for _ in _of_list(source_file, target_file, errors))
-        pairs = _of_list(source_file, target_file, errors)
+    files = find_file(source), find_file(str(target or nbest))
+    pairs_of = _aligned if target else _of_list
+    # Everything is read once, so that errors come before any output.
+    count = sum(1 for _ in pairs_of(*files, errors))
+    pairs = pairs_of(*files, errors)
     translator = load()
     chunks = iter(lambda: list(islice(pairs, CHUNK)), [])
     step = Progress("scoring", count // ranks.count, "lines")
@@ -114,6 +107,15 @@ def _line(
         length = len(result.log_probs) if normalize == "average" else 1
         return f"{log_prob / length:.6f}"
     return json.dumps(decoding_record(tokenizer, target, result), ensure_ascii=False)
+
+
+def _aligned(source: Path, target: Path, errors: Errors) -> Iterator[ScoredPair]:
+    """Sentences and translations of two files. Raises UserError if one of them has more lines."""
+    target_count = sum(1 for _ in stream_lines(target, errors))
+    source_count = sum(1 for _ in stream_lines(source, errors))
+    check_aligned(source, source_count, target, target_count)
+    lines = (stream_lines(file, errors) for file in (source, target))
+    yield from map(ScoredPair, *lines)
 
 
 def _of_list(source: Path, nbest: Path, errors: Errors) -> Iterator[ScoredPair]:

@@ -44,7 +44,6 @@ def sink_of(
     ranks: Ranks,
     output: str | None,
     line_count: int,
-    *,
     work: Mapping[str, str],
     resume: bool = False,
     on_failure: OnFailure = "delete",
@@ -58,14 +57,14 @@ def sink_of(
 
     Raises UserError as `open_sink`, and if ranks have other work or cannot share this one.
     """
-    if output is not None and in_parts(ranks, output):
-        return _shared(ranks, output, line_count, work)
-    if ranks.several:
+    if not in_parts(ranks, output):
+        return open_sink(output, work=work, resume=resume, on_failure=on_failure)
+    if output is None:
         raise UserError(
             "output=stdout: several processes need files; give output=FILE, or output=FOLDER/ for "
             "the parts"
         )
-    return open_sink(output, work=work, resume=resume, on_failure=on_failure)
+    return _shared(ranks, output, line_count, work)
 
 
 class PartsSink(StreamSink):
