@@ -628,7 +628,7 @@ def test_threads_are_kept_with_a_run(tmp_path, monkeypatch):
         monkeypatch.setenv("OMP_NUM_THREADS", str(here + 1))  # set by the user: it wins
         torch.set_num_threads(here + 1)
         result = run("train", f"resume={folder}", "trainer.max_epochs=4")
-        assert f"going on with {here + 1}, as set".encode() in result.stderr
+        assert f"continuing with {here + 1}, as set".encode() in result.stderr
         assert torch.get_num_threads() == here + 1
     finally:
         torch.set_num_threads(here)

@@ -1,4 +1,4 @@
-"""Several processes translate as one: the same bytes, whatever is killed; and one message for what they cannot share."""
+"""Several processes translate as one: the same bytes after any kill, and one message for work that they cannot share."""
 
 import itertools
 import json

@@ -85,7 +85,7 @@ class EnsembleSettings(ModelSettings):
     def idle(self) -> dict[str, str]:
         if len(models(self.model)) > 1:
             return {}
-        why = "has no effect with one model; model=[A,B] is an ensemble"
+        why = "there is only one model; model=[A,B] is an ensemble"
         return {"averaging": why, "shares": why}
 
 
