@@ -13,18 +13,18 @@ from collections import Counter
 from pathlib import Path
 
 LIMITS = {
-    "statements": 18_400,
-    "assignments of three or more targets": 41,
-    "% of assignments that are `a, b = x, y`": 1.0,
-    "% of assigned names that are generic": 1.0,
-    "% of lines over 100 columns": 1.1,
-    "functions over 50 lines": 3,
+    "statements": 18_260,
+    "assignments of three or more targets": 27,
+    "% of assignments that are `a, b = x, y`": 0.4,
+    "% of assigned names that are generic": 0.7,
+    "% of lines over 100 columns": 0.1,
+    "functions over 50 lines": 2,
 }
 """Largest figures of nmt/, docstrings not counted as statements. They are as low as the code allows today.
 
 The aims are 13,000 statements, 20 assignments of three or more targets, 1 %, 1 %, 0 and 0.
 """
-LEAST_COMMENTS = 2.4
+LEAST_COMMENTS = 3.1
 """Smallest number of comments per 100 lines that are not blank. The aim is 4."""
 MAX_COLUMNS = 100
 MAX_FUNCTION_LINES = 50

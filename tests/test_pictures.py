@@ -781,7 +781,7 @@ def test_captions_of_files(tmp_path, reader_of_digits):
     )
     failed(
         run("align", model, f"source={tmp_path}/images.txt", f"target={tmp_path}/images.txt"),
-        "no words to align",
+        "which have no words",
     )
     (tmp_path / "wrong.txt").write_text("nothing.png\n")
     failed(run("translate", model, f"input={tmp_path}/wrong.txt"), "nothing.png: no such file")
