@@ -63,7 +63,7 @@ def test_a_run_names_the_commit_and_the_threads(first):
         (["--from", "list.yaml"], "--from list.yaml: not the config.yaml of a run"),
         (["--from", "RUN", "decoder=luong"], "decoder=luong: --from takes single keys"),
         (["--from", "RUN", "sed=1"], "did you mean seed?"),
-        (["--from", "RUN", "-m", "seed=1,2"], "--from trains one run again: leave out -m"),
+        (["--from", "RUN", "-m", "seed=1,2"], "--from repeats a single run: leave out -m"),
         (["--from", "RUN", "seed=1,2"], "several values make a sweep"),
     ],
 )

@@ -120,7 +120,7 @@ def _dispatch(
         _complete(name)
     elif flags.multirun:
         if flags.again is not None:
-            raise UserError("--from trains one run again: leave out -m")
+            raise UserError("--from repeats a single run: leave out -m")
         _run_all(name, run, sweep, overrides, flags.dry_run)
     elif flags.dry_run:
         raise UserError("--dry-run lists the runs of a sweep: add -m")

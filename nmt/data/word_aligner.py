@@ -32,7 +32,7 @@ ITERATIONS = 5
 NULL_SHARE = 0.2
 """p_0 of the hidden Markov model, as in Och & Ney 2003."""
 CELLS = 2**20
-"""Number of positions (target word, source word) in an array; 8 MB in float64."""
+"""Largest number of (target word, source word) pairs in an array; 8 MB in float64."""
 PADDING = -1
 """Table entry of target positions after the end; its probability is 1 and its count is dropped."""
 

@@ -44,7 +44,7 @@ TEXT_WIDTH = 9.0
 MARGIN = 0.2
 """Inches beside the lines of marked texts."""
 LINE_HEIGHT = 0.27
-"""Inches from line to line of marked texts."""
+"""Line spacing of texts with highlighted words, in inches."""
 WORD_SPACE = 0.09
 """Inches between words of marked texts."""
 

@@ -30,7 +30,7 @@ BROWSER = Path(__file__).with_name("browser")
 FILES = ("weights.js", "tokenizer.js", "network.js", "search.js", "answers.js")
 """Scripts of the page, each after those that it uses."""
 CELLS = ("gru", "lstm", "norm_gru", "norm_lstm")
-"""Cells of network.js."""
+"""Recurrent cells that network.js implements."""
 PENALTIES = ("none", "average", "power", "wu", "reward")
 """Length penalties of search.js."""
 PAGE = Path(__file__).parent.parent / "serving"

@@ -36,9 +36,9 @@ def device_of(ranks: Ranks, name: str) -> torch.device:
 
 
 def find_device(name: str) -> torch.device:
-    """The device of a name; auto is the GPU if there is one.
+    """The torch device of a name; `auto` is the GPU if there is one, else the CPU.
 
-    Raises UserError if it cannot be used.
+    Raises UserError if the device cannot be used.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")

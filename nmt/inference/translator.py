@@ -41,7 +41,7 @@ Result = TypeVar("Result")
 ProgressCallback = Callable[[int], object]
 """Receives the number of newly finished lines."""
 FORCED_TOKENS = 4000
-"""Positions of a batch when given translations are scored."""
+"""Largest number of target tokens, with padding, in a batch of given translations that are scored."""
 
 
 def _no_progress(lines: int) -> None:

@@ -30,9 +30,9 @@ class Sample:
     n_best: samples per sentence
     temperature: divisor of the log-probabilities
     top_k: number of most probable words to draw from (0: all)
-    top_p: probability of the set of words to draw from
-    epsilon: least probability of a word
-    seed: seed of the random numbers, together with that of the request
+    top_p: nucleus sampling: probability of the smallest set of tokens to draw from
+    epsilon: tokens with a smaller probability are not drawn
+    seed: random seed, combined with the seed of the request
     """
 
     repeats = True

@@ -1,4 +1,4 @@
-"""Search over ranges by Optuna (Akiba et al. 2019); every trial is a run.
+"""Hyperparameter search with Optuna (Akiba et al. 2019); every trial is one training run.
 
 Keys with several values or with an interval are the search space.
 """

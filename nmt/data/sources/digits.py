@@ -26,7 +26,7 @@ from nmt.foundation.extras import require
 from nmt.foundation.ranges import Depth, Size
 
 PREFIX = "digits:"
-"""Beginning of the names of pages."""
+"""Prefix of the name of a generated page of digits."""
 SIDE = 8
 """Pixels of a digit, in both directions."""
 HELD_OUT = {"validation": 250, "test": 400}
