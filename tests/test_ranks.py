@@ -120,10 +120,7 @@ def test_messages_between_ranks(found):
     assert found["whole"] == [*range(7)]
     assert found["of the first"] == 0
     assert found["sums"] == [1.0, 1.0]
-    assert (
-        "rank 1 of them has another configuration than rank 0: start all with"
-        in found["disagreement"]
-    )
+    assert "same configuration, but rank 1 differs from rank 0: " in found["disagreement"]
     assert not found["kept group"], "its threads may not survive the end of Python"
     assert found["kept threads"] == [], "one may wait for the lock of the thread that joins it"
 
@@ -216,8 +213,8 @@ def test_a_death_is_undone_or_ends_all(whole, tmp_path):
     assert time.monotonic() - began < 60
     assert process.returncode != 0
     assert "resuming" in output
-    assert output.count("rank 1 of 2 is gone") == 1
-    assert output.count("rank 0 of 2 is gone") == 1
+    assert output.count("rank 1 of 2 has ended") == 1
+    assert output.count("rank 0 of 2 has ended") == 1
     trained(f"resume={folder}")
     assert farthest(weights(whole[0]), weights(folder)) == 0.0
     assert farthest(weights(whole[0], ckpt.BEST), weights(folder, ckpt.BEST)) == 0.0

@@ -94,7 +94,7 @@ def test_ranks_with_another_input(small_run, text, tmp_path):
         second=work(small_run, other, tmp_path / "two"),
     )
     assert statuses == [1, 1]
-    assert printed.count("rank 1 of them has another work than rank 0 (input: ") == 1, printed
+    assert printed.count("rank 1 differs from rank 0 (input: ") == 1, printed
     assert not (tmp_path / "two.parts").exists()
 
 
@@ -159,7 +159,7 @@ def test_a_kill_in_each_quarter(small_run, text, tmp_path, monkeypatch, quarter)
         patch.setattr(shared_output, "write_atomically", killed)
         statuses, printed = forks("nmt.translate", *words)
     assert statuses == [1, -signal.SIGKILL], printed
-    assert printed.count("rank 1 of 2 is gone") == 1
+    assert printed.count("rank 1 of 2 has ended") == 1
     assert "The same command continues its work" in printed
     manifest = json.loads((tmp_path / "two.parts" / "manifest.json").read_text())
     assert manifest["lines per part"] == "4"

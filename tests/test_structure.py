@@ -125,8 +125,8 @@ def folders() -> list[Path]:
 def test_a_folder_has_a_docstring_and_a_reading_order(folder):
     text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8")))
     assert text
-    order = re.search(r"^Read: (.+?)\.$", text, re.MULTILINE | re.DOTALL)
-    assert order, f"{folder}: the docstring has no line 'Read: FILE, FILE.'"
+    order = re.search(r"^(?:Read|Reading order): (.+?)\.$", text, re.MULTILINE | re.DOTALL)
+    assert order, f"{folder}: the docstring has no line 'Reading order: FILE, FILE.'"
     named = {name.strip() for name in re.split(r",\s+", order[1].replace("\n", " "))}
     files = {path.stem for path in folder.glob("*.py")} | {
         path.name for path in folder.iterdir() if path.is_dir()

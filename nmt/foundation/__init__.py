@@ -1,4 +1,5 @@
-"""Base of all other folders: values that parts exchange, ranges, errors, progress, ranks.
+"""Base package of nmt, imported by all other packages: tensor interfaces, value ranges, errors,
+progress displays and distributed ranks.
 
-Read: interfaces, ranges, errors, the rest in any order.
+Reading order: interfaces, ranges, errors, the rest in any order.
 """

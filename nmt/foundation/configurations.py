@@ -1,5 +1,5 @@
-"""Configurations of runs as plain containers: their flat form, and the settings that change a
-run."""
+"""Plain-container form of run configurations: flat keys, digests, and the settings that affect
+training."""
 
 import hashlib
 import json
@@ -10,13 +10,13 @@ NOT_LEARNT = (
     "run_dir", "resume", "device", "threads", "sweep", "tracker", "callback", "keep_validations",
     "final_test",
 )  # fmt: skip
-"""Keys that do not change what a run learns."""
+"""Top-level configuration keys without effect on the trained weights."""
 NOT_LEARNT_BY_TRAINER = ("stop_after", "save_every", "log_every", "keep")
-"""Keys of `trainer` that do not change what a run learns."""
+"""Keys of the group `trainer` without effect on the trained weights."""
 
 
 def learnt_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that change what a run learns."""
+    """Returns the settings that can change the trained weights."""
     settings = {key: value for key, value in config.items() if key not in NOT_LEARNT}
     trainer = settings.get("trainer")
     if isinstance(trainer, Mapping):
@@ -27,7 +27,8 @@ def learnt_settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Values by their whole keys, such as `encoder.hidden_size`; values that are None left out."""
+    """Returns a flat dictionary from dotted keys, such as `encoder.hidden_size`, to their values;
+    None values are left out."""
     values: dict[str, Any] = {}
     for key, value in config.items():
         if isinstance(value, Mapping):
@@ -38,6 +39,7 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def digest(value: Any) -> str:
-    """SHA-256 of plain containers, in hexadecimal digits. The order of keys does not count."""
-    # default=str: paths and numbers of numpy are hashed as they are shown.
+    """Returns the SHA-256 digest of plain containers in hexadecimal; the order of keys has no
+    effect."""
+    # default=str: paths and NumPy scalars are hashed by their string form.
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()

@@ -1,4 +1,5 @@
-"""Functions that are imported when they are called: a command starts before its work is loaded."""
+"""Functions that are imported on their first call, so that a command starts before heavy modules
+are loaded."""
 
 import inspect
 import pkgutil
@@ -11,25 +12,26 @@ from nmt.foundation.extras import EXTRAS, advice
 
 
 def imported(name: str) -> Callable[..., Any]:
-    """Imports a function, `module:function`.
+    """Imports and returns the function with the name `module:function`.
 
-    Raises UserError if the module needs a package of an extra that is not installed.
+    Raises UserError if the module needs an optional package that is not installed.
     """
     try:
         return pkgutil.resolve_name(name)
     except ModuleNotFoundError as error:
         package = str(error.name).partition(".")[0]
-        # A missing module of nmt itself is an error of the code.
+        # A missing module of nmt itself is a bug, so its traceback is kept.
         if package not in EXTRAS:
             raise
         raise UserError(advice(package)) from error
 
 
 def with_settings(name: str) -> Callable[[Any], Any]:
-    """Returns a function of the settings of a command, which imports another one and calls it.
+    """Returns a function that imports another function when it is called and passes command
+    settings to it.
 
-    name: `module:function`; it receives the settings that its parameters name, or all settings if
-        its parameter is called `settings`
+    name: `module:function`; the function receives the settings that its parameters name, or all
+        settings if it has a parameter `settings`
     """
 
     def call(settings: Any) -> Any:
@@ -43,10 +45,10 @@ def with_settings(name: str) -> Callable[[Any], Any]:
 
 
 def make_callable(module: ModuleType, name: str) -> None:
-    """Makes a module of a command callable as a function, such as `nmt.train(…)`.
+    """Makes the module of a command callable, as in `nmt.train(…)`.
 
-    module: the module
-    name: `module:function`, imported when it is called
+    module: module object to change
+    name: `module:function`, imported and called when the module is called
     """
 
     class CallableModule(ModuleType):

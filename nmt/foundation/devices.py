@@ -1,4 +1,4 @@
-"""The device to compute on: the one that is set, if the hardware has it."""
+"""Selects the torch device from the setting `device` and the available hardware."""
 
 from typing import Literal
 
@@ -8,13 +8,13 @@ from nmt.foundation.errors import UserError, first_line
 from nmt.foundation.ranks import Ranks
 
 Precision = Literal["float32", "bfloat16", "float16"]
-"""Number formats of matrix products in training."""
+"""Floating-point format of matrix multiplications in training."""
 
 
 def device_of(ranks: Ranks, name: str) -> torch.device:
-    """The device of this rank: with several ranks on GPUs, each has a GPU of its own.
+    """Returns the torch device of one distributed rank; each rank on CUDA gets its own GPU.
 
-    Raises UserError if the device cannot be used, or if there are fewer GPUs than ranks.
+    Raises UserError if the device is not available or the machine has fewer GPUs than ranks.
     """
     device = find_device(name)
     if not ranks.several or device.type != "cuda":
@@ -22,33 +22,34 @@ def device_of(ranks: Ranks, name: str) -> torch.device:
     gpus = torch.cuda.device_count()
     if device.index is not None:
         raise UserError(
-            f"device={name}: {ranks.count} processes would share one GPU; give cuda, and each "
-            "takes its own"
+            f"device={name}: {ranks.count} processes would share one GPU; set device=cuda to give "
+            "each process its own"
         )
     if ranks.local >= gpus:
         raise UserError(
-            f"rank {ranks.number} has no GPU: this machine has {gpus}, and torchrun has started "
-            f"more processes. Use --nproc-per-node={gpus}, or device=cpu"
+            f"rank {ranks.number} has no GPU: this machine has {gpus} GPUs, but torchrun started "
+            f"more processes. Use --nproc-per-node={gpus} or device=cpu"
         )
-    # nccl takes the current device of each process.
+    # NCCL uses the current CUDA device of each process.
     torch.cuda.set_device(ranks.local)
     return torch.device("cuda", ranks.local)
 
 
 def find_device(name: str) -> torch.device:
-    """The torch device of a name; `auto` is the GPU if there is one, else the CPU.
+    """Returns the torch device with the given name; `auto` selects the GPU if available, else the
+    CPU.
 
-    Raises UserError if the device cannot be used.
+    Raises UserError if the device is not available.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as error:
-        # PyTorch lists all kinds of devices for an unknown name; the common ones will do.
+        # For an unknown name, PyTorch's message lists every backend; it is replaced by ours.
         reason = first_line(error)
         why = "" if reason.startswith("Expected one of") else f" ({reason})"
         raise UserError(
-            f"device={name} cannot be used here{why}. Use auto, cpu, cuda, or cuda:1 …"
+            f"device={name}: not available on this machine{why}. Use auto, cpu, cuda, or cuda:1"
         ) from None
     return torch.device(name)

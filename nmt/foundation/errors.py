@@ -1,23 +1,25 @@
-"""Errors for users, and settings as they are typed."""
+"""Exceptions for users, and settings quoted for the command line."""
 
 import re
 import shlex
 
 PLAIN = re.compile(r"[A-Za-z0-9_./:@%+*?|\-]+")
-"""Values that need no quotes in a configuration."""
+"""Values that need no quotes in a configuration override."""
 
 
 class UserError(ValueError):
     """Error that the user can fix; the message names the file, line, key or value, and the remedy.
 
-    Commands print it without a traceback and exit with status 1.
+    Commands print the message without a traceback and exit with status 1.
     """
 
 
 class Stopped(Exception):
-    """A training that was stopped and saved, by a signal or as `planned` (trainer.stop_after).
+    """Raised when training stops early and its state is saved.
 
-    The command lines exit with status 130 after a signal, and with 0 if it was planned.
+    planned: True if `trainer.stop_after` stopped the training, False for a signal
+
+    Commands exit with status 0 after a planned stop, and with 130 after a signal.
     """
 
     def __init__(self, planned: bool = False) -> None:
@@ -26,27 +28,29 @@ class Stopped(Exception):
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an error's text, or its class if it has none."""
+    """Returns the first line of an error message, or the name of the exception class if the message
+    is empty."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 
 
 def typed(**settings: object) -> str:
-    """Settings as typed at a shell, quoted for the grammar of configurations and the shell."""
+    """Returns settings as `key=value` words, quoted for the shell and the configuration grammar."""
     return " ".join(shlex.quote(f"{key}={quoted(str(value))}") for key, value in settings.items())
 
 
 def quoted(text: str) -> str:
-    """A text, between quotes if the configuration's grammar would read another value."""
+    """Returns a value, in quotes if the configuration grammar would parse the bare value
+    differently."""
     if PLAIN.fullmatch(text) and not _is_a_value(text):
         return text
-    # Backslashes before a quote, and at the end, would escape it.
+    # A backslash before a quote would escape the quote, so it is doubled.
     escaped = re.sub(r"(\\*)('|$)", lambda match: 2 * match[1] + ("\\'" if match[2] else ""), text)
     return f"'{escaped}'"
 
 
 def _is_a_value(text: str) -> bool:
-    """Whether the grammar reads a number, a truth value or null."""
+    """Returns whether the grammar parses a string as a number, Boolean or null."""
     try:
         float(text.replace("_", ""))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Optional packages, and how to install them."""
+"""Optional packages and the commands that install them."""
 
 from importlib.util import find_spec
 
@@ -21,31 +21,32 @@ EXTRAS = {
     "prometheus_client": ("serve", "servers"),
     "datasets": ("hub", "data of the hub and parquet files"),
 }
-"""Extra of nmt that installs each package, and its purpose."""
+"""Maps each optional package to the extra of nmt that installs it and its purpose."""
 INSTALLED_AS = {
     "PIL": "pillow",
     "sklearn": "scikit-learn",
     "prometheus_client": "prometheus-client",
     "huggingface_hub": "huggingface-hub",
 }
-"""Names for pip of packages whose import names differ."""
+"""Distribution names on PyPI of packages whose import names differ."""
 
 
 def installed(package: str) -> bool:
-    """Whether a package can be imported."""
+    """Returns whether a package can be imported."""
     return find_spec(package) is not None
 
 
 def advice(*packages: str) -> str:
-    """Message about packages that are not installed, and the command that installs them."""
+    """Returns a message that names missing packages, their purpose, and the command that installs
+    them."""
     extras = ",".join(EXTRAS[package][0] for package in packages)
     purposes = " and ".join(EXTRAS[package][1] for package in packages)
     names = " and ".join(INSTALLED_AS.get(package, package) for package in packages)
-    # Not by its name: `nmt` on the package index is another project.
+    # `pip install nmt[…]` would be wrong: `nmt` on PyPI is another project.
     return f"{purposes} need {names}: pip install '.[{extras}]' in a checkout of nmt"
 
 
 def require(package: str) -> None:
-    """Raises UserError if a package is not installed."""
+    """Raises UserError if an optional package is not installed."""
     if not installed(package):
         raise UserError(advice(package))

@@ -1,8 +1,9 @@
-"""The values passed between the parts: frozen, batch-first, typed with shapes.
+"""Data classes and protocols exchanged between components: frozen, batch-first, typed with shapes.
 
-Dimensions: B sentences, S source length, T target length, E embedding, Q query (decoder state),
-M memory, K key, V vocabulary, N search rows (B x beam), D readout; of pictures, P positions,
-C channels. Masks are Boolean, True = real token.
+Dimensions: B sentences, S source length, T target length, V vocabulary, E embedding, Q query
+(decoder state), M memory, K key, H heads, G projected value, D readout, N search rows (B x beam
+width). W is the number of source words, P of image positions, C of channels, L of labels. Masks are
+Boolean; True marks a real token.
 """
 
 from __future__ import annotations
@@ -17,23 +18,23 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 PAD = 0
-"""Id of padding, the same in every vocabulary, as are those of the other special symbols."""
+"""Token id of padding, the same in every vocabulary."""
 UNK = 1
-"""Id of unknown words."""
+"""Token id of unknown words, the same in every vocabulary."""
 BOS = 2
-"""Id of the beginning of a sentence."""
+"""Token id of the beginning of a sentence, the same in every vocabulary."""
 EOS = 3
-"""Id of the end of a sentence."""
+"""Token id of the end of a sentence, the same in every vocabulary."""
 
 Record = TypeVar("Record")
 
 
 def map_tensors(value: Record, change: Callable[[Tensor], Tensor]) -> Record:
-    """A copy of a value in which every tensor is changed.
+    """Returns a copy of a nested value with a function applied to every tensor.
 
-    value: a tensor, or tuples, mappings and dataclasses that contain tensors, nested in any way;
-        other values stay
-    change: new tensor of each tensor
+    value: a tensor, or nested tuples, mappings and dataclasses that contain tensors; values of
+        other types are kept
+    change: function from a tensor to its replacement
     """
     result: Any = value
     if isinstance(value, Tensor):
@@ -50,17 +51,17 @@ def map_tensors(value: Record, change: Callable[[Tensor], Tensor]) -> Record:
 
 
 def to_device(record: Record, device: torch.device) -> Record:
-    """A dataclass with all its tensors on a device."""
+    """Returns a copy of a dataclass with all tensors moved to a device."""
     return map_tensors(record, lambda tensor: tensor.to(device, non_blocking=True))
 
 
 @dataclass(frozen=True)
 class Pictures:
-    """Images, or grids of features, padded with zeros at the bottom and on the right.
+    """Batch of images or image feature grids, zero-padded at the bottom and on the right.
 
-    values: colours or features of each position
-    sizes: rows and columns of each picture; 0 and 0 for no picture
-    even: whether all have the same size, so nothing is padding
+    values: colour channels or features of each position
+    sizes: rows and columns of each image before padding; (0, 0) for a missing image
+    even: True if all images have the same size, so that there is no padding
     """
 
     values: Float[Tensor, "B rows columns C"]
@@ -72,14 +73,14 @@ class Pictures:
 class Batch:
     """Sentence pairs, padded at the end with PAD.
 
-    source: source ids
-    source_lengths: tokens of each source, EOS included
-    inputs: target ids, BOS first
-    targets: target ids, EOS last
-    num_tokens: number of target tokens, EOS included
-    links: given alignments, each row shared equally by its links; rows of words without links are
-        zeros (None: no alignments)
-    pictures: pictures of the sources (None: they are text)
+    source: source token ids
+    source_lengths: number of tokens of each source sentence, including EOS
+    inputs: decoder input ids, starting with BOS
+    targets: target ids, ending with EOS
+    num_tokens: number of target tokens, including EOS
+    links: supervised word alignments; the links of a target token share a row sum of 1, and a token
+        without links has a zero row (None: no alignments)
+    pictures: source images (None: text only)
     """
 
     source: Int[Tensor, "B S"]
@@ -94,19 +95,19 @@ class Batch:
         return to_device(self, device)
 
     def repeated(self, times: int) -> Batch:
-        """Each pair several times, one beside the other."""
+        """Returns the batch with each sentence pair repeated `times` times in adjacent rows."""
         repeated = map_tensors(self, lambda tensor: tensor.repeat_interleave(times, 0))
         return replace(repeated, num_tokens=times * self.num_tokens)
 
 
 @dataclass(frozen=True)
 class TextBatch:
-    """B texts in N rows, padded at the end with PAD.
+    """B labelled texts in N rows (sentences), padded at the end with PAD.
 
-    tokens: ids
-    lengths: tokens of each row
-    counts: rows of each text
-    labels: labels of each text (None: unknown)
+    tokens: token ids
+    lengths: number of tokens of each row
+    counts: number of rows of each text
+    labels: True for each label of a text (None: labels unknown)
     num_tokens: number of texts
     """
 
@@ -122,7 +123,7 @@ class TextBatch:
 
 @runtime_checkable
 class TrainingBatch(Protocol):
-    """Input of an objective; a loss is reported per `num_tokens`."""
+    """Interface of a batch passed to an objective; losses are averaged over `num_tokens`."""
 
     @property
     def num_tokens(self) -> int: ...
@@ -131,20 +132,22 @@ class TrainingBatch(Protocol):
 
 @runtime_checkable
 class Batches(Protocol):
-    """The batches of one epoch, by index."""
+    """Interface of the batches of one epoch, which are read by index."""
 
     def __len__(self) -> int: ...
     def read(self, indices: Sequence[int]) -> Iterator[TrainingBatch]:
-        """Yields some of the batches; they may be made ahead of time."""
+        """Yields the batches with the given indices; an implementation may prepare them ahead of
+        time."""
         ...
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Slots of the rows of a search: each of B sentences has `width` slots; some may be empty.
+    """Assignment of search rows to slots; each of B sentences has `width` slots, and some may be
+    empty.
 
-    width: slots of each sentence
-    slots: slot of each row among all B·width slots; ascending
+    width: number of slots per sentence
+    slots: slot of each row among all B·width slots, in ascending order
     """
 
     width: int
@@ -152,14 +155,19 @@ class Layout:
 
     @cached_property
     def sentences(self) -> Int[Tensor, " N"]:
-        """Sentence of each row."""
+        """Sentence index of each row."""
         return self.slots if self.width == 1 else self.slots // self.width
 
 
 def sentences_of_rows(
     rows: int, memory: Prepared, layout: Layout | None = None
 ) -> Int[Tensor, " N"]:
-    """Sentence of each row of a search."""
+    """Returns the sentence index of each search row.
+
+    rows: number of rows N
+    memory: memory of the B sentences
+    layout: slots of the rows (None: every sentence has N / B rows)
+    """
     if layout is not None:
         return layout.sentences
     numbers = torch.arange(rows, device=memory.mask.device)
@@ -169,10 +177,10 @@ def sentences_of_rows(
 def scatter_rows(
     rows: Shaped[Tensor, "N T X"], sentences: int, layout: Layout | None = None
 ) -> Shaped[Tensor, "B n X"]:
-    """Rows grouped by sentence: n = T · (rows per sentence), with zeros in empty slots.
+    """Groups search rows by sentence, with zeros in empty slots; n = T · (rows per sentence).
 
-    rows: rows in the order of their sentences; without a layout, the same number per sentence
-    sentences: B
+    rows: rows ordered by sentence; without a layout, every sentence has the same number
+    sentences: number of sentences B
     layout: slots of the rows
     """
     if layout is not None:
@@ -184,20 +192,20 @@ def scatter_rows(
 def gather_rows(
     groups: Float[Tensor, "B n X"], steps: int, layout: Layout | None = None
 ) -> Float[Tensor, "N T X"]:
-    """Inverse of `scatter_rows`, for rows with T = `steps`."""
+    """Returns the rows of grouped slots; inverse of `scatter_rows` for rows with T = `steps`."""
     rows = groups.reshape(-1, steps, groups.size(-1))  # [B·W, T, X], or [N, T, X]
     return rows if layout is None else rows.index_select(0, layout.slots)
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """Output of an encoder for B sources.
+    """Encoder output for B sources.
 
-    values: annotation of each source position
+    values: annotation vector of each source position
     mask: True for real positions
-    final_state: summary of each source
-    grids: rows and columns of each picture; its positions follow those of the words, row by row
-        (None: no pictures)
+    final_state: summary vector of each source
+    grids: rows and columns of each image, whose positions follow the words row by row (None: no
+        images)
     """
 
     values: Float[Tensor, "B S M"]
@@ -208,10 +216,10 @@ class Encoded:
 
 @dataclass(frozen=True)
 class SourceWords:
-    """Source words for the output layer, without the positions of a picture.
+    """Source tokens for the output layer, without image positions.
 
-    ids: to be copied
-    vectors: to be translated one by one; E = 0 if the model has no lexical part
+    ids: token ids that the copy mechanism may copy
+    vectors: embeddings for the lexical translation model; E = 0 if the network has none
     """
 
     ids: Int[Tensor, "B W"]
@@ -220,17 +228,18 @@ class SourceWords:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Memory of B sources: everything that is computed once per source.
+    """Attention memory of B sources: everything that is computed once per source.
 
-    Several rows may read the memory of the same source; it is never copied for them.
+    All search rows of a sentence read the same memory, which is never copied per row.
 
-    encoded: output of the encoder
-    keys: annotations as they are compared with queries; K = 0 without attention
-    values: annotations as they are summed, H heads side by side
-    projected_values: `values` multiplied by the weights by which a recurrent decoder multiplies the
-        context; otherwise `values`
-    decoder_init: input of the bridge, which makes the decoder's first state
-    source_words: set by `Seq2Seq.encode` if the output layer reads the source (None: it does not)
+    encoded: encoder output
+    keys: annotations projected for comparison with queries; K = 0 without attention
+    values: annotations that attention averages, with H heads concatenated
+    projected_values: `values` multiplied by the decoder's context weights if the decoder is
+        recurrent, otherwise `values`
+    decoder_init: input of the bridge, which computes the initial decoder state
+    source_words: source tokens, set by `Seq2Seq.encode` (None: the output layer does not read the
+        source)
     """
 
     encoded: Encoded
@@ -242,33 +251,35 @@ class Prepared:
 
     @property
     def mask(self) -> Bool[Tensor, "B S"]:
-        """True for real positions."""
+        """True for real source positions."""
         return self.encoded.mask
 
     @property
     def heads(self) -> int:
-        """Number of heads H of `values`."""
+        """Number of attention heads H of `values`."""
         return self.values.size(-1) // self.encoded.values.size(-1)
 
     def by_head(self, values: Float[Tensor, "B S HX"]) -> Float[Tensor, "B HS X"]:
-        """Heads as extra positions, so that one batched product serves all heads."""
+        """Returns the heads as extra positions, so that one batched matrix multiplication serves
+        all heads."""
         if self.heads == 1:
             return values
         # [B, S, H·X] → [B, S, H, X] → [B, H, S, X] → [B, H·S, X]
         return values.unflatten(-1, (self.heads, -1)).transpose(1, 2).flatten(1, 2)
 
     def select(self, sentences: Int[Tensor, " b"]) -> Prepared:
-        """Memory of some of the sentences."""
+        """Returns the memory of the sentences with the given indices."""
         return map_tensors(self, lambda tensor: tensor.index_select(0, sentences))
 
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """Decoder state; each decoder declares its fields, (nested tuples of) tensors with rows first.
+    """Decoder state; decoders declare further fields, which are nested tuples of tensors with rows
+    first.
 
-    cells: recurrent state of each layer: (h,) for a GRU, (h, c) for an LSTM, each Float[N Q]
-    attention: state of the attention from step to step
-    masks: dropout masks by name, constant over the steps (variational dropout, in training only)
+    cells: recurrent state of each layer, (h,) for a GRU and (h, c) for an LSTM, each Float[N Q]
+    attention: attention state carried from one decoder step to the next
+    masks: variational dropout masks by name, constant over the decoder steps (training only)
     """
 
     cells: tuple[tuple[Tensor, ...], ...]
@@ -276,18 +287,18 @@ class State:
     masks: Mapping[str, Tensor] = field(default_factory=dict)
 
     def select(self, rows: Int[Tensor, " n"]) -> State:
-        """The state of the given rows, in the given order (rows may repeat)."""
+        """Returns the state of the given rows in the given order; rows may repeat."""
         return map_tensors(self, lambda tensor: tensor.index_select(0, rows))
 
 
 @dataclass(frozen=True)
 class DecoderOutput:
-    """Output of a decoder for T steps.
+    """Decoder output for T steps.
 
-    readout: features from which tokens are predicted
-    weights: attention weights, the mean over the heads (None without attention)
-    state: state after the last step
-    heads: with several heads, the weights of each, each row with sum 1
+    readout: features from which the output layer predicts tokens
+    weights: attention weights, averaged over the heads (None: no attention)
+    state: decoder state after the last step
+    heads: attention weights of each head; each row sums to 1 (None: a single head)
     """
 
     readout: Float[Tensor, "N T D"]
@@ -300,9 +311,9 @@ class DecoderOutput:
 class Hypothesis:
     """A finished translation.
 
-    tokens: ids without BOS and EOS
-    log_prob: natural logarithm of the probability, EOS included
-    score: log-probability with the penalties of the search
+    tokens: target token ids without BOS and EOS
+    log_prob: natural logarithm of the probability, including EOS
+    score: log-probability after the search's penalties
     """
 
     tokens: list[int]
@@ -312,10 +323,10 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Loss:
-    """Loss of a batch, in nats.
+    """Loss of one batch, in nats.
 
-    total: sum over the tokens, to be differentiated
-    nll: plain negative log-likelihood of the same tokens (no smoothing), detached
+    total: training loss summed over the tokens, with gradient
+    nll: negative log-likelihood of the same tokens without label smoothing, detached
     num_tokens: number of tokens
     """
 
@@ -326,17 +337,17 @@ class Loss:
 
 @dataclass(frozen=True)
 class Request:
-    """Constraints of a search for one sentence, in target ids.
+    """Search constraints for one sentence, in target token ids.
 
-    max_length: maximal number of tokens, EOS not counted
-    seed: random seed of a search that samples; it depends on the sentence, not on its place in
-        the batch
-    prefix: tokens that the output begins with
-    required: sequences that the output contains; no continuation piece may follow one
-    forbidden: sequences that the output does not contain
-    continuing: continuation pieces, which lengthen a word
-    spellings: for each position of a text that the output begins with, the tokens that may follow
-        there and the position after each; the text is complete at a position beyond the last one
+    max_length: maximum number of tokens, excluding EOS
+    seed: random seed for sampling; it does not depend on the sentence's position in the batch
+    prefix: token ids that the output must begin with
+    required: token sequences that the output must contain, each not followed by a token in
+        `continuing`
+    forbidden: token sequences that the output must not contain
+    continuing: ids of subwords that continue a word
+    spellings: automaton of a text that the output must begin with; for each text position, the
+        allowed tokens and the position after each, complete beyond the last position
     """
 
     max_length: int
@@ -354,10 +365,10 @@ class Request:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A translation of a training sentence.
+    """A sampled or searched translation of a training sentence.
 
-    tokens: ids without BOS and EOS
-    quality: similarity to the reference, from 0 to 1
+    tokens: target token ids without BOS and EOS
+    quality: similarity to the reference, 0 to 1
     """
 
     tokens: list[int]
@@ -366,7 +377,7 @@ class Candidate:
 
 @runtime_checkable
 class Critic(Protocol):
-    """Search, text and metrics, for objectives that evaluate whole translations."""
+    """Interface that generates and scores whole translations for sequence-level objectives."""
 
     def __call__(
         self,
@@ -376,27 +387,27 @@ class Critic(Protocol):
         source: Literal["sample", "beam"],
         metric: Literal["bleu", "chrf"],
     ) -> list[list[Candidate]]:
-        """At most `count` different translations of each sentence by the current network."""
+        """Returns up to `count` distinct translations of each sentence by the current network."""
         ...
 
 
 @runtime_checkable
 class SearchState(Protocol):
-    """State that a search passes from step to step unread: one row per hypothesis."""
+    """Interface of the opaque state that a search passes between decoder steps, one row per
+    hypothesis."""
 
     def select(self, rows: Int[Tensor, " n"]) -> SearchState:
-        """The state of the given rows, in the given order (rows may repeat)."""
+        """Returns the state of the given rows in the given order; rows may repeat."""
         ...
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """Result of one step of N rows.
+    """Output of one decoder step for N rows.
 
-    log_probs: log-probabilities of the next token (natural logarithm); the receiver may overwrite
-        them
+    log_probs: natural log-probabilities of the next token; the caller may overwrite the tensor
     state: state after the step
-    weights: attention weights of the step (None without attention)
+    weights: attention weights of the step (None: no attention)
     """
 
     log_probs: Float[Tensor, "N V"]
@@ -406,13 +417,13 @@ class Prediction:
 
 @dataclass(frozen=True)
 class RankedPrediction:
-    """The most probable next tokens of N rows.
+    """The k most probable next tokens of N rows.
 
-    log_probs: their log-probabilities, largest first
-    tokens: the tokens
+    log_probs: natural log-probabilities, in descending order
+    tokens: token ids in the order of `log_probs`
     ends: log-probability of EOS
     state: state after the step
-    weights: attention of the step (None without attention)
+    weights: attention weights of the step (None: no attention)
     """
 
     log_probs: Float[Tensor, "N k"]
@@ -424,12 +435,12 @@ class RankedPrediction:
 
 @runtime_checkable
 class Step(Protocol):
-    """Interface of a model for a search: one step for N rows, in the order of their sentences.
+    """Interface of a model for a search: one decoder step for N rows, ordered by sentence.
 
     device: device of the tensors
-    mask: real source positions of the sentences (None without attention)
+    mask: True for real source positions of each sentence (None: no attention)
 
-    A step may offer faster ways: see nmt/search/shortcuts.py.
+    The optional faster methods of a step are declared in nmt/search/shortcuts.py.
     """
 
     device: torch.device
@@ -438,38 +449,41 @@ class Step(Protocol):
     def __call__(
         self, tokens: Int[Tensor, " N"], state: SearchState, layout: Layout | None = None
     ) -> Prediction:
-        """The prediction after the given tokens, one per row.
+        """Returns the prediction after one given token per row.
 
-        Without `layout`, all sentences have equally many rows.
+        tokens: previous token of each row
+        state: state before the step
+        layout: slots of the rows (None: every sentence has the same number of rows)
         """
         ...
 
     def keep(self, sentences: Int[Tensor, " b"]) -> Step:
-        """The step for some of the sentences; states passed to it must hold only their rows."""
+        """Returns the step for a subset of the sentences; later states must contain only rows of
+        this subset."""
         ...
 
 
 @runtime_checkable
 class Reranker(Protocol):
-    """A search that chooses among its hypotheses by their texts, after detokenisation."""
+    """Interface of a search that selects hypotheses by their detokenised texts."""
 
     def rerank(
         self, hypotheses: Sequence[Hypothesis], texts: Sequence[str]
     ) -> list[tuple[Hypothesis, str]]:
-        """The best of one sentence's hypotheses with their texts, best first."""
+        """Returns the best hypotheses of one sentence with their texts, best first."""
         ...
 
 
 @runtime_checkable
 class Search(Protocol):
-    """A strategy to find good outputs under a `Step`, independent of the model."""
+    """Interface of a search algorithm over a `Step`, independent of the model."""
 
     def __call__(
         self, step: Step, state: SearchState, requests: Sequence[Request]
     ) -> list[list[Hypothesis]]:
-        """The best hypotheses of each sentence, best first.
+        """Returns the best hypotheses of each sentence, best first.
 
-        step: interface of the model
+        step: decoder step of the model
         state: initial state, one row per sentence
         requests: constraints of each sentence
 

@@ -1,15 +1,15 @@
-"""Limits of a part: the settings that it cannot be combined with, and keys that have no effect.
+"""Declares settings that a component cannot be combined with, and settings that have no effect.
 
-A part declares them beside its class, in two optional class methods:
+A component declares these limits in two optional class methods:
 
     @classmethod
     def conflicts(cls, run: RunView) -> Iterator[ConfigError]: ...
     @classmethod
     def idle(cls, run: RunView) -> Mapping[str, str]: ...
 
-`conflicts` yields an error for each setting that the part does not allow. `idle` returns the keys
-without effect, each with the reason; such a key is an error only where it is typed.
-nmt/configuration calls both for every part of a run, and for every recurrent cell.
+`conflicts` yields an error for each incompatible setting. `idle` returns the keys without effect,
+each with the reason; a key is an error only if the user sets it. nmt/configuration calls both
+methods for every component and every recurrent cell of a run.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,11 +21,11 @@ from typing import Any
 class ConfigError:
     """One error of a configuration.
 
-    key: the key or group that is wrong; "" if the problem names it.
-    problem: the problem and the remedy.
-    value: the value of the key as it is typed; None if it does not matter.
-    choices: all values or keys that exist.
-    nearest: the keys or choices that were probably meant.
+    key: wrong key or group; "" if the problem names it
+    problem: the problem and the remedy
+    value: value of the key in command-line syntax; None if the value does not matter
+    choices: all valid values or keys
+    nearest: valid keys or choices similar to the wrong one
     """
 
     key: str
@@ -45,7 +45,7 @@ class ConfigError:
 
 
 def shown(value: Any) -> str:
-    """A value as it is typed on a command line."""
+    """Returns a value in command-line syntax."""
     if isinstance(value, list | tuple):
         return f"[{','.join(map(shown, value))}]"
     if value is None:
@@ -57,26 +57,25 @@ def shown(value: Any) -> str:
 
 @dataclass(frozen=True)
 class RunView:
-    """The configuration of a run as its parts see it.
+    """Read-only view of a run's configuration for compatibility checks.
 
-    values: the whole configuration as plain containers.
-    parts: the class that each group configures, by the name of the group.
+    values: the whole configuration as plain containers
+    parts: the class selected in each configuration group, by group name
     """
 
     values: Mapping[str, Any]
     parts: Mapping[str, Any]
 
     def value(self, key: str) -> Any:
-        """The value of a key such as window.estimator; None where the configuration has no such
-        key.
-        """
+        """Returns the value of a dotted key, such as window.estimator; None if the key is
+        missing."""
         node: Any = self.values
         for name in key.split("."):
             node = node.get(name) if isinstance(node, Mapping) else None
         return node
 
     def error(self, key: str, problem: str) -> ConfigError:
-        """An error that shows the present value of a key."""
+        """Returns an error for a key, with the key's current value."""
         return ConfigError(key, problem, shown(self.value(key)))
 
     @property
@@ -86,12 +85,12 @@ class RunView:
 
     @property
     def pictures(self) -> bool:
-        """Whether the data has pictures."""
+        """Whether the source data contains images."""
         return getattr(self.parts.get("data"), "pictures", False)
 
     @property
     def sources(self) -> int:
-        """The number of texts in a source line; 0 for pictures alone."""
+        """Number of source texts per line; 0 if the source is an image only."""
         source = self.value("data.source")
         if isinstance(source, list):
             return len(source)
@@ -100,13 +99,14 @@ class RunView:
     @property
     def joint(self) -> bool:
         """Whether both languages share one vocabulary."""
-        # tokenizer=file has no such key: one file serves both languages, unless there are two.
+        # tokenizer=file has no key `joint`: the vocabulary is joint unless `target` is set.
         joint = self.value("tokenizer.joint")
         return self.value("tokenizer.target") is None if joint is None else joint
 
     def needing_attention(self, *keys: str) -> Iterator[ConfigError]:
-        """Errors for those of the keys that are set although the decoder has no attention."""
+        """Yields an error for each of the given keys that is set although the decoder has no
+        attention."""
         for key in keys:
             if self.value(key) and not self.attends:
-                why = "needs attention, and there is none (attention=none): leave it out"
+                why = "needs attention, but attention=none; leave it out or choose an attention"
                 yield self.error(key, why)

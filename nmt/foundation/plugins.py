@@ -1,13 +1,13 @@
 """Plugins: packages outside nmt whose classes a configuration may name in `_target_`.
 
-A plugin is permitted by the user, never by a model file:
+The user permits a plugin, never a model file. There are three ways:
 
-- it is installed and has an entry point of the group `nmt.plugins`;
-- it is named on the command line: --plugins PACKAGE[,…];
-- it is named in Python: nmt.load(…, plugins=[PACKAGE]).
+- install a package with an entry point in the group `nmt.plugins`;
+- name the package on the command line: --plugins PACKAGE[,…];
+- name the package in Python: nmt.load(…, plugins=[PACKAGE]).
 
-Nothing is imported before a configuration names a class of a permitted plugin. The YAML files of a
-plugin are in PACKAGE/conf/GROUP/NAME.yaml.
+A plugin is imported when a configuration first names one of its classes. Its YAML files are in
+PACKAGE/conf/GROUP/NAME.yaml.
 """
 
 import functools
@@ -23,36 +23,42 @@ from nmt.foundation.configurations import flat
 from nmt.foundation.errors import UserError
 
 ENTRY_POINTS = "nmt.plugins"
-"""Group of entry points by which installed packages are plugins."""
+"""Entry point group that declares an installed package as a plugin."""
 _of_process: list[str] = []
 _of_context: ContextVar[tuple[str, ...]] = ContextVar("plugins", default=())
 
 
 @functools.cache
 def installed() -> tuple[str, ...]:
-    """Packages with an entry point of the group `nmt.plugins`."""
+    """Returns the names of the packages with an entry point in the group `nmt.plugins`."""
     points = importlib.metadata.entry_points(group=ENTRY_POINTS)
     return tuple(sorted({point.module.partition(".")[0] for point in points}))
 
 
 def named() -> tuple[str, ...]:
-    """Plugins of --plugins and of `permitting`."""
+    """Returns the plugins permitted by `--plugins` or by `permitting`."""
     return tuple(dict.fromkeys([*_of_process, *_of_context.get()]))
 
 
 def permitted() -> tuple[str, ...]:
-    """All permitted plugins."""
+    """Returns the names of all permitted plugins."""
     return tuple(dict.fromkeys([*installed(), *named()]))
 
 
 def permit(packages: Iterable[str]) -> None:
-    """Permits plugins for the whole process. Raises UserError if a package is not found."""
+    """Permits plugins for the whole process.
+
+    Raises UserError if a package is not found.
+    """
     _of_process.extend(_existing(packages))
 
 
 @contextmanager
 def permitting(packages: Iterable[str]) -> Iterator[None]:
-    """Permits plugins within a `with` block. Raises UserError if a package is not found."""
+    """Permits plugins within a `with` block.
+
+    Raises UserError if a package is not found.
+    """
     before = _of_context.get()
     token = _of_context.set((*before, *_existing(packages)))
     try:
@@ -67,41 +73,41 @@ def _existing(packages: Iterable[str]) -> list[str]:
         if not str(package).isidentifier() or importlib.util.find_spec(package) is None:
             raise UserError(
                 f"plugins={package}: package not found; give the name of an installed package, or "
-                "of one in a folder of PYTHONPATH"
+                "of a package on PYTHONPATH"
             )
     return packages
 
 
 def folders() -> tuple[str, ...]:
-    """The folder conf/ of each permitted plugin that has one."""
+    """Returns the folder PACKAGE/conf of each permitted plugin that has one."""
     return tuple(folder for package in permitted() if (folder := _conf(package)))
 
 
 @functools.cache
 def _conf(package: str) -> str | None:
-    spec = importlib.util.find_spec(package)  # imports nothing, as the package is not a submodule
+    spec = importlib.util.find_spec(package)  # does not import a top-level package
     paths = [] if spec is None else list(spec.submodule_search_locations or [])
     return next((str(Path(p, "conf").resolve()) for p in paths if Path(p, "conf").is_dir()), None)
 
 
 def home_of(module: str) -> str | None:
-    """The permitted plugin that contains a module; None if no plugin does."""
+    """Returns the permitted plugin that contains a module; None if no plugin does."""
     package = module.partition(".")[0]
     return package if package in permitted() else None
 
 
 def needed(config: Mapping[str, Any]) -> list[str]:
-    """Packages outside nmt that a configuration names in `_target_`."""
+    """Returns the packages outside nmt that a configuration names in `_target_`."""
     values = flat(config).items()
     targets = [str(value) for key, value in values if key.endswith("._target_")]
     return sorted({target.partition(".")[0] for target in targets} - {"nmt"})
 
 
 def refuse_missing(meta: Mapping[str, Any], place: object) -> None:
-    """Raises UserError unless all plugins of a model are permitted.
+    """Raises UserError if a model needs a plugin that is not permitted.
 
-    meta: header of its checkpoint
-    place: name of the file, for the message
+    meta: checkpoint header
+    place: name of the model file, for the message
     """
     recorded = meta.get("plugins")
     names = recorded if isinstance(recorded, list) else []
@@ -109,6 +115,6 @@ def refuse_missing(meta: Mapping[str, Any], place: object) -> None:
     if missing:
         raise UserError(
             f"{place}: needs the code of plugins={missing}, which is not run without permission. "
-            f"If you trust it, add --plugins {missing} to the command, or "
+            f"If you trust this code, add --plugins {missing} to the command, or "
             f"plugins={missing.split(',')} in Python"
         )

@@ -1,7 +1,7 @@
-"""Progress of long work: one display for all running work.
+"""Progress of long tasks, shown in one display per process.
 
-At a terminal and in a notebook, lines of text with bars are redrawn in place, and vanish at the
-end. Elsewhere a line is logged now and then.
+In a terminal or notebook, progress bars are redrawn in place and removed at the end. Elsewhere,
+progress is logged at intervals.
 """
 
 import logging
@@ -16,19 +16,19 @@ from nmt.foundation.extras import installed
 
 log = logging.getLogger(__name__)
 PATIENCE = 2.0
-"""Seconds of work before its progress is shown; shorter work shows none."""
+"""Seconds before the first progress display; shorter tasks show none."""
 QUIET_SECONDS = 15.0
-"""Seconds between two log lines of the same work."""
+"""Seconds between two log lines of the same task."""
 DRAW_SECONDS = 0.2
-"""Seconds between two changes of a drawing."""
+"""Seconds between two redraws of a progress display."""
 BAR_WIDTH = 30
-"""Characters of a bar."""
+"""Width of a progress bar, in characters."""
 
 
 class ProgressLines:
-    """Lines of text about one work: redrawn in place where that is possible, else logged.
+    """Status lines of one task, redrawn in place in a terminal or notebook and logged elsewhere.
 
-    log_seconds: seconds between two times that the lines are logged
+    log_seconds: minimum seconds between two log entries
     """
 
     def __init__(self, log_seconds: float) -> None:
@@ -37,10 +37,10 @@ class ProgressLines:
         self._live: Any = None
 
     def show(self, *texts: str, share: float | None = None) -> None:
-        """Shows the lines, unless that was done a moment ago.
+        """Shows the status lines, unless the last update was too recent.
 
-        texts: one line or more
-        share: finished share of the work, drawn as a bar; None: unknown
+        texts: one or more lines
+        share: finished fraction of the task, drawn as a bar; None hides the bar
         """
         from nmt.foundation.terminal import console  # rich takes 50 ms to import
 
@@ -63,17 +63,17 @@ class ProgressLines:
         self._live.update(_drawing(texts, share), refresh=True)
 
     def postpone(self) -> None:
-        """Restarts the time to the next log line."""
+        """Delays the next log entry by the full interval."""
         self._shown_at = time.monotonic()
 
     def close(self) -> None:
-        """Removes the display."""
+        """Removes the progress display."""
         if self._live is not None:
             self._live.stop()
 
 
 def _drawing(texts: Sequence[str], share: float | None) -> Any:
-    """A display of several lines; the last one has a progress bar."""
+    """Returns a rich renderable of several lines; the last line has a progress bar."""
     from rich.console import Group
     from rich.progress_bar import ProgressBar
     from rich.table import Table
@@ -87,13 +87,14 @@ def _drawing(texts: Sequence[str], share: float | None) -> Any:
 
 
 class Progress:
-    """Progress of a countable work, a context manager; call it with the number of newly done items.
+    """Context manager that shows the progress of a task; call it with the number of newly finished
+    items.
 
-    what: the work, in the -ing form
-    total: number of items; None: unknown
-    unit: name of the items
+    what: name of the task in the -ing form, such as "training a vocabulary"
+    total: number of items; None if unknown
+    unit: plural name of the items
 
-    Work inside other work is not shown.
+    Only the outermost of nested tasks is shown.
     """
 
     def __init__(self, what: str, total: int | None, unit: str) -> None:
@@ -116,7 +117,7 @@ class Progress:
     def __call__(self, count: int = 1) -> None:
         self.done += count
         seconds = time.monotonic() - self._began
-        # Only the outermost work is shown.
+        # Only the outermost task is shown.
         if seconds < PATIENCE or _working[0] is not self:
             return
         if self._lines is None:
@@ -135,12 +136,12 @@ class Progress:
 
 
 _working: list[Progress] = []
-"""Works of this process, the outermost first."""
+"""Running tasks of this process, outermost first."""
 
 
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
-    """Counts the seconds of work whose progress is unknown."""
+    """Shows elapsed seconds for a task whose progress is unknown."""
     ready = threading.Event()
 
     def count() -> None:

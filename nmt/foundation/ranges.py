@@ -1,8 +1,8 @@
-"""Types for the signatures that configuration is checked against: ranges, and nested parts.
+"""Annotated types for constructor signatures, against which configurations are checked.
 
     def __init__(self, *, dropout: Fraction = 0.0, num_layers: Size = 1)
 
-The annotation is the only place where the range of a setting is written down.
+The annotation is the only place that defines the valid range of a setting.
 """
 
 import math
@@ -12,7 +12,13 @@ from typing import Annotated
 
 @dataclass(frozen=True)
 class Range:
-    """low ≤ value ≤ high; `open_low` and `open_high` exclude the ends."""
+    """Closed interval low ≤ value ≤ high of valid values.
+
+    low: lower bound
+    high: upper bound
+    open_low: whether the lower bound itself is invalid
+    open_high: whether the upper bound itself is invalid
+    """
 
     low: float = float("-inf")
     high: float = float("inf")
@@ -23,7 +29,7 @@ class Range:
         try:
             if not math.isfinite(value):
                 return False
-        except OverflowError:  # a whole number beyond all floating-point numbers
+        except OverflowError:  # an integer too large for a float
             return False
         above = self.low < value if self.open_low else self.low <= value
         return above and (value < self.high if self.open_high else value <= self.high)
@@ -44,12 +50,15 @@ class Range:
 
 @dataclass(frozen=True)
 class Nested:
-    """A parameter with the keys of a part; the constructor receives a function that builds it.
+    """Annotation of a constructor parameter that receives a factory of another component.
 
         words: Annotated[Callable[..., RNNEncoder], Nested(RNNEncoder, ("embedding_size",))]
 
-    base: class of the part, or its base class
-    supplied: arguments of the part that are not keys, because they are passed to the function
+    The configuration keys under the parameter's name are the arguments of the component.
+
+    base: class of the component, or its base class
+    supplied: arguments of the component that the caller of the factory passes, which are not
+        configuration keys
     """
 
     base: type
@@ -62,16 +71,17 @@ def _written(number: float) -> str:
 
 Size = Annotated[int, Range(1, 2**31 - 1)]
 Width = Annotated[int, Range(1, 65_536)]
-"""Units of a layer or hypotheses of a search, to which memory is proportional."""
+"""Width of a layer in units, or of a beam in hypotheses; memory use is proportional to the
+value."""
 Depth = Annotated[int, Range(1, 100)]
-"""Layers on top of one another."""
+"""Number of stacked layers."""
 Length = Annotated[int, Range(1, 100_000)]
-"""Tokens of a sentence."""
+"""Number of tokens of a sentence."""
 Count = Annotated[int, Range(0)]
 Positive = Annotated[float, Range(0, open_low=True)]
 NonNegative = Annotated[float, Range(0)]
 Fraction = Annotated[float, Range(0, 1, open_high=True)]
-"""0 ≤ value < 1: dropout, smoothing."""
+"""Fraction with 0 ≤ value < 1, such as a dropout probability or label smoothing."""
 Share = Annotated[float, Range(0, 0.5, open_high=True)]
-"""0 ≤ value < 0.5: fraction that is taken twice, for validation and for test."""
+"""Fraction with 0 ≤ value < 0.5 of a data set, taken once for validation and once for the test."""
 Ratio = Annotated[float, Range(0, 1)]

@@ -1,7 +1,7 @@
-"""Work on several processes that torchrun starts: the number of each, and their exchanges.
+"""Distributed computation in several processes (ranks) started by torchrun.
 
-Every process is a *rank*, with a number from 0. Without torchrun there is one rank, whose exchanges
-return what they get, so that callers need no second path.
+Ranks are numbered from 0. Without torchrun there is a single rank, and every collective operation
+returns its input.
 """
 
 import contextlib
@@ -19,39 +19,45 @@ from nmt.foundation.errors import Stopped, UserError, first_line, typed
 
 Item = TypeVar("Item")
 EXCHANGE_TIMEOUT = datetime.timedelta(hours=12)
-"""Time that a rank waits for the others; the end of one closes its connections, and ends all."""
+"""Time limit of a collective operation; a crashed rank is detected earlier by its closed
+connections."""
 MEETING_TIMEOUT = datetime.timedelta(minutes=10)
-"""Time that ranks wait for those that begin later."""
+"""Time that the first ranks wait for all other ranks to start."""
 ROLL_CALL_SECONDS = 3.0
-"""Seconds in which the survivors of a lost rank report."""
+"""Seconds that surviving ranks have to report after another rank is lost."""
 CONNECTION_ERRORS = ("gloo", "Gloo", "NCCL", "Connection", "connection", "peer")
-"""Words of PyTorch's messages about lost connections, for which gloo raises plain RuntimeErrors."""
+"""Substrings that identify lost connections in PyTorch's messages, since gloo raises plain
+RuntimeError."""
 CLAIMS = "claims"
-"""Key of the number of claimed items in torchrun's store."""
+"""Key of the number of claimed items in torchrun's key-value store."""
 NO_MORE = 1 << 40
-"""Claimed items, more than there can be."""
+"""Value added to the claim counter to mark all items as claimed; larger than any number of
+items."""
 FOLDER_KEY = "nmt/folder"
-"""Key of the run's folder in torchrun's store."""
+"""Key of the run folder in torchrun's key-value store."""
 
 
 class Lost(Exception):
-    """An exchange failed, because another rank has ended."""
+    """Raised when a collective operation fails because another rank has ended."""
 
 
 class Silent(UserError):
-    """An error that another rank reports."""
+    """Error that this rank does not print because another rank reports it."""
 
 
 @contextlib.contextmanager
 def _exchange() -> Iterator[Any]:
-    """torch.distributed for one exchange. Raises Lost if another rank has ended."""
+    """Provides torch.distributed for one collective operation.
+
+    Raises Lost if another rank has ended.
+    """
     import torch.distributed
 
     try:
         yield torch.distributed
     except RuntimeError as error:
-        # gloo has no type for a lost peer: its C++ exceptions all arrive as RuntimeError, so that
-        # only the text distinguishes them from errors of the program, such as shapes that differ.
+        # gloo has no exception type for a lost peer. All its C++ exceptions become RuntimeError,
+        # so only the text distinguishes them from program errors, such as mismatched shapes.
         if any(word in str(error) for word in CONNECTION_ERRORS):
             raise Lost(first_line(error)) from error
         raise
@@ -59,12 +65,12 @@ def _exchange() -> Iterator[Any]:
 
 @dataclass(frozen=True)
 class Ranks:
-    """All ranks, as one of them sees them.
+    """One distributed rank and its collective operations.
 
-    number: number of this rank
-    count: number of all ranks
-    local: number of this rank on its machine
-    attempt: times that torchrun has restarted them
+    number: global index of this rank
+    count: number of ranks
+    local: index of this rank on its machine
+    attempt: number of restarts by torchrun
     """
 
     number: int = 0
@@ -74,37 +80,37 @@ class Ranks:
 
     @property
     def first(self) -> bool:
-        """Whether this is the rank that writes, draws and prints."""
+        """Whether this rank writes files, draws plots and prints output."""
         return self.number == 0
 
     @property
     def several(self) -> bool:
         return self.count > 1
 
-    # Exchanges
+    # Collective operations
 
     def sums(self, *values: float) -> list[float]:
-        """Sums over all ranks, in float64."""
+        """Returns the sums of the given values over all ranks, computed in float64."""
         if not self.several:
             return list(values)
         import torch
 
-        # float64 holds counts of tokens exactly.
+        # float64 represents token counts exactly.
         totals = torch.tensor(values, dtype=torch.float64)
         with _exchange() as distributed:
             distributed.all_reduce(totals)
         return totals.tolist()
 
     def any(self, flag: bool) -> bool:
-        """Whether the flag is true on some rank."""
+        """Returns whether the flag is true on at least one rank."""
         return self.sums(flag) != [0]
 
     def wait(self) -> None:
-        """Returns when all ranks have called it."""
+        """Blocks until all ranks have called this method."""
         self.sums(0.0)
 
     def gather(self, value: Item) -> list[Item]:
-        """The values of all ranks, in the order of their numbers."""
+        """Returns the values of all ranks, ordered by rank."""
         if not self.several:
             return [value]
         values: list[Any] = [None] * self.count
@@ -113,7 +119,7 @@ class Ranks:
         return values
 
     def of_first(self, value: Item) -> Item:
-        """The value of the first rank."""
+        """Returns the first rank's value on every rank."""
         if not self.several:
             return value
         values = [value]
@@ -122,7 +128,7 @@ class Ranks:
         return values[0]
 
     def mean(self, tensors: Sequence[Any]) -> None:
-        """Replaces tensors by their mean over all ranks."""
+        """Replaces tensors in place by their mean over all ranks."""
         if not self.several:
             return
         with _exchange() as distributed:
@@ -131,10 +137,10 @@ class Ranks:
                 tensor.div_(self.count)
 
     def collected(self, own: Sequence[Any], like: Sequence[Any]) -> list[Any]:
-        """All tensors of a list of which each rank has its `share`.
+        """Returns all tensors of a list that is distributed over the ranks by `share`.
 
-        own: this rank's share
-        like: tensors of the shapes of all
+        own: tensors of this rank
+        like: tensors with the shapes and types of the complete list
         """
         if not self.several:
             return list(own)
@@ -148,14 +154,15 @@ class Ranks:
                 distributed.broadcast(tensors[-1], src=owner)
         return tensors
 
-    # Shared work
+    # Distribution of items over the ranks
 
     def share(self, items: Sequence[Item]) -> Sequence[Item]:
-        """This rank's share of some work: every count-th item."""
+        """Returns this rank's share of the items, which is every `count`-th item."""
         return items[self.number :: self.count]
 
     def whole(self, part: Iterable[Item]) -> list[Item]:
-        """The work of all ranks, in the order of the items before `share`."""
+        """Returns the results of all ranks in the original order of the items, as the inverse of
+        `share`."""
         parts = self.gather(list(part))
         items: list[Any] = [None] * sum(map(len, parts))
         for number, its_items in enumerate(parts):
@@ -163,7 +170,8 @@ class Ranks:
         return items
 
     def claimed(self, items: Sequence[Item]) -> Iterator[Item]:
-        """Items that this rank takes: the next one, each time, that no rank has taken."""
+        """Yields items that this rank claims dynamically; each item is claimed by exactly one
+        rank."""
         if not self.several:
             yield from items
             return
@@ -172,7 +180,7 @@ class Ranks:
             yield items[place]
 
     def end_claims(self) -> None:
-        """Leaves no more items to `claimed`, on every rank."""
+        """Marks all items as claimed on every rank, which ends the iteration of `claimed`."""
         if self.several:
             self._claims().add(CLAIMS, NO_MORE)
 
@@ -182,34 +190,35 @@ class Ranks:
         return PrefixStore(f"nmt/{self.attempt}", _store_of_torchrun())
 
     def agree(self, what: str, value: object, remedy: str) -> None:
-        """Raises UserError on every rank unless all have the same value.
+        """Raises UserError on every rank if the ranks have different values.
 
-        what: name of the value in the message; of mappings, it names a key that differs
-        value: the value of this rank
-        remedy: advice in the message
+        what: name of the value, for the message; for mappings, the message names a differing key
+        value: value of this rank
+        remedy: advice for the message
         """
         values = self.gather(value)
         others = [number for number, theirs in enumerate(values) if theirs != values[0]]
         if not others:
             return
-        ranks, have = ("ranks", "have") if len(others) > 1 else ("rank", "has")
+        ranks, differ = ("ranks", "differ") if len(others) > 1 else ("rank", "differs")
         raise UserError(
-            f"{self.count} processes work together, and {ranks} {', '.join(map(str, others))} of "
-            f"them {have} another {what} than rank 0"
+            f"all {self.count} processes must have the same {what}, but {ranks} "
+            f"{', '.join(map(str, others))} {differ} from rank 0"
             f"{_difference(values[others[0]], values[0])}: {remedy}"
         )
 
     # Gradients
 
     def wrapped(self, network: Any) -> Any:
-        """The network whose backward pass also sums gradients over all ranks, in buckets."""
+        """Returns the network wrapped in DistributedDataParallel, which averages gradients over all
+        ranks."""
         if not self.several:
             return network
         from torch.nn.parallel import DistributedDataParallel
 
         device = next(network.parameters()).device
-        # The search for unused parameters also keeps the buckets, and with them the order of every
-        # sum, as they are from the first update on: a resumed run adds like an uninterrupted one.
+        # find_unused_parameters also keeps the gradient buckets fixed from the first update on.
+        # So a resumed run sums gradients in the same order as an uninterrupted run.
         with _exchange():
             return DistributedDataParallel(
                 network,
@@ -219,8 +228,11 @@ class Ranks:
             )
 
     def sharded(self, optimizer: Any) -> Any:
-        """The optimizer with the state of each parameter on one rank only, which sends the new
-        weights to the others (Rajbhandari et al. 2020, "ZeRO", stage 1)."""
+        """Returns the optimizer with its state divided among the ranks (Rajbhandari et al. 2020,
+        "ZeRO", stage 1).
+
+        Each rank updates its part of the parameters and broadcasts the new weights.
+        """
         from torch.distributed.optim import ZeroRedundancyOptimizer
 
         return ZeroRedundancyOptimizer(
@@ -228,19 +240,24 @@ class Ranks:
         )
 
     def last(self, network: Any, last: bool) -> contextlib.AbstractContextManager[None]:
-        """Context of the passes of one batch: gradients are exchanged in an update's last one."""
+        """Returns the context of one forward and backward pass; ranks exchange gradients only in
+        the last pass of an update.
+
+        network: wrapped network
+        last: whether this is the last pass of the update
+        """
         if not self.several:
             return contextlib.nullcontext()
         return _exchange() if last else network.no_sync()
 
 
 def _difference(value: object, first: object) -> str:
-    """A key of two mappings whose values differ, as text."""
+    """Describes a key whose values differ between two mappings; returns "" for other types."""
     if not isinstance(value, Mapping) or not isinstance(first, Mapping):
         return ""
     for key in {**first, **value}:
         if value.get(key) != first.get(key):
-            return f" ({key}: {value.get(key, 'nothing')}, not {first.get(key, 'nothing')})"
+            return f" ({key}: {value.get(key, 'not set')}, not {first.get(key, 'not set')})"
     return ""
 
 
@@ -248,7 +265,8 @@ ALONE = Ranks()
 
 
 def of_torchrun() -> Ranks:
-    """The ranks that torchrun has started; `ALONE` without it."""
+    """Returns this process's rank from torchrun's environment variables; `ALONE` without
+    torchrun."""
     try:
         return Ranks(
             number=int(os.environ["RANK"]),
@@ -261,7 +279,7 @@ def of_torchrun() -> Ranks:
 
 
 def connected(ranks: Ranks) -> bool:
-    """Whether this rank has a connection to the others."""
+    """Returns whether the process group of several ranks is initialised."""
     if not ranks.several:
         return False
     with _exchange() as distributed:
@@ -269,13 +287,15 @@ def connected(ranks: Ranks) -> bool:
 
 
 def note_folder(folder: str) -> None:
-    """Records the folder of the run for the processes that torchrun may start in place of these."""
+    """Stores the run folder for processes that torchrun may start as replacements after a
+    failure."""
     if "TORCHELASTIC_RUN_ID" in os.environ:
         _store_of_torchrun().set(FOLDER_KEY, folder)
 
 
 def noted_folder() -> str | None:
-    """The recorded folder, perhaps of processes before these."""
+    """Returns the stored run folder, possibly from earlier processes; None if no folder is
+    stored."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return None
     store = _store_of_torchrun()
@@ -283,7 +303,10 @@ def noted_folder() -> str | None:
 
 
 def _store_of_torchrun() -> Any:
-    """The store through which ranks meet: torchrun's, which outlives them, or the first rank's."""
+    """Returns the key-value store in which ranks meet.
+
+    The store belongs to torchrun, which outlives the ranks, or else to the first rank.
+    """
     from torch.distributed import TCPStore
 
     is_ours = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" and of_torchrun().first
@@ -298,13 +321,13 @@ def _store_of_torchrun() -> Any:
 
 @contextlib.contextmanager
 def together(cuda: bool, remedy: str | None = None) -> Iterator[Ranks]:
-    """The connected ranks of this command: by gloo, with GPUs by nccl too.
+    """Connects the ranks of a command with gloo, and additionally with NCCL for GPUs.
 
-    cuda: whether they compute on GPUs
-    remedy: advice in messages about lost ranks; None: that of a training
+    cuda: whether the ranks compute on GPUs
+    remedy: advice in messages about lost ranks; None uses the advice for resuming a training
 
-    A UserError of one rank ends all, and is reported once: by the first rank, or by the one that
-    has it. If a rank ends, the others raise UserError with its number within seconds.
+    A UserError on one rank ends all ranks and is reported once. If a rank ends unexpectedly, the
+    remaining ranks raise UserError with its number within seconds.
     """
     ranks = of_torchrun()
     if not ranks.several:
@@ -312,11 +335,11 @@ def together(cuda: bool, remedy: str | None = None) -> Iterator[Ranks]:
         return
     import torch.distributed as distributed
 
-    # This module takes the group of all ranks as a default if it is imported later; the threads of
-    # a group that is kept so may abort the exit of Python.
+    # If this module is imported after init_process_group, it keeps a reference to the group as a
+    # default argument; the group's threads may then abort the exit of Python.
     import torch.distributed.optim  # noqa: F401
 
-    # Keys of each attempt: the store may hold those of earlier processes.
+    # The prefix separates the keys from those of earlier attempts in the same store.
     store = distributed.PrefixStore(f"nmt/{ranks.attempt}", _store_of_torchrun())
     try:
         with _exchange():
@@ -329,15 +352,15 @@ def together(cuda: bool, remedy: str | None = None) -> Iterator[Ranks]:
             )
         yield ranks
     except Lost as lost:
-        with contextlib.suppress(ValueError):  # not in the main thread
-            # torchrun ends the survivors; before, they report the reason.
+        with contextlib.suppress(ValueError):  # signals can be set only in the main thread
+            # torchrun terminates the surviving ranks; they ignore it until the reason is reported.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         raise _reason(ranks, store, lost, remedy) from lost
     except UserError as error:
         with contextlib.suppress(RuntimeError):
             store.set(f"error/{ranks.number}", str(error))
         raise error if ranks.first else Silent(str(error)) from error
-    except Stopped as stopped:  # all ranks stop
+    except Stopped as stopped:  # raised on all ranks
         traceback.clear_frames(stopped.__traceback__)
         _disconnect()
         raise
@@ -345,10 +368,11 @@ def together(cuda: bool, remedy: str | None = None) -> Iterator[Ranks]:
 
 
 def _disconnect() -> None:
-    """Destroys the group of all ranks and ends its threads.
+    """Destroys the process group and ends its threads.
 
-    A wrapped network owns the group too. If it were the last owner, its destructor would join the
-    threads of the group while it holds the interpreter lock that one of them may wait for.
+    A wrapped network also holds a reference to the group. If this were the last reference, the
+    destructor would join the group's threads while it holds the interpreter lock, and could
+    deadlock.
     """
     gc.collect()
     with _exchange() as distributed:
@@ -356,30 +380,31 @@ def _disconnect() -> None:
 
 
 def _reason(ranks: Ranks, store: Any, lost: Lost, remedy: str | None) -> UserError:
-    """The error of another rank, or the numbers of the ranks that have ended.
+    """Returns the error of the rank that failed, or an error with the numbers of the lost ranks.
 
-    It is Silent on all ranks but the one that reports it.
+    The error is of type Silent on all ranks except the rank that reports it.
     """
     numbers = range(ranks.count)
     try:
-        # Survivors sign up; after a moment, those without a sign are gone.
+        # Surviving ranks register; ranks that have not registered after the wait have ended.
         store.set(f"survivor/{ranks.number}", "")
         time.sleep(ROLL_CALL_SECONDS)
         failed = [number for number in numbers if store.check([f"error/{number}"])]
         survivors = [number for number in numbers if store.check([f"survivor/{number}"])]
         if failed:
             message = f"rank {failed[0]}: {store.get(f'error/{failed[0]}').decode()}"
-            is_reported = failed[0] == 0  # by the first rank itself
+            is_reported = failed[0] == 0  # the first rank reports its own error
         else:
             gone = ", ".join(str(number) for number in numbers if number not in survivors)
             message = (
-                f"rank {gone} of {ranks.count} is gone (killed, out of memory, or its machine is "
-                f"down). {remedy or _remedy(noted_folder())}"
+                f"rank {gone} of {ranks.count} has ended (killed, out of memory, or its machine "
+                f"is down). {remedy or _remedy(noted_folder())}"
             )
             is_reported = False
-    except RuntimeError:  # the store is gone too
+    except RuntimeError:  # the store cannot be reached either
         return UserError(
-            f"rank {ranks.number}: the others cannot be reached ({lost}). {remedy or _remedy(None)}"
+            f"rank {ranks.number}: the other ranks cannot be reached ({lost}). "
+            f"{remedy or _remedy(None)}"
         )
     if is_reported or ranks.number != survivors[0]:
         return Silent(message)
@@ -388,4 +413,7 @@ def _reason(ranks: Ranks, store: Any, lost: Lost, remedy: str | None) -> UserErr
 
 def _remedy(folder: str | None) -> str:
     resume = typed(resume=folder or "RUN_DIR")
-    return f"{resume} continues from the last save; torchrun --max-restarts=N does so automatically"
+    return (
+        f"Use {resume} to continue from the last checkpoint; torchrun --max-restarts=N resumes "
+        "automatically"
+    )

@@ -1,7 +1,7 @@
-"""Names that other toolkits give to keys, for suggestions after an unknown key.
+"""Names of settings in other toolkits, used for suggestions after an unknown key.
 
-The names are of JoeyNMT, OpenNMT-py, fairseq and Hugging Face Transformers. A key is suggested if
-the configuration has it.
+The names are from JoeyNMT, OpenNMT-py, fairseq and Hugging Face Transformers. A key is suggested
+only if the configuration contains it.
 """
 
 SYNONYMS: dict[str, tuple[str, ...]] = {
@@ -52,7 +52,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "tied_embeddings": ("model.tying",),
     "tied_softmax": ("model.tying",),
     "word_vec_size": ("model.embedding_size",),
-    # text
+    # data and tokenizer
     "bpe_codes": ("tokenizer",),
     "max_sent_length": ("filters.max_length",),
     "src": ("data.source",),
@@ -83,4 +83,4 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "save_dir": ("run_dir",),
     "save_model": ("run_dir",),
 }
-"""Keys of nmt by the last part of another toolkit's name."""
+"""Maps the last component of another toolkit's key to the corresponding keys of nmt."""

@@ -1,4 +1,4 @@
-"""Messages for users: on stderr, and optionally in a file."""
+"""Logging for users, to stderr and optionally to a file."""
 
 import logging
 from pathlib import Path
@@ -10,13 +10,13 @@ console = Console(stderr=True)
 
 
 def hush() -> None:
-    """Hides all messages but errors that the command line prints itself."""
+    """Hides all log output; the command line still prints errors that end a command."""
     console.quiet = True
     logging.getLogger("nmt").setLevel(logging.CRITICAL + 1)
 
 
 def set_up_logging(file: Path | None = None, level: int = logging.INFO) -> None:
-    """Sends messages to stderr, and to a file if one is given."""
+    """Sends log messages to stderr, and also to a file if one is given."""
     plain = logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%d %H:%M:%S")
     if console.is_terminal:
         screen: logging.Handler = RichHandler(
@@ -31,7 +31,7 @@ def set_up_logging(file: Path | None = None, level: int = logging.INFO) -> None:
         log_file = logging.FileHandler(file, encoding="utf-8")
         log_file.setFormatter(plain)
         handlers.append(log_file)
-    # A rank that is hushed stays so.
+    # A rank silenced by `hush` stays silent.
     if console.quiet:
         return
     root = logging.getLogger("nmt")
