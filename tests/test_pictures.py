@@ -777,7 +777,7 @@ def test_captions_of_files(tmp_path, reader_of_digits):
     assert places.shape[1:] == (6, 8)
     np.testing.assert_allclose(places.sum((1, 2)), 1, atol=2e-3)
     failed(
-        run("translate", model, f"input={tmp_path}/images.txt", "format=pharaoh"), "reads pictures"
+        run("translate", model, f"input={tmp_path}/images.txt", "format=pharaoh"), "reads images"
     )
     failed(
         run("align", model, f"source={tmp_path}/images.txt", f"target={tmp_path}/images.txt"),

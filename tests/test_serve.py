@@ -386,10 +386,10 @@ def test_limits(small_run, pair):
     )
     with TestClient(small.app()) as client:
         for fields, status, message in (
-            ({"q": "a" * 21, **pair}, 413, "q: 21 characters; at most 20"), ({"q": ["a"] * 4, **pair}, 413, "4 texts"),
+            ({"q": "a" * 21, **pair}, 413, "q: 21 characters, at most 20"), ({"q": ["a"] * 4, **pair}, 413, "4 texts"),
             ({"q": "a" * 500, **pair}, 413, "larger than 400 bytes"), ({**pair}, 400, "missing q"), ({"q": "a"}, 400, "missing source"),
             ({"q": "a", "source": "xx", "target": "yy"}, 400, "xx → yy: not served; available:"), ({"q": 3, **pair}, 400, "text or a list"),
-            ({"q": "a", **pair, "format": "pdf"}, 400, "text or html"), ({"q": "\ud800", **pair}, 400, "half of a character"),
+            ({"q": "a", **pair, "format": "pdf"}, 400, "text or html"), ({"q": "\ud800", **pair}, 400, "lone surrogate"),
             ({"q": "a", **pair, "alternatives": -1}, 400, "from 0 to 20"), ({"q": "a", **pair, "required": ["ß"]}, 400, "vocabulary"),
         ):  # fmt: skip
             answer = client.post(
@@ -440,7 +440,7 @@ def test_keys(small_run, pair, tmp_path):
         asked = {"q": "a", **pair}
         assert client.post("/translate", json=asked).status_code == 403
         assert client.post("/translate", json={**asked, "api_key": "third"}).json() == {
-            "error": "this api_key is not valid"
+            "error": "api_key: invalid"
         }
         assert client.post("/translate", json={**asked, "api_key": "second"}).status_code == 200
         assert (
@@ -550,7 +550,7 @@ def test_the_pace_of_each_caller():
     pace.take("b")
     with pytest.raises(Refused, match="more than 2 requests"):
         pace.take("a")
-    with pytest.raises(Refused, match="not valid"):
+    with pytest.raises(Refused, match="api_key: invalid"):
         Limits(1, 1, 1, 1, 1, keys=["x"]).check_key("é")
 
 
@@ -733,12 +733,12 @@ def test_neighbors_are_those_of_the_encoder(index, small_run, pair):
 
 
 def test_an_index_of_another_model_is_refused(index, small_run, pair, tmp_path, client):
-    assert "has no index" in client.post("/neighbors", json={"q": "a b", **pair}).json()["error"]
+    assert "index: missing" in client.post("/neighbors", json={"q": "a b", **pair}).json()["error"]
     other = trained(tmp_path / "other", "experiment=reverse", "data.train=40", "data.validation=5", "data.test=5", "trainer.max_epochs=1",
                     "sizes.encoder=8", "sizes.decoder=8", "sizes.readout=8", "model.embedding_size=8", "attention.size=8")  # fmt: skip
     with TestClient(served(f"model={other}", f"index={index[0]}").app()) as asked:
         answer = asked.post("/neighbors", json={"q": "a b", **pair})
-        assert (answer.status_code, "of another model" in answer.json()["error"]) == (400, True)
+        assert (answer.status_code, "to another model" in answer.json()["error"]) == (400, True)
     (tmp_path / "no.safetensors").write_bytes(b"x" * 40)
     result = run("serve", f"model={small_run}", f"index={tmp_path}/no.safetensors")
     assert b"not an index of nmt.index" in result.stderr
