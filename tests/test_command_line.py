@@ -57,7 +57,7 @@ def trained(corpus, tmp_path_factory):
         "attention=concat",
     )
     assert result.returncode == 0, result.stderr.decode()
-    assert b"Next:" in result.stderr
+    assert b"Commands for this model:" in result.stderr
     return folder
 
 

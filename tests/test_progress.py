@@ -123,7 +123,8 @@ def test_training_and_validation_have_different_names(caplog):
     caplog.set_level(logging.INFO, "nmt")
     with ProgressBar() as bar:
         bar.on_validation(10, 0.5, Validation(metrics={"bleu": 20.0, "loss": 2.0}), best=True)
-    assert "bleu 20.00  nll 2.00  perplexity 7.39  ← best so far" in caplog.text
+    expected = "bleu 20.00  nll 2.00 (unregularised)  perplexity 7.39  ← best checkpoint so far"
+    assert expected in caplog.text
 
 
 def test_reading_shows_its_progress(tmp_path, clock, caplog, monkeypatch):

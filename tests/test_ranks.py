@@ -140,7 +140,7 @@ def test_a_run_of_two_ranks_is_a_whole_run(whole, tmp_path):
     """One voice, the usual files; the same figures as one process that accumulates; and the same bytes again."""
     folder, output = whole
     assert output.count("trained ") == 1
-    assert output.count("Next:") == 1
+    assert output.count("Commands for this model:") == 1
     assert "2 processes, each on cpu" in output
     assert {"results.json", "metrics.jsonl", "test.txt", ckpt.LAST, ckpt.BEST} <= {
         path.name for path in folder.iterdir()

@@ -238,8 +238,8 @@ def _objective(
     if "critic" in _arguments(settings.values):
         if isinstance(beginning, Fresh):
             log.warning(
-                "objective: learns from the model's own translations, and those of an untrained "
-                "model are noise; train with objective=cross_entropy first, then give init=RUN_DIR"
+                "objective: the network learns from its own translations, and those of an untrained "
+                "network are noise; train with objective=cross_entropy first, then set init=RUN_DIR"
             )
         supplied["critic"] = Candidates(
             data.tokenizer.decode,
@@ -261,7 +261,11 @@ def _network(settings: TrainSettings, beginning: Beginning, tokenizer: Tokenizer
     network = build.network(settings.values, *sizes, tokenizer.columns)
     if isinstance(beginning, FromCheckpoint):
         take_weights(network, beginning.checkpoint)
-        log.info("started from %s; vocabulary %s/%s", beginning.checkpoint.path, *sizes)
+        log.info(
+            "initial weights from %s; source vocabulary %s, target vocabulary %s",
+            beginning.checkpoint.path,
+            *sizes,
+        )
     elif isinstance(beginning, Fresh) and settings.vectors:
         _use_vectors(network, tokenizer, settings.vectors)
     _freeze(network, settings)
@@ -274,7 +278,7 @@ def _freeze(network: Seq2Seq, settings: TrainSettings) -> None:
     freeze(network, frozen)
     for shared in shared_tables(network, frozen):
         log.warning(
-            "freeze=[%s]: %s is not trained either, because the weights are the same "
+            "freeze=[%s]: %s is not trained either, because it shares the frozen weights "
             "(model.tying=%s)",
             ",".join(frozen),
             shared,

@@ -157,7 +157,7 @@ def _corpus(settings: BacktranslateSettings, synthetic: Synthetic, folder: Path)
         files=_write_splits(splits, folder / "corpus"),
     )
     write_atomically(record, json.dumps(asdict(corpus), indent=2, ensure_ascii=False).encode())
-    log.info("step 1: %s real pairs are in %s", f"{corpus.pairs:,}", folder / "corpus")
+    log.info("step 1: wrote %s real pairs to %s", f"{corpus.pairs:,}", folder / "corpus")
     return corpus
 
 
@@ -287,7 +287,7 @@ class Backtranslation:
         # A word segmentation of the target language does not suit the source language.
         if metric["tokenize"] in WITHOUT_SPACES.values():
             values["metric"] = {**metric, "tokenize": "auto"}
-        self._train(self.folder / "reverse", values, "step 2: the model that translates backwards")
+        self._train(self.folder / "reverse", values, "step 2 (target-to-source model)")
 
     @property
     def _training_values(self) -> dict[str, Any]:
@@ -312,7 +312,7 @@ class Backtranslation:
         """
         if (folder / "results.json").exists():
             return
-        log.info("%s is trained in %s", step, folder)
+        log.info("%s: training in %s", step, folder)
         if (folder / ckpt.LAST).exists():
             saved = changed(saved_run(str(folder), "train"), "train", ["trainer.stop_after=0"])
             keys = ("device", "threads", "tracker", "keep_validations", "final_test")
@@ -342,7 +342,7 @@ class Backtranslation:
                     f"{output}: is damaged: {lines:,} lines, not {needed:,}. Delete it; the same "
                     "command writes it again"
                 )
-        log.info("step 3: the text is translated into %s", output)
+        log.info("step 3: writing the translations to %s", output)
         typed = [f"search={synthetic.search}"]
         if synthetic.search == "beam":
             typed.append(f"search.width={synthetic.width}")
@@ -377,7 +377,7 @@ class Backtranslation:
         threshold = float(np.quantile(usable, 1 - self.synthetic.keep))
         count = self._write_selected(files, threshold)
         log.info(
-            "step 4: %s of %s pairs are kept in %s",
+            "step 4: wrote %s of %s synthetic pairs to %s",
             f"{count:,}",
             f"{len(scores):,}",
             self.folder / "synthetic.*",
@@ -435,15 +435,13 @@ class Backtranslation:
             "target": self.corpus.languages[1],
             "tags": {"synthetic": tag} if tag else None,
         }
-        self._train(
-            folder, {**self._training_values, "data": data}, "step 5: the model of all pairs"
-        )
+        self._train(folder, {**self._training_values, "data": data}, "step 5 (model of all pairs)")
         results = json.loads((folder / "results.json").read_text())
         name = self.settings.metric["name"]
         # The loss is a figure of validation only.
         final = results["scores"].get(name, {"score": results["validation"].get(name)})
         score = float(final["score"])
-        log.info("%s %s %.2f; everything is in %s", results["part"], name, score, self.folder)
+        log.info("%s %s %.2f; all files are in %s", results["part"], name, score, self.folder)
         return score
 
 

@@ -30,8 +30,8 @@ def advise_recipe(settings: TrainingSettings, parts: Parts, ranks: Ranks) -> Non
     pairs = len(task.data.kept)
     if updates < FEW_UPDATES:
         log.warning(
-            "the plan has %s updates, and translation needs thousands: raise trainer.max_epochs or, "
-            "if it is not in use, select the recipe for %s pairs, experiment=%s",
+            "the training has only %s updates, and translation needs thousands: raise "
+            "trainer.max_epochs, or use the recipe for %s pairs, experiment=%s",
             f"{updates:,}",
             f"{pairs:,}",
             recipe_for(pairs),

@@ -154,7 +154,7 @@ def resume(
         if _is_finished(settings, progress) and (folder / "results.json").is_file():
             _log_finished(settings, saved, folder)
             return Trained(folder, float("nan") if progress.best is None else progress.best)
-        log.info("resuming %s at update %s", folder, f"{progress.update:,}")
+        log.info("resuming the run in %s at update %s", folder, f"{progress.update:,}")
         # With other ranks, sums are in another order anyway.
         if saved.meta.get("ranks", 1) == ranks.count:
             _use_threads_of(saved, _threads_are_set(settings))
@@ -175,9 +175,9 @@ def _log_finished(settings: TrainingSettings, saved: Checkpoint, folder: Path) -
         for key in {*before, *after}
         if key.partition(".")[0] not in NOT_LEARNT and before.get(key) != after.get(key)
     )
-    unused = f"{', '.join(changed)} changed nothing. " if changed else ""
+    unused = f"The changed settings have no effect: {', '.join(changed)}. " if changed else ""
     log.info(
-        "%s is finished (%s epochs). %sTo train it further, add trainer.max_epochs=N",
+        "%s: the run is finished (%s epochs). %sTo train it further, raise trainer.max_epochs",
         folder,
         _progress(saved).epoch,
         unused,
@@ -196,7 +196,10 @@ def _for_validation(settings: TrainingSettings, saved: Checkpoint) -> Checkpoint
     changed = [key for key in keys if before.get(key) != after.get(key)]
     if not changed:
         return saved
-    log.info("%s changed: the next validation counts as the best so far", ", ".join(changed))
+    log.info(
+        "%s changed: earlier validation scores are ignored, and the next one counts as the best",
+        ", ".join(changed),
+    )
     training = saved.meta["training"]
     progress = {**training["progress"], "best": None, "worse": 0, "snapshots": []}
     return replace(saved, meta={**saved.meta, "training": {**training, "progress": progress}})
@@ -229,7 +232,8 @@ def _use_threads_of(saved: Checkpoint, is_set: bool) -> None:
             "this run began with %s threads: continuing with %s, as set; the results differ in the "
             "last digits from those of an uninterrupted run"
             if is_set
-            else "this run began with %s threads: using as many, not %s, for the same results",
+            else "this run began with %s threads: using as many instead of %s, because the number "
+            "of threads affects the last digits",
             before,
             now,
         )
@@ -375,7 +379,7 @@ def _files(
 def _log_parts(parts: Parts, ranks: Ranks, seconds: float) -> None:
     """Logs data, network, device, and packages that are not installed."""
     data, network = parts.task.introduction()
-    log.info("data: %s; ready in %.1f s", data, seconds)
+    log.info("data: %s; prepared in %.1f s", data, seconds)
     weights = list(parts.task.network.parameters())
     device = weights[0].device
     where = str(device) if not ranks.several else f"{ranks.count} processes, each on {device.type}"

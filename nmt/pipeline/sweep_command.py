@@ -201,8 +201,8 @@ class TrainingJob:
             key = text.partition("=")[0].lstrip("+~")
             if key.partition(".")[0] in NOT_LEARNT and not OF_THE_SWEEP.match(text):
                 log.warning(
-                    "%s: has no effect on %s, which began without it; to train it again, remove "
-                    "its folder",
+                    "%s: has no effect on the run %s, which began without it; to train the run "
+                    "again, remove its folder",
                     text,
                     run.name,
                 )
@@ -223,7 +223,7 @@ class TrainingJob:
             time.sleep(0.5)
         running = [run for run in unfinished if run.state is RunState.RUNNING]
         for run in running:
-            log.warning("%s: another process is training it; left alone", run.name)
+            log.warning("%s: another process is training this run; skipped", run.name)
         for run in runs:
             run.note()
         ready = [run for run in unfinished if run not in running and self._can_begin(run)]

@@ -40,8 +40,8 @@ class FewerThreads(Callback):
         torch.set_num_threads(chosen)
         if chosen != self._most:
             log.info(
-                "other processes use the cores: %s of %s threads until the next validation, as "
-                "they are %.1f times as fast (threads=%s: always as many)",
+                "other processes use the cores: training uses %s instead of %s threads until the "
+                "next validation, which is %.1f times as fast; threads=%s disables this choice",
                 chosen,
                 self._most,
                 speeds[best] / speeds[self._most],

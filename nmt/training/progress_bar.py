@@ -38,24 +38,27 @@ class ProgressBar(Callback):
             self._first = update
             self._began = time.monotonic()
         done = update.update - self._first.update
-        remaining = "…"
+        remaining = ""
         if done:
             seconds = (time.monotonic() - self._began) / done * (update.total - update.update)
-            remaining = f"{seconds:,.0f} s left"
+            remaining = f"  {seconds:,.0f} s left"
         self._lines.show(
             f"epoch {update.epoch:.2f}  update {update.update:,}/{update.total:,}  "
-            f"train_loss {update.loss:.3f}  {update.speed:,.0f} {self.unit}/s  {remaining}",
+            f"train_loss {update.loss:.3f} (regularised)  {update.speed:,.0f} {self.unit}/s"
+            f"{remaining}",
             share=update.update / max(1, update.total),
         )
 
     def on_validation(self, update: int, epoch: float, validation: Validation, best: bool) -> None:
         figures = "  ".join(_figure(name, value) for name, value in validation.metrics.items())
-        note = "  ← best so far" if best else ""
+        note = "  ← best checkpoint so far" if best else ""
         log.info("validation after %.2f epochs: %s%s", epoch, figures, note)
 
 
 def _figure(name: str, value: float) -> str:
-    """A figure of a validation. The key of the negative log-likelihood in files is `loss`."""
+    """Returns one validation figure as text. Files call the negative log-likelihood `loss`."""
+    if name == "exact":
+        return f"exact match {value:.2f} %"
     if name != "loss":
         return f"{name} {value:.2f}"
-    return f"nll {value:.2f}  perplexity {math.exp(min(value, 100.0)):.2f}"
+    return f"nll {value:.2f} (unregularised)  perplexity {math.exp(min(value, 100.0)):.2f}"

@@ -275,7 +275,8 @@ class TrainingLoop:
         warmup = self.state.schedule.warmup
         if not progress.update and warmup >= plan.total_updates:
             log.warning(
-                "schedule.warmup=%s: the training has %s updates, too few to reach optimizer.lr",
+                "schedule.warmup=%s: the training has only %s updates, so the learning rate never "
+                "reaches optimizer.lr; lower schedule.warmup",
                 warmup,
                 plan.total_updates,
             )
@@ -357,7 +358,7 @@ class TrainingLoop:
             raise UserError(f"{problem}: {self._remedy}")
         self.state.skip()
         if policy == "skip":
-            log.warning("%s: left out", problem)
+            log.warning("%s: update skipped", problem)
             progress.skipped += 1
             return torch.zeros_like(norm)
         log.warning("%s: back to the last saved state, with half the learning rate", problem)
@@ -464,7 +465,12 @@ class TrainingLoop:
         name = self.task.metric
         score = validation.metrics[name]
         if not self.task.better(score, progress.best):
-            log.info("the mean of the %s best is no better: %s %.2f", len(updates), name, score)
+            log.info(
+                "the average of the %s best checkpoints has %s %.2f, no better than the best one",
+                len(updates),
+                name,
+                score,
+            )
             return
         self._keep_best(validation, weights, averaged=updates)
         for callback in self.callbacks:

@@ -99,7 +99,7 @@ class TrainingRun:
         if self.task.ranks.first:
             self._draw_curve()
         log.warning(
-            "stopped and saved. Continue with: python -m nmt.%s %s",
+            "training stopped and saved; resume it with: python -m nmt.%s %s",
             self.task.command,
             typed(resume=self.folder),
         )
@@ -145,7 +145,8 @@ class TrainingRun:
         for line in final.lines:
             log.info("%s %s", final.part, line)
         log.info(
-            "trained for %.0f s; best validation at update %s; weights %s; results in %s",
+            "trained for %.0f s; best checkpoint at update %s, fingerprint of its weights %s; "
+            "results are in %s",
             progress.seconds,
             progress.best_update,
             weights_hash,
@@ -157,7 +158,7 @@ class TrainingRun:
             commands = [c.replace(" model=", f" --plugins {plugins} model=") for c in commands]
         if installed("tensorboard"):
             commands.append(f"tensorboard --logdir={shlex.quote(str(self.folder))}")
-        console.print("\nNext:", style="bold", highlight=False)
+        console.print("\nCommands for this model:", style="bold", highlight=False)
         for command in commands:
             console.print(f"  {command}", highlight=False, markup=False, soft_wrap=True)
 

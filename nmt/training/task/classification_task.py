@@ -106,8 +106,8 @@ class ClassificationTask(Task):
         names = self.labels.names
         data = (
             f"{len(self.splits.train):,} training texts, "
-            f"{len(self.splits.validation):,} validation, "
-            f"{len(self.splits.test or ()):,} test; {kind} of {', '.join(names[:12])}"
+            f"{len(self.splits.validation):,} validation texts, "
+            f"{len(self.splits.test or ()):,} test texts; {kind}, from {', '.join(names[:12])}"
             f"{' …' if len(names) > 12 else ''}; vocabulary {self.tokenizer.source_size:,}; "
             f"{lengths.mean():.0f} tokens per text, at most {lengths.max()}"
         )

@@ -44,7 +44,7 @@ def load_vectors(
             f"vectors={names}: has none of the vocabulary's words. Are they of this language? "
             "Choose tokenizer=word, so that the vocabulary is made of words"
         )
-    log.info("%s: vectors for %.0f %% of the vocabulary", names, 100 * share)
+    log.info("%s: word vectors found for %.0f %% of the vocabulary", names, 100 * share)
 
 
 def use_vectors(

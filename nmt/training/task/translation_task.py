@@ -108,7 +108,7 @@ class TranslationTask(Task):
                 log.info("mixture: %s", line)
         if data.tokenizer.lowercase and not metric.lowercase:
             log.warning(
-                "tokenizer.lowercase=true, but references are compared as they are: "
+                "tokenizer.lowercase=true: translations are lower case, references are not; "
                 "set metric.lowercase=true too"
             )
         self.title = f"{type(network.decoder).__name__} · {' → '.join(splits.languages)}"
@@ -124,12 +124,14 @@ class TranslationTask(Task):
         score = type(decoder.attention.score).__name__.lower() if decoder.attends else "none"
         data = (
             f"{len(self.data.kept):,} training pairs, "
-            f"{' + '.join(f'{size:,}' for size in sizes)} validation, "
-            f"{len(splits.test or ()):,} test ({' → '.join(splits.languages)}); "
-            f"vocabulary {tokenizer.source_size:,}/{tokenizer.target_size:,}; "
-            f"padding {100 * self.batches(0).padding:.1f} %"
+            f"{' + '.join(f'{size:,}' for size in sizes)} validation pairs, "
+            f"{len(splits.test or ()):,} test pairs ({' → '.join(splits.languages)}); "
+            f"source vocabulary {tokenizer.source_size:,}, "
+            f"target vocabulary {tokenizer.target_size:,}; "
+            f"{100 * self.batches(0).padding:.1f} % of batch positions are padding"
         )
-        return data, f"{type(decoder).__name__.lower()} with {score}, {decoder.cell_name} cells"
+        decoder_name = type(decoder).__name__.lower()
+        return data, f"{decoder_name} decoder, {score} attention, {decoder.cell_name} cells"
 
     def objective(self, network: Seq2Seq, batch: Batch, update: int, total: int) -> Loss:
         return self._objective(network, batch, update, total)
@@ -272,7 +274,7 @@ class TranslationTask(Task):
                 "scores": {metric: vars(result) for metric, result in scores.items()},
                 "translation_seconds": round(seconds, 2),
             },
-            lines=[f"{m} {result.score:.2f}   {result.signature}" for m, result in scores.items()],
+            lines=[f"{m} {result.score:.2f} ({result.signature})" for m, result in scores.items()],
         )
 
     def draw(self, folder: Path) -> None:
