@@ -57,8 +57,6 @@ class ProgressBar(Callback):
 
 def _figure(name: str, value: float) -> str:
     """Returns one validation figure as text. Files call the negative log-likelihood `loss`."""
-    if name == "exact":
-        return f"exact match {value:.2f} %"
     if name != "loss":
-        return f"{name} {value:.2f}"
+        return f"exact match {value:.2f} %" if name == "exact" else f"{name} {value:.2f}"
     return f"nll {value:.2f} (unregularised)  perplexity {math.exp(min(value, 100.0)):.2f}"

@@ -130,8 +130,10 @@ class TranslationTask(Task):
             f"target vocabulary {tokenizer.target_size:,}; "
             f"{100 * self.batches(0).padding:.1f} % of batch positions are padding"
         )
-        decoder_name = type(decoder).__name__.lower()
-        return data, f"{decoder_name} decoder, {score} attention, {decoder.cell_name} cells"
+        return data, (
+            f"{type(decoder).__name__.lower()} decoder, {score} attention, "
+            f"{decoder.cell_name} cells"
+        )
 
     def objective(self, network: Seq2Seq, batch: Batch, update: int, total: int) -> Loss:
         return self._objective(network, batch, update, total)
@@ -274,7 +276,10 @@ class TranslationTask(Task):
                 "scores": {metric: vars(result) for metric, result in scores.items()},
                 "translation_seconds": round(seconds, 2),
             },
-            lines=[f"{m} {result.score:.2f} ({result.signature})" for m, result in scores.items()],
+            lines=[
+                f"{m} {result.score:.2f}{' %' * (m == 'exact')} ({result.signature})"
+                for m, result in scores.items()
+            ],
         )
 
     def draw(self, folder: Path) -> None:
