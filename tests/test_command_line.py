@@ -668,7 +668,7 @@ def test_the_package_lists_its_commands(capsys):
 
 def test_help_follows_what_is_chosen():
     message = help_of("train", ["decoder=luong", "optimizer=radam", "sizes.decoder=77"])
-    assert "decoder=luong   Luong et al. 2015" in message
+    assert "decoder=luong   Decoder of Luong et al. 2015" in message
     assert "  decoder.hidden_size=77 " in message
     assert "  optimizer.betas=[0.9,0.999] " in message
     done = run("train", "--help", "decoder=lung")
